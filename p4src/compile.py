@@ -61,8 +61,8 @@ def find_compiler(where: str) -> None:
         return
     if shutil.which(where) is None:
         raise CompilerMissing(
-            f"{where} is not on PATH, so {COMPILER} cannot run in a container; accepted are PATH's own "
-            f"(without P4C=) and P4C={' and P4C='.join(CONTAINERS)}"
+            f"{where} is not on PATH, so {COMPILER} cannot run in a container; accepted are the one on PATH (without "
+            f"P4C=) and P4C={' and P4C='.join(CONTAINERS)}"
         )
     try:
         done = subprocess.run([where, "info"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
@@ -70,7 +70,7 @@ def find_compiler(where: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)
     if why:
-        raise CompilerMissing(f"{where} is installed and runs no containers here: {why}")
+        raise CompilerMissing(f"{where} is installed, but cannot run containers here: {why}")
 
 
 def command_of(where: str, folder: Path) -> list[str]:
@@ -104,22 +104,28 @@ def compile_program(to: Path, options: list[str], where: str = "") -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="What is not listed here is handed to p4c, as -DLANES=8, -DBLOCK_SIZE=256 and -DSLOTS=256. A switch "
-        "gets the program of a folder by `p4reduce controller --pipeline FOLDER`.",
+        epilog="Options that are not listed here go to p4c, such as -DLANES=8, -DBLOCK_SIZE=256 and -DSLOTS=256. "
+        "`p4reduce controller --pipeline FOLDER` installs the program of a folder on its switches.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "-o", "--out", type=Path, default=COMPILED, metavar="FOLDER", help=f"where it goes (default {COMPILED})"
+        "-o",
+        "--out",
+        type=Path,
+        default=COMPILED,
+        metavar="FOLDER",
+        help=f"folder for the compiled program (default {COMPILED})",
     )
     parser.add_argument(
         "--p4c",
         choices=CONTAINERS,
         default="",
-        help=f"run {COMPILER} in the container image {IMAGE}, or that of the variable P4C_IMAGE (default: PATH's own)",
+        help=f"run {COMPILER} in a container of the image {IMAGE}, or of the image that P4C_IMAGE names (default: the "
+        "one on PATH)",
     )
     arguments, options = parser.parse_known_args()
     if arguments.out.exists() and not arguments.out.is_dir():
-        parser.error(f"--out {arguments.out}: a folder is accepted, and this is a file")
+        parser.error(f"--out {arguments.out}: must be a folder, and this is a file")
     try:
         for folder, given in BUILDS.items() if not options else [(".", options)]:
             compile_program(arguments.out / folder, given, arguments.p4c)

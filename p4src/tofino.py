@@ -192,7 +192,7 @@ def check_warnings(who: str, said: str, expected: tuple[str, ...]) -> None:
     lines = [line for line in said.splitlines() if re.search(r"\bwarning:", line, re.IGNORECASE)]
     if unexpected := [line for line in lines if not any(re.search(pattern, line) for pattern in expected)]:
         raise WarningsFound(
-            f"warnings by {who}, that are not known to be harmless (--allow-warning PATTERN lets one pass):\n"
+            f"warnings by {who} that are not known to be harmless (--allow-warning PATTERN accepts one):\n"
             + "\n".join(unexpected)
         )
 
@@ -233,27 +233,33 @@ def table(found: dict[str, Figures]) -> list[list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("profiles", nargs="*", metavar="PROFILE", help=f"by default all: {', '.join(PROFILES)}")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument(
+        "profiles",
+        nargs="*",
+        metavar="PROFILE",
+        help=f"profiles to build; default: all, which are {', '.join(PROFILES)}",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="keep the builds, binaries and all, as FOLDER/PROFILE; without it only P4Info is kept, in p4src/compiled/",
+        help="folder to keep the whole builds in, as FOLDER/PROFILE; without it, only P4Info is kept, in "
+        "p4src/compiled/",
     )
     ports = "64, and 2 on Tofino 2"
     parser.add_argument(
-        "--cpu-port", type=int, metavar="N", help=f"where packet-in and packet-out go (default {ports})"
+        "--cpu-port", type=int, metavar="N", help=f"port for packet-in and packet-out (default {ports})"
     )
     parser.add_argument(
-        "--recirculation-port", type=int, metavar="N", help="of each pipe, for second passes: 0 to 127 (default 68)"
+        "--recirculation-port", type=int, metavar="N", help="port of each pipe for second passes: 0 to 127 (default 68)"
     )
     parser.add_argument(
         "--allow-warning",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="let pass what compiler and assembler warn of where this regular expression is found; may be repeated",
+        help="accept warnings of compiler and assembler that match this regular expression; may be repeated",
     )
     options = parser.parse_args()
     unknown = [name for name in options.profiles if name not in PROFILES]

@@ -37,12 +37,17 @@ from p4reduce_controller.switches.builds import DEFAULT_MTU, LARGEST_BUILD, LEAS
 
 # Options of both commands.
 Link = Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")]
-Slots = Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write all rows there.")]
-Plot = Annotated[Path | None, typer.Option(help="Write a plot there.")]
+Slots = Annotated[
+    int,
+    typer.Option(
+        min=0, max=512, help="Slots of the job, which is the number of packets in flight. 0: what suits the target."
+    ),
+]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="File to write all rows to, as JSON.")]
+Plot = Annotated[Path | None, typer.Option(help="File to write a plot to.")]
 
 bench = typer.Typer(
-    help="Measure the switch beside other libraries.",
+    help="Measure p4reduce and other libraries.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,57 +56,72 @@ bench = typer.Typer(
 
 @bench.callback()
 def root() -> None:
-    """Measure the switch beside other libraries, on the same inputs and the same links."""
+    """Measure p4reduce and other libraries, on the same inputs and the same links."""
 
 
 @bench.command()
 def allreduce(
-    target: Annotated[str, typer.Option(help="The switch: native, sim or bmv2 (needs root).")] = "native",
+    target: Annotated[
+        str, typer.Option(help="Target that runs the switch: native, sim or bmv2 (needs root).")
+    ] = "native",
     systems: Annotated[
         str | None,
-        typer.Option(help=f"Some of {', '.join(grid.ALL_SYSTEMS)}; by default the first 4, where installed."),
+        typer.Option(
+            help=f"Systems to measure: some of {', '.join(grid.ALL_SYSTEMS)}. Default: those of the first 4 that are "
+            "installed."
+        ),
     ] = None,
-    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4,8",
-    numel: Annotated[str, typer.Option(help="Elements, or a size such as 25MiB.")] = "26214400",
-    dtype: Annotated[str, typer.Option(help=", ".join(grid.DTYPES))] = "float32",
+    workers: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "2,4,8",
+    numel: Annotated[str, typer.Option(help="Number of elements, or a size such as 25MiB.")] = "26214400",
+    dtype: Annotated[str, typer.Option(help=f"Data type: one of {', '.join(grid.DTYPES)}.")] = "float32",
     wire: Annotated[
-        str, typer.Option(help=f"How the switch's sums of floats travel: {', '.join(WIRE_CHOICES)}.")
+        str, typer.Option(help=f"Integers that stand for floats in packets: {', '.join(WIRE_CHOICES)}.")
     ] = "auto",
-    density: Annotated[str, typer.Option(help="Shares that are not zero.")] = grid.DENSITIES,
-    overlap: Annotated[str, typer.Option(help=f"Some of {','.join(grid.OVERLAPS)}.")] = "random,all,none",
-    sparsity: Annotated[str, typer.Option(help=f"Some of {','.join(grid.SPARSITIES)}.")] = "block,element",
+    density: Annotated[str, typer.Option(help="Shares of blocks or elements that are non-zero.")] = grid.DENSITIES,
+    overlap: Annotated[
+        str, typer.Option(help=f"Overlaps of the workers' non-zero blocks: some of {','.join(grid.OVERLAPS)}.")
+    ] = "random,all,none",
+    sparsity: Annotated[
+        str, typer.Option(help=f"What is zero as a whole: some of {','.join(grid.SPARSITIES)}.")
+    ] = "block,element",
     given: Annotated[
-        str, typer.Option("--input", help=f"What p4reduce is given: some of {','.join(grid.OURS)}.")
+        str, typer.Option("--input", help=f"Kinds of tensors that p4reduce gets: some of {','.join(grid.OURS)}.")
     ] = "dense",
     link: Link = None,
     ranks_per_host: Annotated[
         int,
         typer.Option(
-            min=1, max=MAX_RANKS, help="So many workers share a host and its link: with --link, for multiples."
+            min=1,
+            max=MAX_RANKS,
+            help="Number of workers that share a host and its link. Needs --link, and --workers that are multiples of "
+            "it.",
         ),
     ] = 1,
-    repeat: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 5,
-    warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of measurements of each case.")] = 5,
+    warm_up: Annotated[int, typer.Option(min=0, help="Number of reductions before the measurements.")] = 1,
     slots: Slots = 0,
-    threads: Annotated[int, typer.Option(min=1, help="Of the native switch.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the native switch.")] = 1,
     aggregators: Annotated[
-        int, typer.Option(min=1, max=MAX_AGGREGATORS, help="Switches over which the slots are dealt: native or sim.")
+        int, typer.Option(min=1, max=MAX_AGGREGATORS, help="Number of switches that share the slots (native or sim).")
     ] = 1,
     local: Annotated[
         str | None,
         typer.Option(
-            help="auto: p4reduce's ranks of one host reduce in its memory, and send one stream; off: each its own. By "
-            "default auto with --ranks-per-host, else off."
+            help="auto: ranks of one host reduce in its memory and send as one worker. off: each rank sends. Default: "
+            "auto with --ranks-per-host, otherwise off."
         ),
     ] = None,
     mtu: Annotated[
-        int, typer.Option(min=LEAST_MTU, max=MOST_MTU, help=f"Of the links; larger packets from {LARGEST_BUILD} on.")
+        int,
+        typer.Option(
+            min=LEAST_MTU, max=MOST_MTU, help=f"MTU of the links; from {LARGEST_BUILD} on, packets are larger."
+        ),
     ] = DEFAULT_MTU,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 120.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Time limit for one reduction, in seconds.")] = 120.0,
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Time allreduce on the grid of OmniReduce's artifact; every result is held against the exact sum."""
+    """Time allreduce on the grid of OmniReduce's artifact, and compare every result with the exact sum."""
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with command():
@@ -114,7 +134,7 @@ def allreduce(
             raise P4ReduceError("--link with --target bmv2: BMv2 is slower than any link; accepted are native and sim")
         check_aggregators(target, aggregators)
         if ranks_per_host > 1 and link is None:
-            raise P4ReduceError(f"--ranks-per-host {ranks_per_host} without --link: only hosts with links are emulated")
+            raise P4ReduceError(f"--ranks-per-host {ranks_per_host} needs --link: only hosts with links are emulated")
         shared = ranks_per_host > 1
         local = local or ("auto" if shared else "off")
         check_local(local, given, linked=link is not None, shared=shared)
@@ -129,7 +149,7 @@ def allreduce(
             here = names.index("p4reduce")
             names[here : here + 1] = [grid.OURS[kind] for kind in inputs]
         elif given != "dense":
-            raise P4ReduceError(f"--input {given} without p4reduce among --systems: it says what p4reduce is given")
+            raise P4ReduceError(f"--input {given} needs p4reduce among --systems: it says which tensors p4reduce gets")
         cases = grid.grid(
             workers=_numbers_of_workers(workers, ranks_per_host),
             numel=grid.elements(numel, dtype),
@@ -168,44 +188,58 @@ bench.command()(gradients)
 @bench.command()
 def train(
     model: Annotated[
-        str, typer.Option(help=f"Some of {', '.join((*trainings.MODELS, *trainings.REAL))}; by default the first 5.")
+        str,
+        typer.Option(
+            help=f"Models to train: some of {', '.join((*trainings.MODELS, *trainings.REAL))}. Default: the first 5."
+        ),
     ] = ",".join(trainings.MODELS),
     systems: Annotated[
-        str | None, typer.Option(help=f"Some of {', '.join(trainings.HOOKS)}; by default the first {trainings.QUICK}.")
+        str | None,
+        typer.Option(
+            help=f"Systems to train with: some of {', '.join(trainings.HOOKS)}. Default: the first {trainings.QUICK}."
+        ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="How many train together.")] = 2,
-    steps: Annotated[int | None, typer.Option(min=2, help=f"Of each training: by default {trainings.STEPS}.")] = None,
-    warm_up: Annotated[int, typer.Option(min=0, help="Steps that are trained, but not timed.")] = 2,
+    workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="Number of workers.")] = 2,
+    steps: Annotated[
+        int | None, typer.Option(min=2, help=f"Steps of each training. Default: {trainings.STEPS}.")
+    ] = None,
+    warm_up: Annotated[int, typer.Option(min=0, help="Steps at the start that are not timed.")] = 2,
     repeat: Annotated[
-        int | None, typer.Option(min=1, help="Trainings of each model and system, with seeds 1, 2, ...: by default 1.")
+        int | None, typer.Option(min=1, help="Trainings of each model and system, with seeds 1, 2, ... Default: 1.")
     ] = None,
     losses: Annotated[
         bool,
         typer.Option(
             "--losses",
-            help="What comparing losses takes: all systems but noop,"
-            f" {trainings.LOSSES_STEPS} steps, {trainings.LOSSES_SEEDS} seeds, where nothing else is said.",
+            help="Change the defaults to those for comparing losses: all systems except noop, "
+            f"{trainings.LOSSES_STEPS} steps, {trainings.LOSSES_SEEDS} seeds.",
         ),
     ] = False,
     ratio: Annotated[
         float, typer.Option(help="Share of blocks or elements that p4reduce-topk, p4reduce-element-topk, oktopk send.")
     ] = 0.01,
     start_iteration: Annotated[
-        int, typer.Option(min=0, help="Steps in which these and p4reduce-int8 send all, as they are.")
+        int,
+        typer.Option(
+            min=0, help="Steps at the start in which these systems and p4reduce-int8 send everything unchanged."
+        ),
     ] = 0,
     evaluations: Annotated[
-        int, typer.Option(min=1, help="Of the loss on held-out samples, for its curve: at the end, half of it, ...")
+        int,
+        typer.Option(
+            min=1, help="Number of evaluations of the loss on held-out samples: at the end, at half of the steps, ..."
+        ),
     ] = 5,
     link: Link = None,
-    target: Annotated[str, typer.Option(help="The switch: native or sim.")] = "native",
+    target: Annotated[str, typer.Option(help="Target that runs the switch: native or sim.")] = "native",
     slots: Slots = 0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one step.")] = 120.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Time limit for one step, in seconds.")] = 120.0,
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
     """Train small models in the shape of OmniReduce's with DDP, on synthetic data: throughput, loss and sparsity.
 
-    resnet18, vgg11 and gpt2 are real architectures, on data that packages carry, and need the extra "gradients" of
+    resnet18, vgg11 and gpt2 are real architectures, on data from installed packages, and need the extra "gradients" of
     p4reduce-bench.
 
     The same seed gives the same parameters and batches to all systems, so that losses are compared in pairs.

@@ -21,7 +21,7 @@ def build(name: str, workers: int | None, edge: str, core: str, shape: str) -> T
     """
     if name.endswith(SUFFIXES):
         if shape:
-            raise P4ReduceError(f"--shape {shape}: accepted for {name} is nothing")
+            raise P4ReduceError(f"--shape {shape}: {name} has no parameters")
         return read_topology(name, workers, edge, core)
     design = find(name)
     options: dict[str, object] = {

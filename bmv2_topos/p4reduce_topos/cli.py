@@ -40,16 +40,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 topo = typer.Typer(
-    help="Networks in Mininet.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    help="Emulate networks of switches in Mininet.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
-Target = Annotated[str, typer.Option(help="What runs every switch: native, sim or bmv2.")]
+Target = Annotated[str, typer.Option(help="Target that runs every switch: native, sim or bmv2.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @topo.callback()
 def root() -> None:
-    """Networks in Mininet: topologies, experiments, faults. As root; each in a network namespace of its own."""
+    """Emulate networks in Mininet: topologies, experiments and faults. Needs root. Each has its own namespace."""
 
 
 @topo.command("list")
@@ -65,45 +68,63 @@ _OF_A_MEASUREMENT = ("system", "numel", "density", "overlap", "repeat", "slots",
 @topo.command()
 def run(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help=f"One of {ACCEPTED}.")],
+    name: Annotated[str, typer.Argument(help=f"Topology: one of {ACCEPTED}.")],
     target: Target = "native",
     workers: Annotated[
-        int | None, typer.Option(min=1, max=32, help="By default 4, or those that a file names.")
+        int | None,
+        typer.Option(min=1, max=32, help="Number of workers. Default: 4, or those that the topology's file names."),
     ] = None,
-    edge: Annotated[str, typer.Option(help=f"What the hosts' links do, as {WIRE}.")] = "",
-    core: Annotated[str, typer.Option(help="The same for links between switches.")] = "",
-    shape: Annotated[str, typer.Option(help="Of the topology, as leaves=2,spines=2: see p4reduce topo list.")] = "",
-    system: Annotated[str, typer.Option(help="p4reduce, gloo, gloo-sparse, or server: one host adds up.")] = "p4reduce",
-    numel: Annotated[str, typer.Option(help="Elements, or a size such as 1MiB.")] = "1MiB",
-    density: Annotated[float, typer.Option(min=0, max=1, help="Share of blocks that are not zero.")] = 0.1,
-    overlap: Annotated[str, typer.Option(help=f"Of the workers' blocks: {', '.join(grid.OVERLAPS)}.")] = "random",
-    repeat: Annotated[int, typer.Option(min=1, help="Reductions that are measured.")] = 3,
-    slots: Annotated[int, typer.Option(min=1, max=512, help="Packets under way.")] = 16,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 60.0,
+    edge: Annotated[str, typer.Option(help=f"Properties of the hosts' links, as {WIRE}.")] = "",
+    core: Annotated[str, typer.Option(help="Properties of the links between switches, likewise.")] = "",
+    shape: Annotated[
+        str, typer.Option(help="Parameters of the topology, as leaves=2,spines=2; p4reduce topo list shows them.")
+    ] = "",
+    system: Annotated[
+        str, typer.Option(help="System that reduces: p4reduce, gloo, gloo-sparse, or server (one host adds up).")
+    ] = "p4reduce",
+    numel: Annotated[str, typer.Option(help="Number of elements, or a size such as 1MiB.")] = "1MiB",
+    density: Annotated[float, typer.Option(min=0, max=1, help="Share of blocks that are non-zero.")] = 0.1,
+    overlap: Annotated[
+        str, typer.Option(help=f"Overlap of the workers' non-zero blocks: {', '.join(grid.OVERLAPS)}.")
+    ] = "random",
+    repeat: Annotated[int, typer.Option(min=1, help="Number of reductions to measure.")] = 3,
+    slots: Annotated[
+        int, typer.Option(min=1, max=512, help="Slots of the job, which is the number of packets in flight.")
+    ] = 16,
+    timeout: Annotated[float, typer.Option(min=1, help="Time limit for one reduction, in seconds.")] = 60.0,
     mtu: Annotated[
-        int, typer.Option(min=LEAST_MTU, max=MOST_MTU, help=f"Of all links; larger packets from {LARGEST_BUILD} on.")
+        int,
+        typer.Option(
+            min=LEAST_MTU, max=MOST_MTU, help=f"MTU of all links; from {LARGEST_BUILD} on, packets are larger."
+        ),
     ] = DEFAULT_MTU,
     drop_rate: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of packets that the switches lose, at every port and way.")
+        float,
+        typer.Option(min=0, max=1, help="Share of packets that the switches lose, at every port, in both directions."),
     ] = 0.0,
-    fault: Annotated[str, typer.Option(help="What goes wrong meanwhile, or `list`.")] = "",
-    cli: Annotated[bool, typer.Option("--cli", help="Mininet's prompt, in place of a measurement.")] = False,
-    pcap: Annotated[Path | None, typer.Option(help="A folder for a capture of every switch port.")] = None,
+    fault: Annotated[str, typer.Option(help="Fault to cause during the run; `list` shows all faults.")] = "",
+    cli: Annotated[bool, typer.Option("--cli", help="Open Mininet's prompt instead of measuring.")] = False,
+    pcap: Annotated[Path | None, typer.Option(help="Folder for a capture of every switch port.")] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="A file for the rounds, as of `p4reduce trace record`; their page beside it.")
+        Path | None,
+        typer.Option(
+            help="File for a trace of the rounds, as `p4reduce trace record` writes it; its page is written beside it."
+        ),
     ] = None,
     pipeline: Annotated[
-        Path | None, typer.Option(help="A folder with a P4 program of your own, as p4src/compile.py writes it.")
+        Path | None, typer.Option(help="Folder with a compiled P4 program of your own, as p4src/compile.py writes it.")
     ] = None,
     program: Annotated[
-        str, typer.Option("--exec", help="A script with its arguments, at every worker, in place of a measurement.")
+        str,
+        typer.Option("--exec", help="Script with its arguments, which runs at every worker instead of a measurement."),
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Set up a network, and reduce on it: every sum is held against the exact one.
+    """Set up a network, reduce on it, and compare every sum with the exact one.
 
-    With --fault the ranks come out of it as they must: with right sums, or an error that says what happened. With
-    --exec a training script runs at every worker, with RANK, WORLD_SIZE, P4REDUCE_CONTROLLER and so on set for it.
+    With --fault, the run checks that each rank ends as it must: with right sums, or with an error that says what
+    happened. With --exec, a training script runs at every worker, with RANK, WORLD_SIZE, P4REDUCE_CONTROLLER and so on
+    set for it.
     """
     if fault == "list":
         from p4reduce_topos.faults.catalogue import FAULTS
@@ -119,7 +140,7 @@ def run(
         _check(target, system, overlap, fault)
         if fault and given:
             option = f"--{given[0].replace('_', '-')}"
-            raise P4ReduceError(f"--fault {fault} and {option}: one of them is accepted; a fault has sums of its own")
+            raise P4ReduceError(f"--fault {fault} and {option}: give only one of them; a fault chooses its own sums")
         _check_own(pipeline, program, fault, trace)
         if pcap is not None:
             check_folder("--pcap", pcap)
@@ -178,25 +199,32 @@ def run(
 
 @topo.command()
 def experiment(
-    name: Annotated[str, typer.Argument(help="Which, or `list`, or your own: FILE.yaml, FILE.json, FILE.py:NAME.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Experiment, or your own as FILE.yaml, FILE.json or FILE.py:NAME; `list` shows all experiments."
+        ),
+    ],
     target: Target = "native",
-    repeat: Annotated[int, typer.Option(min=1, help="Reductions at each point.")] = 5,
-    out: Annotated[Path, typer.Option(help="The folder for the figures (JSON) and the plot.")] = Path("out/topo"),
+    repeat: Annotated[int, typer.Option(min=1, help="Number of reductions at each point.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder for the figures (JSON) and the plot.")] = Path("out/topo"),
     values: Annotated[
-        str, typer.Option(help="Of what varies, with commas between; else those that `list` shows.")
+        str, typer.Option(help="Values of what varies, separated by commas. Default: those that `list` shows.")
     ] = "",
-    systems: Annotated[str, typer.Option(help="Some of p4reduce, gloo, gloo-sparse, server.")] = "",
-    workers: Annotated[str, typer.Option(help="How many, at every point.")] = "",
-    numel: Annotated[str, typer.Option(help="Elements, or a size such as 4MiB, at every point.")] = "",
-    density: Annotated[str, typer.Option(help="Share of blocks that are not zero, at every point.")] = "",
-    slots: Annotated[str, typer.Option(help="Packets under way, at every point.")] = "",
-    rate: Annotated[str, typer.Option(help="Of every link, such as 50mbit, at every point.")] = "",
+    systems: Annotated[str, typer.Option(help="Systems to measure: some of p4reduce, gloo, gloo-sparse, server.")] = "",
+    workers: Annotated[str, typer.Option(help="Number of workers, at every point.")] = "",
+    numel: Annotated[str, typer.Option(help="Number of elements, or a size such as 4MiB, at every point.")] = "",
+    density: Annotated[str, typer.Option(help="Share of blocks that are non-zero, at every point.")] = "",
+    slots: Annotated[str, typer.Option(help="Slots of the job, at every point.")] = "",
+    rate: Annotated[str, typer.Option(help="Rate of every link, such as 50mbit, at every point.")] = "",
     drop_rate: Annotated[str, typer.Option(help="Share of packets that the switch loses, at every point.")] = "",
-    topology: Annotated[str, typer.Option(help=f"On which; by default star. One of {ACCEPTED}.")] = "",
-    shape: Annotated[str, typer.Option(help="Of the topology, as leaves=2,spines=2: see p4reduce topo list.")] = "",
+    topology: Annotated[str, typer.Option(help=f"Topology: one of {ACCEPTED}. Default: star.")] = "",
+    shape: Annotated[
+        str, typer.Option(help="Parameters of the topology, as leaves=2,spines=2; p4reduce topo list shows them.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Measure time and bytes while one thing changes. Goes on where it stopped: the figures so far are in --out."""
+    """Measure time and bytes while one parameter varies. A new run continues from the figures in --out."""
     from p4reduce_topos.experiments import congestion
     from p4reduce_topos.experiments.choosing import chosen, find
     from p4reduce_topos.experiments.measuring import check_systems
@@ -221,7 +249,7 @@ def experiment(
             check_systems(made.systems)
             return called, made
         if any((values, systems, *fixed.values())):
-            raise P4ReduceError("congestion is one network, of which nothing can be chosen but --target and --repeat")
+            raise P4ReduceError("congestion is a fixed network: only --target and --repeat can be chosen")
         return name, None
 
     def work(console: Console, found: tuple[str, Experiment | None]) -> None:
@@ -316,13 +344,13 @@ def _check_own(pipeline: Path | None, program: str, fault: str, trace: Path | No
 
     for file in ("p4reduce.json", "p4info.txtpb"):
         if pipeline is not None and not (pipeline / file).is_file():
-            raise P4ReduceError(f"--pipeline {pipeline}: there is no {file} in it, as p4src/compile.py writes it")
+            raise P4ReduceError(f"--pipeline {pipeline}: the folder has no {file}, which p4src/compile.py writes")
     if program:
         command_of(program)
     if trace is not None and (fault or trace.suffix != ".json"):
-        raise P4ReduceError(f"--trace {trace}: accepted is a file FILE.trace.json, and not with --fault")
+        raise P4ReduceError(f"--trace {trace}: must be FILE.trace.json, and without --fault")
     if program and fault:
-        raise P4ReduceError("--exec and --fault: one of them is accepted")
+        raise P4ReduceError("--exec and --fault: give only one of them")
 
 
 def _run_own(console: Console, network: Network, program: str, *, as_json: bool) -> None:
@@ -336,8 +364,8 @@ def _run_own(console: Console, network: Network, program: str, *, as_json: bool)
         print(json.dumps({"exec": program, "statuses": statuses}))
     if bad := {rank: status for rank, status in statuses.items() if status}:
         told = ", ".join(f"rank {rank} with status {status}" for rank, status in bad.items())
-        raise P4ReduceError(f"{program} ended badly: {told}")
-    console.print(f"{program}: all {len(statuses)} ranks ended well", highlight=False, markup=False, soft_wrap=True)
+        raise P4ReduceError(f"{program} failed: {told}")
+    console.print(f"{program}: all {len(statuses)} ranks completed", highlight=False, markup=False, soft_wrap=True)
 
 
 def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, pipeline: Path | None,

@@ -152,7 +152,7 @@ class Topology:
         for link in self.links:
             for end in link.ends:
                 if end not in self._at:
-                    raise ValueError(f"{self.name}: a link leads to {end!r}, which is no node")
+                    raise ValueError(f"{self.name}: a link leads to {end!r}, which is not a node")
                 self._at[end].append(link)
             if len(set(link.ends)) == 1 or frozenset(link.ends) in pairs:
                 raise ValueError(f"{self.name}: one link between two nodes is accepted, not {link.a} to {link.b} again")
@@ -168,7 +168,7 @@ class Topology:
             if not some or len(set(some)) != len(some):
                 raise ValueError(f"{self.name}: there must be a {what}, and none twice")
         if unreached := sorted(set(nodes) - set(self._distances(self.roots[0]))):
-            raise ValueError(f"{self.name}: there is no way from {self.roots[0]} to {unreached[0]}")
+            raise ValueError(f"{self.name}: there is no path from {self.roots[0]} to {unreached[0]}")
 
     def _check_name(self, node: object) -> None:
         """Names become interfaces, and words of commands."""

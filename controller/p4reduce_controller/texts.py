@@ -24,11 +24,9 @@ def parse_address(text: str) -> tuple[str, int]:
     except (AddressValueError, ValueError):
         number = 0
     if number and (address.is_unspecified or address.is_multicast or address == IPv4Address("255.255.255.255")):
-        raise SettingsError(f"--address {text!r}: that is no host's; the address that ranks send to is accepted")
+        raise SettingsError(f"--address {text!r}: not a host's address; give the address that ranks send to")
     if not 0 < number < 65536:
-        raise SettingsError(
-            f"--address {text!r}: an IPv4 address is accepted, or one with a UDP port, as 10.0.0.254:31314"
-        )
+        raise SettingsError(f"--address {text!r}: must be an IPv4 address, or one with a UDP port, as 10.0.0.254:31314")
     return ip, number
 
 
@@ -36,7 +34,7 @@ def parse_host(text: str) -> tuple[str, int]:
     """MAC and port of "02:00:00:00:00:01=3"."""
     mac, _, port = text.partition("=")
     if not port.isdigit():
-        raise SettingsError(f"--host {text}: MAC=PORT is accepted, as 02:00:00:00:00:01=3")
+        raise SettingsError(f"--host {text}: must be MAC=PORT, as 02:00:00:00:00:01=3")
     return mac, int(port)
 
 
@@ -45,7 +43,7 @@ def parse_route(text: str) -> dict[str, Any]:
     destination, _, rest = text.partition("=")
     port, _, mac = rest.partition(",")
     if not port.isdigit() or not mac:
-        raise SettingsError(f"--route {text}: CIDR=PORT,MAC is accepted, as 10.0.1.0/24=2,02:00:00:00:00:02")
+        raise SettingsError(f"--route {text}: must be CIDR=PORT,MAC, as 10.0.1.0/24=2,02:00:00:00:00:02")
     return {"destination": destination, "port": int(port), "next_hop_mac": mac}
 
 
@@ -54,14 +52,14 @@ def parse_uplink(text: str) -> tuple[str, int, str]:
     place, _, to = text.partition("=")
     name, _, port = place.rpartition(":")
     if not name or not port.isdigit() or not to:
-        raise SettingsError(f"--uplink {text}: LEAF:PORT=SPINE is accepted, as 127.0.0.1:9560:2=127.0.0.1:9559")
+        raise SettingsError(f"--uplink {text}: must be LEAF:PORT=SPINE, as 127.0.0.1:9560:2=127.0.0.1:9559")
     return name, int(port), to
 
 
 def parse_ports(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdigit() for part in parts):
-        raise SettingsError(f"--ports {text}: numbers with commas between are accepted, as 1,2,3")
+        raise SettingsError(f"--ports {text}: must be numbers separated by commas, as 1,2,3")
     return [int(part) for part in parts]
 
 
@@ -80,7 +78,7 @@ def as_mac(text: str) -> str:
     except ValueError as error:
         raise SettingsError(str(error)) from None
     if octets[0] & 1 or not any(octets):
-        raise SettingsError(f"MAC address {text}: that is no host's; one without the multicast bit is accepted")
+        raise SettingsError(f"MAC address {text}: not a host's address; give one without the multicast bit")
     return format_mac(octets)
 
 

@@ -61,13 +61,13 @@ static void give_verdict(const p4reduce_membership *membership, const struct pac
             return;
         if (named != NO_RANK)
             snprintf(others, sizeof others, "rank %u", named);
-        snprintf(text, room, "This rank agrees with those before, so %s is wrong. ", others);
+        snprintf(text, room, "This rank agrees with the ranks before it, so %s is wrong. ", others);
     } else if (own != packet_key(packet, 0)) {
         snprintf(text, room, "This rank agrees with neither. ");
     } else if (named == membership->rank) {
         snprintf(text, room, "So this rank is wrong, or %s is. ", others);
     } else if (others[0] && !(alone && named == NO_RANK)) {
-        snprintf(text, room, "This rank agrees with the one that came then, so %s is wrong. ", others);
+        snprintf(text, room, "This rank agrees with the later one, so %s is wrong. ", others);
     }
 }
 
@@ -81,7 +81,7 @@ void endings_mismatch(const p4reduce_membership *membership, const struct packet
             used += describe_task(task, used ? ", " : "", here + used, sizeof here - used);
     if (!used && oldest != NULL)
         used = describe_task(oldest, "", here, sizeof here);
-    char who[40] = "a rank that no switch has named", verdict[140] = "";
+    char who[40] = "a rank whose number is not known", verdict[140] = "";
     const unsigned named =
         packet->worker < membership_workers(membership) ? membership_rank(membership, packet->worker) : NO_RANK;
     if (named != NO_RANK)
@@ -89,29 +89,29 @@ void endings_mismatch(const p4reduce_membership *membership, const struct packet
     give_verdict(membership, packet, named, slot, verdict, sizeof verdict);
     const bool same = same_operation(held, other);
     error_fill(error, P4REDUCE_MISMATCH,
-               "%s: %s came with fingerprint %08" PRIx32 ", those before it with %08" PRIx32 " (slot %u, round %" PRIu32
-               "). %sOn this rank, %" PRIu32 ", %s. Check that all ranks %s",
-               same ? "ranks take different lanes for those of a round" : "ranks call different operations", who, other,
+               "%s: %s sent fingerprint %08" PRIx32 ", the ranks before it %08" PRIx32 " (slot %u, round "
+               "%" PRIu32 "). %sOn this rank, %" PRIu32 ", %s. Check that all ranks %s",
+               same ? "ranks disagree on the lanes of a round" : "ranks call different operations", who, other,
                held, slot_named(membership, packet), packet->seq, verdict, membership->rank,
                used ? here : "no operation is under way",
-               same ? "run the same version, and that their machines are sound"
+               same ? "run the same version, and that no machine is faulty"
                     : "call the same collectives in the same order, with the same number of elements, dtype and "
                       "reduction");
 }
 
 void endings_implausible(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
     error_fill(error, P4REDUCE_MISMATCH,
-               "the result of round %" PRIu32 " in slot %u names blocks that cannot follow: a rank has announced them, "
-               "and which of the ranks besides this one, %" PRIu32 ", no packet says. Check that all ranks run the "
-               "same version, and that their machines are sound",
+               "the result of round %" PRIu32 " in slot %u names next blocks that cannot exist: a rank other than "
+               "this one, %" PRIu32 ", announced them; packets do not tell which. Check that all ranks run the same "
+               "version, and that no machine is faulty",
                packet->seq, slot_named(membership, packet), membership->rank);
 }
 
 void endings_altered(const p4reduce_membership *membership, const struct task *task, p4reduce_error *error) {
     error_fill(error, P4REDUCE_MISMATCH,
-               "what rank %" PRIu32 " told of its values in operation %" PRIu32 ", <%s of %" PRIu64
-               " %s>, came back changed: another rank has added to it, and no packet says which. Check that all ranks "
-               "run the same version, and that their machines are sound",
+               "the words that rank %" PRIu32 " sent in operation %" PRIu32 ", <%s of %" PRIu64 " %s>, came back "
+               "changed: another rank added to them; packets do not tell which. Check that all ranks run the same "
+               "version, and that no machine is faulty",
                membership->rank, task->counter, task->reduce_op, task->request.count, task->dtype);
 }
 

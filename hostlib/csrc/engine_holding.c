@@ -60,7 +60,7 @@ bool holding_go_on(p4reduce_engine *engine, double now, p4reduce_error *error) {
     if (!goes_on || refused)
         return true;
     if (slots != 0 && p4reduce_worker_begin_anew(engine->worker, slots, first_seq, &refusal) != P4REDUCE_OK) {
-        error_fill(error, P4REDUCE_FAILED, "the controller has changed the job's slots to what cannot be: %.900s",
+        error_fill(error, P4REDUCE_FAILED, "the controller sent slots that the job cannot have: %.900s",
                    refusal.message);
         return false;
     }
@@ -124,7 +124,7 @@ void holding_end(p4reduce_engine *engine) {
 bool holding_awaits(const p4reduce_engine *engine, double now, char *text, size_t room) {
     const bool awaits = engine_oldest_is_held_back(engine);
     if (awaits)
-        snprintf(text, room, "the controller has held operations for %.1f s to change the job's slots",
+        snprintf(text, room, "the controller has paused operations for %.1f s to change the job's slots",
                  now - engine->holding.since);
     return awaits;
 }

@@ -52,7 +52,7 @@ bool engine_send_packets(p4reduce_engine *engine, p4reduce_error *error) {
             sending->outbox[i]->grouped = engine->grouped[i];
     sending_sent(sending, sent);
     if (engine->link->fatal)
-        error_fill(error, P4REDUCE_NETWORK, "a packet of %zu bytes is more than the MTU of the path",
+        error_fill(error, P4REDUCE_NETWORK, "a packet of %zu bytes is longer than the MTU of the path",
                    engine->payloads[0].iov_len);
     return !engine->link->fatal;
 }

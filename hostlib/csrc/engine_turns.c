@@ -36,7 +36,7 @@ static void note_standstill(p4reduce_engine *engine, double now) {
 static void describe_standstill(const p4reduce_engine *engine, char *text, size_t room) {
     const size_t used = strlen(text);
     if (engine->oldest != NULL && engine->stood_to > engine->oldest_since)
-        snprintf(text + used, room - used, "; this rank itself stood still for %.1f s",
+        snprintf(text + used, room - used, "; this rank's own process was stopped for %.1f s",
                  engine->stood_to - fmax(engine->stood_from, engine->oldest_since));
 }
 
@@ -53,14 +53,14 @@ static void describe_answers(const p4reduce_engine *engine, double now, char *te
         if (quiet.trouble)
             snprintf(hint, sizeof hint, " (%s)", strerror(quiet.trouble));
         snprintf(text, room,
-                 "the switch at %s has not answered for %.1f s%s: is it running, does the network lead there from %s, "
-                 "does it still know the job, has a rank gone ahead of the others?",
+                 "the switch at %s has not answered for %.1f s%s. Check that it runs, that this host (%s) can reach "
+                 "it, that it still has the job, and that no rank is ahead of the others",
                  quiet.address, silence, hint, engine->local_address);
         return;
     }
     char ranks[AWAITED_TEXT_BYTES];
     const bool known = p4reduce_worker_awaited(engine->worker, awaited) && awaited_ranks(awaited, ranks);
-    snprintf(text, room, "waiting for %.380s; last answer of the switch at %s: %.1f s ago", known ? ranks : "results",
+    snprintf(text, room, "waiting for %.380s; last answer from the switch at %s: %.1f s ago", known ? ranks : "results",
              quiet.address, silence);
 }
 

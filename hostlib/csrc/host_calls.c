@@ -64,7 +64,7 @@ bool host_lacks_place(const struct host *host, uint64_t number, uint32_t index) 
 static void mismatch(const struct host *host, uint64_t number, p4reduce_error *error) {
     const struct host_memory *memory = &host->memory;
     const struct host_call *own = call_of(host, number, memory->index);
-    char those[CALL_BYTES + 80] = "two other ranks do not agree";
+    char those[CALL_BYTES + 80] = "two other ranks disagree";
     for (uint32_t index = 0; index < memory->count; index++) {
         const struct host_call *call = call_of(host, number, index);
         if (call == NULL || call->fingerprint == own->fingerprint)

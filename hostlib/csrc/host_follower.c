@@ -39,8 +39,8 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
     char ranks[AWAITED_TEXT_BYTES];
     memset(awaited, 0, 8 * sizeof *awaited);
     if (known && atomic_load(&head->held)) {
-        snprintf(text, room, "the controller holds operations to change the job's slots, as rank %u was told, which "
-                 "leads this host's stream", host->memory.ranks[0]);
+        snprintf(text, room, "the controller has paused operations to change the job's slots, as it told rank %u, "
+                             "which sends for this host", host->memory.ranks[0]);
         return;
     }
     for (uint32_t index = 0; host->taken < host->begun && index < host->memory.count; index++)
@@ -56,10 +56,10 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
     if (engine->oldest == NULL)
         snprintf(text, room, "waiting for no rank");
     else if (awaited_ranks(awaited, ranks))
-        snprintf(text, room, "waiting for %.400s, as rank %u is, which leads this host's stream", ranks, leader);
+        snprintf(text, room, "waiting for %.400s, like rank %u, which sends for this host", ranks, leader);
     else {
         awaited_add(awaited, leader);
-        snprintf(text, room, "waiting for rank %u, which leads this host's stream", leader);
+        snprintf(text, room, "waiting for rank %u, which sends for this host", leader);
     }
 }
 

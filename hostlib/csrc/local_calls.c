@@ -47,7 +47,7 @@ bool calls_differ(const struct local *local, uint64_t number) {
 void calls_mismatch(const struct local *local, uint64_t number, p4reduce_error *error) {
     uint32_t rank;
     const struct call *own = call_of(local, local->segment.rank, number), *other = other_call(local, number, &rank);
-    char those[CALL_TEXT_BYTES + 80] = "two other ranks do not agree";
+    char those[CALL_TEXT_BYTES + 80] = "two other ranks disagree";
     if (other != NULL)
         snprintf(those, sizeof those, "rank %" PRIu32 " has %s, fingerprint %08" PRIx32, rank, other->text,
                  other->fingerprint);

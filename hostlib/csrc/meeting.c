@@ -22,7 +22,7 @@ static const double RETRY_S = 0.005;
 
 bool meeting_refused(p4reduce_error *error, const char *what) {
     error_tell(error, P4REDUCE_SYSTEM,
-               "ranks of this host cannot share memory: %s: %s; P4REDUCE_LOCAL=off has them use the network", what,
+               "ranks of this host cannot share memory: %s: %s; P4REDUCE_LOCAL=off makes them use the network", what,
                strerror(errno));
     return false;
 }
@@ -54,7 +54,7 @@ bool meeting_absent(const struct meeting *meeting, const bool *here, p4reduce_er
     char ranks[RANKS_TEXT_BYTES];
     name_absent(meeting, here, ranks, sizeof ranks);
     error_tell(error, P4REDUCE_TIMEOUT,
-               "not all ranks of this host have come to share memory within %g s: rank %s has not",
+               "not all ranks of this host have set up shared memory within %g s: rank %s has not",
                meeting->timeout, ranks);
     return false;
 }
@@ -224,8 +224,8 @@ static bool await_others(const struct meeting *meeting, int first, double deadli
     bool here[MAX_RANKS];
     if (!ready_to_read(first, deadline)) {
         error_tell(error, P4REDUCE_TIMEOUT,
-                   "not all ranks of this host have come to share memory within %g s: rank %" PRIu32
-                   " has, and waits for others",
+                   "not all ranks of this host have set up shared memory within %g s: rank %" PRIu32 " has, and waits "
+                   "for others",
                    meeting->timeout, number_of(meeting, 0));
         return false;
     }

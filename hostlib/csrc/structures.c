@@ -22,7 +22,7 @@ static bool understood(void *ours, size_t size, const void *theirs) {
 bool structure_in(void *ours, size_t size, const void *theirs, const char *name, p4reduce_error *error) {
     if (understood(ours, size, theirs))
         return true;
-    error_tell(error, P4REDUCE_INVALID, "%s is not one that this version of the library understands", name);
+    error_tell(error, P4REDUCE_INVALID, "%s: this version of the library does not understand this structure", name);
     return false;
 }
 

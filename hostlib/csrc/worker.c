@@ -344,7 +344,7 @@ p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker, uint32_t slo
     const uint32_t least = p4reduce_worker_next_first_seq(worker);
     if (worker->oldest != NULL)
         return error_tell(error, P4REDUCE_INVALID,
-                          "slots are to change while operations are under way: accepted is between two of them");
+                          "slots can change only between two operations, and one is under way");
     if (slots == 0 || slots > worker->assigned)
         return error_tell(error, P4REDUCE_INVALID,
                           "slots are %" PRIu32 ": accepted are 1 to %" PRIu32 ", as many as were assigned", slots,

@@ -157,8 +157,8 @@ class Carrier(ABC):
             return
         what = by if isinstance(by, str) else type(by).__name__
         failure = P4ReduceError(
-            f"{name} was left while it was under way, by {what}: the ranks no longer agree on what "
-            "comes next, and all need a new communicator"
+            f"{name} was interrupted while it was under way, by {what}: the ranks no longer agree on the next "
+            "collective, and all need a new communicator"
         )
         deadline = time.monotonic() + LEAVE_TIMEOUT_S
 
@@ -260,7 +260,7 @@ class Carrier(ABC):
         carrier's own thread, which runs callbacks where no other can be started: at the interpreter's exit."""
         self._check_process()
         if threading.current_thread() is self._thread:
-            raise P4ReduceError("the interpreter exits: a done callback cannot wait for a collective any more")
+            raise P4ReduceError("the interpreter is exiting: a done callback can no longer wait for a collective")
 
     def _check_process(self) -> None:
         if not self.in_own_process():

@@ -360,19 +360,6 @@ class Communicator:
         """For this library: whether every call raises an error from now on."""
         return self._engine.failure is not None
 
-    def when_failed(self, call: Callable[[BaseException], None]) -> None:
-        """For this library: calls `call` with the failure, once or more, from any thread."""
-        first = self._engine.on_failure
-
-        def both(error: BaseException) -> None:
-            first(error)
-            call(error)
-
-        self._engine.on_failure = both
-        failure = self._engine.failure
-        if failure is not None:
-            call(failure)
-
     def stats(self) -> Stats:
         """What was done so far."""
         return Stats.of(self._engine, self._layouts.sites.all(), local=self._seat.local, threads=self._threads)
@@ -458,7 +445,10 @@ class Communicator:
             raise ValueError(f"layout={layout!r}: accepted are {', '.join(LAYOUTS)}")
         if is_sparse(tensor) or layout == "elements":
             if residual is not None:
-                raise ValueError("residual of what goes by elements: accepted is that of a dense tensor by blocks")
+                raise ValueError(
+                    "residual of a tensor that is sent by elements: pass a residual only with a dense tensor sent by "
+                    "blocks"
+                )
             limit = self._time_limit(timeout)
             self._engine.check()
             return self._layouts.by_elements(tensor, op, factor, self._form(wire), limit, self.close)

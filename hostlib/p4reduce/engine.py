@@ -292,7 +292,7 @@ class Engine(Carrier):
             if slots:
                 self._worker.begin_anew(slots, first_seq)
         except ValueError as error:
-            failure = P4ReduceError(f"the controller has changed the job's slots to what cannot be: {error}")
+            failure = P4ReduceError(f"the controller sent slots that the job cannot have: {error}")
             self.fail(failure)
             self._worker.fail(failure)
         self._end_hold(now)
@@ -337,21 +337,22 @@ class Engine(Carrier):
     def _describe_wait(self, now: float) -> str:
         hold = self._hold
         if hold is not None and self._held_back and self._worker.idle:
-            return f"the controller has held operations for {now - hold.since:.1f} s to change the job's slots"
+            return f"the controller has paused operations for {now - hold.since:.1f} s to change the job's slots"
         switch, heard_at = self._transport.quietest() or (self._switch, self._heard_at)
         silence = now - max(heard_at, self._oldest_since)
         if heard_at < self._oldest_since or silence > carrier.SILENCE_S:
             trouble = self._transport.trouble
             hint = f" ({trouble.strerror})" if trouble is not None else ""
             return (
-                f"the switch at {switch} has not answered for {silence:.1f} s{hint}: is it running, does the "
-                f"network lead there from {self._transport.local_address[0]}, does it still know the job, "
-                "has a rank gone ahead of the others?"
+                f"the switch at {switch} has not answered for {silence:.1f} s{hint}. Check that it runs, that this "
+                f"host ({self._transport.local_address[0]}) can reach it, that it still has the job, and that no rank "
+                "is ahead of the others"
             )
         awaited = self._worker.awaited()
         ranks = f"rank{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"
         return (
-            f"waiting for {ranks if awaited else 'results'}; last answer of the switch at {switch}: {silence:.1f} s ago"
+            f"waiting for {ranks if awaited else 'results'}; last answer from the switch at {switch}: {silence:.1f} s "
+            "ago"
         )
 
     def _end(self, wake_fd: int) -> None:

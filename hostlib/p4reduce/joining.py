@@ -327,7 +327,7 @@ def _start(place: Place, job: str, timeout: float) -> Carrier:
     name = f"p4reduce rank {member.rank}"
     if place.local:
         engine = start_local_engine(place.transport, member, name=name, timeout=timeout)
-        log.info("job %r, rank %d: no packets, but %s", job, member.rank, engine.link())
+        log.info("job %r, rank %d: sends no packets and uses %s", job, member.rank, engine.link())
         return engine
     if place.meets:
         log.info("job %r, rank %d: rank %d sends for ranks %s", job, member.rank, member.leader, member.neighbours)

@@ -88,13 +88,13 @@ class Prober:
     def _unanswered(self, switch: Switch, *, short_came: bool) -> str:
         needed = self.largest + _IPV4_AND_UDP
         text = (
-            f"packets of {needed} bytes, which are the job's longest with their IPv4 headers, come to the switch at "
-            f"{switch}, and for {ANSWER_TIMEOUT_S:g} s "
+            f"the job's longest packets, {needed} bytes with IPv4 headers, reach the switch at {switch}, but for "
+            f"{ANSWER_TIMEOUT_S:g} s "
         )
         links = f"every link on the way back needs an MTU of {needed} or more{mtu_advice(needed)}"
         if short_came:
-            return f"{text}none of that length has come back, while short ones have; {links}"
+            return f"{text}no answer of that length has come back, while short ones have; {links}"
         return (
-            f"{text}none has come back, short or long; let UDP from {switch} through the firewall of this host "
-            f"(`nft list ruleset`, `iptables -S INPUT`), and those on the way; where that is done, {links}"
+            f"{text}no answer has come back, short or long; let UDP from {switch} through the firewall of this host "
+            f"(`nft list ruleset`, `iptables -S INPUT`), and those on the way; if that is done, {links}"
         )

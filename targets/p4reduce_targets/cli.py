@@ -45,28 +45,44 @@ class LogLevel(str, Enum):
 
 
 def switch(
-    port: Annotated[list[str], typer.Option(help="A port: 1=eth:INTERFACE, or 1=udp:ADDRESS:PORT (not bmv2).")],
-    target: Annotated[Target, typer.Option(help="What runs the P4 program.")] = Target.sim,
-    grpc: Annotated[str, typer.Option(help="Where P4Runtime listens; port 0: any free one.")] = "127.0.0.1:9559",
-    device_id: Annotated[int, typer.Option(min=1, help="P4Runtime's number of this switch.")] = 1,
-    cpu_port: Annotated[int, typer.Option(min=1, max=510, help="The port of packet-in and packet-out.")] = 510,
+    port: Annotated[
+        list[str],
+        typer.Option(help="Port of the switch: 1=eth:INTERFACE, or 1=udp:ADDRESS:PORT (not bmv2). May be repeated."),
+    ],
+    target: Annotated[Target, typer.Option(help="Target that runs the P4 program.")] = Target.sim,
+    grpc: Annotated[
+        str, typer.Option(help="HOST:PORT or unix:PATH where P4Runtime listens; port 0 takes any free port.")
+    ] = "127.0.0.1:9559",
+    device_id: Annotated[int, typer.Option(min=1, help="P4Runtime device id of this switch.")] = 1,
+    cpu_port: Annotated[int, typer.Option(min=1, max=510, help="Port for packet-in and packet-out.")] = 510,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM file with P4Runtime's certificate (not bmv2).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file with its key.")] = None,
-    tls_ca: Annotated[Path | None, typer.Option(help="PEM file: let in only clients of these authorities.")] = None,
-    insecure: Annotated[bool, typer.Option(help="Let P4Runtime, which asks nobody who he is, leave loopback.")] = False,
-    log_level: Annotated[LogLevel, typer.Option(help="What is logged.")] = LogLevel.off,
-    log_file: Annotated[Path | None, typer.Option(help="Where to; standard error without it (bmv2: nowhere).")] = None,
-    pcap: Annotated[Path | None, typer.Option(help="A folder for what passes the ports (bmv2 only).")] = None,
-    threads: Annotated[int, typer.Option(min=1, max=64, help="Threads that pass packets (native only).")] = 1,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM file with the certificate of the P4Runtime server (not bmv2).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file with the private key of --tls-cert.")] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(help="PEM file with certificate authorities. Clients need a certificate that these have signed."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option(help="Let P4Runtime listen beyond loopback, although it does not authenticate clients.")
+    ] = False,
+    log_level: Annotated[LogLevel, typer.Option(help="Least severe log messages to show.")] = LogLevel.off,
+    log_file: Annotated[
+        Path | None, typer.Option(help="File for the log. Default: standard error (bmv2: no log).")
+    ] = None,
+    pcap: Annotated[
+        Path | None, typer.Option(help="Folder for captures of the packets at each port (bmv2 only).")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, max=64, help="Threads that process packets (native only).")] = 1,
 ) -> None:
     """Run a switch on this machine: sim, native or BMv2. It has no program until a controller gives it one."""
     if pcap is not None and target is not Target.bmv2:
-        raise typer.BadParameter("only --target bmv2 can", param_hint="--pcap")
+        raise typer.BadParameter("needs --target bmv2", param_hint="--pcap")
     if threads != 1 and target is not Target.native:
-        raise typer.BadParameter("only --target native can", param_hint="--threads")
+        raise typer.BadParameter("needs --target native", param_hint="--threads")
     if tls_cert is not None and target is Target.bmv2:
-        raise typer.BadParameter("only --target sim and native can", param_hint="--tls-cert")
+        raise typer.BadParameter("needs --target sim or native", param_hint="--tls-cert")
     try:
         check_ports(port, cpu_port)
         _check_address(grpc, insecure=insecure or tls_ca is not None)
@@ -198,8 +214,8 @@ def _check_address(address: str, *, insecure: bool) -> None:
         local = False
     if not local and not insecure:
         raise ValueError(
-            f"--grpc {address}: whoever reaches P4Runtime owns the switch, so it listens on loopback only; with "
-            "--tls-ca it lets in clients with a certificate alone, and --insecure lifts that"
+            f"--grpc {address}: every client that reaches P4Runtime controls the switch, so it listens on loopback "
+            "only; give --tls-ca to admit only clients with a certificate, or --insecure to admit all"
         )
 
 

@@ -164,7 +164,7 @@ class InterfaceWatch:
                 try:
                     interface.look(one for one in self._interfaces if one is not interface)
                 except Exception:
-                    log.exception("port %d: its interface cannot be looked at", interface.number)
+                    log.exception("port %d: cannot check its interface", interface.number)
 
 
 def _ask(sock: socket.socket, request: int, name: str) -> bytes:

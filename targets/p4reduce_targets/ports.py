@@ -49,7 +49,7 @@ def cannot_open(number: int, name: str, error: OSError) -> PortError:
     if error.errno == errno.EADDRINUSE:
         taken = name.rpartition(":")[2]
         advice = (
-            f"; `ss -lunp 'sport = :{taken}'` says which. End that one, or give another port, here and as the "
+            f"; `ss -lunp 'sport = :{taken}'` shows which. End that program, or give another port, here and in the "
             "controller's --address IP:PORT"
         )
     return PortError(f"port {number}: cannot open {name}: {of_os(error)}{advice}")
@@ -257,7 +257,9 @@ def check_ports(texts: Iterable[str], cpu_port: int) -> None:
     """
     ports = [split_port(text) for text in texts]
     if len({kind for _, kind, _ in ports}) > 1:
-        raise PortError("a switch has network interfaces or UDP sockets for ports; here are both, eth: and udp:")
+        raise PortError(
+            "the ports of a switch are either all network interfaces (eth:) or all UDP sockets (udp:); here are both"
+        )
     seen: set[int] = set()
     for number, _, _ in ports:
         if not 1 <= number <= 510 or number == cpu_port:

@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 )
 def test_facts_that_cannot_be_are_refused(tmp_path: Path, facts: Facts) -> None:
     write(tmp_path / "one.npz", facts, {"a": np.ones(3)})
-    with pytest.raises(P4ReduceError, match=r"one\.npz: what it says of itself cannot be, or does not name its arrays"):
+    with pytest.raises(P4ReduceError, match=r"one\.npz: its description is invalid, or does not match its arrays"):
         find([tmp_path])
 
 

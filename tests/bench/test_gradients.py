@@ -138,8 +138,8 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path) -> None:
         (("--ratio", "0"), "must be above 0 and up to 1"),
         (("--link", "fast"), "accepted are rates"),
         (("--replay", "/nowhere"), "is not a folder"),
-        (("--keep", "/proc"), "must be a folder that is empty or not there yet"),
-        (("--replay", "/proc", "--keep", "out"), "what is replayed is kept where it is"),
+        (("--keep", "/proc"), "must be an empty folder, or not exist yet"),
+        (("--replay", "/proc", "--keep", "out"), "replayed recordings are not copied"),
     ],
 )
 def test_wrong_options_say_what_is_accepted(

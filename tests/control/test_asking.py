@@ -87,7 +87,7 @@ def test_a_listener_that_says_nothing_is_told_of_soon() -> None:
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         text = said(f"127.0.0.1:{silent.getsockname()[1]}")
-    assert "something listens there, and does not answer as a controller does" in text
+    assert "a process listens there but does not answer as a controller" in text
     assert time.monotonic() - began < 6
 
 
@@ -97,10 +97,12 @@ def test_what_is_wrong_with_tls_is_told_apart(tmp_path: Path) -> None:
     with serving(Controller(), here, here_key) as address:
         assert asked(address, Tls(here)).jobs_started == 7
         text = said(address, Tls(other))
-        assert "its certificate is signed by no authority that is trusted here" in text
+        assert "its certificate is not signed by an authority that is trusted here" in text
         assert "--tls-ca (P4REDUCE_TLS_CA)" in text
-        assert "it uses TLS; name the authorities to trust, with --tls-ca (P4REDUCE_TLS_CA)" in said(address)
+        assert ("it uses TLS; give the certificate authorities to trust, with --tls-ca (P4REDUCE_TLS_CA)") in said(
+            address
+        )
     with serving(Controller(), other, other_key) as address:
-        assert "its certificate is for another host than this address has" in said(address, Tls(other))
+        assert "its certificate is for another host name" in said(address, Tls(other))
     with serving(Controller()) as address:
         assert "it does not use TLS; leave out --tls-ca (P4REDUCE_TLS_CA)" in said(address, Tls(here))

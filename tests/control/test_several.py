@@ -158,6 +158,6 @@ def test_time_is_up_where_none_takes_over(controller: ScriptedController, standb
     session.wait_ready(lambda: None)
     controller.stop()
     wait_until(lambda: heard)
-    assert "none has let this rank in again for 0.5 s" in str(heard[0])
+    assert "this rank could not rejoin its job for 0.5 s" in str(heard[0])
     session.close()
     wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "p4reduce-session"])

@@ -32,18 +32,18 @@ def test_addresses(text: str) -> None:
         ("7700", "the host is missing, as in 127.0.0.1:7700"),
         ("http://127.0.0.1:7700", "leave out http://"),
         ("https://a.example", "leave out https://"),
-        ("::1", "an IPv6 address is written in brackets, as in [::1]:7700"),
-        ("::1:7700", "an IPv6 address is written in brackets, as in [::1]:7700"),
-        ("a.example:http", "http is no port"),
-        ("a.example:0", "0 is no port"),
-        ("a.example:65536", "65536 is no port"),
+        ("::1", "write an IPv6 address in brackets, as in [::1]:7700"),
+        ("::1:7700", "write an IPv6 address in brackets, as in [::1]:7700"),
+        ("a.example:http", "http is not a port number"),
+        ("a.example:0", "0 is not a port number"),
+        ("a.example:65536", "65536 is not a port number"),
     ],
 )
 def test_what_is_no_address(text: str, advice: str) -> None:
     with pytest.raises(ValueError) as caught:
         words.check_address("--controller", text, "127.0.0.1:7700")
-    assert str(caught.value) == f"--controller {text}: HOST:PORT is accepted, as in 127.0.0.1:7700; {advice}"
-    with pytest.raises(JoinError, match="HOST:PORT is accepted"):  # at once, and not after a time-out
+    assert str(caught.value) == f"--controller {text}: must be HOST:PORT, as in 127.0.0.1:7700; {advice}"
+    with pytest.raises(JoinError, match="must be HOST:PORT"):  # at once, and not after a time-out
         open_channel(text, None)
 
 
@@ -51,11 +51,11 @@ def test_who_has_the_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = words.cannot_listen(f"127.0.0.1:{port}")
-        assert said == f"another program has the port; `ss -ltnp 'sport = :{port}'` says which"
+        assert said == f"another program uses the port; `ss -ltnp 'sport = :{port}'` shows which"
     assert words.cannot_listen(f"127.0.0.1:{port}") == ""
     assert words.cannot_listen("192.0.2.1:0") == "this machine does not have that address"
     assert words.cannot_listen("no-such-host.invalid:1") == "there is no host of that name"
-    assert words.cannot_listen("unix:/nowhere/socket") == "/nowhere is no folder that can be written to"
+    assert words.cannot_listen("unix:/nowhere/socket") == "/nowhere is not a writable folder"
 
 
 def test_a_certificate_and_a_key(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_certificate_and_a_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "the file is empty"), (b" \n", "the file is empty"), (b"my secret", "one word"), (b"\xff", "in ASCII")],
+    [(b"", "it is empty"), (b" \n", "it is empty"), (b"my secret", "one word"), (b"\xff", "must be ASCII")],
 )
 def test_a_token_that_is_none(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "token"
@@ -84,7 +84,7 @@ def test_folders(tmp_path: Path) -> None:
     words.check_folder("--pcap", tmp_path / "new")
     words.check_folder("--pcap", tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="a folder is accepted, and this is a file"):
+    with pytest.raises(ValueError, match="must be a folder, and this is a file"):
         words.check_folder("--pcap", tmp_path / "file")
 
 
@@ -110,7 +110,7 @@ _Refused.__abstractmethods__ = frozenset()
     ("details", "said"),
     [
         ("errors resolving http://x:1: [address lookup failed for x: Domain name not found]", "no host of that name"),
-        ("Trying to connect an http1.x server", "a web server answers there, and not gRPC"),
+        ("Trying to connect an http1.x server", "a web server answers there, not a gRPC server"),
         ("something new", "something new"),
     ],
 )

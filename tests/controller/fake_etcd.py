@@ -69,7 +69,7 @@ class FakeEtcd:
 
     def _begin(self) -> None:
         if self.away:
-            raise EtcdUnavailable("it is away")
+            raise EtcdUnavailable("it is not connected")
         self._expire()
 
     def _end(self) -> None:

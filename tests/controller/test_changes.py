@@ -115,8 +115,8 @@ def test_what_settings_say_by_now_comes_first(caplog: pytest.LogCaptureFixture) 
     beginning = kept.begin_with(specs_of(settings(ONE, {**TWO, "switch": "two:2"})))
     assert names(beginning.specs) == ["two"]
     assert beginning.specs[0].config.target == "two:2"
-    assert "the switch two is left out: two of the settings is in its place" in caplog.text
-    assert "the switch leaf is left out: what was above it is no switch any more" in caplog.text
+    assert "the switch two is ignored: two of the settings has taken its place" in caplog.text
+    assert "the switch leaf is ignored: its parent is no longer a switch" in caplog.text
     other = kept.begin_with(specs_of(settings({**ONE, "ports": [1, 2]}, TWO)))  # which was changed since
     assert names(other.specs) == ["one", "two", "leaf"]
 
@@ -380,5 +380,5 @@ def test_what_is_below_one_that_waits_comes_after_it() -> None:
 
 
 def test_no_switch_for_jobs_that_begin() -> None:
-    with pytest.raises(ValueError, match="one of the settings wait for switches that jobs still have"):
+    with pytest.raises(ValueError, match="one of the settings wait until jobs have left the switches in their place"):
         Changes(replaced=(spec({**ONE, "name": "other"}),)).begin_with(specs_of(settings(ONE)))

@@ -83,7 +83,7 @@ class TestLease:
         assert not lease.doubt
         etcd.now += 0.2
         beat(lease)
-        assert "has not been renewed for 2.1 s: it is away" in lease.doubt
+        assert "has not been renewed for 2.1 s: it is not connected" in lease.doubt
         assert not lease.lost.is_set()
 
     @pytest.mark.parametrize("how", ["ours", "revoked", "another's", "given back"])
@@ -199,7 +199,7 @@ class TestState:
         two.load()
         before = dict(etcd.keys)
         one.kept.job("late", LEAF1)
-        with pytest.raises(StateError, match="does not serve any more: another controller has it"):
+        with pytest.raises(StateError, match="does not serve any more: another controller holds it"):
             one.keep()
         assert etcd.keys == before
         assert one.lease.lost.is_set()
@@ -301,8 +301,8 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("settings", "said"),
         [
-            ({"standby": True}, "--standby is accepted with --store"),
-            ({"store": "etcd://a", "state": "file"}, "one of them is accepted"),
+            ({"standby": True}, "--standby needs --store"),
+            ({"store": "etcd://a", "state": "file"}, "give only one of them"),
             ({"store": "file"}, "is accepted"),
         ],
     )

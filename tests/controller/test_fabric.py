@@ -120,7 +120,7 @@ def test_who_asks_for_more_than_is_left_hears_what_is_away() -> None:
     desk = TreeDesk(TWO)
     desk.absent = {1: GONE}
     refused = desk.join(0, 1, slots=20)
-    assert f"slots=20, and there are 16: the switch two cannot be used: {GONE}" in desk.last(refused).message
+    assert f"slots=20, and 16 are available: the switch two cannot be used: {GONE}" in desk.last(refused).message
 
 
 def test_a_dead_leaf_is_left_out_and_who_is_there_is_told() -> None:
@@ -307,7 +307,7 @@ def test_a_switch_is_removed_at_once_and_its_jobs_are_told_which(changing: Chang
     wait_until(lambda: all(rank.session.aborted for rank in ranks), "the ranks to hear of it")
     error = ranks[0].session.aborted
     assert error is not None
-    assert f"its switch {SECOND} is taken away by an operator" in str(error)
+    assert f"its switch {SECOND} was removed by an operator" in str(error)
     assert error.reason == "ENDED_BY_OPERATOR"
     wait_until(lambda: list(changing.status()) == [FIRST], "it to be gone")
     wait_until(lambda: changing.used() == 0, "the slots to be freed")
@@ -333,7 +333,7 @@ def test_a_switch_is_replaced_at_its_address_when_its_jobs_are_over(changing: Ch
     ready([running])
     changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
     same = {"switch": "fake 1", "address": [SECOND]}
-    assert changing.add(SECOND, **same) == [f"the switch {SECOND} comes when {SECOND} is gone from its address"]
+    assert changing.add(SECOND, **same) == [f"the switch {SECOND} will be added when {SECOND} has left its address"]
     leave(changing, running)
     wait_until(lambda: "fake 1" in changing.made, "the new one to come")
     wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 2, "the old one to be gone")
@@ -366,17 +366,17 @@ UP = 9
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"name": FIRST}, f"the switch {FIRST} is there already"),
+        ({"name": FIRST}, f"the switch {FIRST} exists already"),
         ({"switch": "fake"}, f"has an address in common with {FIRST}"),
-        ({"switch": "fake 9", "address": ["10.0.0.9"], "device_id": -1}, "1 to 2^64 - 1 are accepted"),
-        ({"switch": "fake 9", "address": ["10.0.0.9"], "name": "\ud800"}, "1 to 200 printable characters are accepted"),
-        ({"switch": "fake 9", "address": ["10.0.0.9"], "name": 3}, "1 to 200 printable characters are accepted"),
+        ({"switch": "fake 9", "address": ["10.0.0.9"], "device_id": -1}, "accepted are 1 to 2^64 - 1"),
+        ({"switch": "fake 9", "address": ["10.0.0.9"], "name": "\ud800"}, "accepted are 1 to 200 printable characters"),
+        ({"switch": "fake 9", "address": ["10.0.0.9"], "name": 3}, "accepted are 1 to 200 printable characters"),
         ({"address": [SECOND]}, f"has an address in common with {SECOND}"),
-        ({"uplink": {"port": 3, "to": "nowhere"}}, "the switch third: nowhere above it is no switch"),
+        ({"uplink": {"port": 3, "to": "nowhere"}}, "the switch third: its parent nowhere is not a switch"),
         ({"uplink": {"port": 3}}, "accepted is as { port = 3, to = 'spine' }"),
-        ({"uplink": {"port": 3, "to": "third"}}, "circle"),
+        ({"uplink": {"port": 3, "to": "third"}}, "cycle"),
         ({"colour": "red"}, "unknown colour"),
-        ({"address": ["x"]}, "an IPv4 address is accepted"),
+        ({"address": ["x"]}, "must be an IPv4 address"),
         ({"ports": [1000]}, "1 to 509 is accepted"),
     ],
 )
@@ -398,11 +398,11 @@ def test_a_switch_of_another_controller_is_not_taken(changing: Changing, monkeyp
 
 def test_the_last_root_stays(changing: Changing) -> None:
     changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
-    assert "the last without a parent" in changing.refused(
+    assert "the last one without a parent" in changing.refused(
         lambda: changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=FIRST))
     )
     for method, request in (("DrainSwitch", pb.DrainSwitchRequest), ("RemoveSwitch", pb.RemoveSwitchRequest)):
-        assert "there is no switch 'x'; there are" in changing.refused(
+        assert "there is no switch 'x'; the switches are" in changing.refused(
             lambda m=method, r=request: changing.ask(m, r(name="x"))
         )
 
@@ -412,7 +412,7 @@ def test_ranks_that_gather_at_a_switch_that_goes_hear_of_it(changing: Changing) 
     waiting = changing.rank(0, 1)
     wait_until(lambda: waiting.assigned, "it to be assigned")
     changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND, now=True))
-    assert f"its switch {SECOND} is taken away by an operator" in str(waiting.outcome())
+    assert f"its switch {SECOND} was removed by an operator" in str(waiting.outcome())
 
 
 # --- a file ----------------------------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ def test_a_file_that_is_read_again(changing: Changing) -> None:
     leaf = one("leaf", "10.0.0.2", uplink={"port": 3, "to": "spine"})
     after = load(None, {"switches": [first, leaf, one("spine", "10.0.0.1")], "switch_insecure": True, "slots": 7})
     said = changing.loop.run(changing.service.reload(after))
-    assert said[0] == "slots has changed, which takes a restart"
+    assert said[0] == "slots has changed: restart the controller to apply it"
     assert "the switch spine is added" in said
     wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "leaf", "spine"]), "the second to go")
     assert changing.status()["leaf"].parent == "spine"
@@ -439,7 +439,9 @@ def test_a_file_that_is_read_again(changing: Changing) -> None:
     wait_until(lambda: changing.status()["spine"].address == "new:1", "the spine to be replaced")
     wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 3, "the old one to be gone")
     assert changing.status()["leaf"].parent == "spine"
-    assert changing.loop.run(changing.service.reload(changed)) == ["slots has changed, which takes a restart"]
+    assert changing.loop.run(changing.service.reload(changed)) == [
+        "slots has changed: restart the controller to apply it"
+    ]
 
 
 def renamed(parent: str, *more: dict[str, Any]) -> Settings:
@@ -457,8 +459,8 @@ def test_a_parent_is_renamed_with_who_is_below_it(changing: Changing) -> None:
     changing.loop.run(changing.service.reload(renamed("spine", below)))
     wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "below", "leaf", "spine"]), "the tree")
     said = changing.loop.run(changing.service.reload(renamed("top", below, new)))
-    assert "the switch top comes when spine is gone from its address" in said
-    assert "the switch new comes with top above it" in said
+    assert "the switch top will be added when spine has left its address" in said
+    assert "the switch new will be added when its parent top is added" in said
     wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "below", "leaf", "new", "top"]), "the other")
     parents = {name: one.parent for name, one in changing.status().items()}
     assert parents == {FIRST: "", "below": "leaf", "leaf": "top", "new": "top", "top": ""}
@@ -474,11 +476,11 @@ def test_who_waits_below_one_that_does_not_come_is_said(changing: Changing) -> N
     top = {"name": "top", "switch": "elsewhere:1", "address": [SECOND]}
     wanted = {"switches": [first, top, new], "switch_insecure": True}
     said = changing.loop.run(changing.service.reload(load(None, wanted)))
-    assert f"the switch top comes when {SECOND} is gone from its address" in said
+    assert f"the switch top will be added when {SECOND} has left its address" in said
     wanted["switches"] = [first, {**top, "switch": "fake"}, new]
     said = changing.loop.run(changing.service.reload(load(None, wanted)))
     assert f"the switch top is not added: the switch top has an address in common with {FIRST}" in said
-    assert "the switch new is not added: top above it is no switch" in said
+    assert "the switch new is not added: its parent top is not a switch" in said
     wanted["switches"] = [first, {**top, "address": ["10.0.0.6"]}, new]
     changing.loop.run(changing.service.reload(load(None, wanted)))
     wait_until(lambda: sorted(changing.status()) == sorted([FIRST, SECOND, "new", "top"]), "both to come")
@@ -552,7 +554,7 @@ def test_a_file_that_is_wrong_changes_nothing(changing: Changing, caplog: pytest
         raise SettingsError("--config x: it is not")
 
     changing.loop.call(changing.service.read_again, wrong)
-    wait_until(lambda: "the settings stay as they are: --config x: it is not" in caplog.text, "the log")
+    wait_until(lambda: "the settings are unchanged: --config x: it is not" in caplog.text, "the log")
     assert list(changing.status()) == [FIRST, SECOND]
 
 

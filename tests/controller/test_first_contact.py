@@ -70,15 +70,15 @@ def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         text = said("controller", "--listen", address)
-        assert f"cannot listen on {address}: another program has the port" in text
+        assert f"cannot listen on {address}: another program uses the port" in text
         text = controller("--metrics", address)
-        assert f"cannot serve on --metrics {address}: another program has the port" in text
+        assert f"cannot serve on --metrics {address}: another program uses the port" in text
 
 
 @pytest.mark.parametrize(
     ("address", "advice"),
     [
-        ("127.0.0.1", "HOST:PORT is accepted, as in 127.0.0.1:9559; the port is missing"),
+        ("127.0.0.1", "must be HOST:PORT, as in 127.0.0.1:9559; the port is missing"),
         ("http://127.0.0.1:9559", "leave out http://"),
     ],
 )
@@ -104,7 +104,7 @@ def test_the_environment_is_asked_as_well(monkeypatch: pytest.MonkeyPatch) -> No
     assert "cannot read /nowhere/ca" in said("status")
     monkeypatch.setenv("P4REDUCE_TLS_CA", "")
     monkeypatch.setenv("P4REDUCE_CONTROLLER", "127.0.0.1")
-    assert "controller 127.0.0.1: HOST:PORT is accepted" in said("status")
+    assert "controller 127.0.0.1: must be HOST:PORT" in said("status")
 
 
 def test_no_switch_is_told_soon() -> None:

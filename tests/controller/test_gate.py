@@ -161,13 +161,13 @@ def test_floods_are_the_floods_own_trouble(roomy: House) -> None:
     assert codes.count(exhausted) >= 10
     assert "bob" in str(house.status("b").jobs)
     flood = [house.rank(0, 1, token="c", job=str(number), slots=1) for number in range(40)]
-    limited = [one for one in flood if "begins ranks more than 0.2 times a second" in str(one.outcome())]
+    limited = [one for one in flood if "starts ranks more than 0.2 times a second" in str(one.outcome())]
     assert 20 <= len(limited) <= 38
     held = [house.rank(rank, 99, token="a", slots=1) for rank in range(9)]
     wait_until(lambda: all(rank.assigned or rank.error for rank in held), "answers to all")
     full = [rank for rank in held if rank.error]
     assert len(full) == 4
-    assert "'alice' has 5 ranks connected, and may have no more" in str(full[0].error)
+    assert "'alice' has 5 ranks connected, which is its limit" in str(full[0].error)
     tenants = {tenant.name: tenant for tenant in house.status("o").tenants}
     assert tenants["alice"].refusals >= 8
     assert tenants["bob"].refusals == 0
@@ -210,8 +210,8 @@ def test_ranks_in_the_queue_are_told_their_place(house: House, caplog: pytest.Lo
     ready([running])
     with Session(house.address, token="a") as session, pytest.raises(SlotsExhausted) as error:
         session.join("next", 0, 1, slots=4, queue=0.6)
-    assert "in the queue, at place 1 of 1: 4 slots asked, 0 of 16 free" in str(error.value)
-    assert "this rank waits for its turn in the queue, at place 1 of 1: 4 slots asked, 0 of 16 free" in caplog.text
+    assert "in the queue, position 1 of 1: 4 slots asked, 0 of 16 free" in str(error.value)
+    assert "this rank waits for its turn in the queue, position 1 of 1: 4 slots asked, 0 of 16 free" in caplog.text
     waiting = house.loop.loop.run_in_executor(None, lambda: joined(house, 30))
     wait_until(lambda: house.status("o").queue, "the queue")
     [queued] = house.status("o").queue
@@ -246,7 +246,7 @@ def test_what_is_written_of_it(house: House) -> None:
         ("alice", "alice", "job begun", "ok"),
         ("alice", "alice", "SetLoss", "SetLoss is for the role operator, and 'alice' is a user"),
         ("", "", "Status", "the token is wrong"),
-        ("bob", "bob", "abort", "there is no job 'job'; of jobs there are none"),
+        ("bob", "bob", "abort", "there is no job 'job'; the jobs are none"),
         ("alice", "alice", "job ended", "job 'job': was ended by olga: enough"),
         ("olga", "olga", "abort", "ok"),
         ("olga", "olga", "set loss", "ok"),

@@ -30,7 +30,7 @@ def test_an_address_does_not_move_while_a_job_is_there() -> None:
     hosts = a_switch()
     assert hosts.claim(at(VICTIM), 1, job=1) == ""
     assert hosts.claim(at(VICTIM), 1, job=2) == ""
-    stays = f"its MAC address {VICTIM} lives on port 1, where ranks of other jobs are, and its HELLO came in on port 2"
+    stays = f"its MAC address {VICTIM} is on port 1, where ranks of other jobs are, but its HELLO came in on port 2"
     assert hosts.claim(at(VICTIM), 2, job=3) == stays
     assert hosts.learned_for(3) == ()
     hosts.release(1)
@@ -45,27 +45,27 @@ def test_two_hosts_of_one_job_with_one_address() -> None:
     hosts = a_switch()
     assert hosts.claim(at(VICTIM), 1, job=1) == ""
     said = hosts.claim(at(VICTIM, "10.0.0.8"), 2, job=1)
-    assert f"its MAC address {VICTIM} lives on port 1, where another rank of the job is: two hosts have it" in said
+    assert (
+        f"its MAC address {VICTIM} is on port 1, where another rank of the job is (two hosts have this address" in said
+    )
 
 
 def test_one_that_was_told_is_not_learned() -> None:
     hosts = Hosts({VICTIM: 1}, [ADDRESS])
-    assert "lives on port 1, as the controller was told, and its HELLO came in on port 2" in hosts.claim(
-        at(VICTIM), 2, job=1
-    )
+    assert "is on port 1, as --host says, but its HELLO came in on port 2" in hosts.claim(at(VICTIM), 2, job=1)
     assert hosts.claim(at(VICTIM), 1, job=1) == ""
     assert hosts.learned_for(1) == ()
 
 
 @pytest.mark.parametrize("mac", ["00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01", "03:00:00:00:00:01"])
 def test_what_is_no_hosts_is_refused(mac: str) -> None:
-    assert a_switch().claim(at(mac), 1, job=1) == f"its MAC address is {mac}, which is no host's"
+    assert a_switch().claim(at(mac), 1, job=1) == f"its MAC address is {mac}, which is not a host's address"
 
 
 @pytest.mark.parametrize("ip", ["0.0.0.0", "224.0.0.1", "239.255.255.255", "255.255.255.255"])
 def test_an_address_to_which_nothing_can_be_sent_is_refused(ip: str) -> None:
     hosts = a_switch()
-    assert hosts.claim(at(VICTIM, ip), 1, job=1) == f"its IP address is {ip}, which is no host's"
+    assert hosts.claim(at(VICTIM, ip), 1, job=1) == f"its IP address is {ip}, which is not a host's address"
     assert hosts.claim(Endpoint(VICTIM, "10.0.0.7", 0), 1, job=1) == "its UDP port is 0, to which nothing can be sent"
     assert hosts.learned_for(1) == ()
     assert hosts.claim(at(VICTIM), 2, job=2) == ""
@@ -74,7 +74,7 @@ def test_an_address_to_which_nothing_can_be_sent_is_refused(ip: str) -> None:
 @pytest.mark.parametrize("switch", [ADDRESS, OTHER])
 def test_a_switchs_is_refused_but_for_a_host_that_it_runs_on(switch: Endpoint) -> None:
     hosts = a_switch()
-    assert hosts.claim(at(switch.mac), 1, job=1) == f"its MAC address {switch.mac} is a switch's"
+    assert hosts.claim(at(switch.mac), 1, job=1) == f"its MAC address {switch.mac} is that of a switch"
     assert hosts.claim(at(switch.mac, switch.ip), 1, job=1) == ""
     assert hosts.learned_for(1) == ()
 
@@ -88,7 +88,7 @@ def test_no_port_fills_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
             assert hosts.claim(at(f"02:00:00:00:{port:02x}:{number:02x}"), port, job=port) == ""
     assert [len(hosts.learned_for(port)) for port in (1, 2)] == [3, 2]
     # Those that are not forwarded to do not move, either.
-    assert "lives on port 1" in hosts.claim(at("02:00:00:00:01:07"), 2, job=2)
+    assert "is on port 1" in hosts.claim(at("02:00:00:00:01:07"), 2, job=2)
     hosts.release(1)
     assert hosts.claim(at("02:00:00:00:01:07"), 2, job=2) == ""
     assert len(hosts.learned_for(2)) == 3
@@ -113,7 +113,7 @@ def test_a_rank_with_a_neighbours_address_is_refused_and_told_where_that_one_is(
         abort = desk.last(session)
         assert (abort.rank, abort.reason) == (1, pb.JOIN_REFUSED)
         assert (
-            f"job 'attacker': rank 1 is refused at the switch {ADDRESS}: its MAC address {VICTIM} lives on port 1"
+            f"job 'attacker': rank 1 is refused at the switch {ADDRESS}: its MAC address {VICTIM} is on port 1"
             in abort.message
         )
     assert [job.name for job in desk.jobs] == ["victim"]
@@ -129,4 +129,4 @@ def test_hosts_that_were_told_are_kept_from_ranks() -> None:
     desk.jobs = Jobs(Layout(4, 64, 16), [ADDRESS], fixed=[{VICTIM: 1}], default_slots=4)
     session = desk.join(0, 1)
     hear(desk, session, VICTIM, 2)
-    assert "lives on port 1, as the controller was told" in desk.last(session).message
+    assert "is on port 1, as --host says" in desk.last(session).message

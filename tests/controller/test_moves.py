@@ -343,7 +343,7 @@ def test_an_error_of_ours_in_looking_costs_nobody_anything(caplog: pytest.LogCap
     hall.jobs._moves._wanted, wanted = fails, hall.jobs._moves._wanted
     hall.queue(8)
     hall.tick(LOOK_S)
-    assert "no slots are changed for 60 s" in caplog.text
+    assert "no slots are moved for the next 60 s" in caplog.text
     hall.jobs._moves._wanted = wanted
     hall.tick(LONG_REST_S / 2)
     assert hall.asked("c") == [[], []]

@@ -258,7 +258,9 @@ def test_no_rank_goes_on_before_it_is_kept_where_its_job_is(
         kind = "release" if tries == 1 else "abort"
         told = await hall.calls["c"].until(kind)
         assert not any(failed)
-        assert tries == 1 or told.abort.message == "job 'c': the controller cannot keep it: no space left on the device"
+        assert tries == 1 or told.abort.message == (
+            "job 'c': the controller cannot store it: no space left on the device"
+        )
 
     moving(work, tmp_path / "state")
 

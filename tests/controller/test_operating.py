@@ -76,7 +76,7 @@ def test_whose_job_is_shown_has_to_be_said_where_several_have_one(loop: Loop, tm
         (tmp_path / "token").write_text("o")
         (tmp_path / "token").chmod(0o600)
         said = run(running, "jobs", "show", "job", *as_operator, code=1)
-        assert "job 'job': tenants bob, vision have one each; say whose, with --tenant" in said
+        assert "job 'job': the tenants bob, vision each have a job of that name; choose one with --tenant" in said
         shown = json.loads(run(running, "jobs", "show", "job", "--tenant", "bob", "--json", *as_operator))
         assert shown["tenant"] == "bob"
     finally:
@@ -108,7 +108,7 @@ def test_slots_of_a_job(running: Running) -> None:
     shown = run(running, "slots", "job")
     assert "rank 0, rank 1" in shown
     assert "none yet" in shown
-    assert "first=2: 0 to 1 is accepted" in run(running, "slots", "job", "--first", "2", code=1)
+    assert "first=2: accepted are 0 to 1" in run(running, "slots", "job", "--first", "2", code=1)
 
 
 def test_slots_of_a_job_that_is_on_no_switch(running: Running) -> None:
@@ -139,11 +139,11 @@ def test_a_switch_that_drains_is_seen() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["drain", "none"], "there is no switch 'none'; there are 127.0.0.1:31314"),
-        (["remove", "127.0.0.1:31314"], "is the last without a parent"),
+        (["drain", "none"], "there is no switch 'none'; the switches are 127.0.0.1:31314"),
+        (["remove", "127.0.0.1:31314"], "is the last one without a parent"),
         (["add", "x", "--switch", "10.0.0.1:9559", "--address", "10.0.0.1"], "the controller has no settings"),
-        (["add", "x", "--uplink", "3"], "LEAF:PORT=SPINE is accepted"),
-        (["add", "x", "--ports", "a"], "numbers with commas between"),
+        (["add", "x", "--uplink", "3"], "must be LEAF:PORT=SPINE"),
+        (["add", "x", "--ports", "a"], "numbers separated by commas"),
         (["add", "--file", "/nowhere.toml"], "cannot read /nowhere.toml"),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_file_with_one_switch_is_read(running: Running, tmp_path: Path) -> Non
     file.write_text('[[switches]]\nname = "x"\n')
     assert "the controller has no settings" in run(running, "switches", "add", "--file", str(file), code=1)
     file.write_text("listen = 'x'\n")
-    assert "exactly one of [[switches]]" in run(running, "switches", "add", "--file", str(file), code=1)
+    assert "must hold exactly one [[switches]] table" in run(running, "switches", "add", "--file", str(file), code=1)
 
 
 def test_reasons_of_later_controllers_are_read() -> None:
@@ -210,7 +210,7 @@ def test_the_mtu_of_a_route_counts() -> None:
         ip("route", "add", "10.9.1.0/24", "dev", network.host, "mtu", "lock", "1200")
         found = {one.subject: one for one in host.way("10.9.1.1", 31314, 1400, "one")}
         assert found["MTU to one"].verdict == "problem"
-        assert "the route by host0, which has 1500, has 1200" in found["MTU to one"].found
+        assert "the route through host0 has 1200, and the interface 1500" in found["MTU to one"].found
         advice = "see `ip route get 10.9.1.1` for the route's mtu, or give the controller --mtu 1200"
         assert found["MTU to one"].advice == advice
         assert {one.verdict for one in host.way("10.9.1.1", 31314, 1086, "one") if "MTU" in one.subject} == {"ok"}
@@ -268,7 +268,7 @@ def test_a_switch_is_not_added_without_a_word_where_it_is(running: Running) -> N
 
 def test_a_slot_that_the_job_does_not_have_is_named(running: Running) -> None:
     ready([running.rank(0, 1)])
-    assert "first=99: 0 to 3 is accepted" in run(running, "slots", "job", "--first", "99", code=1)
+    assert "first=99: accepted are 0 to 3" in run(running, "slots", "job", "--first", "99", code=1)
     assert "1 job, 1 rank; 1 job begun" in run(running, "top", "--once", "--interval", "0.2")
 
 

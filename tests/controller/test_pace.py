@@ -92,10 +92,10 @@ def test_without_users_hosts_are_limited(narrow: Running) -> None:
         codes = [refused_or_none(lambda: stub.Status(pb.StatusRequest(), timeout=30)) for _ in range(6)]
         assert codes == [None, *[EXHAUSTED] * 5]
         code, said = refused(lambda: stub.Status(pb.StatusRequest(), timeout=10))
-        assert (code, said[:50]) == (EXHAUSTED, "127.0.0.1 asks more than 0.01 times a second; agai")
+        assert (code, said[:50]) == (EXHAUSTED, "127.0.0.1 asks more than 0.01 times a second; try ")
     ranks = [narrow.rank(0, 1, job=str(number), slots=1) for number in range(6)]
     errors = [str(rank.outcome()) for rank in ranks]
-    assert sum("127.0.0.1 begins ranks more than 0.01 times a second" in error for error in errors) == 5
+    assert sum("127.0.0.1 starts ranks more than 0.01 times a second" in error for error in errors) == 5
     assert (limited(narrow)["", "call"], limited(narrow)["", "join"]) == (6, 5)
     assert b'p4reduce_limited_total{tenant="",what="call"}' in generate_latest(narrow.service.telemetry.registry)
 
@@ -127,7 +127,7 @@ def test_a_host_has_so_many_ranks_at_a_time(loop: Loop) -> None:
     ranks = [running.rank(rank, 9, slots=1) for rank in range(5)]
     wait_until(lambda: sum(rank.error is not None for rank in ranks) == 2, "refusals")
     assert {str(rank.error).partition(": ")[2] for rank in ranks if rank.error} == {
-        "127.0.0.1 has 3 ranks connected, and may have no more"
+        "127.0.0.1 has 3 ranks connected, which is its limit"
     }
     assert limited(running)["", "rank"] == 2
     running.close()

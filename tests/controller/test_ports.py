@@ -104,7 +104,7 @@ def test_a_port_that_comes_back_is_told_too(changing: Changing, caplog: pytest.L
         cut(changing, 0, p1="DOWN", p2="UP")
         cut(changing, 0, p1="UP", p2="DOWN")
         text = f"port 1 of {FIRST} is down, where rank 0 is"
-        wait_until(lambda: f"not any more: {text}" in [one.getMessage() for one in caplog.records], "it to be told")
+        wait_until(lambda: f"resolved: {text}" in [one.getMessage() for one in caplog.records], "it to be told")
     assert not changing.loop.run(changing.service.status()).jobs[0].in_trouble
 
 

@@ -56,7 +56,7 @@ def test_who_does_not_come_back_soon_has_none() -> None:
     assert hall.place(new) == 3
     assert next((one.name, one.why) for one in hall.status().queue) == (
         "first",
-        "its ranks, which waited at an earlier controller, are not back yet",
+        "its ranks waited at a previous controller and have not rejoined yet",
     )
     hall.jobs.expect_returns(hall.now)
     hall.tick(RETURN - 0.1)

@@ -92,7 +92,7 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
         asyncio.run(asked(str(server), str(mine), str(my_key), 30.0))
         for ca, cert, key, said in (
             (str(server), "", "", "--store-cert"),
-            (str(mine), str(mine), str(my_key), "signed by no authority that is trusted here; .* --store-ca"),
+            (str(mine), str(mine), str(my_key), "not signed by an authority that is trusted here; .* --store-ca"),
             ("", "", "", "if etcd uses TLS, give --store-ca"),
         ):
             with pytest.raises(EtcdError, match=said):

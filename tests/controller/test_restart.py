@@ -162,10 +162,10 @@ def test_only_who_has_the_key_is_let_in(running: Running) -> None:
     right = {"job": assigned.job, "generation": assigned.generation, "rank": 0, "key": assigned.rejoin_key}
     others = ready(ranks)[1].rejoin_key
     for changes, text in (
-        ({"key": others}, "its key is not that rank's"),
-        ({"key": ""}, "its key is not that rank's"),
-        ({"rank": 1}, "its key is not that rank's"),
-        ({"rank": 2}, "its key is not that rank's"),
+        ({"key": others}, "its key is not the key of that rank"),
+        ({"key": ""}, "its key is not the key of that rank"),
+        ({"rank": 1}, "its key is not the key of that rank"),
+        ({"rank": 2}, "its key is not the key of that rank"),
         ({"generation": assigned.generation ^ 1}, "does not know the job"),
         ({"job": 7}, "does not know the job"),
     ):
@@ -191,7 +191,7 @@ def test_a_rank_that_notices_first_takes_its_seat_from_its_old_stream(running: R
         call = rpc.JobsStub(channel).Session(messages(), timeout=10)
         assert next(call).WhichOneof("message") == "ready"
         wait_until(lambda: ranks[0].aborted_at, "the old stream to be told")
-        assert "back on another stream" in str(ranks[0].session.aborted)
+        assert "reconnected on another stream" in str(ranks[0].session.aborted)
         ranks[0].session.close()
         end = time.monotonic() + 0.3
         wait_until(lambda: time.monotonic() > end, "the end of the old stream to be seen")
@@ -206,7 +206,7 @@ def test_while_the_first_switch_is_awaited_that_is_told(running: Running) -> Non
     running.crash()
     running.switch.problem = "connection refused"
     with running.waiting_for_a_switch():
-        said = r"this controller stands by until its first switch is there \(switch at fake: connection refused\)"
+        said = r"this controller stands by until its first switch answers \(switch at fake: connection refused\)"
         with pytest.raises(JoinError, match=said):
             ask(running.address, None, None, lambda stub, _: stub.Status(pb.StatusRequest(), timeout=10))
         with Session(running.address, connect_timeout=0.5) as impatient, pytest.raises(JoinError, match=said):
@@ -246,7 +246,7 @@ def test_a_crash_before_the_file_is_written(running: Running, file: Path) -> Non
     for rank in ranks:
         error = rank.outcome()
         assert isinstance(error, JoinError)
-        assert "the controller that is here now does not know the job" in str(error)
+        assert "this controller does not know the job" in str(error)
     assert not running.switch.admitted
     assert running.used() == 0
     job(running)
@@ -340,9 +340,9 @@ def test_other_switches_than_those_of_the_file_are_refused(running: Running, fil
     with pytest.raises(StateError) as refused:
         running.start_again()
     for said in (
-        "other switches than this controller's: it had 127.0.0.1:31315 at fake 1, ",
-        "and now there is 127.0.0.1:31315 at fake 7, ",
-        "Start it as it was; remove the file to start without its jobs, which then end",
+        "it has jobs on switches that this controller does not have. Its switch was 127.0.0.1:31315 at fake 1, ",
+        "now there is 127.0.0.1:31315 at fake 7, ",
+        "Start the controller with the same switches; remove the file to start without its jobs, which then end",
     ):
         assert said in str(refused.value)
     running.release()

@@ -40,7 +40,7 @@ def test_a_call_that_is_cancelled_in_flight_fails_the_job_by_name(running: Runni
     """As gRPC does it to those who wait for a call, when its channel is closed."""
     running.switch.fail[what] = asyncio.CancelledError()  # type: ignore[assignment]
     for rank in [running.rank(rank, 2) for rank in range(2)]:
-        assert "the switch at fake cannot be set up for it: Interrupted: it was cancelled" in str(rank.outcome())
+        assert "the switch at fake cannot be set up for the job: Interrupted: it was cancelled" in str(rank.outcome())
     wait_until(lambda: running.used() == 0, "the slots to be freed")
     del running.switch.fail[what]
     ready([running.rank(rank, 2) for rank in range(2)])
@@ -271,9 +271,9 @@ def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPa
             await asyncio.sleep(0.001)
         for _ in range(10):
             told[0].tell(pb.ServerMessage(waiting=pb.Waiting(ranks=[1])))
-        with pytest.raises(streams.Unread, match="8 messages wait"):
+        with pytest.raises(streams.Unread, match="8 wait"):
             await asyncio.wait_for(call, 5.0)
-        assert said[:1] == ["does not read what the controller says: 8 messages wait"]
+        assert said[:1] == ["does not read the controller's messages: 8 wait"]
         await service.close()
 
     asyncio.run(work())

@@ -120,7 +120,7 @@ def test_a_lost_rank_is_named_to_all_others_within_a_second(running: Running) ->
     ("blamed", "told"),
     [
         (None, "rank 1 has failed: it  is full"),
-        (0, "rank 0 has failed, says rank 1: it  is full"),
+        (0, "rank 0 has failed, as rank 1 reports: it  is full"),
         (7, "rank 1 has failed: "),
     ],
 )
@@ -193,8 +193,8 @@ def test_a_shorter_wait_of_the_hosts_own_names_them_too(running: Running) -> Non
 @pytest.mark.parametrize(
     ("rank", "world_size", "options", "text"),
     [
-        (0, 2, {}, "every process of the job needs a rank of its own; where another run uses this job name"),
-        (1, 3, {}, "it says world_size=3, but rank 0 said 2; where another run uses this job name"),
+        (0, 2, {}, "every process of the job needs a rank of its own; if another run uses this job name"),
+        (1, 3, {}, "it says world_size=3, but rank 0 said 2; if another run uses this job name"),
         (5, 2, {}, "has ranks 0 to 1"),
         (1, 2, {"slots": 8}, "wants 8 slots, but rank 0 wanted 4"),
         (1, 256, {}, "1 to 255 are accepted"),
@@ -240,7 +240,7 @@ def test_a_switch_at_another_udp_port_is_told(running: Running, caplog: pytest.L
     jobs.change_site(replace(jobs.site, addresses=(replace(jobs.site.addresses[0], udp_port=port),)))
     with pytest.raises(JoinError) as error:
         join(running, 0, 1, timeout=2.5)
-    told = f"this host's kernel says of packets to 127.0.0.1:{port}: Connection refused: nothing has that UDP port"
+    told = f"this host cannot send packets to 127.0.0.1:{port}: Connection refused: no program listens on that UDP port"
     assert f"no HELLO from there reached the switch at 127.0.0.1:{port}; compare that" in str(error.value)
     assert told in str(error.value)
     assert told in caplog.text  # as soon as it waits
@@ -269,7 +269,7 @@ def test_a_latecomer_does_not_kill_a_running_job(running: Running) -> None:
     for rank in (1, 7):
         assert isinstance(running.rank(rank, 8 if rank else 2).outcome(), JoinError)
     error = running.rank(1, 2).outcome()
-    assert "the job is ready and this rank joined it already: another run has this job name" in str(error)
+    assert "the job is ready and this rank joined it already: another run uses this job name" in str(error)
     assert [rank.session.aborted for rank in ranks] == [None, None]
 
 
@@ -311,7 +311,7 @@ def test_a_switch_that_refuses_a_job_is_quoted(running: Running) -> None:
 def test_what_nobody_expected_fails_the_job_by_name(running: Running, what: str) -> None:
     running.switch.fail[what] = KeyError("surprise")
     for rank in [running.rank(rank, 2) for rank in range(2)]:
-        assert "the switch at fake cannot be set up for it: KeyError: 'surprise'" in str(rank.outcome())
+        assert "the switch at fake cannot be set up for the job: KeyError: 'surprise'" in str(rank.outcome())
     wait_until(lambda: running.used() == 0, "the slots to be freed")
 
 
@@ -478,7 +478,7 @@ def test_who_loses_a_rank_hears_which_switch_is_away(dealt: Running) -> None:
     ranks[1].session.close()
     wait_until(lambda: ranks[0].aborted_at, "the abort")
     assert "rank 1 was lost" in str(ranks[0].session.aborted)
-    assert "the switch at 127.0.0.1:31316 is away: pulled" in str(ranks[0].session.aborted)
+    assert "the switch at 127.0.0.1:31316 is unavailable: pulled" in str(ranks[0].session.aborted)
     dealt.loop.call(dealt.switches[2].reconnect)
 
 
@@ -501,7 +501,7 @@ def test_status_and_loss_of_several_switches(dealt: Running) -> None:
         with pytest.raises(grpc.RpcError, match=r"switch='fake 3': accepted are .*, .*, .*; nothing was changed"):
             stub.SetLoss(pb.SetLossRequest(port=1, rate=0.1, switch="fake 3"), timeout=5)
         dealt.switch.ports = {1: "UP"}
-        with pytest.raises(grpc.RpcError, match=r"port=2: of ports of the switch .* there are 1; nothing"):
+        with pytest.raises(grpc.RpcError, match=r"port=2: the ports of the switch .* are 1; nothing"):
             stub.SetLoss(pb.SetLossRequest(port=2, rate=0.1, switch="fake"), timeout=5)
         status = stub.Status(pb.StatusRequest(), timeout=5)
     assert [(switch.address, switch.slots_used) for switch in status.switches] == [
@@ -526,10 +526,10 @@ def test_loss_is_set_at_all_chosen_switches_or_at_none(dealt: Running) -> None:
     def rates() -> list[int]:
         return [sum(rate > 0 for rate in one.loss_rates.values()) for one in dealt.switches]
 
-    with pytest.raises(grpc.RpcError, match=f"port=2: of ports of the switch {names[1]} there are 1; nothing"):
+    with pytest.raises(grpc.RpcError, match=f"port=2: the ports of the switch {names[1]} are 1; nothing"):
         lose(2, 0.5)
     dealt.loop.call(dealt.switches[2].disconnect)
-    with pytest.raises(grpc.RpcError, match=f"the switch {names[2]} is away: pulled"):
+    with pytest.raises(grpc.RpcError, match=f"the switch {names[2]} is unavailable: pulled"):
         lose(1, 0.5)
     assert rates() == [0, 0, 0]
     dealt.loop.call(dealt.switches[2].reconnect)

@@ -79,43 +79,43 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (TWO | {"switch": ["a:1", "a:1"]}, "--switch a:1, a:1: 1 or more that differ"),
-        (TWO | {"switch": []}, "--switch : 1 or more that differ"),
-        (TWO | {"address": ["10.0.0.1"]}, "--address 10.0.0.1 for 2 switches: one for each is accepted"),
+        (TWO | {"switch": ["a:1", "a:1"]}, "--switch a:1, a:1: give one or more different"),
+        (TWO | {"switch": []}, "--switch : give one or more different"),
+        (TWO | {"address": ["10.0.0.1"]}, "--address 10.0.0.1 for 2 switches: give one for each"),
         (TWO | {"address": ["10.0.0.1"] * 2}, "no two alike"),
         (TWO | {"mac": ["02:00:00:00:00:01"]}, "--mac is given 1 times for 2 switches"),
-        (TWO | {"hosts": {"02:00:00:00:00:01": 1}}, "--host and --route are of one switch, and there are 2"),
-        ({"address": ["10.0.0"]}, "an IPv4 address is accepted"),
-        ({"address": ["10.0.0.1:0"]}, "an IPv4 address is accepted"),
-        ({"address": ["10.0.0.1:x"]}, "an IPv4 address is accepted"),
-        ({"address": ["0.0.0.0"]}, "--address '0.0.0.0': that is no host's"),
-        ({"address": ["10.0.0.1", "239.1.2.3:31314"]}, "--address '239.1.2.3:31314': that is no host's"),
-        ({"address": ["255.255.255.255"]}, "that is no host's"),
-        ({"mac": ["01:00:5e:00:00:01"]}, "MAC address 01:00:5e:00:00:01: that is no host's"),
-        ({"hosts": {"00:00:00:00:00:00": 1}}, "MAC address 00:00:00:00:00:00: that is no host's"),
-        ({"ports": [1, 2, 1]}, "--ports 1 stands 2 times: once is accepted"),
+        (TWO | {"hosts": {"02:00:00:00:00:01": 1}}, "--host and --route are for a single switch, and there are 2"),
+        ({"address": ["10.0.0"]}, "must be an IPv4 address"),
+        ({"address": ["10.0.0.1:0"]}, "must be an IPv4 address"),
+        ({"address": ["10.0.0.1:x"]}, "must be an IPv4 address"),
+        ({"address": ["0.0.0.0"]}, "--address '0.0.0.0': not a host's address"),
+        ({"address": ["10.0.0.1", "239.1.2.3:31314"]}, "--address '239.1.2.3:31314': not a host's address"),
+        ({"address": ["255.255.255.255"]}, "not a host's address"),
+        ({"mac": ["01:00:5e:00:00:01"]}, "MAC address 01:00:5e:00:00:01: not a host's address"),
+        ({"hosts": {"00:00:00:00:00:00": 1}}, "MAC address 00:00:00:00:00:00: not a host's address"),
+        ({"ports": [1, 2, 1]}, "--ports 1 is given 2 times: give it once"),
         (
             {"hosts": {"02:00:00:00:00:0a": 1, "02:00:00:00:00:0A": 2}},
-            "--host 02:00:00:00:00:0a stands 2 times: once is accepted",
+            "--host 02:00:00:00:00:0a is given 2 times: give it once",
         ),
         (
             {"routes": [texts.parse_route(f"10.0.1.0/24={port},02:00:00:00:00:02") for port in (1, 2)]},
-            "--route 10.0.1.0/24 stands 2 times: once is accepted",
+            "--route 10.0.1.0/24 is given 2 times: give it once",
         ),
         ({"mac": ["02:00"]}, "six hexadecimal bytes"),
         ({"ports": [0]}, "port 0: 1 to 509"),
         ({"ports": [510]}, "port 510: 1 to 509"),
         ({"hosts": {"nonsense": 1}}, "MAC address 'nonsense'"),
         ({"routes": [{"destination": "10.0.0.1/8"}]}, "destination, port and next_hop_mac are needed"),
-        ({"drop_rate": 1.5}, "--drop-rate 1.5: 0 to 1"),
-        ({"hello_rate": 0}, "--hello-rate 0: 1 to 1000000 are accepted"),
+        ({"drop_rate": 1.5}, "--drop-rate 1.5: accepted are 0 to 1"),
+        ({"hello_rate": 0}, "--hello-rate 0: accepted are 1 to 1000000"),
         ({"lease": 0.0}, "--lease 0.0"),
         ({"slots": 0}, "--slots 0"),
         ({"ports": "1,2"}, "ports = '1,2': a list is accepted"),
         ({"address": ["10.0.0.1", 2]}, "address = ['10.0.0.1', 2]: a list, each element a text in quotes is accepted"),
         ({"device_id": True}, "device_id = True: a whole number is accepted"),
         ({"lease": "5"}, "lease = '5': a number is accepted"),
-        ({"lease": float("nan")}, "--lease nan: 0.1 to 3600 seconds are accepted"),
+        ({"lease": float("nan")}, "--lease nan: accepted are 0.1 to 3600 seconds"),
     ],
 )
 def test_what_is_not_accepted_is_named(options: dict[str, Any], text: str) -> None:
@@ -134,14 +134,14 @@ def test_what_is_not_accepted_is_named(options: dict[str, Any], text: str) -> No
     ],
 )
 def test_options_that_cannot_be_read_show_an_example(parse: Callable[[str], object], text: str) -> None:
-    with pytest.raises(SettingsError, match=f"{text}.* accepted, as"):
+    with pytest.raises(SettingsError, match=f"{text}.* must be .*, as"):
         parse(text)
 
 
 def test_a_host_is_said_to_be_at_one_port() -> None:
     option = SCHEMA["hosts"]
     assert option.of_option(["02:00:00:00:00:01=3"]) == {"02:00:00:00:00:01": 3}
-    with pytest.raises(SettingsError, match="--host 02:00:00:00:00:01=3, 02:00:00:00:00:01=4: each may stand once"):
+    with pytest.raises(SettingsError, match="--host 02:00:00:00:00:01=3, 02:00:00:00:00:01=4: give each once"):
         option.of_option(["02:00:00:00:00:01=3", "02:00:00:00:00:01=4"])
 
 
@@ -156,7 +156,7 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("listen = 7700", "listen = 7700: a text in quotes is accepted"),
-        ("lease = 0", "--lease 0.0: 0.1 to .* seconds are accepted"),
+        ("lease = 0", "--lease 0.0: accepted are 0.1 to .* seconds"),
     ],
 )
 def test_a_value_that_is_not_accepted_is_named_with_its_file(tmp_path: Path, content: str, said: str) -> None:
@@ -232,7 +232,7 @@ def test_switches_on_this_host_are_reached_in_the_clear(target: str) -> None:
 def test_switches_on_other_hosts_are_reached_by_tls_or_if_somebody_says_so(
     switches: dict[str, Any], tmp_path: Path
 ) -> None:
-    said = r"--switch (10.0.0.9|leaf.example):9559 is on another host, .* give --switch-ca, or --switch-insecure"
+    said = r"--switch (10.0.0.9|leaf.example):9559 is on another host: .* give --switch-ca, or --switch-insecure"
     with pytest.raises(SettingsError, match=said):
         load(None, switches).switch_tls()
     assert load(None, switches | {"switch_insecure": True}).switch_tls() is None
@@ -245,7 +245,7 @@ def test_switches_on_other_hosts_are_reached_by_tls_or_if_somebody_says_so(
     [
         ({"switch_cert": __file__}, "--switch-cert and --switch-key: give both or neither"),
         ({"switch_ca": __file__, "switch_key": __file__}, "--switch-cert and --switch-key: give both or neither"),
-        ({"switch_cert": __file__, "switch_key": __file__}, "--switch-cert is accepted with --switch-ca"),
+        ({"switch_cert": __file__, "switch_key": __file__}, "--switch-cert needs --switch-ca"),
         ({"switch_ca": __file__}, "--switch-ca .*test_settings.py: no certificate"),
         ({"switch_ca": "/none"}, "cannot read /none: No such file or directory"),
     ],

@@ -206,7 +206,7 @@ def test_more_hosts_than_a_switch_has_bits_for_are_refused_by_number() -> None:
     sessions = desk.job_on(*[rank // 2 for rank in range(66)])
     for session in sessions:
         message = desk.last(session).message
-        assert "33 workers and 0 switches are below switch, and it can add up those of 32" in message
+        assert "33 workers and 0 switches are below switch, and a switch adds up at most 32 of them" in message
         assert "its 66 ranks are on 33 hosts, and those of one host are one worker if they" in message
         assert "not so" not in message
     assert not desk.installs
@@ -221,11 +221,12 @@ def test_who_could_be_fewer_workers_is_named() -> None:
     for rank, session in enumerate(sessions):
         desk.hear_on(session, min(rank // 12, 2), port=5 + min(rank // 12, 2))
     message = desk.last(sessions[7]).message
-    assert "35 workers and 0 switches are below switch, and it can add up those of 32; its 36 ranks are on 3 hosts" in (
-        message
-    )
+    assert (
+        "35 workers and 0 switches are below switch, and a switch adds up at most 32 of them; its 36 ranks are on "
+        "3 hosts"
+    ) in (message)
     assert "if they have local='auto' and are behind one port of the switch" in message
-    assert message.endswith("not so ranks 2, 3, 4, 5, 6, 7, 8, 9 and 26 more")
+    assert message.endswith("not so for ranks 2, 3, 4, 5, 6, 7, 8, 9 and 26 more")
 
 
 def test_who_keeps_all_from_sharing_is_named() -> None:
@@ -235,7 +236,7 @@ def test_who_keeps_all_from_sharing_is_named() -> None:
         desk.hear_on(session, 0)
     message = desk.last(sessions[7]).message
     assert "its 34 ranks are on 1 host, and those of one host are one worker if all of the job use" in message
-    assert message.endswith("not so rank 20")
+    assert message.endswith("not so for rank 20")
 
 
 def test_threads_that_keep_all_from_sharing_are_named() -> None:
@@ -306,9 +307,9 @@ def test_people_see_who_sends_for_whom() -> None:
     console = Console(record=True, width=160, file=io.StringIO())
     show(status, console)
     rows = console.export_text().splitlines()
-    assert any("job" in row and "ready" in row and "here" in row and "sends" not in row for row in rows)
+    assert any("job" in row and "ready" in row and "joined" in row and "sends" not in row for row in rows)
     assert any("2 workers" in row for row in rows)
-    assert sum("here, rank 2 sends" in row for row in rows) == 1
+    assert sum("joined, rank 2 sends" in row for row in rows) == 1
 
 
 def share(kept: Kept, *hosts: str) -> None:

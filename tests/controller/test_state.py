@@ -179,7 +179,7 @@ def unheard(root: dict[str, Any]) -> None:
         (lambda root: root.update(jobs={}), "jobs is {}, and list is accepted"),
         (lambda root: root["jobs"].append(3), "jobs[2] is 3, and an object is accepted"),
         (unheard, "the switch leaf1 has not been heard by its parent spine"),
-        (lambda root: root["children"]["leaf1"].update(mac="x"), "mac is 'x': MAC address 'x': six"),
+        (lambda root: root["children"]["leaf1"].update(mac="x"), "mac is 'x': MAC address 'x': must be six"),
         (lambda root: root["children"]["leaf1"].update(ip="x"), "ip is 'x'"),
         (lambda root: root["jobs"][0].update(number=2), "job number 2: 3 to 4094 are free"),
         (lambda root: root["jobs"][0].update(number=True), "number is True, and int is accepted"),
@@ -206,7 +206,7 @@ def unheard(root: dict[str, Any]) -> None:
         (lambda root: slots(root, {"1:leaf1": 0}), "switch '1:leaf1': THREAD:NAME is accepted"),
         (lambda root: root["jobs"][0]["site"].pop(), "switch '0:leaf2': THREAD:NAME is accepted"),
         (lambda root: root["jobs"][0]["site"][1].pop("ip"), "site: KeyError 'ip'"),
-        (lambda root: root["jobs"][0]["site"][1].update(described="old"), "it had old, and now there is leaf1 at fake"),
+        (lambda root: root["jobs"][0]["site"][1].update(described="old"), "Its switch was old; now there is leaf1 at"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_named(kept: Kept, change: Callable[[dict[str, Any]], object], said: str) -> None:
@@ -250,7 +250,7 @@ def test_a_file_without_jobs_may_be_of_other_switches(kept: Kept) -> None:
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o604, 0o640])
 def test_a_file_that_others_may_use_is_refused(kept: Kept, mode: int) -> None:
     kept.path.chmod(mode)
-    with pytest.raises(StateError, match="others than its owner may use it"):
+    with pytest.raises(StateError, match="other users may access it"):
         kept.load()
 
 
@@ -382,7 +382,7 @@ def test_a_file_of_the_release_before_is_read(kept: Kept) -> None:
         assert (now.name, entries(now.placements)) == (then.name, entries(then.placements))
     root["switches"].reverse()
     kept.path.write_text(json.dumps(root))
-    with pytest.raises(StateError, match="it has jobs that run on other switches"):
+    with pytest.raises(StateError, match="it has jobs on switches that this controller does not have"):
         kept.restored()
 
 
@@ -393,7 +393,7 @@ def test_switches_of_no_job_may_come_and_go(kept: Kept) -> None:
     fewer = Trees(["new", "leaf2"], {})
     site = Site(kept.desk.jobs.site.layout, (Endpoint("02:00:00:00:00:09", "10.0.9.9", 1), ADDRESSES[LEAF2]), fewer)
     setup = Setup({0: FakeSwitch(number=9), 1: kept.switches[LEAF2]}, lambda: site)
-    with pytest.raises(StateError, match="below spine by port 9, and now there is leaf2 at fake 2, aggregator"):
+    with pytest.raises(StateError, match="below spine by port 9; now there is leaf2 at fake 2, aggregator"):
         kept.file.load(setup, 1000.0)
     under = Trees(["new", "leaf2", "spine"], {1: Uplink(9, 2)})
     site = Site(site.layout, (*site.addresses, ADDRESSES[SPINE]), under)

@@ -348,7 +348,7 @@ def test_a_neighbours_address_is_not_taken_from_it_and_is_forgotten_with_its_job
 
     bench.ranks.append(Rank(bench.service.listen, 0, 1, send_hello=hello, job="attacker"))
     error = bench.ranks[-1].outcome()
-    assert f"its MAC address {host(1).mac} lives on port 1" in str(error)
+    assert f"its MAC address {host(1).mac} is on port 1" in str(error)
     assert "its HELLO came in on port 2" in str(error)
     bench.target.sockets[3].send(
         build(Aggregation(0), host(3), Endpoint(host(1).mac, host(1).ip, 9)) + b"for the first"
@@ -524,7 +524,7 @@ def test_jobs_whose_entries_are_gone_after_a_break_are_aborted(loop: Loop, targe
         loop.run(remove_one())
         proxy.mend()
         wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
-        assert " runs on, without all of the job's entries: another P4Runtime client" in str(ranks[0].session.aborted)
+        assert " still runs, but lacks entries of the job: another P4Runtime client" in str(ranks[0].session.aborted)
         wait_until(lambda: loop.run(bench.service.status()).switches[0].slots_used == 4, "the slots to be freed")
         bench.round(kept)
         bench.round(bench.job(2, job="lost")[1])

@@ -25,7 +25,9 @@ from tests.certificates import self_signed
 from .conftest import Running
 
 TIMEOUT_S = 30.0
-CHECK = "check that the switch uses TLS, its name, --switch-ca, and whether it wants --switch-cert"
+CHECK = (
+    "check that the switch uses TLS, the name in its certificate, --switch-ca, and whether it asks for --switch-cert"
+)
 
 Options = dict[str, Any]
 
@@ -114,7 +116,10 @@ def test_a_switch_that_asks_who_is_there(certificates: Certificates) -> None:
         ):
             assert CHECK in refusal(address, **options)
         said = refusal(address, **certificates.of_controller(switch_ca=certificates.stranger))
-        assert "signed by no authority that is trusted here; give the one that did, with --switch-ca" in said
+        assert (
+            "not signed by an authority that is trusted here; give the authority that signed it, with --switch-ca"
+            in said
+        )
         assert "if the switch uses TLS, give --switch-ca" in refusal(address)
         [found] = switches.p4runtime(address, "switch1", 1, None, None)  # the doctor, on a host without certificates
         assert (found.verdict, "give --switch-ca" in found.advice) == ("skipped", True)
@@ -127,7 +132,9 @@ def test_a_switch_without_tls(certificates: Certificates) -> None:
 
 
 def test_a_controller_is_no_switch(running: Running) -> None:
-    assert "what answers there speaks no P4Runtime; is it a controller, and no switch?" in refusal(running.address)
+    assert ("the server there does not speak P4Runtime; check that it is a switch, and not a controller") in refusal(
+        running.address
+    )
 
 
 def test_a_switch_of_which_nothing_is_known_is_not_named_as_one_with_tls(certificates: Certificates) -> None:

@@ -81,7 +81,7 @@ def test_a_switch_comes_and_goes(loop: Loop, targets: list[Target]) -> None:
         assert used() == [10, 2]
         stub.RemoveSwitch(pb.RemoveSwitchRequest(name="other", now=True), timeout=20)
         wait_until(lambda: all(rank.session.aborted for rank in second), "the ranks to hear of it")
-        assert "its switch other is taken away by an operator" in str(second[0].session.aborted)
+        assert "its switch other was removed by an operator" in str(second[0].session.aborted)
         wait_until(lambda: used() == [8], "it to be gone")
         assert [rank.session.aborted for rank in [*first, *third]] == [None] * 4
         # Another controller finds it free, and of nobody.

@@ -128,7 +128,7 @@ def test_a_place_is_told_whenever_it_changes_and_the_wait_has_an_end() -> None:
     hall.tick(29)
     refused = hall.last(waits[0])
     assert refused.reason == pb.SLOTS_EXHAUSTED
-    assert "after 30 s in the queue, at place 1 of 2: 4 slots asked, 0 of 4 free" in refused.message
+    assert "after 30 s in the queue, position 1 of 2: 4 slots asked, 0 of 4 free" in refused.message
     hall.tick(0.1)
     assert hall.place(waits[1]) == 1
     hall.leave(running)
@@ -183,7 +183,7 @@ def test_a_job_without_room_holds_others_back_for_a_while_within_its_share() -> 
     waits = hall.come(BOB, slots=4, queue_s=1000)
     small = hall.come(CAROL, slots=1, queue_s=1000)
     hall.tick()
-    assert hall.told[small][-1].waiting.why == "jobs that wait before it have no room yet"
+    assert hall.told[small][-1].waiting.why == "earlier jobs in the queue have no room yet"
     hall.tick(HOLD_BACK)
     assert "assigned" in hall.kinds(small)
     assert "assigned" not in hall.kinds(waits)
@@ -205,7 +205,7 @@ def test_what_is_reserved_is_there_until_its_end() -> None:
     hall.tick()
     assert hall.place(waits) == 1
     carols = hall.begin(CAROL, slots=6)  # though another waits before
-    assert "jobs that wait before it" in hall.last(hall.come(CAROL, "more", slots=3)).message
+    assert "earlier jobs in the queue" in hall.last(hall.come(CAROL, "more", slots=3)).message
     hall.begin(CAROL, "more", slots=2)
     hall.tick(90)
     assert hall.place(waits) == 1
@@ -287,8 +287,8 @@ def test_who_ends_what() -> None:
         with pytest.raises(LookupError) as refused:
             hall.jobs.end("job", who, tenant, "")
         mine = "'job'" if who is ALICE else "none"
-        assert str(refused.value) == f"there is no job 'job'; of jobs there are {mine}"
-    with pytest.raises(LookupError, match="tenants alice, bob have one each; say whose"):
+        assert str(refused.value) == f"there is no job 'job'; the jobs are {mine}"
+    with pytest.raises(LookupError, match="the tenants alice, bob each have a job of that name; name the tenant"):
         hall.jobs.end("job", OPERATOR, "", "")
     hall.carry_out()
     assert [hall.kinds(one)[-1] for one in (alices, bobs)] == ["ready"] * 2

@@ -133,7 +133,7 @@ def test_a_file_that_is_wrong_is_logged_once_and_what_was_there_stays(
     assert len(errors) == 1
     with pytest.raises(CertificateError, match=said):
         raise CertificateError(errors[0])
-    assert "what was read before stays in use" in errors[0]
+    assert "the version read before stays in use" in errors[0]
     assert "PRIVATE" not in errors[0]
     pair.become("new")
     status(house.address, Tls(pair.of("new")))
@@ -144,7 +144,7 @@ def test_a_key_with_a_password_is_refused_and_none_is_asked_for(tmp_path: Path) 
     shut = tmp_path / "shut.pem"
     command = ["openssl", "ec", "-aes128", "-passout", "pass:secret", "-in", str(key), "-out", str(shut)]
     subprocess.run(command, check=True, capture_output=True)
-    with pytest.raises(CertificateError, match="needs a password"):
+    with pytest.raises(CertificateError, match="has a password"):
         TlsFiles(certificate, shut)
 
 
@@ -157,7 +157,7 @@ def test_callers_need_a_certificate_and_it_may_be_taken_from_them(loop: Loop, pa
     assert status(house.address, shows).switches
     assert refused(house.address, Tls(pair.cert))
     assert refused(house.address, Tls(pair.cert, cert=pair.cert, key=pair.key))
-    with pytest.raises(JoinError, match="if the controller wants a certificate, show one"):
+    with pytest.raises(JoinError, match="if the controller asks for a client certificate, give one"):
         Session(house.address, tls=Tls(pair.cert), connect_timeout=1).join("job", 0, 1)
     shutil.copy(pair.of("new"), trusted)
     assert refused(house.address, shows)
@@ -298,8 +298,8 @@ def test_etcd_is_shown_the_certificate_of_then(pair: Pair, tmp_path: Path) -> No
 
 def test_what_does_not_go_together(pair: Pair) -> None:
     for options, said in (
-        ({"tls_ca": str(pair.cert)}, "--tls-ca is accepted with --tls-cert"),
-        ({"metrics_tls": True}, "--metrics-tls is accepted with --tls-cert"),
+        ({"tls_ca": str(pair.cert)}, "--tls-ca needs --tls-cert"),
+        ({"metrics_tls": True}, "--metrics-tls needs --tls-cert"),
         ({"tls_cert": str(pair.cert)}, "--tls-cert and --tls-key: give both or neither"),
     ):
         with pytest.raises(SettingsError, match=said):

@@ -84,7 +84,7 @@ def test_slots_are_shown_to_the_jobs_tenant(house: House) -> None:
     assert len(ask(house, "a", "Slots", pb.SlotsRequest(job="job")).halves) == 4
     assert len(ask(house, "o", "Slots", pb.SlotsRequest(job="job", tenant="alice")).halves) == 4
     code, text = refused(lambda: ask(house, "b", "Slots", pb.SlotsRequest(job="job", tenant="alice")))
-    assert (code, text) == (MISSING, "there is no job 'job'; of jobs there are none")
+    assert (code, text) == (MISSING, "there is no job 'job'; the jobs are none")
     assert refused(lambda: ask(house, "v", "Slots", pb.SlotsRequest(job="job")))[0] is DENIED
 
 
@@ -145,7 +145,7 @@ def test_what_the_page_refuses_is_written_down_and_soon_told_late(page: Page) ->
     said = [(one["who"], one["what"], one["outcome"], one["peer"].rpartition(":")[0]) for one in page.house.audit]
     assert said == [
         ("", "page /api/status", "the token is wrong", "ipv4:127.0.0.1"),
-        ("alice", "page /metrics", "metrics are for who sees the jobs of all tenants", "ipv4:127.0.0.1"),
+        ("alice", "page /metrics", "metrics are for callers who may see the jobs of all tenants", "ipv4:127.0.0.1"),
         ("", "page /api/history", "a token is needed", "ipv4:127.0.0.1"),
     ]
     gate = page.house.service._gate

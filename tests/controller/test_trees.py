@@ -105,14 +105,16 @@ def test_a_rack_by_itself_needs_no_spine() -> None:
 def test_a_switch_has_no_more_workers_than_bits() -> None:
     full = dict.fromkeys(range(32), LEAF1)
     assert TWO_LEAVES.nodes(full)[0].ranks == tuple(range(32))
-    with pytest.raises(Misplaced, match="32 workers and 0 switches are below leaf1, and it can add up those of 31"):
+    with pytest.raises(
+        Misplaced, match="32 workers and 0 switches are below leaf1, and a switch adds up at most 31 of them"
+    ):
         TWO_LEAVES.nodes({**full, 32: LEAF2})
 
 
 def test_circles_are_refused() -> None:
-    with pytest.raises(ValueError, match="the uplinks lead around in a circle: a, b, a"):
+    with pytest.raises(ValueError, match="the uplinks form a cycle: a, b, a"):
         Trees(["a", "b", "c"], {0: Uplink(1, 1), 1: Uplink(1, 0), 2: Uplink(1, 0)})
-    with pytest.raises(ValueError, match="circle"):
+    with pytest.raises(ValueError, match="cycle"):
         Trees(["c", "a", "b"], {0: Uplink(1, 1), 1: Uplink(1, 2), 2: Uplink(1, 1)})
 
 
@@ -173,7 +175,7 @@ def test_a_rank_may_say_where_it_is() -> None:
     desk.installed()
     assert list(desk.told[one][-1].ready.aggregators) == [0]
     refused = desk.join(0, 1, name="other", switch="leaf3")
-    assert "its switch is 'leaf3', and there are spine, leaf1, leaf2" in desk.last(refused).message
+    assert "its switch is 'leaf3', and the switches are spine, leaf1, leaf2" in desk.last(refused).message
 
 
 def test_more_ranks_than_a_switch_has_room_for() -> None:
@@ -189,7 +191,9 @@ def test_too_many_ranks_at_a_leaf_are_refused() -> None:
     for rank, session in enumerate(sessions):
         desk.hear_at(session, LEAF2 if rank == 32 else LEAF1)
     for session in sessions:
-        assert "32 workers and 0 switches are below leaf1, and it can add up those of 31" in desk.last(session).message
+        assert ("32 workers and 0 switches are below leaf1, and a switch adds up at most 31 of them") in desk.last(
+            session
+        ).message
     assert not desk.installs
     assert [pool.used for pool in desk.jobs.pools] == [0, 0, 0]
 
@@ -267,7 +271,7 @@ def test_ranks_share_a_switch_in_every_tree_or_in_none() -> None:
     for session, switch in ((one, 1), (two, 2)):
         desk.hear_at(session, 0)
         desk.hear_at(session, switch)
-    assert "ranks that share a switch in one tree do not in another" in desk.last(one).message
+    assert "some ranks share a switch in one tree and not in another" in desk.last(one).message
     assert all(job.state is not State.INSTALLING for job in desk.jobs)
 
 
@@ -303,7 +307,10 @@ def test_a_leaf_that_its_spine_does_not_hear_is_named_and_taken_in_when_it_is_he
     cables = dict(switches[LEAF2].cables)
     switches[LEAF2].cables.clear()
     loop.run(asyncio.wait_for(service.find_children(0.3), 5.0))
-    assert "no HELLO of the switch leaf2, sent out of its port 9 for 0.3 s, has reached its parent spine" in caplog.text
+    assert (
+        "the switch leaf2 has sent HELLOs out of its port 9 for 0.3 s, and none has reached its parent spine"
+        in caplog.text
+    )
 
     def problems() -> list[str]:
         return [switch.problem for switch in loop.run(service.status()).switches]
@@ -332,7 +339,7 @@ def test_people_see_at_which_switch_a_rank_is() -> None:
     text = console.export_text()
     assert "switch leaf1 at a:1 ready, below spine" in text
     assert "10.0.0.1:5001 on port 5 of leaf1" in text
-    assert "not heard" not in text
+    assert "no HELLO yet" not in text
     assert "4-7 of leaf2" in text
 
 
@@ -361,13 +368,13 @@ def test_trees_by_options() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"uplink": ["a:2=a:1"]}, "uplink a:2=a:1: a is no switch; there are a:1, a:2"),
-        ({"uplink": ["a:2:x=a:1"]}, "LEAF:PORT=SPINE is accepted"),
-        ({"uplink": ["a:2:7=a:3"]}, "uplink a:2:7=a:3: a:3 is no switch"),
-        ({"uplink": ["a:2:7=a:1", "a:2:8=a:1"]}, "one for a switch is accepted"),
-        ({"uplink": ["a:2:7=a:1", "a:1:7=a:2"]}, "circle"),
+        ({"uplink": ["a:2=a:1"]}, "uplink a:2=a:1: a is not a switch; the switches are a:1, a:2"),
+        ({"uplink": ["a:2:x=a:1"]}, "must be LEAF:PORT=SPINE"),
+        ({"uplink": ["a:2:7=a:3"]}, "uplink a:2:7=a:3: a:3 is not a switch"),
+        ({"uplink": ["a:2:7=a:1", "a:2:8=a:1"]}, "give one uplink for a switch"),
+        ({"uplink": ["a:2:7=a:1", "a:1:7=a:2"]}, "cycle"),
         ({"uplink": ["a:2:511=a:1"]}, "port 511: 1 to 509 is accepted"),
-        ({"switches": [{"switch": "b:1", "wrong": 1}]}, "switch is of each of the"),
+        ({"switches": [{"switch": "b:1", "wrong": 1}]}, "switch belongs in each"),
     ],
 )
 def test_what_is_not_accepted_is_named(changes: dict[str, object], text: str) -> None:
@@ -382,8 +389,8 @@ def test_what_is_not_accepted_is_named(changes: dict[str, object], text: str) ->
         ([{"switch": "b:1", "wrong": 1}], "switches: unknown wrong; known are name, uplink, address"),
         ([{"name": "b"}], "lacks switch"),
         ([{"switch": "b:1", "uplink": 3}], "uplink = 3: accepted is as"),
-        ([{"switch": "b:1"}, {"switch": "b:1"}], "switches b:1, b:1: names that differ are accepted"),
-        ([{"switch": ["b:1", "b:2"]}], "one for each of the"),
+        ([{"switch": "b:1"}, {"switch": "b:1"}], "switches b:1, b:1: give each switch a name of its own"),
+        ([{"switch": ["b:1", "b:2"]}], r"each \[\[switches\]\] table needs"),
         ([{"switch": "b:1", "ports": ["x"]}], "port x: 1 to 509 is accepted"),
     ],
 )
@@ -394,5 +401,5 @@ def test_what_is_not_accepted_in_a_file_is_named(switches: list[dict[str, object
 
 def test_there_are_at_most_so_many_trees() -> None:
     switches = [{"switch": f"a:{n}", "address": f"10.0.0.{n}"} for n in range(33)]
-    with pytest.raises(SettingsError, match="33 switches without a parent: up to 32 are accepted"):
+    with pytest.raises(SettingsError, match="33 switches without a parent: accepted are up to 32"):
         Settings(switches=switches).trees()

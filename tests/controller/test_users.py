@@ -86,7 +86,10 @@ def test_who_a_token_belongs_to(tmp_path: Path) -> None:
         ("[users.a]", "users.a: token_sha256 is not 64 hexadecimal digits; `p4reduce token a`"),
         (f'[users.a]\ntoken_sha256 = "{digest("a")}"\nrole = "root"', "viewer, user, operator are accepted"),
         (f'[users.a]\ntoken_sha256 = "{digest("a")}"\nrolle = "user"', "unknown rolle"),
-        (f'[users.a]\ntoken_sha256 = "{digest("a")}"\n[users.b]\ntoken_sha256 = "{digest("a")}"', "that of a"),
+        (
+            f'[users.a]\ntoken_sha256 = "{digest("a")}"\n[users.b]\ntoken_sha256 = "{digest("a")}"',
+            "the same token as a",
+        ),
         (f"{USERS}\n[tenants.x]\nslots = 0", "tenants.x: slots = 0: 1 to"),
         (f"{USERS}\n[tenants.x]\nslots = true", "slots = True"),
         (f'{USERS}\n[[reservations]]\ntenant = "x"', "reservations[1]: tenant, slots and until are needed"),
@@ -128,7 +131,7 @@ def test_a_file_that_changes_is_read_again_unless_it_has_an_error(
         users.caller("a")
     path.write_text("nonsense")
     assert not users.refresh()
-    assert "what was read before stays in force" in caplog.text
+    assert "the version read before stays in force" in caplog.text
     path.unlink()
     assert not users.refresh()
     assert users.caller("changed").name == "alice"

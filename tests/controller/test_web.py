@@ -169,8 +169,8 @@ def test_nothing_can_be_changed(site: Site) -> None:
     ("config", "said"),
     [
         ({"page": "0.0.0.0:0"}, "--page 0.0.0.0:0 is open to other hosts without TLS"),
-        ({"page": "here"}, "--page here: HOST:PORT is accepted"),
-        ({"metrics": "127.0.0.1:99999"}, "--metrics 127.0.0.1:99999: HOST:PORT is accepted"),
+        ({"page": "here"}, "--page here: must be HOST:PORT"),
+        ({"metrics": "127.0.0.1:99999"}, "--metrics 127.0.0.1:99999: must be HOST:PORT"),
     ],
 )
 def test_addresses_that_are_not_accepted(running: Running, config: dict[str, str], said: str) -> None:

@@ -194,7 +194,7 @@ def test_a_hook_with_the_state_of_another(hook: Any) -> None:
     """It would do what the other does."""
     made = Rounding()
     state = Int8State(made, model(a=(3,)))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=f"state of {hook.__name__} is a Int8State, with which int8_hook works"):
+    with pytest.raises(TypeError, match=f"state of {hook.__name__} is a Int8State, which is for int8_hook"):
         hook(state, bucket())
     with pytest.raises(TypeError, match=f"state of {hook.__name__} is a NoneType: see"):
         hook(None, bucket())
@@ -223,7 +223,9 @@ def test_what_follows_a_hook_may_wait(communicator: Any) -> None:
 )
 def test_a_sparse_gradient_is_refused_by_name(communicator: Any, make: Any, hook: Any) -> None:
     given: Any = Bucket(torch.eye(4).to_sparse(), [])
-    with pytest.raises(TypeError, match=rf"sparse gradient.*which {hook.__name__} does not take: use allreduce_hook"):
+    with pytest.raises(
+        TypeError, match=rf"sparse gradient.*and {hook.__name__} does not accept it: use allreduce_hook"
+    ):
         hook(make(communicator, model(a=(4, 4))), given)
 
 

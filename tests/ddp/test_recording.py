@@ -74,5 +74,5 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         Recorder(tmp_path, model(a=(4,)), every=0, rank=0, world_size=1)
     recorder = Recorder(tmp_path, model(a=(4,)), every=1, rank=0, world_size=1)
     made = model(a=(4,), b=(2, 2), c=(4,))
-    with pytest.raises(ValueError, match="none of the given model's"):
+    with pytest.raises(ValueError, match="the given model does not have"):
         train(recorder, made, 2)

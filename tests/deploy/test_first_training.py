@@ -109,7 +109,7 @@ def test_from_a_bare_switch_to_the_first_training(shells: Shells) -> None:
     shells.ready(controller)
     (said,) = shells.done(shells.begin(look))
     assert "switch 10.0.0.5:9559 ready" in said
-    assert "HELLO way" in said
+    assert "HELLO path" in said
     second = train.replace("--node-rank 0", "--node-rank 1")
     assert second != train
     first, _ = shells.done(shells.begin(train), shells.begin(second))

@@ -52,7 +52,7 @@ def main() -> None:
     assert work.is_completed()
     assert not work.is_success()
     assert isinstance(work.exception(), dist.DistBackendError)
-    expect("result", work.result, "has not ended well", RuntimeError)
+    expect("result", work.result, "has not completed successfully", RuntimeError)
 
     if rank == 0:
         error = expect(

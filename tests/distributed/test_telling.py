@@ -21,6 +21,6 @@ def test_float64_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pyt
         for _ in range(2):
             support.tell_of_gloo("all_reduce", torch.ones(4096, dtype=torch.float64))
     assert caplog.messages == [
-        "all_reduce of 4096 float64 goes through Gloo, as all of float64 does: the switch adds float32, float16, "
-        "bfloat16, int32; model.float() makes a model float32"
+        "all_reduce of 4096 float64 values uses Gloo, because the switch adds only float32, float16, "
+        "bfloat16, int32; model.float() converts a model to float32"
     ]

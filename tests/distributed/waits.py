@@ -79,21 +79,6 @@ def interrupted(handler: Callable[..., None], seconds: float = 1) -> Iterator[No
 
 
 @check
-def a_rank_that_aborts_is_not_waited_for_where_a_group_grows(rank: int, _: int) -> None:
-    both = pair()
-    dist.all_reduce(torch.ones(4), group=both)
-    if rank:
-        both._seats._store.wait(["job 2"], timedelta(seconds=60))  # rank 0 joins again, and waits for this one
-        both.abort()
-    else:
-        with soon(), contextlib.suppress(dist.DistBackendError):
-            dist.all_reduce(torch.ones(LARGE), group=both)
-            raise AssertionError("it ended well")
-    together("grown")
-    dist.destroy_process_group(both)
-
-
-@check
 def asynchronous_calls_return_at_once(rank: int, size: int) -> None:
     """Before other ranks come: of a group's first collective, and where it grows. The other rank receives first."""
     group = pair()

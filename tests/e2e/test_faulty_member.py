@@ -68,6 +68,6 @@ def test_who_goes_ahead_is_named(stack: Stack, backend: str) -> None:
     assert time.monotonic() - began < 60
     told = [last["message"] for last in lasts.values() if last["error"] == "MismatchError"]
     assert told, lasts
-    assert all(f"rank {CULPRIT} went ahead of the others" in message for message in told)
+    assert all(f"rank {CULPRIT} is ahead of the others" in message for message in told)
     # Whoever is late to hear it may hear first that one who was told has left.
     assert all(last["error"] in ("MismatchError", "JobAborted") for last in lasts.values()), lasts

@@ -86,7 +86,7 @@ def test_jobs_are_seen_while_they_run(
         job.locator("td", has_text=re.compile(r"[1-9].*B/s")).first.wait_for()
         page.locator("#troubles li", has_text="<i>seen</i>, rank 3: comes late").wait_for()
         with stack.losing(0.02):  # told once a switch, below what nobody asked for
-            page.locator("#troubles li", has_text="loses 2.0% of packets, on purpose, at port 1 (in)").nth(2).wait_for()
+            page.locator("#troubles li", has_text="drops 2.0% of packets on purpose, at port 1 (in)").nth(2).wait_for()
             told = ["on purpose" in one for one in page.locator("#troubles li").all_inner_texts()]
             assert told.count(True) == 3
             assert told == sorted(told)
@@ -134,6 +134,6 @@ def test_a_controller_that_is_gone_is_said_to_be(chromium: Any) -> None:
         page.goto(f"http://{stack.served['page']}/")
         page.wait_for_selector("#main:not([hidden])")  # there is no token to be asked for
         stack.stop_controller()
-        page.locator("#health.bad", has_text="what is shown is old").wait_for()
+        page.locator("#health.bad", has_text="the page shows old data").wait_for()
         page.wait_for_selector("#main.old")
         page.close()

@@ -198,7 +198,7 @@ def test_switches_come_and_go_while_jobs_add_up(site: Site) -> None:
     # Nobody waits for what is taken away, and who had it is told.
     site.run("switches", "remove", "two", "--now")
     wait_until(lambda: len(second.errors) == 2, "the ranks to hear of it")
-    assert "its switch two is taken away by an operator" in str(second.errors[0])
+    assert "its switch two was removed by an operator" in str(second.errors[0])
     wait_until(lambda: site.names() == ["one"], "the switch to be gone")
     first.goes_on()
     first.leave()
@@ -247,9 +247,9 @@ def test_jobs_are_looked_at_and_ended(site: Site) -> None:
     assert rates["packets_per_s"]["one"]["completed"] > 0
     assert "one" in site.run("top", "--once")
     findings = {one["subject"]: one for one in site.json("doctor")}
-    for subject in ("controller", "switch one", "P4Runtime of one", "program of one", "HELLO way", "sum"):
+    for subject in ("controller", "switch one", "P4Runtime of one", "program of one", "HELLO path", "sum"):
         assert findings[subject]["verdict"] == "ok", findings[subject]
-    assert "there is no job 'nothing'; of jobs there are 'it'" in site.run("jobs", "abort", "nothing", code=1)
+    assert "there is no job 'nothing'; the jobs are 'it'" in site.run("jobs", "abort", "nothing", code=1)
     site.run("jobs", "abort", "it", "--reason", "the rack is moved")
     wait_until(lambda: len(job.errors) == 2, "the ranks to hear of it")
     for error in job.errors:  # the stream's words, or an ABORT's where its packet comes first
@@ -264,4 +264,4 @@ def test_the_doctor_says_what_is_wrong(site: Site) -> None:
     assert findings["controller"]["verdict"] == "ok"
     assert findings["switch one"]["verdict"] == "problem"
     assert findings["P4Runtime of one"]["advice"]
-    assert "HELLO way" not in findings
+    assert "HELLO path" not in findings

@@ -82,7 +82,7 @@ def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
         ({"timeout": -1.0}, "timeout is -1: it must be 0 or more seconds"),
         ({"timeout": float("nan")}, "timeout is -?nan"),
         ({"dtype": b"x" * 32}, "too long: accepted are up to 31 characters"),
-        ({"size": 0}, "request is not one that this version of the library understands"),
+        ({"size": 0}, "request: this version of the library does not understand this structure"),
         (
             {"count": (2**24 + 1) * 64},
             "tensor has 16777217 blocks, 16777217 in each of 1 streams: accepted are up to 16777216 a stream; join",

@@ -116,7 +116,7 @@ def test_a_path_that_becomes_too_narrow(network: OwnNetwork, kind: str, slots: i
         engine.submit(Operation(np.ones(256 * slots, np.float32)), name="sum", timeout=20.0, on_end=ended.append)
         wait_until(lambda: bool(ended), "the operation to end", 30)
         assert isinstance(ended[0], TransportError)
-        assert "a packet of 1058 bytes is more than the MTU of the path" in str(ended[0])
+        assert "a packet of 1058 bytes is longer than the MTU of the path" in str(ended[0])
         engine.close(CLOSED)
 
 

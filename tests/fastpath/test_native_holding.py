@@ -65,7 +65,7 @@ def test_a_caller_waits_while_it_holds(switch: UdpSwitch) -> None:
         values = np.ones(1000, np.float32)
         caller = threading.Thread(target=carry_again, args=(rank, [values]))
         caller.start()
-        wait_until(lambda: "the controller has held operations" in rank.engine.progress(), "the caller to wait")
+        wait_until(lambda: "the controller has paused operations" in rank.engine.progress(), "the caller to wait")
         pass_time(0.2)
         assert caller.is_alive()
         rank.engine.go_on(0, 0)
@@ -80,7 +80,7 @@ def test_the_time_limit_of_a_caller_runs(switch: UdpSwitch) -> None:
         prepared = engine.prepare(Operation(np.ones(4, np.float32)), "again")
         assert prepared is not None
         with pytest.raises(
-            CollectiveTimeout, match=r"again did not end within 0\.3 s: the controller has held operations"
+            CollectiveTimeout, match=r"again did not end within 0\.3 s: the controller has paused operations"
         ):
             engine.carry_again(prepared, np.ones(4, np.float32), 0.3)
 

@@ -129,8 +129,8 @@ def test_factors(trio: list[Communicator]) -> None:
     ("options", "message"),
     [
         ({"layout": "rows"}, "layout='rows': accepted are auto, blocks, elements"),
-        ({"layout": "elements", "op": "max"}, "op='max' of what goes by elements"),
-        ({"layout": "elements", "residual": torch.zeros(4)}, "residual of what goes by elements"),
+        ({"layout": "elements", "op": "max"}, "op='max' of a tensor sent by elements"),
+        ({"layout": "elements", "residual": torch.zeros(4)}, "residual of a tensor that is sent by elements"),
     ],
 )
 def test_wrong_calls_are_refused(controller: FakeController, options: dict[str, Any], message: str) -> None:
@@ -276,7 +276,7 @@ def test_stats_say_how_sums_went_and_why(controller: FakeController, monkeypatch
         for site in after(few):
             assert (site.op, site.size, site.dtype, site.wire) == ("sum", NUMEL, "float32", "int32")
             assert (site.blocks, site.elements, site.layout, site.estimate) == (1, 0, "blocks", None)
-            assert site.reason == "blocks: the first call, before which nothing is known"
+            assert site.reason == "blocks: the first call: no sum is known yet"
             assert site.wire_reason == "the default of float32"
         costs = Costs.of_counts(
             NUMEL, 64, 1, [int(each.count_nonzero()) for each in few], [int(_blocks(each)) for each in few]
@@ -292,7 +292,7 @@ def test_stats_say_how_sums_went_and_why(controller: FakeController, monkeypatch
         chosen = site.reason.removeprefix("blocks: ")
         for site in after(many):
             assert (site.blocks, site.elements) == (3, 1)
-            assert site.reason == f"blocks: as ranks chose when they last asked each other: {chosen}"
+            assert site.reason == f"blocks: as the ranks chose when they last compared: {chosen}"
         after(many)
         [site] = {site.reason for site in after(many)}
         assert site.endswith("elements save nothing: 100% of its blocks' elements were not zero")
@@ -306,7 +306,7 @@ def test_stats_say_how_sums_went_and_why(controller: FakeController, monkeypatch
         for each in together(trio, lambda each: each.allreduce_async(torch.ones(LEAST, dtype=torch.float16)).result()):
             assert each.eq(SIZE).all()
         last = trio[0].stats().sites[-1]
-        assert (last.reason, last.wire) == ("blocks: what is asynchronous does not choose", "int16")
+        assert (last.reason, last.wire) == ("blocks: an asynchronous call does not choose", "int16")
         assert last.wire_reason == "the default of float16"
         assert len(trio[0].stats().sites) == 5
         json.dumps(asdict(trio[0].stats()))
@@ -331,7 +331,7 @@ def test_so_few_that_the_header_has_them(controller: FakeController) -> None:
         assert site.reason == "elements: so few that all came with the header"
         assert site.estimate is not None
         assert site.estimate.link == 0
-        assert "on links of no known rate" in str(site.estimate)
+        assert "on links of unknown rate" in str(site.estimate)
     finally:
         for each in trio:
             each.close()

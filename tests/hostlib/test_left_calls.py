@@ -114,8 +114,8 @@ def is_over(pair: list[Communicator], call: Callable[[Communicator], Any], by: s
     other = error_of(lambda: call(pair[1]))
     assert isinstance(other, JobAborted), other
     assert other.rank == 0
-    assert f"was left while it was under way, by {by}" in str(other)
-    with pytest.raises(P4ReduceError, match=f"was left while it was under way, by {by}"):
+    assert f"was interrupted while it was under way, by {by}" in str(other)
+    with pytest.raises(P4ReduceError, match=f"was interrupted while it was under way, by {by}"):
         call(pair[0])
     assert time.monotonic() - begun < SOON
 

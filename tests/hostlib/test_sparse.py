@@ -177,7 +177,7 @@ def test_rows_that_cannot_be_are_an_error_that_names_the_rank(
         monkeypatch.setattr(sparse.Reduction, "_described", lambda self: [*self._rows.description, 77 * 10**6, 0, 0])
     errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))
     wanted = "rank 0" if what == "count" else "rank 1"
-    assert all(isinstance(error, P4ReduceError) and f"{wanted} has told of rows" in str(error) for error in errors)
+    assert all(isinstance(error, P4ReduceError) and f"{wanted} announced rows" in str(error) for error in errors)
     assert torch.equal(tensors[1].coalesce().values(), torch.ones(77))
 
 
@@ -201,7 +201,7 @@ def test_more_than_there_could_be_is_an_error_before_there_is_memory_for_it(
     wanted = "11 elements of 144 in 12 blocks" if dense else f"{2**61} rows of 1 values: accepted are up to"
     for error in errors:
         assert isinstance(error, P4ReduceError)
-        assert f"rank 2 has told of rows that cannot be: {wanted}" in str(error)
+        assert f"rank 2 announced rows that cannot exist: {wanted}" in str(error)
     together(trio, lambda each: each.barrier())
 
 
@@ -251,9 +251,9 @@ def test_whose_rows_were_overwritten_ends_the_job(
     tensors = [many() for _ in trio]
     monkeypatch.setattr(faulty._engine, "submit", overwriting)
     errors = ends(trio, tensors)
-    assert "a rank has overwritten what this one, 0, told of its rows" in str(errors[0])
+    assert "another rank overwrote the row numbers that this rank, 0, sent" in str(errors[0])
     assert all(isinstance(error, P4ReduceError) for error in errors[1:])
-    with pytest.raises(P4ReduceError, match="overwritten what this one, 0"):
+    with pytest.raises(P4ReduceError, match="overwrote the row numbers that this rank, 0"):
         trio[0].barrier()
 
 

@@ -53,10 +53,8 @@ def test_a_port_that_nobody_has_is_told(closed: int) -> None:
             end = time.monotonic() + 10
             while not ways.trouble and time.monotonic() < end:
                 ways.say_hello()
-            assert (
-                f"of packets to 127.0.0.1:{ports[closed]}: Connection refused: nothing has that UDP port"
-                in ways.trouble
-            )
+            said = "Connection refused: no program listens on that UDP port"
+            assert f"cannot send packets to 127.0.0.1:{ports[closed]}: {said}" in ways.trouble
             assert "--address of the controller" in ways.trouble
         finally:
             ways.close()
@@ -67,18 +65,18 @@ def test_a_port_that_nobody_has_is_told(closed: int) -> None:
     [
         (
             errno.EPERM,
-            "Operation not permitted: a firewall of this host drops what it sends there",
+            "Operation not permitted: a firewall on this host drops them",
         ),
-        (errno.EMSGSIZE, "Message too long: its packets are longer than the MTU of the way"),
+        (errno.EMSGSIZE, "Message too long: the packets are longer than the MTU of the path"),
         (errno.ENETUNREACH, "Network is unreachable: this host has no route there"),
-        (errno.EHOSTUNREACH, "No route to host: nobody answers for that address"),
+        (errno.EHOSTUNREACH, "No route to host: no host answers for that address"),
         (errno.ENETDOWN, "Network is down: the interface is down"),
         (errno.ENOBUFS, "No buffer space available"),
     ],
 )
 def test_what_the_kernel_says_comes_with_advice(number: int, said: str) -> None:
     text = explain_refusal(OSError(number, os.strerror(number)), AT)
-    assert text.startswith(f"this host's kernel says of packets to 10.0.0.254:31314: {said}")
+    assert text.startswith(f"this host cannot send packets to 10.0.0.254:31314: {said}")
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,11 @@ def test_who_waits_says_why(limited: int) -> None:
         ]
         error = endings[limited].wait()
         assert isinstance(error, CollectiveTimeout)
-        what = "the controller has held operations for" if limited == 0 else "the controller holds operations to change"
+        what = (
+            "the controller has paused operations for"
+            if limited == 0
+            else "the controller has paused operations to change"
+        )
         assert what in str(error)
         for ending in endings[:2]:
             assert ending.wait() is not None

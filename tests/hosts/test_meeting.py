@@ -56,5 +56,5 @@ def test_who_is_stopped_while_it_comes_keeps_no_other_waiting(all_come: bool) ->
                 return
             said = [rank.exception() for rank in ranks]
     assert all(isinstance(error, CollectiveTimeout) for error in said)
-    assert str(said[0]) == "not all ranks of this host have come to share memory within 3 s: rank 2 has not"
+    assert str(said[0]) == "not all ranks of this host have set up shared memory within 3 s: rank 2 has not"
     assert str(said[1]) == str(said[0]).replace("3 s", "20 s")

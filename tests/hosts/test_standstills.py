@@ -56,6 +56,6 @@ def test_a_switch_is_not_blamed_for_a_standstill_of_ones_own() -> None:
             time.sleep(4)
         error = ending.wait()
     assert isinstance(error, CollectiveTimeout)
-    said = re.search(r"(\d+\.\d) s.*; this rank itself stood still for (\d+\.\d) s$", str(error))
+    said = re.search(r"(\d+\.\d) s.*; this rank's own process was stopped for (\d+\.\d) s$", str(error))
     assert said is not None, error
     assert float(said[1]) < 2 < float(said[2])

@@ -49,7 +49,7 @@ def test_a_udp_port_that_is_taken(threads: str) -> None:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = refusal("--port", f"1=udp:{address}", "--threads", threads)
-    assert f"port 1: cannot open udp:{address}: another program has the port; `ss -lunp" in said
+    assert f"port 1: cannot open udp:{address}: another program uses the port; `ss -lunp" in said
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_threads_are_for_native_only() -> None:
         check=False,
     )
     assert done.returncode != 0
-    assert "only --target native can" in " ".join(done.stderr.replace("│", " ").split())
+    assert "needs --target native" in " ".join(done.stderr.replace("│", " ").split())

@@ -116,7 +116,7 @@ def test_another_image(containers: dict[str, str], tmp_path: Path) -> None:
         ((), (), "p4c-bm2-ss is not on PATH. It comes with p4c: install the P4 project's package p4lang-p4c"),
         ((), (), "P4C=docker (compile.py --p4c docker) where Docker or Podman is installed"),
         (("podman",), (), "with make p4 P4C=podman (compile.py --p4c podman). "),
-        (("docker",), ("--p4c", "docker"), "docker is installed and runs no containers here: exit code 1"),
+        (("docker",), ("--p4c", "docker"), "docker is installed, but cannot run containers here: exit code 1"),
         ((), ("--p4c", "docker"), "docker is not on PATH, so p4c-bm2-ss cannot run in a container"),
         ((), ("--p4c", "lxc"), "invalid choice: 'lxc' (choose from"),
     ],
@@ -148,4 +148,4 @@ def test_a_file_is_no_folder(environment: dict[str, str], tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     done = compile_with(environment, "-o", str(tmp_path / "file"))
     assert done.returncode == 2
-    assert "a folder is accepted, and this is a file" in done.stderr
+    assert "must be a folder, and this is a file" in done.stderr

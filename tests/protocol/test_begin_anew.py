@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused() -> None:
     worker.begin_anew(1, 2)
     worker.begin_anew(8, 2)  # as many as were assigned, not as there were
     worker.submit(Operation(np.ones(4, np.float32)), 0.0)
-    with pytest.raises(ValueError, match="while operations are under way"):
+    with pytest.raises(ValueError, match="only between two operations"):
         worker.begin_anew(8, 4)
 
 

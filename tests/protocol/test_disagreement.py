@@ -65,7 +65,7 @@ def test_the_message_says_who_and_what() -> None:
     simulation.run(lambda: all(operation.done for operation in operations))
     for rank, size in ((0, 20), (1, 21)):
         message = str(operations[rank].error)
-        assert "rank 1 came with fingerprint" in message
+        assert "rank 1 sent fingerprint" in message
         assert f"On this rank, {rank}," in message
         assert f"operation 0, <avg of {size} float32>, has {fingerprint(0, 'float32', 'avg', size):08x}" in message
         assert "Check that all ranks call the same collectives in the same order" in message
@@ -94,7 +94,7 @@ def test_nobody_is_blamed_by_a_rank_that_may_be_wrong_itself(extra: int, order: 
 def test_two_ranks_that_agree_blame_the_third() -> None:
     """And the third, which came first, nobody: the switch has told it of one other alone."""
     messages = both_messages((2, 0, 1), 2, 3)
-    assert "This rank agrees with the one that came then, so rank 2 is wrong. " in messages[1]
+    assert "This rank agrees with the later one, so rank 2 is wrong. " in messages[1]
     assert "is wrong" not in messages[2]
 
 
@@ -103,7 +103,7 @@ def test_the_message_says_that_it_is_elsewhere() -> None:
     operations = [Operation(floats(20 if rank != 2 else 21)) for rank in range(3)]
     simulation.reduce([[operation] for operation in operations])
     for operation in operations:
-        assert "a rank that no switch has named came with fingerprint" in str(operation.error)
+        assert "a rank whose number is not known sent fingerprint" in str(operation.error)
 
 
 def test_a_failed_worker_fails_what_comes_later() -> None:

@@ -65,13 +65,13 @@ def test_other_lanes(first: bool, racks: tuple[tuple[int, ...], ...]) -> None:
     for rank, operation in enumerate(operations):
         assert isinstance(operation.error, MismatchError)
         message = str(operation.error)
-        assert "ranks take different lanes for those of a round" in message
+        assert "ranks disagree on the lanes of a round" in message
         if rank != 2 and not racks:
-            verdict = "This rank agrees with those before, so rank 2 is wrong"
+            verdict = "This rank agrees with the ranks before it, so rank 2 is wrong"
             if first and f"rank {rank} came" in message:
                 verdict = f"So this rank is wrong, or one of ranks {1 - rank}, 2 is"
             elif first:
-                verdict = "This rank agrees with the one that came then, so rank 2 is wrong"
+                verdict = "This rank agrees with the later one, so rank 2 is wrong"
             assert verdict in message
 
 

@@ -82,7 +82,7 @@ def test_who_begins_with_an_announcement_is_told() -> None:
     assert answer is not None
     worker.receive(answer[1], 0.001)
     assert isinstance(worker.failure, MismatchError)
-    assert "different lanes" in str(worker.failure)
+    assert "disagree on the lanes" in str(worker.failure)
 
 
 def test_a_rank_whose_values_were_added_to_says_so() -> None:

@@ -171,7 +171,7 @@ def test_a_port_that_cannot_be_opened(text: str, message: str) -> None:
 
 
 def test_an_address_that_is_taken(port: UdpPort) -> None:
-    with pytest.raises(PortError, match=r"another program has the port; `ss -lunp 'sport = :\d+'` says which"):
+    with pytest.raises(PortError, match=r"another program uses the port; `ss -lunp 'sport = :\d+'` shows which"):
         open_port(f"2={port.name}")
 
 

@@ -105,15 +105,15 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         (["--port", "1=udp"], 2, "accepted are 1=eth:INTERFACE and 1=udp:ADDRESS:PORT"),
         (["--port", "510=eth:lo"], 2, "port 510: accepted are 1 to 510, without the CPU port 510"),
         ([*UDP, *UDP], 2, "port 1 is given twice"),
-        ([*UDP, "--grpc", "0.0.0.0:0"], 2, "--insecure lifts that"),
-        ([*UDP, "--grpc", "0.0.0.0:0", "--tls-cert", __file__, "--tls-key", __file__], 2, "--insecure lifts that"),
+        ([*UDP, "--grpc", "0.0.0.0:0"], 2, "--insecure to admit all"),
+        ([*UDP, "--grpc", "0.0.0.0:0", "--tls-cert", __file__, "--tls-key", __file__], 2, "--insecure to admit all"),
         ([*UDP, "--tls-cert", __file__], 2, "accepted are the first two, all of them, or none"),
         ([*UDP, "--tls-ca", __file__], 2, "accepted are the first two, all of them, or none"),
         ([*UDP, "--tls-cert", "/none", "--tls-key", __file__], 2, "cannot read /none: No such file or directory"),
-        ([*UDP, "--tls-cert", __file__, "--tls-key", __file__], 2, "no pem"),
-        ([*UDP, "--target", "bmv2", "--tls-cert", __file__], 2, "only --target sim and native can"),
+        ([*UDP, "--tls-cert", __file__, "--tls-key", __file__], 2, "not pem"),
+        ([*UDP, "--target", "bmv2", "--tls-cert", __file__], 2, "needs --target sim or native"),
         ([*UDP, "--grpc", "nonsense"], 2, "accepted are HOST:PORT and unix:PATH"),
-        ([*UDP, "--pcap", "folder"], 2, "only --target bmv2 can"),
+        ([*UDP, "--pcap", "folder"], 2, "needs --target bmv2"),
         ([*UDP, "--target", "tofino"], 2, "'tofino' is not one of"),
         (["--port", "1=udp:0.0.0.0:0"], 1, "must be one of this machine's own"),
         (["--port", "1=eth:there-is-none"], 1, "cannot open interface 'there-is-none'"),
@@ -245,11 +245,11 @@ def test_a_port_that_is_taken_and_a_key_of_another_certificate(tmp_path: Path) -
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, said = failing(*UDP, "--grpc", f"127.0.0.1:{taken.getsockname()[1]}")
         assert code == 1
-        assert "another program has the port; `ss -ltnp" in said
+        assert "another program uses the port; `ss -ltnp" in said
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         code, said = failing(*ANY, "--port", f"1=udp:127.0.0.1:{taken.getsockname()[1]}")
-        assert (code, "another program has the port" in said) == (1, True)
+        assert (code, "another program uses the port" in said) == (1, True)
     certificate, _ = self_signed(tmp_path, "one")
     _, key = self_signed(tmp_path, "other")
     code, said = failing(*ANY, *UDP, "--tls-cert", str(certificate), "--tls-key", str(key))

@@ -34,9 +34,9 @@ def test_values_and_sizes_are_chosen() -> None:
     [
         ("2", "", {}, "--values 2: accepted for density is 0 to 1"),
         ("much", "", {}, "--values much: accepted for density are numbers"),
-        ("0.1,,1", "", {}, "accepted is one or several, with commas between"),
+        ("0.1,,1", "", {}, "accepted is one or several, separated by commas"),
         ("", "mpi", {}, "--systems mpi: accepted are p4reduce, gloo"),
-        ("", "", {"density": "0.1"}, "--density 0.1: it is what varies, over --values"),
+        ("", "", {"density": "0.1"}, "--density 0.1: the experiment varies it; give its values with --values"),
         ("", "", {"workers": "99"}, "--workers 99: accepted for workers is 1 to 32"),
         ("", "", {"rate": "fast"}, "--rate fast"),
     ],
@@ -68,7 +68,7 @@ def test_verdicts_are_in_words() -> None:
     assert words.end(right) == "60 sums, all right; 3 packets were sent again"
     assert words.end(gone) == "JobAborted: rank 1 has gone"
     assert words.end({"wrong": 5, "call": 2}) == "wrong sums: 5 elements of call 3"
-    assert words.end({}) == "it ended without a word"
+    assert words.end({}) == "it ended without a report"
     ends = {0: gone, 2: gone}
     assert words.conclusion("worker-killed", killed, ends, verdict(killed, ends)) == (
         "worker-killed: it ended as it must, in JobAborted at every rank that is left, which says 'rank 1' (2)."

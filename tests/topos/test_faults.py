@@ -93,7 +93,7 @@ def test_a_host_that_forges_is_added_where_there_is_none(name: str) -> None:
 
 
 def test_a_fault_needs_somebody_to_suffer_it() -> None:
-    with pytest.raises(P4ReduceError, match="a fault on star with 1 worker: 2 workers or more are accepted"):
+    with pytest.raises(P4ReduceError, match="a fault on star with 1 worker: accepted are 2 workers or more"):
         prepared(FAULTS["worker-killed"], star.build(1))
 
 

@@ -134,7 +134,7 @@ def test_the_names_of_the_catalogue(topology: Topology) -> None:
     [
         ({"hosts": ("h1", "h1")}, "h1 is there twice"),
         ({"hosts": ("h1", "h2", "h3")}, "host h3 must have one link"),
-        ({"links": (Link("h1", "s1"), Link("h2", "s9"))}, "'s9', which is no node"),
+        ({"links": (Link("h1", "s1"), Link("h2", "s9"))}, "'s9', which is not a node"),
         ({"links": (Link("h1", "s1"), Link("h2", "s1"), Link("s1", "h1"))}, "not s1 to h1 again"),
         ({"links": (Link("h1", "h2"),)}, "to a switch"),
         ({"switches": ("s1", "s2")}, "no way from s1 to s2"),

@@ -158,7 +158,7 @@ def together(pool: Sequence[Recording]) -> dict[str, Mask]:
     for recording, masks in zip(pool[1:], others, strict=True):
         if {name: mask.size for name, mask in masks.items()} != {name: mask.size for name, mask in first.items()}:
             raise P4ReduceError(
-                f"{pool[0].path} and {recording.path} do not hold the same parameters: recordings of one training do"
+                f"{pool[0].path} and {recording.path} do not hold the same parameters: give recordings of one training"
             )
     return {name: np.stack([mask, *(other[name] for other in others)]) for name, mask in first.items()}
 

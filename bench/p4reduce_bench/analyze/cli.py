@@ -34,25 +34,29 @@ def analyze(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help=".npz files of gradients, one for a rank, or folders of them.", show_default=False
+            metavar="FILE...",
+            help=".npz files of gradients, one for each rank, or folders of such files.",
+            show_default=False,
         ),
     ],
-    link: Annotated[str, typer.Option(help="Rate of each worker's link.")] = "10gbit",
+    link: Annotated[str, typer.Option(help="Rate of each worker's link, such as 10gbit.")] = "10gbit",
     workers: Annotated[
         int | None,
         typer.Option(
             min=2,
             max=32,
-            help="How many workers; by default, as many as ranks were recorded. Where they are "
-            "fewer, other iterations' gradients stand in.",
+            help="Number of workers. Default: the number of recorded ranks. If more, gradients of other iterations "
+            "stand in.",
             show_default=False,
         ),
     ] = None,
-    block_sizes: Annotated[str, typer.Option(help="Elements a block.")] = SIZES,
-    most: Annotated[int, typer.Option("--parameters", min=0, help="Show so many, the largest first.")] = 12,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures there.")] = None,
+    block_sizes: Annotated[str, typer.Option(help="Elements in a block, separated by commas.")] = SIZES,
+    most: Annotated[
+        int, typer.Option("--parameters", min=0, help="Number of parameters to show, the largest first.")
+    ] = 12,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File to write all figures to, as JSON.")] = None,
 ) -> None:
-    """Say how sparse recorded gradients are, and what the switch would gain over a dense ring allreduce."""
+    """Measure how sparse recorded gradients are, and what the switch would gain over a dense ring allreduce."""
     console = Console()
     with command(stopped="stopped"):
         outputs.check(json_file=json_file)
@@ -79,8 +83,7 @@ def _print(console: Console, analysis: Analysis, link: str, most: int) -> None:
     together = Table(
         title=f"{elements} gradients of {analysis.ranks} ranks, {len(analysis.iterations)} iterations: "
         f"{analysis.workers} workers",
-        caption=f"ring, switch: the least that a {link} link needs for a dense ring allreduce, and for the blocks that "
-        "are not zero",
+        caption=f"ring, switch: least time on a {link} link for a dense ring allreduce, and for the non-zero blocks",
     )
     together.add_column("by")
     for name in ("density %", "of sum %", "overlap", "densification", "skew", "ring ms", "switch ms", "speed-up"):
@@ -120,9 +123,8 @@ def _print_parameters(console: Console, largest: Sequence[ParameterRow]) -> None
 def _print_forms(console: Console, analysis: Analysis, largest: Sequence[ParameterRow], link: str) -> None:
     """Buckets, and parameters by themselves."""
     table = Table(
-        title='what layout="auto" takes, and MB that a worker receives by either layout',
-        caption=f"on {link} links, by the estimates that allreduce has; hooks and the backend take blocks unless they "
-        "are asked",
+        title='the layout that layout="auto" chooses, and MB that a worker receives with each',
+        caption=f"on {link} links, by allreduce's estimates; hooks and the backend use blocks unless told otherwise",
     )
     table.add_column("reduced", overflow="fold")
     table.add_column("elements", justify="right", no_wrap=True)

@@ -26,11 +26,11 @@ VERSION = 1
 
 def main(
     jobs: Annotated[int, typer.Option(min=1)] = 200,
-    at_a_time: Annotated[int, typer.Option(min=3, help="Jobs, of three tenants in turn.")] = 16,
-    ranks: Annotated[int, typer.Option(min=1, max=32, help="Of each job.")] = 4,
-    switches: Annotated[int, typer.Option(min=1, max=8, help="Over which slots are dealt.")] = 2,
-    seed: Annotated[int, typer.Option(help="Of what happens when; processes go at their own pace.")] = 1,
-    faults: Annotated[bool, typer.Option(help="Kill and stop.")] = True,
+    at_a_time: Annotated[int, typer.Option(min=3, help="Number of jobs at a time, from three tenants in turn.")] = 16,
+    ranks: Annotated[int, typer.Option(min=1, max=32, help="Ranks of each job.")] = 4,
+    switches: Annotated[int, typer.Option(min=1, max=8, help="Number of switches that share the slots.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of the order of events; the timing of processes still varies.")] = 1,
+    faults: Annotated[bool, typer.Option(help="Kill and stop processes.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run jobs in chaos and check everything. Ends with status 1 where something was wrong. Needs etcd."""

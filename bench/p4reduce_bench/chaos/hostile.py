@@ -192,9 +192,11 @@ def _spread(values: list[float]) -> Figures:
 
 
 def main(
-    seconds: Annotated[float, typer.Option(min=0.5, help="Of each measurement.")] = 8.0,
-    attack: Annotated[list[str] | None, typer.Option(help="These alone; by default all.")] = None,
-    controller_option: Annotated[list[str] | None, typer.Option(help="For the controller, such as --lease=5.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of each measurement, in seconds.")] = 8.0,
+    attack: Annotated[list[str] | None, typer.Option(help="Attack to run. May be repeated. Default: all.")] = None,
+    controller_option: Annotated[
+        list[str] | None, typer.Option(help="Option for the controller, such as --lease=5.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Attack a controller as one tenant, and measure what another notices."""

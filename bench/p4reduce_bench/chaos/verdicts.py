@@ -12,11 +12,10 @@ WHO = re.compile(
     r"\S+|tenant '\w+'|the operator"
 )
 WHY = re.compile(
-    r"has left it|was lost|has failed|broke\b|was stopped|was killed|was restarted|did not (come|join|return|let go"
-    r"|answer)|stands"
-    r" by|is (being )?(stopped|started)|connection refused|no answer within|does not answer|cannot be kept|nothing can"
-    r" be kept|unreachable|not serve|left (early|while|before)|does not know the job|slots? (asked|are free)|may"
-    r" have no more|in the queue|another controller"
+    r"has left it|was lost|has failed|broke\b|was stopped|was killed|was restarted|did not (come|join|return|confirm"
+    r"|answer)|stands by|is (being )?(stopped|started)|connection refused|no answer within|does not answer|cannot be"
+    r" kept|cannot store|nothing can be kept|unreachable|unavailable|not serve|left (early|while|before)|does not know"
+    r" the job|slots? (asked|are free)|which is its limit|in the queue|another controller"
 )
 AFTER_S = 15.0
 """Seconds after a change of controllers, or of etcd, in which jobs that gather may have to begin anew."""

@@ -87,19 +87,23 @@ def train(family: Family, report: Report, target: str, aggregators: int, seed: i
 
 def demo(
     target: Annotated[
-        str, typer.Option(help="The switch: sim (the P4 program in Python), native (in C) or bmv2 (needs root).")
+        str,
+        typer.Option(
+            help="Target that runs the switch: sim (the P4 program in Python), native (in C) or bmv2 (needs root)."
+        ),
     ] = "sim",
-    workers: Annotated[int, typer.Option(min=1, max=16, help="Worker processes.")] = 4,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 100,
+    workers: Annotated[int, typer.Option(min=1, max=16, help="Number of worker processes.")] = 4,
+    steps: Annotated[int, typer.Option(min=1, help="Number of training steps.")] = 100,
     drop_rate: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Probability that a packet is lost, at each switch port and way.")
+        float,
+        typer.Option(min=0, max=0.5, help="Probability that a packet is lost, at each switch port, in each direction."),
     ] = 0.0,
     aggregators: Annotated[
-        int, typer.Option(min=1, max=8, help="Switches that share the gradients: sim or native.")
+        int, typer.Option(min=1, max=8, help="Number of switches that share the gradients (sim or native).")
     ] = 1,
-    seed: Annotated[int, typer.Option(help="Of the model and the order of the text.")] = 1,
-    plot: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("out/demo.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the table.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the model and of the order of the text.")] = 1,
+    plot: Annotated[Path, typer.Option(help="File for the plot.")] = Path("out/demo.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
 ) -> None:
     """Train a word-level language model with DDP; the P4 program adds up the gradients, and every sum is checked."""
     console = Console(stderr=as_json)
@@ -120,5 +124,5 @@ def demo(
         show_table(report.table(), console)
         console.print(f"plot: {plot}")
     if not report.passed:
-        console.print("[red]the sums or the loss are not what they must be: see above[/]")
+        console.print("[red]the sums or the loss are wrong: see above[/]")
         raise typer.Exit(1)

@@ -92,15 +92,15 @@ class Report:
             ("gradient density, elements", f"{summary['element_density']:.1%}"),
             ("gradient density, blocks", f"{summary['block_density']:.1%}"),
             ("sent by workers", f"{summary['tx_bytes'] / 1e6:,.1f} MB"),
-            ("the same gradients, dense", f"{summary['dense_bytes'] / 1e6:,.1f} MB ({saved:.0%} saved)"),
+            ("same gradients, if sent dense", f"{summary['dense_bytes'] / 1e6:,.1f} MB ({saved:.0%} saved)"),
             ("received by workers", f"{summary['rx_bytes'] / 1e6:,.1f} MB"),
             ("rounds", f"{summary['rounds']:,}"),
             ("retransmissions", f"{summary['retransmissions']:,}"),
             ("backward pass with reduction", f"{summary['backward_seconds_a_step'] * 1e3:.0f} ms a step"),
             ("sums equal the reference, bit for bit", good if summary["inexact_values"] == 0 else bad),
             ("all ranks have the same bits", good if summary["ranks_agree"] else bad),
-            ("within the stated error of Gloo's", good if summary["worst_gloo_error"] <= 1 else bad),
-            ("largest error, of what is stated", f"{summary['worst_gloo_error']:.1%}"),
+            ("sums within the stated error of Gloo's sums", good if summary["worst_gloo_error"] <= 1 else bad),
+            ("largest error, in % of the stated error", f"{summary['worst_gloo_error']:.1%}"),
             ("digest of all sums", summary["sums_sha256"][:16]),
         ]
         for what, figure in rows:

@@ -40,44 +40,53 @@ _COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
 def gradients(
     wanted: Annotated[
         str | None,
-        typer.Option("--models", help=f"Some of {', '.join(MODELS)}; by default all whose packages are installed."),
+        typer.Option(
+            "--models", help=f"Models to train: some of {', '.join(MODELS)}. Default: all whose packages are installed."
+        ),
     ] = None,
     size: Annotated[str, typer.Option(help="tiny: for two processor cores; base: as published.")] = "tiny",
-    workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="How many ranks.")] = 4,
-    steps: Annotated[int, typer.Option(min=1, help="Of each training.")] = 10,
+    workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="Number of ranks.")] = 4,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each training.")] = 10,
     record_at: Annotated[
-        str | None, typer.Option(help="Steps whose gradients are recorded, as 1,10; by default the last.")
+        str | None, typer.Option(help="Steps whose gradients are recorded, as 1,10. Default: the last step.")
     ] = None,
     sparsify: Annotated[str, typer.Option(help=f"What ranks send: some of {','.join(SPARSIFIERS)}.")] = ",".join(
         SPARSIFIERS
     ),
-    ratio: Annotated[float, typer.Option(help="Share of each bucket that element and block leave.")] = 0.01,
-    batch: Annotated[int, typer.Option(min=0, help="Samples of a rank and a step; 0: what suits the model.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Of parameters, samples and dropout.")] = 1,
-    single: Annotated[bool, typer.Option("--layers", help="Show each parameter, not kinds of layers.")] = False,
-    keep: Annotated[Path | None, typer.Option(help="Keep the recordings there, in MODEL/SPARSIFIER.")] = None,
+    ratio: Annotated[
+        float, typer.Option(help="Share of each bucket that the sparsifiers element and block send.")
+    ] = 0.01,
+    batch: Annotated[int, typer.Option(min=0, help="Samples for each rank and step. 0: what suits the model.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of parameters, samples and dropout.")] = 1,
+    single: Annotated[bool, typer.Option("--layers", help="Show each parameter instead of kinds of layers.")] = False,
+    keep: Annotated[Path | None, typer.Option(help="Folder to keep the recordings in, as MODEL/SPARSIFIER.")] = None,
     again: Annotated[
-        Path | None, typer.Option("--replay", help="Train nothing: take the recordings of this folder.")
+        Path | None, typer.Option("--replay", help="Folder with recordings to use instead of training.")
     ] = None,
     systems: Annotated[
         str,
         typer.Option(
-            help=f"Which reduce the gradients: some of {','.join((*grid.ALL_SYSTEMS, grid.OURS['coo']))}; or "
+            help=f"Systems that reduce the gradients: some of {','.join((*grid.ALL_SYSTEMS, grid.OURS['coo']))}; or "
             f"{NO_SYSTEMS}."
         ),
     ] = "p4reduce,gloo",
     link: Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")] = None,
-    target: Annotated[str, typer.Option(help="The switch: native or sim.")] = "native",
-    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
-    repeat: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 5,
-    warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 120.0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures there.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a plot there.")] = None,
+    target: Annotated[str, typer.Option(help="Target that runs the switch: native or sim.")] = "native",
+    slots: Annotated[
+        int,
+        typer.Option(
+            min=0, max=512, help="Slots of the job, which is the number of packets in flight. 0: what suits the target."
+        ),
+    ] = 0,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of measurements of each case.")] = 5,
+    warm_up: Annotated[int, typer.Option(min=0, help="Number of reductions before the measurements.")] = 1,
+    timeout: Annotated[float, typer.Option(min=1, help="Time limit for one reduction, in seconds.")] = 120.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File to write all figures to, as JSON.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="File to write a plot to.")] = None,
 ) -> None:
-    """Train real architectures on data that packages carry, measure their gradients, and reduce these with each system.
+    """Train real architectures on data from installed packages, measure and reduce their gradients.
 
-    ResNet, VGG, BERT and GPT-2 need the extra "gradients" of p4reduce-bench; the recommender needs nothing else.
+    ResNet, VGG, BERT and GPT-2 need the extra "gradients" of p4reduce-bench; the recommender needs no extra.
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -159,9 +168,9 @@ def _models(wanted: str | None, console: Console) -> list[str]:
 def _check_folders(keep: Path | None, again: Path | None) -> None:
     """Recordings of two trainings in one folder cannot be told apart."""
     if keep is not None and again is not None:
-        raise P4ReduceError(f"--keep {keep} with --replay {again}: what is replayed is kept where it is")
+        raise P4ReduceError(f"--keep {keep} with --replay {again}: replayed recordings are not copied")
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise P4ReduceError(f"--keep {keep}: must be a folder that is empty or not there yet")
+        raise P4ReduceError(f"--keep {keep}: must be an empty folder, or not exist yet")
     if again is not None and not again.is_dir():
         raise P4ReduceError(f"--replay {again}: is not a folder")
 

@@ -74,7 +74,9 @@ def exact(gradients: Sequence[Values], bits: int) -> Values:
     made = np.stack(gradients)
     largest = float(np.abs(made).max(initial=0))
     if not math.isfinite(largest):
-        raise P4ReduceError("the recorded gradients have elements that are not finite: there is no sum to compare with")
+        raise P4ReduceError(
+            "the recorded gradients have elements that are not finite, so there is no sum to compare with"
+        )
     _, exponent = math.frexp(largest)
     signs = np.sign(made)
     for own, sign in zip(made, signs, strict=True):

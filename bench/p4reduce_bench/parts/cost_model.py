@@ -189,15 +189,15 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--sizes", default="1MiB,4MiB,16MiB", help="of tensors")
-    parser.add_argument("--density", default="1,0.3,0.1,0.03,0", help="of blocks")
+    parser.add_argument("--sizes", default="1MiB,4MiB,16MiB", help="sizes of the tensors")
+    parser.add_argument("--density", default="1,0.3,0.1,0.03,0", help="shares of blocks that are non-zero")
     parser.add_argument("--workers", default="2,4")
     parser.add_argument("--slots", default="16,64,256")
     parser.add_argument("--overlap", default="random", choices=grid.OVERLAPS)
-    parser.add_argument("--repeat", type=int, default=5, help="the median counts")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one allreduce")
-    parser.add_argument("--json", type=Path, help="write all there")
-    parser.add_argument("--plot", type=Path, help="write a plot there")
+    parser.add_argument("--repeat", type=int, default=5, help="allreduces of each case; their median is used")
+    parser.add_argument("--timeout", type=float, default=60.0, help="time limit for one allreduce, in seconds")
+    parser.add_argument("--json", type=Path, help="file to write all figures to, as JSON")
+    parser.add_argument("--plot", type=Path, help="file to write a plot to")
     options = parser.parse_args()
     console = Console()
     try:

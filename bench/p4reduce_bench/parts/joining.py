@@ -81,10 +81,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.joining", description=__doc__)
     parser.add_argument("--jobs", type=int, default=192)
     parser.add_argument("--at-a-time", type=int, default=16)
-    parser.add_argument("--ranks", type=int, default=4, help="of each job")
-    parser.add_argument("--processes", type=int, default=4, help="that the ranks are threads of")
-    parser.add_argument("--flood", action="store_true", help="also beside a tenant that asks without end")
-    parser.add_argument("--json", action="store_true", help="seconds of every job")
+    parser.add_argument("--ranks", type=int, default=4, help="ranks of each job")
+    parser.add_argument("--processes", type=int, default=4, help="processes; the ranks are their threads")
+    parser.add_argument(
+        "--flood", action="store_true", help="measure as well while a tenant sends requests without pause"
+    )
+    parser.add_argument("--json", action="store_true", help="print the seconds of every job as JSON")
     options = parser.parse_args()
     if options.at_a_time % options.processes:
         parser.error(f"--at-a-time {options.at_a_time}: a multiple of --processes {options.processes} is accepted")

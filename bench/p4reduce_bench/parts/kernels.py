@@ -162,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=0, help="size of the tensor; default: 1024, or twice the caches")
     parser.add_argument("--repeat", type=int, default=7)
-    parser.add_argument("--density", type=float, default=1.0, help="of blocks")
+    parser.add_argument("--density", type=float, default=1.0, help="share of blocks that are non-zero")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cache = last_level_cache()

@@ -36,8 +36,8 @@ def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.memory", description=__doc__)
-    parser.add_argument("--mib", type=int, default=256, help="size of the tensor")
-    parser.add_argument("--every", type=int, default=1, help="one block in so many is not zero")
+    parser.add_argument("--mib", type=int, default=256, help="size of the tensor in MiB")
+    parser.add_argument("--every", type=int, default=1, help="one block in so many is non-zero")
     parser.add_argument("--backend", choices=["c", "python"], nargs="+", default=["c"])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true")

@@ -52,10 +52,12 @@ def main() -> int:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--slots", type=int, nargs="+", default=[256])
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
-    parser.add_argument("--lanes", type=int, nargs="+", default=[4], help="of the 4 that a packet may carry")
-    parser.add_argument("--packets", type=int, default=409_600, help="of all workers together")
-    parser.add_argument("--runs", type=int, default=3, help="the fastest one counts")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument(
+        "--lanes", type=int, nargs="+", default=[4], help="lanes in each packet, of the 4 that a packet may carry"
+    )
+    parser.add_argument("--packets", type=int, default=409_600, help="packets of all workers together")
+    parser.add_argument("--runs", type=int, default=3, help="runs; the fastest one is used")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     options = parser.parse_args()
     if not options.json:
         print(" ".join(f"{name:>12}" for name in COLUMNS))

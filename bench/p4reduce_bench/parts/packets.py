@@ -109,8 +109,8 @@ def rows(rates: dict[Setup, list[float]]) -> list[dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.packets", description=__doc__.splitlines()[0])
     parser.add_argument("--groups", nargs="+", choices=["transports", "targets"], default=["transports", "targets"])
-    parser.add_argument("--turns", type=int, default=3, help="of all setups")
-    parser.add_argument("--repeat", type=int, default=5, help="allreduces in a turn")
+    parser.add_argument("--turns", type=int, default=3, help="turns; each runs all setups")
+    parser.add_argument("--repeat", type=int, default=5, help="allreduces of each setup in a turn")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if not os.environ.get(INSIDE):

@@ -114,12 +114,12 @@ def measure(program: bytes, codec: Codec, workers: int, count: int) -> dict[str,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", type=Path, help="BMv2 JSON; default: the one that is installed")
-    parser.add_argument("--lanes", type=int, default=4, help="of that program (default 4)")
-    parser.add_argument("--block-size", type=int, default=64, help="of that program (default 64)")
+    parser.add_argument("--program", type=Path, help="program as BMv2 JSON; default: the installed one")
+    parser.add_argument("--lanes", type=int, default=4, help="lanes of that program (default 4)")
+    parser.add_argument("--block-size", type=int, default=64, help="block size of that program (default 64)")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     options = parser.parse_args()
     shipped = files("p4reduce_controller.compiled").joinpath("p4reduce.json")
     program = shipped.read_bytes() if options.program is None else options.program.read_bytes()

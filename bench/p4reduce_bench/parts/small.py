@@ -61,11 +61,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.small", description=__doc__)
-    parser.add_argument("--sizes", default="16,128,256,1024,4096", help="elements, separated by commas")
+    parser.add_argument("--sizes", default="16,128,256,1024,4096", help="numbers of elements, separated by commas")
     parser.add_argument("--dtype", default="float32", choices=["float32", "int32"])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=2000, help="operations of each size and system")
-    parser.add_argument("--json", action="store_true", help="seconds of every operation")
+    parser.add_argument("--json", action="store_true", help="print the seconds of every operation as JSON")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
     rows = measure(sizes, options.dtype, options.workers, options.repeat)

@@ -187,16 +187,22 @@ def _show(found: Run, console: Console) -> None:
 
 
 def main(
-    rounds: Annotated[float, typer.Option(min=1, help="Of slots, in all runs together.")] = 1e7,
-    seconds: Annotated[float, typer.Option(min=1, help="Stop this run after that time.")] = float("inf"),
-    state: Annotated[Path | None, typer.Option(help="JSON file that runs add to, and go on from.")] = None,
+    rounds: Annotated[float, typer.Option(min=1, help="Rounds of slots, in all runs together.")] = 1e7,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds after which this run stops.")] = float("inf"),
+    state: Annotated[
+        Path | None, typer.Option(help="JSON file with the state: a run continues from it and writes to it.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, max=32)] = 2,
-    slots: Annotated[int, typer.Option(min=1, max=512, help="Packets of a worker under way at once.")] = 512,
-    drop_rate: Annotated[float, typer.Option(min=0, max=0.5, help="Of packets at the switch's port, each way.")] = 0.01,
-    threads: Annotated[int, typer.Option(min=1, help="Of the switch.")] = 1,
-    rank_threads: Annotated[int, typer.Option(min=1, help="Of each worker's engine.")] = 1,
+    slots: Annotated[
+        int, typer.Option(min=1, max=512, help="Slots of the job, which is the number of packets in flight.")
+    ] = 512,
+    drop_rate: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Share of packets that the switch's port loses, in each direction.")
+    ] = 0.01,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the switch.")] = 1,
+    rank_threads: Annotated[int, typer.Option(min=1, help="Threads of each worker's engine.")] = 1,
     ranks_per_host: Annotated[
-        int, typer.Option(min=1, help="So many workers send one stream, as those of one host do.")
+        int, typer.Option(min=1, help="Number of workers that send as one, like the ranks of one host.")
     ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

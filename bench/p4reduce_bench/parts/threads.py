@@ -111,11 +111,17 @@ def table(rows: list[dict[str, float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.threads", description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of both, in all combinations")
-    parser.add_argument("--numel", type=int, default=1 << 23, help="elements of the tensor")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        help="threads of the engine and of the switch, in all combinations",
+    )
+    parser.add_argument("--numel", type=int, default=1 << 23, help="number of elements of the tensor")
     parser.add_argument("--slots", type=int, default=256)
-    parser.add_argument("--turns", type=int, default=3, help="of all setups")
-    parser.add_argument("--repeat", type=int, default=7, help="allreduces in a turn")
+    parser.add_argument("--turns", type=int, default=3, help="turns; each runs all setups")
+    parser.add_argument("--repeat", type=int, default=7, help="allreduces of each setup in a turn")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     console = Console(stderr=True)

@@ -17,7 +17,7 @@ CAPABILITIES = {"SYS_ADMIN": 21, "NET_ADMIN": 12, "NET_RAW": 13}
 _IN_A_CONTAINER = (
     "in a container, start it with --privileged, or with "
     + " ".join(f"--cap-add {name}" for name in CAPABILITIES)
-    + " and, where AppArmor is at work, --security-opt apparmor=unconfined"
+    + " and, if AppArmor is active, --security-opt apparmor=unconfined"
 )
 
 

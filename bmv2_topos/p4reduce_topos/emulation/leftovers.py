@@ -24,7 +24,8 @@ def claim() -> socket.socket:
     except OSError:
         held.close()
         raise P4ReduceError(
-            "another network runs in this network namespace: one is accepted in each (`unshare --net` makes one)"
+            "another network runs in this network namespace, which holds only one (`unshare --net` makes another "
+            "namespace)"
         ) from None
     return held
 

@@ -34,7 +34,9 @@ def chosen(experiment: Experiment, values: str, systems: str, **fixed: str) -> E
     words = {name: value for name in ("topology", "shape") if (value := fixed.pop(name, ""))}
     given = {name: value for name, value in fixed.items() if value}
     if made.varied in given:
-        raise P4ReduceError(f"{option(made.varied)} {given[made.varied]}: it is what varies, over --values")
+        raise P4ReduceError(
+            f"{option(made.varied)} {given[made.varied]}: the experiment varies it; give its values with --values"
+        )
     numbers = {name: _number(name, option(name), value) for name, value in given.items()}
     same: dict[str, Any] = {**made.fixed, **numbers, **words}
     file = str(same.get("topology", ""))
@@ -76,8 +78,8 @@ def _read(file: str) -> Experiment:
     varied, values = made.get("varied"), made.get("values")
     if varied not in _NUMBERS or not isinstance(values, list) or not values:
         raise P4ReduceError(
-            f"{file}: an experiment has `values`, a list, and `varied`, which is one of {', '.join(_NUMBERS)}; "
-            f"not {varied!r}, {values!r}"
+            f"{file}: an experiment needs `values`, a list, and `varied`, one of {', '.join(_NUMBERS)}; it has "
+            f"{varied!r}, {values!r}"
         )
     topology = str(made.get("topology", Point.topology))
     beside = Path(file).parent / topology.rpartition(":")[0] if ":" in topology else Path(file).parent / topology
@@ -100,7 +102,7 @@ def option(name: str) -> str:
 def _parts(text: str) -> list[str]:
     parts = [one.strip() for one in text.split(",")]
     if not all(parts):
-        raise P4ReduceError(f"{text!r}: accepted is one or several, with commas between")
+        raise P4ReduceError(f"{text!r}: accepted is one or several, separated by commas")
     return parts
 
 

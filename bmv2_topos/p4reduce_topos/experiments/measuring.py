@@ -70,7 +70,7 @@ def _ranks(network: Network, system: str, case: Case, setup: Setup, late: float)
     if system == "server":
         others = [host for host in topology.hosts if host not in topology.workers]
         if not others:
-            raise P4ReduceError(f"the system server needs a host that is no worker, and {topology.name} has none")
+            raise P4ReduceError(f"the system server needs a host that is not a worker, and {topology.name} has none")
         hosts.append(others[0])
     children = []
     try:

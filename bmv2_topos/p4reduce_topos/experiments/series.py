@@ -156,7 +156,7 @@ def _compile(folder: Path, block_size: int) -> None:
     """The P4 program with other blocks and as many values in a packet. Raises P4ReduceError."""
     script = _P4SRC / "compile.py"
     if not script.exists() or shutil.which("p4c-bm2-ss") is None:
-        raise P4ReduceError("other block sizes need the project's sources, and p4c-bm2-ss on PATH to compile them")
+        raise P4ReduceError("other block sizes need p4reduce's sources, and p4c-bm2-ss on PATH to compile them")
     spec = importlib.util.spec_from_file_location("p4reduce_compile", script)
     assert spec is not None
     assert spec.loader is not None

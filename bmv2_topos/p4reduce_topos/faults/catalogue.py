@@ -124,7 +124,7 @@ def forge(network: Network, ranks: Ranks) -> None:
 
 FAULTS: dict[str, Fault] = {
     "worker-killed": Fault("A worker's process is killed.", kill_worker, "JobAborted", "rank 1", 10.0),
-    "worker-paused": Fault("A worker stands still for 10 s, and goes on.", pause_worker),
+    "worker-paused": Fault("A worker's process is stopped for 10 s, and continues.", pause_worker),
     "link-down": Fault("A worker's link is down for 2 s.", cut_link),
     "switch-restarted": Fault(
         "The switch is restarted, and has lost all its state.", restart_switch, "JobAborted", "restarted", 20.0
@@ -145,12 +145,12 @@ FAULTS: dict[str, Fault] = {
     "duplicated": Fault("20 % of the packets arrive twice.", wire={"duplicate": 0.2}),
     "delayed": Fault("Every packet takes 20 ms on every link.", wire={"delay": 0.02}, seconds=60.0),
     "reordered": Fault(
-        "Packets are overtaken by many others, some arrive twice, some never.",
+        "Many packets are reordered, some arrive twice, some are lost.",
         wire={"jitter": 0.1, "duplicate": 0.3, "loss": 0.03}, seconds=100.0,
     ),
-    "forged": Fault("A host that is in no job forges its packets.", forge, pause=0.1, needs_outsider=True),
+    "forged": Fault("A host outside the job forges the job's packets.", forge, pause=0.1, needs_outsider=True),
     "other-shape": Fault(
-        "A rank calls with another shape.", outcome="MismatchError", says="different operations",
+        "A rank calls with a tensor of another shape.", outcome="MismatchError", says="different operations",
         options=("--odd", str(VICTIM)),
     ),
 }  # fmt: skip

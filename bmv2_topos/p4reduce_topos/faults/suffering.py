@@ -22,7 +22,7 @@ def prepared(fault: Fault, topology: Topology) -> Topology:
     where nobody is there to suffer it."""
     if len(topology.workers) <= VICTIM:
         raise P4ReduceError(
-            f"a fault on {topology.name} with {len(topology.workers)} worker: {VICTIM + 1} workers or more are accepted"
+            f"a fault on {topology.name} with {len(topology.workers)} worker: accepted are {VICTIM + 1} workers or more"
         )
     links = []
     for link in topology.links:

@@ -18,7 +18,7 @@ def end(said: Event) -> str:
         return f"wrong sums: {said['wrong']} elements of call {said.get('call', 0) + 1}"
     if "error" in said:
         return f"{said['error']}: {said.get('message', '')}"
-    return "it ended without a word" if not said else f"it has not ended: {said}"
+    return "it ended without a report" if not said else f"it has not ended: {said}"
 
 
 def outcome(fault: Fault) -> str:

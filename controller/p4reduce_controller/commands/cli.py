@@ -47,20 +47,23 @@ def controller(
     *,
     config: Annotated[
         Path | None,
-        typer.Option(help="TOML file with any of these settings, named as the options; --example-config shows one."),
+        typer.Option(help="TOML file with settings, named like the options. --example-config prints an example."),
     ] = None,
     example_config: Annotated[  # noqa: ARG001 - it is over before the command begins
         bool,
         typer.Option(
-            "--example-config", callback=_show_example, is_eager=True, help="Print a complete one, and leave."
+            "--example-config",
+            callback=_show_example,
+            is_eager=True,
+            help="Print a complete example of a settings file, and exit.",
         ),
     ] = False,
     options: dict[str, Any],
-    switch_timeout: Annotated[float, typer.Option(help="Seconds to wait for a switch.")] = 30.0,
+    switch_timeout: Annotated[float, typer.Option(help="Seconds to wait at the start until a switch answers.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on stderr.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to stderr what the controller does.")] = False,
 ) -> None:
-    """Serve jobs on one P4Runtime switch or more, until SIGINT or SIGTERM."""
+    """Run the controller: serve jobs on one or more P4Runtime switches, until SIGINT or SIGTERM."""
     from p4reduce_controller.service.listening import ListenError
     from p4reduce_controller.service.run import Stopped, run
     from p4reduce_controller.service.sockets import take_all_sockets
@@ -74,7 +77,7 @@ def controller(
         settings = load(config, given)
         check_store(settings)
         if settings.log_format not in FORMATS:
-            raise SettingsError(f"--log-format {settings.log_format}: {' or '.join(FORMATS)} is accepted")
+            raise SettingsError(f"--log-format {settings.log_format}: accepted are {' or '.join(FORMATS)}")
         start_logging(settings.log_format, logging.INFO if verbose else logging.WARNING)
         take_all_sockets()
         again = partial(load, config, given) if config is not None else None
@@ -116,9 +119,11 @@ def status(
 @shows_certificate
 def loss(
     port: Annotated[int, typer.Option(help="Switch port.")],
-    rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of packets to lose; 0 ends it.")],
+    rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of packets to lose; 0 ends the loss.")],
     direction: Annotated[str, typer.Option(help="in (toward the switch), out or both.")] = "both",
-    switch: Annotated[str, typer.Option(help="One of several, by name or P4Runtime server; without it, all.")] = "",
+    switch: Annotated[
+        str, typer.Option(help="Switch, by name or by the address of its P4Runtime server. Default: all switches.")
+    ] = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -126,7 +131,7 @@ def loss(
     """Make a switch port lose packets, for experiments."""
     directions = {"in": pb.IN, "out": pb.OUT, "both": pb.BOTH}
     if direction not in directions:
-        _fail(f"--direction {direction}: in, out or both is accepted")
+        _fail(f"--direction {direction}: accepted are in, out and both")
     request = pb.SetLossRequest(port=port, direction=directions[direction], rate=rate, switch=switch)
     _ask(
         controller,

@@ -33,11 +33,11 @@ _ADD_TIMEOUT = 30.0
 _POLL = 1.0
 LEAST_INTERVAL = 0.2
 
-Tenant = Annotated[str, typer.Option(help="Whose it is, where several have one of that name.")]
+Tenant = Annotated[str, typer.Option(help="Tenant of the job, if several tenants have a job of that name.")]
 
-jobs = typer.Typer(help="Look at a controller's jobs, and end them.", no_args_is_help=True, add_completion=False)
+jobs = typer.Typer(help="List, show and abort a controller's jobs.", no_args_is_help=True, add_completion=False)
 switches = typer.Typer(
-    help="Look at a controller's switches, and change which there are.", no_args_is_help=True, add_completion=False
+    help="List, show, add, drain and remove a controller's switches.", no_args_is_help=True, add_completion=False
 )
 
 
@@ -64,7 +64,7 @@ def list_jobs(
     tls_ca: TlsCa = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all jobs: their state, ranks, slots, and whom they wait for; and those in the queue."""
+    """Show all jobs, with state, ranks, slots and the ranks that each waits for; then the jobs in the queue."""
     status = Access(controller, token_file, tls_ca).status()
     _show(_plain(status)["jobs"] if as_json else views.jobs(status))
 
@@ -72,18 +72,21 @@ def list_jobs(
 @jobs.command("show")
 @shows_certificate
 def show_job(
-    job: Annotated[str, typer.Argument(help="Its name.")],
+    job: Annotated[str, typer.Argument(help="Name of the job.")],
     tenant: Tenant = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one job: where its ranks and its slots are, and what is the matter with it."""
+    """Show one job: where its ranks and slots are, and its problems."""
     status = Access(controller, token_file, tls_ca).status()
     mine = [one for one in status.jobs if tenant in ("", one.tenant)]
     if len(whose := {one.tenant for one in mine if one.name == job}) > 1:
-        _fail(f"job {job!r}: tenants {', '.join(sorted(whose))} have one each; say whose, with --tenant")
+        _fail(
+            f"job {job!r}: the tenants {', '.join(sorted(whose))} each have a job of that name; choose one with "
+            "--tenant"
+        )
     at = list(status.jobs).index(mine[_find((one.name for one in mine), "job", job)])
     _show(_plain(status)["jobs"][at] if as_json else views.job(status, status.jobs[at]))
 
@@ -91,32 +94,32 @@ def show_job(
 @jobs.command("abort")
 @shows_certificate
 def abort_job(
-    job: Annotated[str, typer.Argument(help="Its name.")],
-    reason: Annotated[str, typer.Option(help="What its ranks are told.")] = "",
+    job: Annotated[str, typer.Argument(help="Name of the job.")],
+    reason: Annotated[str, typer.Option(help="Reason to give in the ranks' errors.")] = "",
     tenant: Tenant = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
 ) -> None:
-    """End a job, or take one off the queue. Its ranks get an error that says so, and the reason."""
+    """Abort a job, or remove it from the queue. Its ranks get an error with the reason."""
     request = pb.AbortJobRequest(job=job, tenant=tenant, reason=reason)
     Access(controller, token_file, tls_ca).call("AbortJob", request)
 
 
 @shows_certificate
 def slots(
-    job: Annotated[str, typer.Argument(help="The name of a job.")],
-    first: Annotated[int, typer.Option(min=0, help="The job's slot to begin with.")] = 0,
-    count: Annotated[int, typer.Option(min=1, help="How many slots to show.")] = 16,
+    job: Annotated[str, typer.Argument(help="Name of the job.")],
+    first: Annotated[int, typer.Option(min=0, help="First of the job's slots to show.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="Number of slots to show.")] = 16,
     tenant: Tenant = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the switches hold in a job's slots: the round of each half, and which ranks it counts.
+    """Show the state of a job's slots in the switches: the round of each half, and the ranks counted in it.
 
-    The switches are asked by packet-out, which changes nothing there.
+    The controller asks the switches by packet-out, which changes nothing there.
     """
     access = Access(controller, token_file, tls_ca)
     found = pb.SlotsReply()
@@ -136,7 +139,7 @@ def list_switches(
     tls_ca: TlsCa = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all switches: their state, how they hang together, slots in use, and jobs there."""
+    """Show all switches: state, parent, slots in use, and jobs."""
     status = Access(controller, token_file, tls_ca).status()
     _show(_plain(status)["switches"] if as_json else views.switches(status))
 
@@ -144,13 +147,13 @@ def list_switches(
 @switches.command("show")
 @shows_certificate
 def show_switch(
-    name: Annotated[str, typer.Argument(help="Which.")],
+    name: Annotated[str, typer.Argument(help="Name of the switch.")],
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one switch: its ports, which are up, and who is there."""
+    """Show one switch: its ports, which of them are up, and the ranks behind each."""
     status = Access(controller, token_file, tls_ca).status()
     at = _find((one.name for one in status.switches), "switch", name)
     _show(_plain(status)["switches"][at] if as_json else views.switch(status, status.switches[at]))
@@ -159,22 +162,24 @@ def show_switch(
 @switches.command("add")
 @shows_certificate
 def add_switch(
-    name: Annotated[str, typer.Argument(help="What it shall be called; by default, as --switch.")] = "",
+    name: Annotated[str, typer.Argument(help="Name for the switch. Default: the value of --switch.")] = "",
     file: Annotated[
-        Path | None, typer.Option(help="TOML file with one of [\\[switches]], instead of the options below.")
+        Path | None, typer.Option(help="TOML file with one [\\[switches]] table, instead of the options below.")
     ] = None,
     switch: Annotated[str, typer.Option(help="HOST:PORT of its P4Runtime server.")] = "",
     address: Annotated[str, typer.Option(help="IP[:UDPPORT] of its aggregator.")] = "",
     mac: Annotated[str, typer.Option(help="Its MAC address (default 02:00 and the IP).")] = "",
-    ports: Annotated[str, typer.Option(help="Ports that are in use, as 1,2,3 (default 1).")] = "",
-    uplink: Annotated[str, typer.Option(help="PORT=NAME: by which port its parent is, and which that is.")] = "",
+    ports: Annotated[str, typer.Option(help="Ports in use, as 1,2,3 (default 1).")] = "",
+    uplink: Annotated[
+        str, typer.Option(help="PORT=NAME: the port that leads to its parent, and the parent's name.")
+    ] = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
 ) -> None:
     """Add a switch while jobs run. Jobs that begin from now on use it.
 
-    Without --state or --store it lasts as long as the controller's process: put it into its --config too.
+    A controller without --state or --store forgets the switch when it ends: add it to its --config too.
     """
     given: dict[str, Any] = {"name": name, "switch": switch, "address": address, "mac": mac}
     one = {**(_of_file(file) if file is not None else {}), **{key: text for key, text in given.items() if text}}
@@ -187,7 +192,7 @@ def add_switch(
     except SettingsError as error:
         _fail(str(error))
     if file is None and not (switch or address):
-        _fail("where the switch is has to be said: --switch HOST:PORT and --address IP, or --file")
+        _fail("the addresses of the switch are missing: give --switch HOST:PORT and --address IP, or --file")
     request = pb.AddSwitchRequest(settings=json.dumps(one))
     _said(Access(controller, token_file, tls_ca).call("AddSwitch", request, _ADD_TIMEOUT))
 
@@ -195,14 +200,14 @@ def add_switch(
 @switches.command("drain")
 @shows_certificate
 def drain_switch(
-    name: Annotated[str, typer.Argument(help="Which.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Have it take new jobs again.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until no job has slots there.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the switch.")],
+    undo: Annotated[bool, typer.Option("--undo", help="End the draining: the switch takes new jobs again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until no job has slots at the switch.")] = False,
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
 ) -> None:
-    """Place no new jobs at a switch. Those that run there go on to their end."""
+    """Drain a switch: it takes no new jobs, and running jobs go on to their end."""
     access = Access(controller, token_file, tls_ca)
     _said(access.call("DrainSwitch", pb.DrainSwitchRequest(name=name, undo=undo)))
     while wait and not undo:
@@ -215,15 +220,17 @@ def drain_switch(
 @switches.command("remove")
 @shows_certificate
 def remove_switch(
-    name: Annotated[str, typer.Argument(help="Which.")],
-    now: Annotated[bool, typer.Option("--now", help="End the jobs that run there; their ranks are told why.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the switch.")],
+    now: Annotated[
+        bool, typer.Option("--now", help="End the jobs that run there; their ranks get an error that says why.")
+    ] = False,
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
 ) -> None:
-    """Remove a switch: no new jobs, and when the last there is over, the controller lets go of it.
+    """Remove a switch: it takes no new jobs, and the controller disconnects when its last job has ended.
 
-    A switch added under its name meanwhile takes its place for jobs that begin.
+    A switch that is added under the same name meanwhile takes the new jobs.
     """
     request = pb.RemoveSwitchRequest(name=name, now=now)
     _said(Access(controller, token_file, tls_ca).call("RemoveSwitch", request))
@@ -231,14 +238,14 @@ def remove_switch(
 
 @shows_certificate
 def top(
-    interval: Annotated[float, typer.Option(min=LEAST_INTERVAL, help="Seconds between two looks.")] = 2.0,
-    once: Annotated[bool, typer.Option(help="Look for one interval, and leave.")] = False,
+    interval: Annotated[float, typer.Option(min=LEAST_INTERVAL, help="Seconds between two updates.")] = 2.0,
+    once: Annotated[bool, typer.Option(help="Show one interval, and exit.")] = False,
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each interval.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each interval.")] = False,
 ) -> None:
-    """Show what goes on, until Ctrl-C: jobs, packets a second, slots, and who is waited for."""
+    """Show jobs, packets per second, slots, and the ranks that jobs wait for, refreshed until Ctrl-C."""
     access = Access(controller, token_file, tls_ca)
     rates = Rates(access.status(), time.monotonic())
     console = Console()
@@ -297,5 +304,5 @@ def _of_file(file: Path) -> dict[str, Any]:
         _fail(str(error))
     found = values.get("switches")
     if not isinstance(found, list) or len(found) != 1 or not isinstance(found[0], dict) or len(values) != 1:
-        _fail(f"--file {file}: exactly one of [[switches]] is accepted, and nothing else")
+        _fail(f"--file {file}: must hold exactly one [[switches]] table, and nothing else")
     return dict(found[0])

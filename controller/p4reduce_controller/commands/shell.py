@@ -43,16 +43,16 @@ def how_to_install() -> str:
 
 @shows_certificate
 def shell(
-    switch: Annotated[str, typer.Argument(help="Its name, or HOST:PORT of its P4Runtime server.")] = "",
-    device_id: Annotated[int, typer.Option(help="P4Runtime device.")] = 1,
+    switch: Annotated[str, typer.Argument(help="Name of the switch, or HOST:PORT of its P4Runtime server.")] = "",
+    device_id: Annotated[int, typer.Option(help="P4Runtime device id.")] = 1,
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
 ) -> None:
-    """Start p4runtime-shell at a switch, as a backup client: it may look, and change nothing.
+    """Start p4runtime-shell, connected to a switch as a backup client, which can read and not write.
 
-    Without an argument, at the controller's only switch. It is looked for in the environment that P4REDUCE_SHELL names,
-    in ~/.local/share/p4reduce/p4runtime-shell, and beside this one.
+    Without an argument, it connects to the controller's only switch. The command looks for p4runtime-shell in the
+    environment that P4REDUCE_SHELL names, in ~/.local/share/p4reduce/p4runtime-shell, and beside this environment.
     """
     python = found()
     if python is None:
@@ -71,5 +71,5 @@ def _address(switch: str, access: Access) -> str:
     if not switch and len(known) == 1:
         return known[0].address
     if not switch:
-        _fail(f"there are {len(known)} switches, and one has to be named: {', '.join(one.name for one in known)}")
+        _fail(f"there are {len(known)} switches; name one of them: {', '.join(one.name for one in known)}")
     return known[_find((one.name for one in known), "switch", switch)].address

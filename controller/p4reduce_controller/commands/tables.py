@@ -50,7 +50,7 @@ def _show_switch(switch: pb.Switch, console: Console) -> None:
 
 
 def _jobs(status: pb.StatusReply) -> Table:
-    table = Table("job", "number", "state", "slots", "age", "rank", "at", "is")
+    table = Table("job", "number", "state", "slots", "age", "rank", "address", "rank state")
     for job in status.jobs:
         head = [
             f"{job.name}\nof {job.tenant}" if job.tenant else job.name,
@@ -77,7 +77,7 @@ def _jobs(status: pb.StatusReply) -> Table:
 
 def queue(status: pb.StatusReply) -> Table:
     """Jobs that have no slots yet."""
-    table = Table("place", "queued job", "tenant", "slots", "ranks", "age", "waits, as")
+    table = Table("position", "queued job", "tenant", "slots", "ranks", "age", "waits because")
     for one in status.queue:
         ranks = f"{len(one.ranks)} of {one.world_size}"
         table.add_row(str(one.place), one.name, one.tenant, str(one.slots), ranks, f"{one.age_s:.0f} s", one.why)
@@ -108,7 +108,7 @@ def _state(job: pb.Job) -> str:
 
 
 def _is(member: pb.Member) -> str:
-    what = "not back yet" if member.away else "leaving" if member.leaving else "here"
+    what = "not back yet" if member.away else "leaving" if member.leaving else "joined"
     led = member.HasField("leader") and member.leader != member.rank
     return f"{what}, rank {member.leader} sends" if led else what
 
@@ -123,8 +123,8 @@ def _places(status: pb.StatusReply, member: pb.Member) -> list[str]:
     if not any(switch.parent for switch in status.switches):
         return [_at(place) for place in member.places]
     places = zip(status.switches, member.places, strict=True)
-    return [f"{_at(place)} of {switch.name}" for switch, place in places if place.heard] or ["not heard"]
+    return [f"{_at(place)} of {switch.name}" for switch, place in places if place.heard] or ["no HELLO yet"]
 
 
 def _at(place: pb.Place) -> str:
-    return f"{place.ip}:{place.udp_port} on port {place.port}" if place.heard else "not heard"
+    return f"{place.ip}:{place.udp_port} on port {place.port}" if place.heard else "no HELLO yet"

@@ -14,13 +14,15 @@ from p4reduce_controller.tenants.users import digest
 
 
 def token(
-    name: Annotated[str, typer.Argument(help="The user.")],
-    role: Annotated[str, typer.Option(help="operator, user or viewer.")] = "user",
-    tenant: Annotated[str, typer.Option(help="Whose the user's jobs are; without it, a tenant of that name.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of the user.")],
+    role: Annotated[str, typer.Option(help="Role of the user: operator, user or viewer.")] = "user",
+    tenant: Annotated[
+        str, typer.Option(help="Tenant that the user's jobs belong to. Default: a tenant with the user's name.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make a token for a user. It is on the first line, and after that what to add to the users file, which has a
-    digest alone: the token itself is shown once, here."""
+    """Make a token for a user. The first line is the token, which is shown only this once. The lines after it are for
+    the users file, which holds only a digest of the token."""
     try:
         Role.named(role)
     except ValueError as error:

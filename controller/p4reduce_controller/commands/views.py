@@ -21,7 +21,7 @@ _MOST_NAMED = 8
 def jobs(status: pb.StatusReply) -> RenderableType:
     if not status.jobs:
         return Group("no jobs", tables.queue(status)) if status.queue else "no jobs"
-    table = Table("job", "number", "state", "ranks", "slots", "age", "waits for", "trouble")
+    table = Table("job", "number", "state", "ranks", "slots", "age", "waits for", "problems")
     for one in status.jobs:
         table.add_row(
             Text(f"{one.name}\nof {one.tenant}" if one.tenant else one.name),
@@ -37,42 +37,42 @@ def jobs(status: pb.StatusReply) -> RenderableType:
 
 
 def _slots(one: pb.Job) -> str:
-    return f"{one.slots} of its {one.most_slots}" if one.slots < one.most_slots else str(one.slots)
+    return f"{one.slots} of {one.most_slots}" if one.slots < one.most_slots else str(one.slots)
 
 
 def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     threads = f", {one.threads} threads a rank" if one.threads > 1 else ""
-    head.add_row("job", Text(f"{one.name} ({one.number}.{one.generation}), {one.state} for {_age(one.age_s)} in all"))
+    head.add_row("job", Text(f"{one.name} ({one.number}.{one.generation}), {one.state}, {_age(one.age_s)} old"))
     if one.tenant:
-        head.add_row("of", Text(f"{one.tenant}, by {one.user}"))
+        head.add_row("tenant", Text(f"{one.tenant}, by {one.user}"))
     head.add_row("slots", f"{_slots(one)}{threads}: {', '.join(_pools(status, one))}")
     for traffic in one.traffic:
         name = status.switches[traffic.switch].name
-        head.add_row("packets", Text(f"{traffic.packets:,} of {traffic.bytes:,} bytes to {name}"))
-    for what, text in (("waits for", waits(one)), ("trouble", _trouble(one))):
+        head.add_row("packets", Text(f"{traffic.packets:,}, {traffic.bytes:,} bytes, at {name}"))
+    for what, text in (("waits for", waits(one)), ("problems", _trouble(one))):
         if text:
             head.add_row(what, Text(text))
-    table = Table("rank", "is", "sends by", "at")
+    table = Table("rank", "state", "sent by", "address")
     here = {member.rank: member for member in one.members}
     for rank in range(one.world_size):
         member = here.get(rank)
         if member is None:
             table.add_row(str(rank), "not joined", "", "")
             continue
-        what = "not back yet" if member.away else "leaving" if member.leaving else "here"
+        what = "not back yet" if member.away else "leaving" if member.leaving else "joined"
         leader = f"rank {member.leader}" if member.HasField("leader") and member.leader != rank else ""
         places = [
             f"{place.ip}:{place.udp_port} on port {place.port} of {switch.name}"
             for switch, place in zip(status.switches, member.places, strict=True)
             if place.heard
         ]
-        table.add_row(str(rank), what, leader, Text("\n".join(places) or "not heard"))
+        table.add_row(str(rank), what, leader, Text("\n".join(places) or "no HELLO yet"))
     return Group(head, table)
 
 
 def switches(status: pb.StatusReply) -> RenderableType:
-    table = Table("switch", "below", "P4Runtime", "aggregator", "state", "ports", "slots", "jobs")
+    table = Table("switch", "parent", "P4Runtime", "aggregator", "state", "ports", "slots", "jobs")
     for one in status.switches:
         table.add_row(
             Text(one.name),
@@ -91,14 +91,14 @@ def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     head.add_row("switch", Text(f"{one.name}, {_state(one)}"))
     if one.parent:
-        head.add_row("below", Text(one.parent))
+        head.add_row("parent", Text(one.parent))
     head.add_row("P4Runtime", Text(one.address))
     head.add_row("aggregator", f"{one.ip}:{one.udp_port} ({one.mac}), {one.lanes} lanes of {one.block_size} values")
     head.add_row("slots", f"{one.slots_used} of {one.slots}")
     head.add_row("jobs", Text(_some(one.jobs)))
     if not one.ports:
         return Group(head, Text(f"its ports are not known: {one.ports_unknown}"))
-    table = Table("port", "is", "there")
+    table = Table("port", "state", "ranks")
     there: dict[int, list[str]] = {}
     at = list(status.switches).index(one)
     for job in status.jobs:
@@ -111,7 +111,7 @@ def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
 
 
 def slots(name: str, found: pb.SlotsReply) -> RenderableType:
-    table = Table("slot", "half", "switch", "slot there", "round", "counted", "not counted")
+    table = Table("slot", "half", "switch", "slot at the switch", "round", "counted", "not counted")
     for half in found.halves:
         of_switches = [f"the switch {one}" for one in half.switches]
         table.add_row(
@@ -133,7 +133,7 @@ def top(rates: Rates, controller: str) -> RenderableType:
         f"{counted(sum(len(one.members) for one in status.jobs), 'rank')}; "
         f"{counted(status.jobs_started, 'job')} begun, {status.jobs_finished} finished, {status.jobs_aborted} aborted"
     )
-    table = Table("switch", "state", "slots", "packets/s", "what became of them, a second")
+    table = Table("switch", "state", "slots", "packets/s", "outcomes per second")
     for one in status.switches:
         found = rates.by_switch.get(one.name, {})
         busy = sorted(((rate, what) for what, rate in found.items() if rate >= 0.5), reverse=True)
@@ -157,7 +157,7 @@ def waits(one: pb.Job) -> str:
 
 
 def _trouble(one: pb.Job) -> str:
-    return "; ".join([*one.in_trouble, *(f"begun without {text}" for text in one.left_out)])
+    return "; ".join([*one.in_trouble, *(f"started without {text}" for text in one.left_out)])
 
 
 def _pools(status: pb.StatusReply, one: pb.Job) -> list[str]:

@@ -49,9 +49,9 @@ def until(subject: str, end: float) -> Finding:
     days = (end - time.time()) / _DAY
     on = time.strftime("%Y-%m-%d", time.gmtime(end))
     if days < 0:
-        advice = "nobody accepts it any more: replace it; files are read again when they change"
-        return Finding(subject, "problem", f"ended on {on}", advice)
+        advice = "replace it, since no one accepts it any more; files are read again when they change"
+        return Finding(subject, "problem", f"expired on {on}", advice)
     if days < SOON:
         advice = "replace it before that; files are read again when they change"
-        return Finding(subject, "warning", f"ends within {int(days) + 1} days, on {on}", advice)
-    return Finding(subject, "ok", f"ends in {int(days)} days, on {on}")
+        return Finding(subject, "warning", f"expires within {int(days) + 1} days, on {on}", advice)
+    return Finding(subject, "ok", f"expires in {int(days)} days, on {on}")

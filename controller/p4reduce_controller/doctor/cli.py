@@ -36,27 +36,31 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "di
 
 @shows_certificate
 def doctor(
-    switch: Annotated[str, typer.Option(help="The switch that this host is at, where it has to be named.")] = "",
-    device_id: Annotated[int, typer.Option(help="P4Runtime device of the switches.")] = 1,
-    mtu: Annotated[int, typer.Option(help="As the controller has it; by default what fits its program.")] = 0,
-    pipeline: Annotated[Path | None, typer.Option(help="As the controller has it.")] = None,
-    switch_ca: Annotated[Path | None, typer.Option(help="Authorities by which switches are known, as PEM.")] = None,
-    switch_cert: Annotated[Path | None, typer.Option(help="PEM file with the certificate to show to switches.")] = None,
-    switch_key: Annotated[Path | None, typer.Option(help="PEM file with its key.")] = None,
-    join: Annotated[bool, typer.Option(help="Try a job of one rank from here.")] = True,
+    switch: Annotated[
+        str, typer.Option(help="Name of the switch that this host is connected to, if a job has to name it.")
+    ] = "",
+    device_id: Annotated[int, typer.Option(help="P4Runtime device id of the switches.")] = 1,
+    mtu: Annotated[int, typer.Option(help="--mtu of the controller. Default: found from its program.")] = 0,
+    pipeline: Annotated[Path | None, typer.Option(help="--pipeline of the controller.")] = None,
+    switch_ca: Annotated[
+        Path | None, typer.Option(help="PEM file with the authorities that sign the switches' certificates.")
+    ] = None,
+    switch_cert: Annotated[Path | None, typer.Option(help="PEM file with the client certificate for switches.")] = None,
+    switch_key: Annotated[Path | None, typer.Option(help="PEM file with the private key of --switch-cert.")] = None,
+    join: Annotated[bool, typer.Option(help="Run a job of one rank from this host.")] = True,
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find out what is wrong, from this host, and what to do about it.
+    """Check the controller, the switches and this host, and say what to do.
 
-    It asks the controller and the switches, tries a job of one rank, and looks at this host's kernel, clocks, buffers
-    and interfaces. It changes nothing. The exit status is 1 where something does not work.
+    It asks the controller and the switches, runs a job of one rank, and checks this host's kernel, clocks, buffers
+    and interfaces. It changes nothing. The exit status is 1 if something does not work.
     """
     console = Console()
     console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
-    wrapped = [Column(head, overflow="fold") for head in ("looked at", "found", "what to do")]
+    wrapped = [Column(head, overflow="fold") for head in ("checked", "found", "what to do")]
     table = Table(wrapped[0], Column(no_wrap=True), *wrapped[1:])
     findings = []
     try:
@@ -98,7 +102,7 @@ def _look(
         yield Finding("controller", "ok", f"{address}: {there}")
     except JoinError as error:
         status, ours = pb.StatusReply(), 0.0
-        yield Finding("controller", "problem", str(error), "all else is looked at as far as it can be")
+        yield Finding("controller", "problem", str(error), "the other checks run as far as they can")
     if tls is not None:
         try:
             shown = tls.files()

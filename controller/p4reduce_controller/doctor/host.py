@@ -29,8 +29,8 @@ def kernel() -> Iterator[Finding]:
     """Features that make packets cheap, tried by using them."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for name, option, what in (
-            ("UDP GSO", _UDP_SEGMENT, "several packets are sent by one call"),
-            ("UDP GRO", _UDP_GRO, "several packets are received by one call"),
+            ("UDP GSO", _UDP_SEGMENT, "one call sends several packets"),
+            ("UDP GRO", _UDP_GRO, "one call receives several packets"),
         ):
             try:
                 probe.setsockopt(socket.SOL_UDP, option, 1)
@@ -40,7 +40,7 @@ def kernel() -> Iterator[Finding]:
                     name,
                     "warning",
                     f"Linux {platform.release()} refuses it: {error.strerror}",
-                    "use Linux 5.0 or later; without it, everything works at perhaps half the speed",
+                    "use Linux 5.0 or later; without it, everything works, perhaps half as fast",
                 )
     scope = _number(_PROC / "kernel/yama/ptrace_scope")
     if scope is not None and scope > 1:
@@ -59,7 +59,7 @@ def buffers() -> Iterator[Finding]:
     for name in ("rmem_max", "wmem_max"):
         limit = _number(_PROC / "net/core" / name)
         if limit is None:
-            yield Finding(f"net.core.{name}", "skipped", "not to be read here")
+            yield Finding(f"net.core.{name}", "skipped", "cannot be read on this host")
         elif limit < SOCKET_BUFFER_BYTES:
             yield Finding(
                 f"net.core.{name}",
@@ -90,16 +90,16 @@ def clock(controllers_time: float, ours: float) -> Iterator[Finding]:
         yield Finding(
             "clock",
             "warning",
-            f"{apart:.0f} s from the controller's; certificates and election ids go by it",
-            "let both follow a time server (chrony, systemd-timesyncd)",
+            f"{apart:.0f} s from the controller's clock, which certificates and election ids depend on",
+            "synchronise both with a time server (chrony, systemd-timesyncd)",
         )
     else:
-        yield Finding("clock", "ok", f"{apart:.1f} s from the controller's")
+        yield Finding("clock", "ok", f"{apart:.1f} s from the controller's clock")
 
 
 def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
     """The interface toward an aggregator: its MTU, and offloads that matter to frames."""
-    subject = f"way to {name}"
+    subject = f"route to {name}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((ip, udp_port))
@@ -119,7 +119,7 @@ def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
         links = struct.unpack("16xi", fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16sxxxx", interface.encode())))[0]
         if mtu < needed:
             has = f"{interface} has {mtu}"
-            what = has if links == mtu else f"the route by {interface}, which has {links}, has {mtu}"
+            what = has if links == mtu else f"the route through {interface} has {mtu}, and the interface {links}"
             raise_it = f"ip link set {interface} mtu {needed}" if links < needed else ""
             narrow = f"see `ip route get {ip}` for the route's mtu" if mtu < links else ""
             yield Finding(

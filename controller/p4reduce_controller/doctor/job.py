@@ -19,8 +19,8 @@ _TIMEOUT = 15.0
 
 
 def joined(controller: str, token: str | None, tls: Tls | None, switch: str = "") -> Iterator[Finding]:
-    """`switch`: the name of the one that this host is at, where the HELLO way of one is to be tried."""
-    subject = "HELLO way" + (f" to {switch}" if switch else "")
+    """`switch`: the name of the one that this host is at, where the HELLO path of one is to be tried."""
+    subject = "HELLO path" + (f" to {switch}" if switch else "")
     before = time.monotonic()
     try:
         with Communicator(
@@ -48,7 +48,7 @@ def joined(controller: str, token: str | None, tls: Tls | None, switch: str = ""
                 "ok" if right else "problem",
                 f"100,000 int32 in {took * 1000:.0f} ms, {counted(again, 'packet')} sent again"
                 + ("" if right else ", and wrong"),
-                "" if right else "this should never be: report it",
+                "" if right else "this is a bug: please report it",
             )
     except (P4ReduceError, OSError) as error:
         yield Finding(subject, "problem", str(error), "the message says what the switch has heard, and what to check")

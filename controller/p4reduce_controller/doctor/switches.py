@@ -22,14 +22,14 @@ def in_hand(switch: pb.Switch) -> Finding:
     """As the controller has it."""
     subject = f"switch {switch.name}"
     if switch.problem or not switch.connected:
-        advice = "look whether its process and its host are there"
+        advice = "check that its process runs, and that its host is up"
         if switch.state == "not primary":
             advice = "end the other controller, or start this one with --take-over"
         elif "heard it" in switch.problem:
             advice = "check the cable of its uplink, and that its port is up on both sides"
         return Finding(subject, "problem", f"{switch.state}: {switch.problem}", advice)
     if switch.draining or switch.leaving:
-        return Finding(subject, "warning", "it takes no new jobs, as an operator has asked")
+        return Finding(subject, "warning", "it takes no new jobs, because an operator drains or removes it")
     return Finding(subject, "ok", f"{switch.state}, {switch.slots_used} of {switch.slots} slots in use")
 
 
@@ -49,28 +49,35 @@ def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: 
     yield Finding(subject, "ok", f"{address} answers")
     there = reply.config.cookie.cookie
     if cookie is None:
-        yield Finding(f"program of {name}", "skipped", f"its cookie is {there:#x}, and which it should be is not known")
+        yield Finding(
+            f"program of {name}",
+            "skipped",
+            f"the cookie of its program is {there:#x}; the expected cookie is not known",
+        )
     elif there != cookie:
         yield Finding(
             f"program of {name}",
             "problem",
-            f"its cookie is {there:#x}, and that of the program here is {cookie:#x}",
-            "start the controller again, which installs its program; or give --pipeline and --mtu as it has them",
+            f"the cookie of its program is {there:#x}; that of the program on this host is {cookie:#x}",
+            "restart the controller, which installs its program; or give the --pipeline and --mtu of the controller",
         )
     else:
-        yield Finding(f"program of {name}", "ok", f"its cookie is {there:#x}, as that of the program here")
+        yield Finding(f"program of {name}", "ok", f"the cookie of its program is {there:#x}, as on this host")
 
 
 def _refused(error: grpc.RpcError, subject: str, address: str, tls: bool) -> Finding:
     code, text = code_of(error), details(error)
     if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
         return Finding(
-            subject, "problem", f"{address} has no program, or another device: {text}", "is its controller there?"
+            subject, "problem", f"{address} has no program, or another device: {text}", "check that its controller runs"
         )
     if code is grpc.StatusCode.UNAVAILABLE and not tls and ("reset" in text or "losed" in text):
-        advice = "if the switch uses TLS, ask where the certificates are: give --switch-ca, and what else it wants"
+        advice = (
+            "if the switch uses TLS, run this where the certificates are: give --switch-ca, and --switch-cert if it "
+            "asks for one"
+        )
         return Finding(subject, "skipped", f"{address}: {text}", advice)  # whether it is there, the controller says
     if wrong := of_tls(text, "--switch-ca"):
         return Finding(subject, "problem", f"{address}: {wrong}")
-    advice = "is it reachable from here? Where only the controller's host may reach it, ask there"
+    advice = "check that this host can reach it; if only the controller's host may, run this there"
     return Finding(subject, "warning", f"{address}: {of_grpc(text, code.name if code else '')}", advice)

@@ -156,7 +156,10 @@ class Etcd:
         said = "; ".join(f"{member}: {told[member] or of_grpc(text)}" for member, text in troubles.items())
         advice = ""
         if self._tls is not None and any("TSI_" in one or is_tls_trouble(one) for one in troubles.values()):
-            check = "; check that etcd uses TLS, its name, --store-ca, and whether it wants --store-cert"
+            check = (
+                "; check that etcd uses TLS, the name in its certificate, --store-ca, and whether it asks for "
+                "--store-cert"
+            )
             advice = "" if any(told.values()) else check
         elif self._tls is None and any("reset" in one or "losed" in one for one in troubles.values()):
             advice = "; if etcd uses TLS, give --store-ca"

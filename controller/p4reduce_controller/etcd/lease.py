@@ -53,7 +53,7 @@ class Lease:
         asked = self._clock()
         granted = await self._etcd.grant(seconds)
         if granted.error:
-            raise EtcdError(f"etcd grants no lease of {seconds} s: {granted.error}")
+            raise EtcdError(f"etcd did not grant a lease of {seconds} s: {granted.error}")
         self._id, self._seconds = granted.ID, float(granted.TTL)
         vacant = rpc.Compare(target=rpc.Compare.CREATE, key=self._key.encode(), create_revision=0)
         put = rpc.RequestOp(request_put=rpc.PutRequest(key=self._key.encode(), value=said.encode(), lease=self._id))
@@ -103,11 +103,11 @@ class Lease:
             try:
                 reply = await self._etcd.transact(rpc.TxnRequest(compare=[self.fence], success=[look]))
             except EtcdError as error:
-                log.info("whether the lease in etcd is ours: %s", error)
+                log.info("cannot find out whether this controller holds the lease in etcd: %s", error)
                 await asyncio.sleep(_AGAIN)
                 continue
             if not reply.succeeded:
-                self.lose("another controller has it, or nobody")
+                self.lose("another controller holds it, or it has expired")
             return reply.succeeded
         return False
 
@@ -127,7 +127,7 @@ class Lease:
                 self._trouble = str(error)
             except EtcdError as error:
                 self._trouble = str(error)
-                log.warning("the lease in etcd: %s", error)
+                log.warning("cannot renew the lease in etcd: %s", error)
             else:
                 if left <= 0:
                     self.lose("the lease in etcd ran out before it was renewed")
@@ -138,11 +138,11 @@ class Lease:
     async def give_back(self) -> None:
         """So that another need not wait until it runs out."""
         if self.term and not self.lost.is_set():
-            self.lose("it was given back")
+            self.lose("this controller gave it back")
             try:
                 await self._etcd.revoke(self._id, within=2 * ATTEMPT)
             except EtcdError as error:
-                log.warning("the lease in etcd is not given back, and runs out: %s", error)
+                log.warning("cannot give back the lease in etcd, which will expire: %s", error)
 
 
 async def holder(etcd: Cluster, key: str, within: float) -> tuple[str, int] | None:

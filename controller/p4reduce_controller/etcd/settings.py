@@ -26,7 +26,7 @@ def parse_store(text: str) -> tuple[list[str], str]:
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16) or "@" in host:
             raise refused
     if len(set(members)) != len(members):
-        raise SettingsError(f"--store {text}: members that differ are accepted")
+        raise SettingsError(f"--store {text}: accepted are different members")
     return members, f"/{prefix.strip('/')}" if prefix.strip("/") else PREFIX
 
 
@@ -37,7 +37,7 @@ def way(members: list[str], cert: str, key: str, ca: str, *, insecure: bool) -> 
     for member in members if tls is None else ():
         if not (insecure or is_loopback(member.rpartition(":")[0])):
             raise SettingsError(
-                f"--store {member} is on another host, and whoever is on the way there without TLS can read and change "
-                "the jobs' secrets; give --store-ca, or --store-insecure if the network is trusted"
+                f"--store {member} is on another host: without TLS, anyone on the network path can read and change the "
+                "jobs' secrets; give --store-ca, or --store-insecure if the network is trusted"
             )
     return tls

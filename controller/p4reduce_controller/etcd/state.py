@@ -158,7 +158,7 @@ class EtcdState:
                 return
             ours, last = (list(one.response_range.kvs) for one in reply.responses)
             if not ours or ours[0].create_revision != self._lease.term:
-                self._lease.lose("another controller has it, or nobody")
+                self._lease.lose("another controller holds it, or it has expired")
                 raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
             self._follows = last[0].mod_revision if last else 0
             if last and last[0].value == name:

@@ -15,7 +15,7 @@ DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 86400.0
 LONGEST_NAME = 200
 LONGEST_HOST = 64
-OTHER_RUN = "where another run uses this job name, give each a name of its own"
+OTHER_RUN = "if another run uses this job name, give each run a name of its own"
 
 
 def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
@@ -29,7 +29,7 @@ def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
     if len(join.switch) > LONGEST_NAME:
         return f"its switch has a name of {len(join.switch)} characters, and {LONGEST_NAME} are accepted"
     if join.switch and join.switch not in site.trees.names:
-        return f"its switch is {join.switch!r}, and there are {', '.join(site.trees.names)}"
+        return f"its switch is {join.switch!r}, and the switches are {', '.join(site.trees.names)}"
     if len(join.host) > LONGEST_HOST:
         return f"its host has {len(join.host)} characters, and {LONGEST_HOST} are accepted"
     if join.slots > site.capacity:
@@ -62,8 +62,8 @@ def quarrel_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
     if job.state is not State.GATHERING:
         what = "joined it already" if join.rank in job.members else f"is not one of its {job.world_size}"
         return (
-            f"the job is {job.state.value} and this rank {what}: another run has this job name, or this process joins "
-            "a second time; wait for its end or use another name"
+            f"the job is {job.state.value} and this rank {what}: another run uses this job name, or this process joins "
+            "a second time; wait until that run ends, or use another name"
         )
     if join.world_size != job.world_size:
         others = list_ranks(job.members)

@@ -63,7 +63,7 @@ def _unheard_in(job: Job, site: Site, tree: int) -> str:
     places = site.trees.among(range(len(site.addresses)), tree)
     where = " or ".join(str(site.addresses[at]) for at in places)
     return (
-        f"{list_ranks(unheard)} joined, but no HELLO from there reached the switch at {where}; "
-        "compare that address and UDP port with the switch's own (--address says them to the controller); check the "
-        "route, firewalls for that port, and the switch's ports"
+        f"{list_ranks(unheard)} joined, but no HELLO from there reached the switch at {where}; compare that address "
+        "and UDP port with the switch's own (the controller has them from --address); check the route, firewalls for "
+        "that port, and the switch's ports"
     )

@@ -57,7 +57,7 @@ class Door:
             return entry.quarrel_with(join) if entry.ranks else None
         most = self.tenancy.policy.quota(caller.tenant).queued
         if join.queue_s and self.waitlist.count(caller.tenant) >= most:
-            return f"tenant {caller.tenant!r} has {most:g} jobs in the queue, and may have no more there"
+            return f"tenant {caller.tenant!r} has {most:g} jobs in the queue, which is its limit"
         return None
 
     def let_in(self, now: float) -> Iterator[tuple[Entry, Job | Denied]]:
@@ -83,7 +83,7 @@ class Door:
                     entry.why = why
                     continue
                 if held_back and held.slots[entry.tenant] + entry.slots > self.tenancy.reserved(entry.tenant):
-                    entry.why = "jobs that wait before it have no room yet"
+                    entry.why = "earlier jobs in the queue have no room yet"
                     continue
                 return entry, self._found(join, caller, entry.slots, now)
             except Denied as error:
@@ -148,7 +148,7 @@ class Door:
         """Those that have waited as long as they would, and why they were not let in."""
         order = self._places()
         return [
-            (one, f"after {now - one.since:.0f} s in the queue, at place {order[id(one)]} of {len(order)}: {one.why}")
+            (one, f"after {now - one.since:.0f} s in the queue, position {order[id(one)]} of {len(order)}: {one.why}")
             for one in self.waitlist
             if now >= one.deadline
         ]

@@ -209,7 +209,9 @@ class Jobs:
         was_away = member.session is None
         if member.session is not None:  # it noticed the break of its stream before we did
             del self._seats[member.session]
-            moved = pb.Abort(rank=member.rank, reason=pb.JOIN_REFUSED, message="the rank is back on another stream")
+            moved = pb.Abort(
+                rank=member.rank, reason=pb.JOIN_REFUSED, message="the rank has reconnected on another stream"
+            )
             self._tell(member.session, pb.ServerMessage(abort=moved), last=True)
         member.session, member.told = session, None
         self._seats[session] = (job, member)
@@ -226,7 +228,7 @@ class Jobs:
     def leave(self, session: Session, now: float) -> None:
         self._now = now
         if session not in self._seats:
-            self._give_up_queue(session, "left before the job was let in")
+            self._give_up_queue(session, "left before the job was admitted")
             return
         job, member = self._seats[session]
         if job.state is not State.READY:
@@ -272,7 +274,9 @@ class Jobs:
             reason = pb.WORKER_LOST  # as earlier releases know it
             self._abort(job, pb.Abort(rank=member.rank, reason=reason, message=why, mismatch=True))
         elif failed.HasField("rank") and failed.rank != member.rank and failed.rank in job.members:
-            self._abort(job, job.blame([failed.rank], pb.WORKER_LOST, f"has failed, says rank {member.rank}: {why}"))
+            self._abort(
+                job, job.blame([failed.rank], pb.WORKER_LOST, f"has failed, as rank {member.rank} reports: {why}")
+            )
         else:
             self._abort(job, job.blame([member.rank], pb.WORKER_LOST, f"has failed: {why}"))
 
@@ -370,9 +374,8 @@ class Jobs:
             return False
         needed, where = job.site.layout.mtu, job.site.addresses[at % job.site.switches]
         text = (
-            f"is refused at the switch {where}: short packets of it come there, and none of "
-            f"{needed} bytes, which are the job's longest with their IPv4 headers; every link on the way needs an MTU "
-            f"of {needed} or more{mtu_advice(needed)}"
+            f"is refused at the switch {where}: its short packets arrive there, but not the job's longest, {needed} "
+            f"bytes with IPv4 headers; every link on the way needs an MTU of {needed} or more{mtu_advice(needed)}"
         )
         self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, text))
         return True
@@ -536,11 +539,12 @@ class Jobs:
             return caller.tenant
         if len(whose) > 1:
             raise LookupError(
-                f"job {name[:LONGEST_NAME]!r}: tenants {', '.join(sorted(whose))} have one each; say whose"
+                f"job {name[:LONGEST_NAME]!r}: the tenants {', '.join(sorted(whose))} each have a job of that name; "
+                "name the tenant"
             )
         if not whose:
             there = ", ".join(repr(one.name) for one in mine[:8]) or "none"
-            raise LookupError(f"there is no job {name[:LONGEST_NAME]!r}; of jobs there are {there}")
+            raise LookupError(f"there is no job {name[:LONGEST_NAME]!r}; the jobs are {there}")
         return str(*whose)
 
     def named(self, name: str, tenant: str = "") -> Job | None:
@@ -641,7 +645,7 @@ class Jobs:
         """Why some switch of the job cannot be changed now, or ""."""
         names = job.site.trees.names
         whys = ((names[at % job.site.switches], self._problem(job.site.number(at))) for at in sorted(job.ranges))
-        return "; ".join(f"the switch {name} is away: {why}" for name, why in whys if why)
+        return "; ".join(f"the switch {name} is unavailable: {why}" for name, why in whys if why)
 
     def _cannot_grow(self, job: Job) -> str:
         """Why it cannot have what it had, or "": its tenant has no quota for that, or others may need it."""
@@ -649,9 +653,9 @@ class Jobs:
         if held.slots[job.tenant] + more > self.tenancy.policy.quota(job.tenant).slots:
             return "its tenant may not have more slots"
         if self.tenancy.kept_from(job.tenant, held):
-            return "slots are kept for others"
+            return "slots are reserved for others"
         gathering = any(one.state is State.GATHERING for one in self.live)
-        return "a job gathers, which may need more slots yet" if gathering else ""
+        return "another job is starting, which may need more slots" if gathering else ""
 
     def _for_new(self) -> Site:
         """The switches for a job that begins now: all that it can be placed at."""
@@ -670,10 +674,12 @@ class Jobs:
         names = self.site.trees.names
         if join.switch in names and join.switch not in site.trees.names:
             now = "; ".join(self._unusable(self.site, [names.index(join.switch)], new=True))
-            return now or f"the switch {join.switch} could not be used when the job began, and is not of it"
+            return now or (
+                f"the switch {join.switch} could not be used when the job began, so the job does not include it"
+            )
         if site.capacity < join.slots <= self.site.capacity:
             why = "; ".join(self._unusable(self.site, range(self.site.switches), new=True))
-            return f"slots={join.slots}, and there are {site.capacity}: {why}"
+            return f"slots={join.slots}, and {site.capacity} are available: {why}"
         return None
 
     def _children_at(self, site: Site) -> dict[int, Heard]:
@@ -732,10 +738,10 @@ class Jobs:
             return abort
         what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
         if job is None:
-            why = "the controller that is here now does not know the job, which is over, or was not ready when the one "
-            why += "before it ended; join again"
+            why = "this controller does not know the job: it has ended, or was not ready when the previous controller "
+            why += "ended; join again"
         else:
-            why = "its key is not that rank's" if stranger else f"the job is {job.state.value}"
+            why = "its key is not the key of that rank" if stranger else f"the job is {job.state.value}"
         return pb.Abort(rank=rejoin.rank, reason=pb.JOIN_REFUSED, message=f"{what}: {why}")
 
     # Becoming ready.

@@ -55,7 +55,7 @@ class Moves:
             self._job = job = None
         if job is not None and job.move is not None and not job.moving and now - job.move.since >= HOLD_S:
             job.held_in_vain += 1
-            self._withdraw(job, now, f"not all ranks held within {HOLD_S:g} s")
+            self._withdraw(job, now, f"not all ranks paused within {HOLD_S:g} s")
         if self._job is None and now >= self._look_at:
             self._look_at = now + LOOK_S
             if (change := self._next(now)) is not None:
@@ -121,7 +121,7 @@ class Moves:
             try:
                 change = self._wanted(some)
             except Exception:  # jobs run on as they are
-                log.exception("no slots are changed for %g s", LONG_REST_S)
+                log.exception("no slots are moved for the next %g s", LONG_REST_S)
                 self._look_at = now + LONG_REST_S
                 return None
             if change is not None:

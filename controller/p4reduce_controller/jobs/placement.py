@@ -99,7 +99,7 @@ def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[in
                 names = site.trees.names
                 raise Misplaced(
                     f"the switch {names[silent[0]]} has not been heard by its parent {names[node.switch]}; check the "
-                    f"cable at its port {site.trees.uplinks[silent[0]].port}, and that both are there"
+                    f"cable at its port {site.trees.uplinks[silent[0]].port}, and that both switches run"
                 )
             thread, switch = divmod(node.switch, site.switches)
             number, generation = job.numbers[thread]
@@ -117,7 +117,9 @@ def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[in
                 job.abort_secret,
             )
     if len(groups) > 1:
-        raise Misplaced("ranks that share a switch in one tree do not in another, and they must in all or in none")
+        raise Misplaced(
+            "some ranks share a switch in one tree and not in another; they must share one in every tree or in none"
+        )
     return placements
 
 

@@ -24,10 +24,10 @@ def how_to_be_fewer(job: Job) -> str:
     if unable:
         return (
             f"{on}, and those of one host are one worker if all of the job use the C backend and the transport udp; "
-            f"not so {_some(unable)}"
+            f"this is not so for {_some(unable)}"
         )
     text = f"{on}, and those of one host are one worker if they have local='auto' and are behind one port of the switch"
-    return f"{text}; not so {_some(alone)}" if alone else text
+    return f"{text}; this is not so for {_some(alone)}" if alone else text
 
 
 def _some(ranks: list[int]) -> str:

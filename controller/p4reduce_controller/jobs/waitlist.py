@@ -53,7 +53,7 @@ class Entry:
         if join.world_size != self.world_size:
             return f"it says world_size={join.world_size}, but rank {first.rank} said {self.world_size}; {OTHER_RUN}"
         if (join.slots, join.threads) != (first.slots, first.threads):
-            return f"it wants {join.slots} slots for {join.threads} threads, not what rank {first.rank} wanted"
+            return f"it asks for {join.slots} slots for {join.threads} threads, unlike rank {first.rank}"
         return None
 
 
@@ -78,7 +78,7 @@ class Waitlist:
 
     def expect(self, tenant: str, name: str, slots: int, world_size: int, since: float, deadline: float) -> None:
         """Ranks of that job will be back."""
-        why = "its ranks, which waited at an earlier controller, are not back yet"
+        why = "its ranks waited at a previous controller and have not rejoined yet"
         self._entries[tenant, name] = Entry(tenant, name, slots, world_size, since, deadline=deadline, why=why)
 
     def count(self, tenant: str) -> int:

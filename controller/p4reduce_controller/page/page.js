@@ -70,7 +70,7 @@ async function refresh() {
     if (error instanceof Refused) return showLogin(error.message);
     if (error instanceof StandsBy) return showStandby(error.message);
     const silent = Math.round((Date.now() - answered) / 1000);
-    setHealth("bad", status ? `no answer for ${silent} s: what is shown is old` : `no answer: ${error.message}`);
+    setHealth("bad", status ? `no answer for ${silent} s: the page shows old data` : `no answer: ${error.message}`);
   }
   byId("main").classList.toggle("old", Date.now() - answered > OLD_MS);
 }
@@ -123,7 +123,7 @@ function losses() {
     for (const { port, direction, rate } of one.losing)
       alike.set(rate, [...(alike.get(rate) ?? []), `${port} (${direction})`]);
     return [...alike].map(([rate, ports]) =>
-      trouble(`Switch ${one.name}`, `loses ${percent(rate)} of packets, on purpose, at port ${ports.join(", ")}`));
+      trouble(`Switch ${one.name}`, `drops ${percent(rate)} of packets on purpose, at port ${ports.join(", ")}`));
   });
 }
 
@@ -144,11 +144,11 @@ function job(one) {
       fact("ranks", senders < one.ranks.length ? `${ranks}, ${senders} send` : ranks),
       fact("traffic", `${bytes(rateOf(one))}/s`),
       fact("age", seconds(one.age_s)),
-      fact("traffic so far", sparkline(history?.at ?? [], history?.jobs[one.name] ?? []), "wide"),
+      fact("traffic over time", sparkline(history?.at ?? [], history?.jobs[one.name] ?? []), "wide"),
     ),
     element(
       "p", { class: "note" },
-      one.switch_packets ? `Its switches have counted ${count(one.switch_packets)} packets of ${bytes(one.switch_bytes)}.` : "",
+      one.switch_packets ? `Its switches have counted ${count(one.switch_packets)} packets, ${bytes(one.switch_bytes)} in all.` : "",
     ),
     element("div", { class: "ranks" }, rankTable(one)),
   );
@@ -159,7 +159,7 @@ function job(one) {
 
 function rankTable(one) {
   const slow = new Set(one.stragglers.map((straggler) => straggler.rank));
-  const names = ["rank", "at", "waits for others", "busy", "sent again", "sent", "received", "rounds", "heard"];
+  const names = ["rank", "at", "waits for others", "busy", "sent again", "sent", "received", "rounds", "last message"];
   const head = names.map((name) => element("th", { scope: "col" }, name));
   const rows = one.ranks.map((rank) => element("tr", slow.has(rank.rank) ? { class: "warn" } : {}, ...cells(rank)));
   return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
@@ -168,7 +168,7 @@ function rankTable(one) {
 function cells(rank) {
   const cell = (value, kind = "") => element("td", kind ? { class: kind } : {}, value);
   const at = rank.at.map(([number, port]) => `${status.switches[number].name} port ${port}`).join(", ");
-  const where = [cell(`${rank.rank}${rank.is === "here" ? "" : ` (${rank.is})`}`), cell(at || "not heard")];
+  const where = [cell(`${rank.rank}${rank.is === "here" ? "" : ` (${rank.is})`}`), cell(at || "no HELLO yet")];
   if (rank.leader !== undefined) where[1].append(`, rank ${rank.leader} sends`);
   const heard = cell(rank.heard_s < 1 ? "now" : `${seconds(rank.heard_s)} ago`);
   if (rank.busy === undefined) return [...where, ...Array.from({ length: 6 }, () => cell("–")), heard];

@@ -37,7 +37,7 @@ class Metrics(Collector):
         yield CounterMetricFamily("p4reduce_joins", "Ranks that have joined", status.joins)
         yield CounterMetricFamily("p4reduce_jobs_started", "Jobs begun", status.jobs_started)
         yield CounterMetricFamily("p4reduce_jobs_finished", "Jobs that all ranks left", status.jobs_finished)
-        yield CounterMetricFamily("p4reduce_jobs_aborted", "Jobs that died", status.jobs_aborted)
+        yield CounterMetricFamily("p4reduce_jobs_aborted", "Jobs that were aborted", status.jobs_aborted)
 
 
 def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
@@ -45,25 +45,27 @@ def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
     slots = GaugeMetricFamily("p4reduce_slots", "Slots of the switch", labels=["switch"])
     used = GaugeMetricFamily("p4reduce_slots_used", "Slots that jobs hold", labels=["switch"])
     outcomes = CounterMetricFamily(
-        "p4reduce_packets", "Packets to the aggregator, by what became of them", labels=["switch", "outcome"]
+        "p4reduce_packets", "Packets to the aggregator, by outcome", labels=["switch", "outcome"]
     )
     draining = GaugeMetricFamily(
         "p4reduce_switch_draining",
-        "Whether an operator has it take no new jobs",
+        "1 while an operator drains the switch",
         labels=["switch"],
     )
     losses = CounterMetricFamily(
-        "p4reduce_simulated_losses", "Packets lost on purpose", labels=["switch", "port", "direction"]
+        "p4reduce_simulated_losses", "Packets dropped on purpose", labels=["switch", "port", "direction"]
     )
     errors = CounterMetricFamily(
         "p4reduce_switch_rpc_errors", "Calls to the switch that failed, by gRPC's code", labels=["switch", "code"]
     )
     drops = CounterMetricFamily(
         "p4reduce_cpu_drops",
-        "Packets between the switch's CPU port and the controller that came to nothing",
+        "Packets between the switch's CPU port and the controller that were dropped",
         labels=["switch", "reason"],
     )
-    up = GaugeMetricFamily("p4reduce_port_up", "1 while it is, as the switch tells", labels=["switch", "port"])
+    up = GaugeMetricFamily(
+        "p4reduce_port_up", "1 while the port is up, as the switch reports", labels=["switch", "port"]
+    )
     for switch in switches:
         name = switch.address
         for port in switch.ports:
@@ -112,18 +114,18 @@ def _of_jobs(status: pb.StatusReply) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "p4reduce_ranks", "Ranks that are members of jobs", sum(len(j.members) for j in status.jobs)
     )
-    queues = GaugeMetricFamily("p4reduce_queue_length", "Jobs that wait, by what for", labels=["queue"])
+    queues = GaugeMetricFamily("p4reduce_queue_length", "Jobs that wait, by what they wait for", labels=["queue"])
     for queue, state in (("ranks", State.GATHERING), ("switches", State.INSTALLING)):
         queues.add_metric([queue], sum(job.state == state.value for job in status.jobs))
     queues.add_metric(["slots"], len(status.queue))
     yield queues
     ranks = GaugeMetricFamily("p4reduce_job_ranks", "Ranks of the job that have joined", labels=_JOB)
     slots = GaugeMetricFamily("p4reduce_job_slots", "Slots of the job", labels=_JOB)
-    age = GaugeMetricFamily("p4reduce_job_age_seconds", "Since the first rank has joined", labels=_JOB)
+    age = GaugeMetricFamily("p4reduce_job_age_seconds", "Time since the first rank joined", labels=_JOB)
     slow = GaugeMetricFamily("p4reduce_job_stragglers", "Ranks that others wait for", labels=_JOB)
     ways = [*_JOB, "switch"]
     packets = CounterMetricFamily("p4reduce_job_packets", "Packets of the job, as the switch counts them", labels=ways)
-    sent = CounterMetricFamily("p4reduce_job_bytes", "Bytes of these", labels=ways)
+    sent = CounterMetricFamily("p4reduce_job_bytes", "Bytes of the job, as the switch counts them", labels=ways)
     for job in live(status):
         which = [job.tenant, job.name]
         for one in job.traffic:
@@ -147,7 +149,7 @@ def _of_ranks(jobs: Iterable[pb.Job]) -> Iterator[Metric]:
         for name, text in (
             ("retransmissions", "Packets that the rank sent again"),
             ("rounds", "Rounds whose result the rank has"),
-            ("operations", "Collectives of the rank that ended well"),
+            ("operations", "Collectives that the rank completed"),
         )
     }
     busy = CounterMetricFamily(
@@ -156,7 +158,7 @@ def _of_ranks(jobs: Iterable[pb.Job]) -> Iterator[Metric]:
     awaiting = CounterMetricFamily(
         "p4reduce_rank_awaiting_seconds", "Time that the rank waited for ranks that came later", labels=labels
     )
-    lease = GaugeMetricFamily("p4reduce_lease_age_seconds", "Since the rank was last heard of", labels=labels)
+    lease = GaugeMetricFamily("p4reduce_lease_age_seconds", "Time since the rank's last message", labels=labels)
     left_out = 0
     for number, (job, member) in enumerate((one, member) for one in jobs for member in one.members):
         if number >= MOST_RANKS:
@@ -175,18 +177,24 @@ def _of_ranks(jobs: Iterable[pb.Job]) -> Iterator[Metric]:
             for name, family in counts.items():
                 family.add_metric(who, getattr(report, name))
     yield from (sent, packets, *counts.values(), busy, awaiting, lease)
-    yield GaugeMetricFamily("p4reduce_ranks_left_out", "Ranks without series, as there are too many", left_out)
+    yield GaugeMetricFamily(
+        "p4reduce_ranks_left_out", "Ranks without series of their own, because there are too many", left_out
+    )
 
 
 def _of_tenants(tenants: Iterable[pb.Tenant]) -> Iterator[Metric]:
     """Where the controller has users."""
     labels = ["tenant"]
     jobs = GaugeMetricFamily("p4reduce_tenant_jobs", "Jobs of the tenant", labels=labels)
-    slots = GaugeMetricFamily("p4reduce_tenant_slots", "Slots of its jobs, as they ask for them", labels=labels)
-    most = GaugeMetricFamily("p4reduce_tenant_slots_limit", "Slots that it may have", labels=labels)
-    reserved = GaugeMetricFamily("p4reduce_tenant_slots_reserved", "Slots that are kept for it now", labels=labels)
+    slots = GaugeMetricFamily("p4reduce_tenant_slots", "Slots that the tenant's jobs ask for", labels=labels)
+    most = GaugeMetricFamily("p4reduce_tenant_slots_limit", "Slots that the tenant may have", labels=labels)
+    reserved = GaugeMetricFamily(
+        "p4reduce_tenant_slots_reserved", "Slots that are reserved for the tenant now", labels=labels
+    )
     hours = GaugeMetricFamily("p4reduce_tenant_slot_hours", "Slot-hours used this month", labels=labels)
-    refusals = CounterMetricFamily("p4reduce_tenant_refusals", "Requests of it that were refused", labels=labels)
+    refusals = CounterMetricFamily(
+        "p4reduce_tenant_refusals", "Requests of the tenant that were refused", labels=labels
+    )
     for tenant in tenants:
         if not tenant.name:
             continue

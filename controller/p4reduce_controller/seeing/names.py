@@ -36,8 +36,8 @@ class Names:
             if len(said) == 1 and self.knows(said[0]):
                 return await handler(request)
             why = (
-                "there is no token here, and so browsers may call this by its address, by localhost and by the names "
-                "that --page-name gives, and by no others"
+                "this page has no token, so browsers may open it only by its address, by localhost, or by a name given "
+                "with --page-name"
             )
             return web.json_response({"error": why}, status=421)
 

@@ -29,19 +29,19 @@ class Telemetry(grpc.aio.ServerInterceptor):
         self.registry = CollectorRegistry(auto_describe=False)
         self._install = Histogram(
             "p4reduce_install_seconds",
-            "From when all ranks are heard until the job is ready on its switches",
+            "Time from the last rank's HELLO until the job is ready on its switches",
             buckets=_SECONDS,
             registry=self.registry,
         )
         self._join = Histogram(
             "p4reduce_join_seconds",
-            "From a job's first join until it is ready",
+            "Time from a job's first join until it is ready",
             buckets=_SECONDS,
             registry=self.registry,
         )
         self._moves = Histogram(
             "p4reduce_move_seconds",
-            "For which ranks held their operations, while their job got other slots, by why",
+            "Time for which ranks paused their operations while their job's slots changed, by reason",
             ["why"],
             buckets=_SECONDS,
             registry=self.registry,

@@ -158,7 +158,7 @@ class Web:
 
     async def _metrics_of_all(self, request: web.Request, caller: Caller) -> web.Response:
         if not caller.sees_all:
-            why = "metrics are for who sees the jobs of all tenants"
+            why = "metrics are for callers who may see the jobs of all tenants"
             raise Refused(grpc.StatusCode.PERMISSION_DENIED, why, caller)
         return await self._metrics(request)
 
@@ -172,7 +172,7 @@ class Web:
     async def _status(self, _: web.Request, caller: Caller) -> web.Response:
         view = self._watch.latest
         if view is None:
-            told = {"error": "nothing is known yet"}
+            told = {"error": "there is no status yet"}
             if self._served.stands_by:
                 told = {"error": self._served.unready, "standby": "yes"}
             return web.json_response(told, status=503)
@@ -223,5 +223,5 @@ def _health(problem: str) -> web.Response:
 def _address(option: str, listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise ListenError(f"{option} {listen}: HOST:PORT is accepted, as 127.0.0.1:9090")
+        raise ListenError(f"{option} {listen}: must be HOST:PORT, as in 127.0.0.1:9090")
     return host, int(port)

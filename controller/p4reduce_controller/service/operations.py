@@ -60,7 +60,7 @@ class Operations:
         reason = " ".join(request.reason.split())
         if len(reason) > LONGEST_REASON or not reason.isprintable():
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"reason: up to {LONGEST_REASON} printable characters are accepted"
+                grpc.StatusCode.INVALID_ARGUMENT, f"reason: accepted are up to {LONGEST_REASON} printable characters"
             )
         asked = {"job": request.job, "of": request.tenant, "reason": reason, "peer": context.peer()}
         try:
@@ -76,10 +76,10 @@ class Operations:
     async def Slots(self, request: pb.SlotsRequest, context: Any) -> pb.SlotsReply:
         job = await self._named(request.job, request.tenant, context)
         if request.first >= job.slots:
-            why = f"first={request.first}: 0 to {job.slots - 1} is accepted, for these are the job's slots"
+            why = f"first={request.first}: accepted are 0 to {job.slots - 1}, the job's slots"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
         if request.count > MOST:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"count={request.count}: up to {MOST} is accepted")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"count={request.count}: accepted are up to {MOST}")
         if not job.placements:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, f"job {job.name!r} is {job.state.value}, and on no switch yet"
@@ -128,25 +128,28 @@ class Operations:
 
     async def _read_again(self, load: Callable[[], Settings]) -> None:
         try:
-            for line in await self.reload(load()) or ["nothing of the switches has changed"]:
+            for line in await self.reload(load()) or ["no switch has changed"]:
                 log.warning("SIGHUP: %s", line)
         except (SettingsError, SwitchError, Interrupted) as error:
-            log.error("SIGHUP: the settings stay as they are: %s", error)
+            log.error("SIGHUP: the settings are unchanged: %s", error)
         except Exception:  # whatever a file says, the controller goes on
-            log.exception("SIGHUP: the settings stay as they are")
+            log.exception("SIGHUP: the settings are unchanged")
 
     async def reload(self, settings: Settings) -> list[str]:
         """The settings were read again. Raises SettingsError."""
         async with self._changing:
             specs = specs_of(settings)
             assert self.settings is not None
-            said = [f"{key} has changed, which takes a restart" for key in other_changes(self.settings, settings)]
+            said = [
+                f"{key} has changed: restart the controller to apply it"
+                for key in other_changes(self.settings, settings)
+            ]
             said += await self.fabric.reload(specs)
             self._carry_out()
             try:
                 await self._save()
             except StateError as error:
-                said.append(f"a later controller would not know of this: {error}")
+                said.append(f"this could not be stored, so a restarted controller will not know of it: {error}")
             return said
 
     async def _add(self, text: str) -> list[str]:
@@ -175,7 +178,7 @@ class Operations:
             except (SettingsError, SwitchError, Interrupted) as error:
                 return error
             except Exception as error:  # whatever a request says, the controller goes on
-                log.exception("a change of the switches")
+                log.exception("cannot change the switches")
                 return SettingsError(f"{type(error).__name__}: {error}")
             for line in said:
                 log.warning("%s", line)
@@ -183,7 +186,7 @@ class Operations:
             try:
                 await self._save()
             except StateError as error:
-                said.append(f"a later controller would not know of this: {error}")
+                said.append(f"this could not be stored, so a restarted controller will not know of it: {error}")
             return said
 
 

@@ -136,7 +136,7 @@ class Service(Operations, rpc.JobsServicer):
             if job.moving and job.move is not None:  # and its ranks hold
                 job.move.kept = True
                 self._supervisor.move(job)
-            log.info("job %r (%d.%d) carries on: %d ranks", job.name, job.number, job.generation, job.world_size)
+            log.info("job %r (%d.%d) continues: %d ranks", job.name, job.number, job.generation, job.world_size)
 
     @property
     def has_kept_jobs(self) -> bool:
@@ -187,7 +187,7 @@ class Service(Operations, rpc.JobsServicer):
         troubles = [(one.target, one.problem) for one in self._switches.values() if one.problem]
         whys = [why if target in why else f"switch at {target}: {why}" for target, why in troubles]
         because = f" ({'; '.join(whys)})" if whys else ""
-        return f"this controller stands by until its first switch is there{because}"
+        return f"this controller stands by until its first switch answers{because}"
 
     async def start(self) -> None:
         """After `bind`. Each switch must have been started, with `listener` of its index."""
@@ -267,7 +267,7 @@ class Service(Operations, rpc.JobsServicer):
         for child in filter(self._can_be_heard, self._hellos.values()):
             port, parent = self.fabric.uplink(child)
             log.warning(
-                "no HELLO of the switch %s, sent out of its port %d for %g s, has reached its parent %s at %s",
+                "the switch %s has sent HELLOs out of its port %d for %g s, and none has reached its parent %s at %s",
                 *(self.fabric.name(child), port, timeout),
                 *(self.fabric.name(parent), self._switches[parent].address),
             )
@@ -291,7 +291,7 @@ class Service(Operations, rpc.JobsServicer):
                         to = self._switches[parent].address
                         await apart(self._switches[child].say_hello(port, to, child % 256, nonce))
                     except (SwitchError, Interrupted) as error:
-                        log.info("a HELLO to its parent: %s", error)
+                        log.info("cannot send a switch's HELLO to its parent: %s", error)
             await asyncio.sleep(TICK)
 
     async def _say_hello(self, switch: int, hello: Heard) -> None:
@@ -315,7 +315,7 @@ class Service(Operations, rpc.JobsServicer):
         child = self._hellos.get(hello.nonce)
         if hello.job == 0 and child is not None and self.fabric.uplink(child)[1] == switch:
             if problem := problem_of(hello.sender):
-                log.warning("a HELLO of the switch %s: %s", self.fabric.name(child), problem)
+                log.warning("refused a HELLO of the switch %s: %s", self.fabric.name(child), problem)
                 return
             del self._hellos[hello.nonce]
             self._jobs.child_heard(child, hello)
@@ -330,8 +330,8 @@ class Service(Operations, rpc.JobsServicer):
         why = f"{where} was restarted and lost the job's state"
         if not restarted:
             why = (
-                f"{where} runs on, without all of the job's entries: another P4Runtime client has changed them, or "
-                "what this controller was told of the job (--state, --store) is older than they are"
+                f"{where} still runs, but lacks entries of the job: another P4Runtime client has changed them, or this "
+                "controller's record of the job (--state, --store) is out of date"
             )
         for job in self._jobs.live:
             if any(number in lost_jobs for number, _ in job.numbers):
@@ -351,8 +351,8 @@ class Service(Operations, rpc.JobsServicer):
                 log.warning("job %r: %s", job.name, text, extra=about(job))
                 self._jobs.notice(job, text)
             for text in [one for one in job.ports_down if one not in troubles]:
-                log.warning("job %r: not any more: %s", job.name, text, extra=about(job))
-                self._jobs.notice(job, f"not any more: {text}")
+                log.warning("job %r: resolved: %s", job.name, text, extra=about(job))
+                self._jobs.notice(job, f"resolved: {text}")
             job.ports_down = troubles
         self._carry_out()
 
@@ -361,7 +361,7 @@ class Service(Operations, rpc.JobsServicer):
         away = [switch for switch in self._switches.values() if switch.problem]
         seat = self._jobs.member_at(session)
         ports = "".join(f"; {text}" for text in seat[0].ports_down) if seat else ""
-        return "".join(f"; the switch at {switch.address} is away: {switch.problem}" for switch in away) + ports
+        return "".join(f"; the switch at {switch.address} is unavailable: {switch.problem}" for switch in away) + ports
 
     # Effects.
 
@@ -396,9 +396,9 @@ class Service(Operations, rpc.JobsServicer):
             if not (job.over or job.moving or (job.ranges, job.first_seq) != slots):
                 found = await look(job, half, self._switches)
         except (SwitchError, Interrupted) as error:
-            log.info("job %r: what a rank waits for: %s", job.name, error)
+            log.info("job %r: cannot find out what a rank waits for: %s", job.name, error)
         except Exception:  # an answer that cannot be had costs nobody else anything
-            log.exception("job %r: what a rank waits for", job.name)
+            log.exception("job %r: cannot find out what a rank waits for", job.name)
         if job.moving or (job.ranges, job.first_seq) != slots:
             found = None  # in slots that were somebody else's
         self._jobs.looked(job, half, found)
@@ -432,7 +432,7 @@ class Service(Operations, rpc.JobsServicer):
         try:
             await asyncio.wait_for(self._save(), within)
         except asyncio.TimeoutError:
-            log.error("the jobs that are over may be kept: that took more than %g s", within)
+            log.error("jobs that have ended may still be in the store: removing them took more than %g s", within)
         except StateError as error:
             log.error("%s", error)
 
@@ -449,7 +449,7 @@ class Service(Operations, rpc.JobsServicer):
                 return
             self._jobs.installed(job)
         except StateError as error:
-            self.failed(job, f"the controller cannot keep it: {error}")
+            self.failed(job, f"the controller cannot store it: {error}")
             return
         finally:
             self._to_be_ready.discard((job.number, job.generation))
@@ -490,7 +490,7 @@ class Service(Operations, rpc.JobsServicer):
         now = self._clock()
         self._jobs.moved(job, now)
         self.telemetry.moved(move.why, now - move.since)
-        text = "job %r was %s: %d slots instead of %d, and first ones %s; its ranks held for %.0f ms"
+        text = "job %r was %s: %d slots instead of %d, the first at %s; its ranks paused for %.0f ms"
         firsts = ", ".join(str(taken.first) for taken in job.ranges.values())
         held = 1000 * (now - move.since)
         log.info(text, job.name, move.why, job.slots, move.slots_before, firsts, held, extra=about(job))
@@ -509,9 +509,9 @@ class Service(Operations, rpc.JobsServicer):
                     return False
                 tries += not self.doubt  # else another controller may serve, and ends what this one has begun
                 if tries >= SAVE_TRIES:
-                    self.failed(job, f"the controller cannot keep it: {error}")
+                    self.failed(job, f"the controller cannot store it: {error}")
                     return False
-                log.warning("job %r holds until it is kept: %s", job.name, error, extra=about(job))
+                log.warning("job %r stays paused until its slots are stored: %s", job.name, error, extra=about(job))
                 await asyncio.sleep(SAVE_AGAIN)
         return not job.over
 
@@ -643,9 +643,9 @@ class Service(Operations, rpc.JobsServicer):
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
         if not 0 <= request.rate <= 1:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"rate={request.rate}: 0 to 1 is accepted")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"rate={request.rate}: accepted are 0 to 1")
         if not 0 <= request.port < 512:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: 0 to 511 is accepted")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: accepted are 0 to 511")
         try:
             chosen = self._chosen_to_lose(request)
         except ValueError as wrong:
@@ -669,14 +669,14 @@ class Service(Operations, rpc.JobsServicer):
             raise ValueError(f"switch={request.switch[:LONGEST_NAME]!r}: accepted are {names}")
         for name, switch in chosen:
             if switch.problem:
-                raise ValueError(f"the switch {name} is away: {switch.problem}; choose others with --switch")
+                raise ValueError(f"the switch {name} is unavailable: {switch.problem}; choose others with --switch")
         able = [(name, one) for name, one in chosen if not one.ports or request.port in one.ports]
         if able and request.rate == 0:  # where there is no such port, none loses
             return able
         for name, switch in chosen:
             if (name, switch) not in able:
                 ports = ", ".join(map(str, sorted(switch.ports)))
-                raise ValueError(f"port={request.port}: of ports of the switch {name} there are {ports}")
+                raise ValueError(f"port={request.port}: the ports of the switch {name} are {ports}")
         return chosen
 
     async def _set_loss(self, request: pb.SetLossRequest, chosen: list[tuple[str, Aggregator]]) -> Exception | None:

@@ -74,7 +74,7 @@ class Stream:
         try:
             await asyncio.wait([writer, unread], return_when=asyncio.FIRST_COMPLETED)
             if not writer.done():
-                why = f"does not read what the controller says: {MOST_UNREAD} messages wait"
+                why = f"does not read the controller's messages: {MOST_UNREAD} wait"
                 raise Unread(f"the client {why}")
             writer.result()
         finally:

@@ -20,11 +20,11 @@ _FORMS = {
 }
 _HEAD = """\
 # Settings of `p4reduce controller --config FILE`. Each key is an option without its first dashes: --tls-cert is
-# tls_cert or tls-cert. An option wins over the file. Lines with a key show its default, or how it is written; take off
-# the "# ".
+# tls_cert or tls-cert. An option wins over the file. Each line with a key shows its default, or how to write it; remove
+# the "# " to set it.
 """
 _TREE = """\
-# Several switches, as leaves and spines: instead of switch, address, mac, ports, hosts and routes, each has its own.
+# Several switches, as leaves and spines. Each has its own switch, address, mac, ports, hosts and routes.
 """
 
 

@@ -98,7 +98,7 @@ class Setting:
             return self.spec.read(given)
         read = list(map(self.spec.read, given))
         if self.kind is dict and len(dict(read)) < len(read):
-            raise SettingsError(f"{self.option} {', '.join(given)}: each may stand once")
+            raise SettingsError(f"{self.option} {', '.join(given)}: give each once")
         return self.kind(read)
 
     def checked(self, value: Any) -> Any:

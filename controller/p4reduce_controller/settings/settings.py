@@ -46,12 +46,12 @@ else:
 LONGEST_LEASE = 3600.0
 LONGEST_STORE_LEASE = 60
 MOST_HELLOS = 1_000_000
-_RATE = Range(0.1, 1e6, "0.1 to 1000000 a second are accepted")
+_RATE = Range(0.1, 1e6, "accepted are 0.1 to 1000000 a second")
 
 EXAMPLE = """\
 switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
 listen = "0.0.0.0:7700"
-address = ["10.0.0.254"]       # of each switch; where there is one, also others that it answers for
+address = ["10.0.0.254"]       # of each switch; a single switch can answer for several
 mac = ["02:00:0a:00:00:fe"]
 ports = [1, 2, 3]              # to flood
 tls_cert = "cert.pem"
@@ -101,44 +101,48 @@ class Settings:
     switch: list[str] = field(
         default_factory=lambda: ["127.0.0.1:9559"],
         metadata=spec(
-            "P4Runtime server of the switch (default {default}). Several share each job's slots.",
+            "HOST:PORT of the switch's P4Runtime server (default {default}). Several switches share each job's slots.",
             of="switch",
             items=str,
             alone=True,
         ),
     )
     switch_ca: str = field(
-        default="", metadata=spec("Use TLS to the switches, and trust the authorities in this PEM file.")
+        default="", metadata=spec("Use TLS to the switches. PEM file with the certificate authorities to trust.")
     )
-    switch_cert: str = field(default="", metadata=spec("PEM file with the certificate to show to switches."))
-    switch_key: str = field(default="", metadata=spec("PEM file with its key."))
-    switch_insecure: bool = field(default=False, metadata=spec("Use switches on other hosts without TLS."))
+    switch_cert: str = field(default="", metadata=spec("PEM file with the client certificate for switches."))
+    switch_key: str = field(default="", metadata=spec("PEM file with the private key of --switch-cert."))
+    switch_insecure: bool = field(default=False, metadata=spec("Allow switches on other hosts without TLS."))
     device_id: int = field(
         default=1,
         metadata=spec(
-            "P4Runtime device (default {default}).",
+            "P4Runtime device id (default {default}).",
             of="either",
-            within=Range(1, 2**64 - 1, "1 to 2^64 - 1 are accepted"),
+            within=Range(1, 2**64 - 1, "accepted are 1 to 2^64 - 1"),
         ),
     )
     election_id: int = field(
         default=DEFAULT_RANK,
         metadata=spec(
-            "High 64 bits of the P4Runtime election id (default {default}); the low ones are the time.",
-            within=Range(0, HIGHEST_RANK, f"0 to {HIGHEST_RANK} are accepted"),
+            "High 64 bits of the P4Runtime election id (default {default}); the low bits are the time.",
+            within=Range(0, HIGHEST_RANK, f"accepted are 0 to {HIGHEST_RANK}"),
         ),
     )
     take_over: bool = field(
-        default=False, metadata=spec("Have a controller that is the switch's primary stand by, and clear what it left.")
+        default=False,
+        metadata=spec(
+            "Take over from a controller that is the switch's primary, and remove its entries; it then stands by."
+        ),
     )
     listen: str = field(
-        default=ServiceConfig.listen, metadata=spec("HOST:PORT to serve on; port 0: any (default {default}).")
+        default=ServiceConfig.listen,
+        metadata=spec("HOST:PORT to serve on; port 0 takes any free port (default {default})."),
     )
     address: list[str] = field(
         default_factory=lambda: ["127.0.0.1"],
         metadata=spec(
-            f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), for each --switch in turn. "
-            "With one switch, more of them are answered for ARP and ping.",
+            f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), one for each --switch, in the "
+            "same order. A single switch may have more: it answers ARP and ping for them.",
             of="switch",
             items=str,
             alone=True,
@@ -147,7 +151,7 @@ class Settings:
     mac: list[str] = field(
         default_factory=list,
         metadata=spec(
-            "The switch's MAC address (default 02:00 and the IP), for each --switch.",
+            "MAC address of the switch (default 02:00 and the IP), one for each --switch.",
             of="switch",
             items=str,
             alone=True,
@@ -155,15 +159,16 @@ class Settings:
     )
     ports: list[int] = field(
         default_factory=lambda: [1],
-        metadata=spec("Ports that are in use, as 1,2,3 (default {default}).", of="switch", once=True, read=parse_ports),
+        metadata=spec("Ports in use, as 1,2,3 (default {default}).", of="switch", once=True, read=parse_ports),
     )
     hosts: dict[str, int] = field(
-        default_factory=dict, metadata=spec("MAC=PORT: where a host is.", called="host", of="switch", read=parse_host)
+        default_factory=dict,
+        metadata=spec("MAC=PORT: the port that a host is on.", called="host", of="switch", read=parse_host),
     )
     routes: list[dict[str, Any]] = field(
         default_factory=list,
         metadata=spec(
-            "CIDR=PORT,MAC: where a network is, by which next hop.",
+            "CIDR=PORT,MAC: the port and the next hop's MAC address for a network.",
             called="route",
             of="switch",
             items=dict,
@@ -173,8 +178,8 @@ class Settings:
     uplink: list[str] = field(
         default_factory=list,
         metadata=spec(
-            "LEAF:PORT=SPINE, both as in --switch: the leaf adds up its workers' packets, and sends the sum out of "
-            "this port to the spine, as a worker there.",
+            "LEAF:PORT=SPINE, both as in --switch. The leaf adds up its workers' packets, and sends the sum through "
+            "this port to the spine, as one of the spine's workers.",
             items=str,
         ),
     )
@@ -182,98 +187,109 @@ class Settings:
     lease: float = field(
         default=ServiceConfig.lease,
         metadata=spec(
-            "Seconds until a rank whose host vanished is dead; one that was killed is at once (default {default}).",
-            within=Range(0.1, LONGEST_LEASE, f"0.1 to {LONGEST_LEASE:g} seconds are accepted"),
+            "Seconds until a rank whose host vanished counts as lost; a killed one does at once (default {default}).",
+            within=Range(0.1, LONGEST_LEASE, f"accepted are 0.1 to {LONGEST_LEASE:g} seconds"),
         ),
     )
     slots: int = field(
         default=DEFAULT_SLOTS,
         metadata=spec(
             "Slots for a job that does not ask for a number (default {default}).",
-            within=Range(1, math.inf, "1 or more are accepted"),
+            within=Range(1, math.inf, "accepted are 1 or more"),
         ),
     )
     keep_slots: bool = field(
         default=False,
         metadata=spec(
-            "Leave jobs that run in their slots. Else, while others wait for room, they are moved between two "
-            "operations, and have fewer where they hardly use them."
+            "Do not move running jobs to other slots. Otherwise, while other jobs wait for room, the controller moves "
+            "running jobs between two operations, and gives them fewer slots if they hardly use them."
         ),
     )
-    token_file: str = field(default="", metadata=spec("File with a token that callers must show."))
+    token_file: str = field(default="", metadata=spec("File with the token that callers must present."))
     users: str = field(
         default="",
-        metadata=spec("TOML file with users, digests of their tokens, and quotas; read again when it changes."),
+        metadata=spec("TOML file with users, digests of their tokens, and quotas. It is read again when it changes."),
     )
     audit_log: str = field(
-        default="", metadata=spec("File that says who did what, as JSON lines (default none); with --users.")
+        default="", metadata=spec("File for the audit log, in JSON lines: who did what (default none). Needs --users.")
     )
-    tls_cert: str = field(default="", metadata=spec("PEM file with the certificate to serve with."))
-    tls_key: str = field(default="", metadata=spec("PEM file with its key."))
+    tls_cert: str = field(default="", metadata=spec("PEM file with the server certificate."))
+    tls_key: str = field(default="", metadata=spec("PEM file with the private key of --tls-cert."))
     tls_ca: str = field(
-        default="", metadata=spec("PEM file: let in only callers with a certificate of these authorities.")
+        default="",
+        metadata=spec(
+            "PEM file with certificate authorities. Only callers with a certificate that these have signed are "
+            "admitted."
+        ),
     )
-    insecure: bool = field(default=False, metadata=spec("Serve other hosts without TLS."))
+    insecure: bool = field(default=False, metadata=spec("Allow other hosts without TLS."))
     joins_per_s: float = field(
         default=Rates.joins,
         metadata=spec(
-            "Ranks that one host may begin, where there are no --users; ten seconds' may come at once (default "
-            "{default}).",
+            "Ranks per second that one host may start, if there are no --users (default {default}). A burst may have "
+            "ten seconds' worth.",
             within=_RATE,
         ),
     )
     calls_per_s: float = field(
         default=Rates.calls,
-        metadata=spec("Other requests, of service and page, likewise (default {default}).", within=_RATE),
+        metadata=spec(
+            "Other requests per second from one host, to the service and the page (default {default}).", within=_RATE
+        ),
     )
     messages_per_s: float = field(
         default=Rates.messages,
-        metadata=spec("What its ranks may say, in messages or kilobytes, likewise (default {default}).", within=_RATE),
+        metadata=spec(
+            "Messages, or kilobytes of messages, per second from the ranks of one host (default {default}).",
+            within=_RATE,
+        ),
     )
     metrics: str = field(
-        default="", metadata=spec("HOST:PORT for Prometheus and for health checks, without a token (default off).")
+        default="", metadata=spec("HOST:PORT for Prometheus and health checks, without a token (default off).")
     )
     metrics_tls: bool = field(
-        default=False, metadata=spec("Serve --metrics as the rest: with --tls-cert, and by --tls-ca if that is given.")
+        default=False,
+        metadata=spec("Serve --metrics with TLS as well: with --tls-cert, and with --tls-ca if that is given."),
     )
     page: str = field(
-        default="", metadata=spec("HOST:PORT for the status page, behind the token if there is one (default off).")
+        default="",
+        metadata=spec("HOST:PORT for the status page, which asks for the token if there is one (default off)."),
     )
     page_names: list[str] = field(
         default_factory=list,
         metadata=spec(
-            "A name that browsers may call the page by where it has no token, besides localhost, addresses and the "
-            "host of --page.",
+            "Host name by which browsers may open a page without a token, besides localhost, addresses and the host "
+            "of --page.",
             called="page_name",
             items=str,
             alone=True,
         ),
     )
     log_format: str = field(
-        default="text", metadata=spec(f"Of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
+        default="text", metadata=spec(f"Format of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
     )
     drop_rate: float = field(
         default=0.0,
         metadata=spec(
-            "Lose this share of packets, on all --ports, both ways (default {default}).",
-            within=Range(0, 1, "0 to 1 is accepted"),
+            "Share of packets to lose, on all --ports, in both directions, for experiments (default {default}).",
+            within=Range(0, 1, "accepted are 0 to 1"),
         ),
     )
     hello_rate: int = field(
         default=SwitchConfig.hello_rate,
         metadata=spec(
-            "HELLOs a second, and as many at once, that each port may send to the controller (default {default}). A "
-            "rank that joins sends 10 a second.",
+            "HELLO packets per second that each port may send to the controller, and the size of a burst (default "
+            "{default}). A rank that joins sends 10 a second.",
             of="either",
-            within=Range(1, MOST_HELLOS, f"1 to {MOST_HELLOS} are accepted"),
+            within=Range(1, MOST_HELLOS, f"accepted are 1 to {MOST_HELLOS}"),
         ),
     )
     mtu: int = field(
         default=DEFAULT_MTU,
         metadata=spec(
-            "Least MTU of the links between ranks and switches (default {default}). From "
-            f"{LARGEST_BUILD} on, packets carry 8 lanes of 256 values instead of 4 of 64.",
-            within=Range(LEAST_MTU, MOST_MTU, f"{LEAST_MTU} to {MOST_MTU} bytes are accepted"),
+            f"Smallest MTU of the links between ranks and switches (default {{default}}). From {LARGEST_BUILD} on, "
+            "packets carry 8 lanes of 256 values, instead of 4 lanes of 64.",
+            within=Range(LEAST_MTU, MOST_MTU, f"accepted are {LEAST_MTU} to {MOST_MTU} bytes"),
         ),
     )
     pipeline: str = field(
@@ -282,40 +298,43 @@ class Settings:
     state: str = field(
         default="",
         metadata=spec(
-            "File for the jobs that run (default none). They carry on when this controller dies, or is ended by "
-            "SIGTERM, and is started again; without it, they end with it."
+            "File for the state of running jobs (default none). With it, jobs continue when this controller dies, or "
+            "ends by SIGTERM, and is started again. Without it, jobs end with the controller."
         ),
     )
     rejoin_time: float = field(
         default=REJOIN_TIME,
         metadata=spec(
-            "Seconds that ranks have to come back to a controller that was started again (default {default}).",
-            within=Range(0.1, LONGEST_REJOIN_TIME, f"0.1 to {LONGEST_REJOIN_TIME:g} seconds are accepted"),
+            "Seconds that ranks have to rejoin a restarted controller (default {default}).",
+            within=Range(0.1, LONGEST_REJOIN_TIME, f"accepted are 0.1 to {LONGEST_REJOIN_TIME:g} seconds"),
         ),
     )
 
     store: str = field(
         default="",
         metadata=spec(
-            "etcd://HOST:PORT,HOST:PORT or, with a prefix of its own, etcd://HOST:PORT/PREFIX, for the jobs that run, "
-            "instead of --state, where there are several controllers: one serves, and another goes on where that one "
-            "ends."
+            "etcd://HOST:PORT,HOST:PORT, or with a key prefix etcd://HOST:PORT/PREFIX: keep the state of running jobs "
+            "in etcd instead of --state. Several controllers can share it: one serves, and another takes over when "
+            "that one ends."
         ),
     )
     standby: bool = field(
-        default=False, metadata=spec("With --store: while another controller serves, wait, and take over when it ends.")
+        default=False,
+        metadata=spec("With --store: while another controller serves, stand by, and take over when it ends."),
     )
     store_lease: int = field(
         default=SHORTEST,
         metadata=spec(
-            "Seconds after which a controller that etcd does not hear any more is replaced (default {default}).",
-            within=Range(SHORTEST, LONGEST_STORE_LEASE, f"{SHORTEST} to {LONGEST_STORE_LEASE} seconds are accepted"),
+            "Seconds after which a controller that no longer reaches etcd is replaced (default {default}).",
+            within=Range(SHORTEST, LONGEST_STORE_LEASE, f"accepted are {SHORTEST} to {LONGEST_STORE_LEASE} seconds"),
         ),
     )
-    store_ca: str = field(default="", metadata=spec("Use TLS to etcd, and trust the authorities in this PEM file."))
-    store_cert: str = field(default="", metadata=spec("PEM file with the certificate to show to etcd."))
-    store_key: str = field(default="", metadata=spec("PEM file with its key."))
-    store_insecure: bool = field(default=False, metadata=spec("Use etcd on other hosts without TLS."))
+    store_ca: str = field(
+        default="", metadata=spec("Use TLS to etcd. PEM file with the certificate authorities to trust.")
+    )
+    store_cert: str = field(default="", metadata=spec("PEM file with the client certificate for etcd."))
+    store_key: str = field(default="", metadata=spec("PEM file with the private key of --store-cert."))
+    store_insecure: bool = field(default=False, metadata=spec("Allow etcd on other hosts without TLS."))
 
     @property
     def names(self) -> list[str]:
@@ -332,9 +351,9 @@ class Settings:
         for one in self.switches:
             name = one.get("name", "a")
             if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
-                raise SettingsError(f"name = {name!r}: 1 to {LONGEST_NAME} printable characters are accepted")
+                raise SettingsError(f"name = {name!r}: accepted are 1 to {LONGEST_NAME} printable characters")
         if len(set(names)) != len(names):
-            raise SettingsError(f"switches {', '.join(names)}: names that differ are accepted")
+            raise SettingsError(f"switches {', '.join(names)}: give each switch a name of its own")
         ways = [parse_uplink(text) for text in self.uplink]
         for one in self.switches:
             if way := one.get("uplink"):
@@ -345,17 +364,17 @@ class Settings:
         for name, port, to in ways:
             if strange := [each for each in (name, to) if each not in names]:
                 raise SettingsError(
-                    f"uplink {name}:{port}={to}: {strange[0]} is no switch; there are {', '.join(names)}"
+                    f"uplink {name}:{port}={to}: {strange[0]} is not a switch; the switches are {', '.join(names)}"
                 )
             if names.index(name) in uplinks:
-                raise SettingsError(f"uplink {name}:{port}={to}: one for a switch is accepted")
+                raise SettingsError(f"uplink {name}:{port}={to}: give one uplink for a switch")
             uplinks[names.index(name)] = Uplink(as_port(port), names.index(to))
         try:
             trees = Trees(names, uplinks)
         except ValueError as error:
             raise SettingsError(str(error)) from None
         if len(trees.roots) > MAX_AGGREGATORS:
-            raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
+            raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
         return trees
 
     def switch_configs(self) -> list[SwitchConfig]:
@@ -363,7 +382,7 @@ class Settings:
         if self.switches:
             for key, one in SCHEMA.items():
                 if one.spec.of == "switch" and getattr(self, key) != one.default:
-                    raise SettingsError(f"{key} is of each of the [[switches]], and is not accepted beside them")
+                    raise SettingsError(f"{key} belongs in each [[switches]] table, and is not accepted beside them")
             return [config for one in self.switches for config in _of_one(one, self).switch_configs()]
         for port in [*self.ports, *self.hosts.values()]:
             as_port(port)
@@ -379,7 +398,7 @@ class Settings:
             self._check_several(addresses)
         macs = [as_mac(text) for text in self.mac] or [synthetic_mac(ip) for ip, _ in addresses]
         if len(macs) != switches:
-            raise SettingsError(f"--mac is given {len(macs)} times for {switches} switches: one for each is accepted")
+            raise SettingsError(f"--mac is given {len(macs)} times for {switches} switches: give one for each")
         return [
             SwitchConfig(
                 target=target,
@@ -411,7 +430,7 @@ class Settings:
                 raise SettingsError(str(error)) from None
             if not (self.switch_insecure or target.startswith("unix:") or is_loopback(target.rpartition(":")[0])):
                 raise SettingsError(
-                    f"--switch {target} is on another host, and whoever is on the way there without TLS owns the "
+                    f"--switch {target} is on another host: without TLS, anyone on the network path can control the "
                     "switch; give --switch-ca, or --switch-insecure if the network is trusted"
                 )
         return None
@@ -420,14 +439,16 @@ class Settings:
         """What only makes sense for one switch is refused for several."""
         switches = len(self.switch)
         if len(set(self.switch)) != switches or not switches:
-            raise SettingsError(f"--switch {', '.join(self.switch)}: 1 or more that differ are accepted")
+            raise SettingsError(f"--switch {', '.join(self.switch)}: give one or more different addresses")
         if len(addresses) != switches or len(set(addresses)) != switches:
             raise SettingsError(
-                f"--address {', '.join(self.address)} for {switches} switches: one for each is accepted, in the order "
-                "of --switch, and no two alike"
+                f"--address {', '.join(self.address)} for {switches} switches: give one for each, in the order of "
+                "--switch, and no two alike"
             )
         if self.hosts or self.routes:
-            raise SettingsError(f"--host and --route are of one switch, and there are {switches}: none is accepted")
+            raise SettingsError(
+                f"--host and --route are for a single switch, and there are {switches}: use [[switches]] in --config"
+            )
 
     def token(self) -> str | None:
         """The token file's contents without white space around them. Raises SettingsError."""
@@ -463,9 +484,9 @@ def parsed(file: Path, option: str) -> dict[str, Any]:
 def check_store(settings: Settings) -> None:
     """Raises SettingsError."""
     if settings.standby and not settings.store:
-        raise SettingsError("--standby is accepted with --store, by which it is known who serves")
+        raise SettingsError("--standby needs --store, by which controllers know who serves")
     if settings.store and settings.state:
-        raise SettingsError("--state and --store: one of them is accepted")
+        raise SettingsError("--state and --store: give only one of them")
     if settings.store:
         parse_store(settings.store)
 
@@ -481,7 +502,7 @@ def _check_once(option: str, values: Iterable[object]) -> None:
     """Raises SettingsError where one stands twice."""
     for value, times in Counter(values).items():
         if times > 1:
-            raise SettingsError(f"{option} {value} stands {times} times: once is accepted")
+            raise SettingsError(f"{option} {value} is given {times} times: give it once")
 
 
 def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
@@ -494,5 +515,5 @@ def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
     inherited = {key: getattr(common, key) for key in ("device_id", "drop_rate", "hello_rate")}
     settings = Settings(**{**inherited, **values})
     if len(settings.switch) != 1:
-        raise SettingsError(f"switch = {settings.switch!r}: one for each of the [[switches]] is accepted")
+        raise SettingsError(f"switch = {settings.switch!r}: each [[switches]] table needs exactly one")
     return settings

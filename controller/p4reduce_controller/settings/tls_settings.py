@@ -20,12 +20,12 @@ def serving_files(cert: str, key: str, ca: str, *, metrics: bool) -> TlsFiles | 
     """Of what the controller serves, `metrics` too. Raises SettingsError."""
     for given, option in ((ca, "--tls-ca"), (metrics, "--metrics-tls")):
         if given and not cert:
-            raise SettingsError(f"{option} is accepted with --tls-cert and --tls-key, to serve with")
+            raise SettingsError(f"{option} needs --tls-cert and --tls-key as well")
     return tls_files("tls", cert, key, ca)
 
 
 def calling_files(prefix: str, cert: str, key: str, ca: str, whom: str) -> TlsFiles | None:
     """To call others, who are known by `ca` alone. Raises SettingsError."""
     if cert and key and not ca:
-        raise SettingsError(f"--{prefix}-cert is accepted with --{prefix}-ca, by which {whom} known")
+        raise SettingsError(f"--{prefix}-cert needs --{prefix}-ca as well, by which {whom} known")
     return tls_files(prefix, cert, key, ca)

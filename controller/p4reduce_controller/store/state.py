@@ -139,13 +139,13 @@ class StateFile:
         try:
             os.fsync(folder)
         except OSError as error:
-            log.warning("--state %s: whether it outlives a power failure is not known: %s", self.path, error.strerror)
+            log.warning("--state %s: a power failure may destroy it: %s", self.path, error.strerror)
 
     def _read(self) -> str:
         try:
             with self.path.open() as file:
                 if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                    raise self.refusal("others than its owner may use it (accepted is mode 0600)")
+                    raise self.refusal("other users may access it (its mode must be 0600)")
                 return file.read()
         except FileNotFoundError:
             raise
@@ -289,7 +289,7 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
     firsts = _by_place(part, "first_slots", site, threads)
     counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", site, threads, {})
     if gone := [at for at in [*firsts, *(at for one in members for at in one.heard)] if site.number(at) == GONE]:
-        raise StateError(f"the switch {site.trees.names[gone[0] % site.switches]} is none of this controller's")
+        raise StateError(f"the switch {site.trees.names[gone[0] % site.switches]} is not one of this controller's")
     slots = part.number("slots", 1, 2**32 - 1)
     ranges = {place: SlotRange(first, counts[place]) for place, first in firsts.items()}
     # Files of earlier releases have neither of these two, nor the next.

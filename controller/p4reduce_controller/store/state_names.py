@@ -116,15 +116,15 @@ def _number_of(name: str, address: Endpoint, described: str, setup: Setup) -> in
         if text == described:
             return number
     raise StateError(
-        f"it has jobs that run on other switches than this controller's: it had {described}, and now there is "
-        f"{'; '.join(there.values()) or 'none of that name'}. Start it as it was"
+        f"it has jobs on switches that this controller does not have. Its switch was {described}; now there is "
+        f"{'; '.join(there.values()) or 'none of that name'}. Start the controller with the same switches"
     )
 
 
 def _address(part: Any) -> Endpoint:
     mac, ip, port = format_mac(parse_mac(part["mac"])), str(IPv4Address(part["ip"])), part["udp_port"]
     if type(port) is not int or not 0 < port < 65536 or not isinstance(part["ip"], str):
-        raise StateError(f"site: {ip}:{port} is no address of a switch")
+        raise StateError(f"site: {ip}:{port} is not the address of a switch")
     return Endpoint(mac, ip, port)
 
 
@@ -137,8 +137,9 @@ def with_names(root: Any, setup: Setup) -> dict[str, Any]:
         gone = [str(one) for one in then if one not in now] if isinstance(then, list) else [repr(then)[:60]]
         new = [one for one in now if not isinstance(then, list) or one not in then]
         raise StateError(
-            f"it has jobs that run on other switches than this controller's: it had {'; '.join(gone) or 'no other'}, "
-            f"and now there is {'; '.join(new) or 'no other'}. Start it as it was"
+            "it has jobs on switches that this controller does not have. Its switch was "
+            f"{'; '.join(gone) or 'no other'}; now there is {'; '.join(new) or 'no other'}. Start the controller with "
+            "the same switches"
         )
     every = range(site.switches)
     parts = of_site(site, setup, [site.number(at) for at in every])

@@ -170,7 +170,7 @@ class Turns:
         found = await holder(self._etcd, self._key, within=1.0 if self._met else self._switch_timeout)
         self._met = True
         if found is not None and self._watched == found and self._watch is not None and self._watch.done():
-            log.info("%s: %s does not listen any more", self._name, self._other)
+            log.info("%s: %s no longer listens", self._name, self._other)
             await self._etcd.revoke(found[1])
             found = None
         if found is None:
@@ -213,7 +213,7 @@ class Turns:
     async def _serve(self, lease: Lease) -> None:
         """Until the lease is lost. Jobs carry on, however it ends."""
         name = self._name
-        log.info("%s: the lease is ours, term %d", name, lease.term)
+        log.info("%s: this controller holds the lease, term %d", name, lease.term)
         renewing = asyncio.ensure_future(lease.keep())
         serving = asyncio.ensure_future(self._turn(lease))
         losing = asyncio.ensure_future(lease.lost.wait())
@@ -266,4 +266,4 @@ def _who(said: str) -> tuple[str, str]:
         there = f"{host}:{int(port)}" if place.strip("[]") in ("0.0.0.0", "::") else listen
         return f"at {listen} on {host}, process {known['pid']}", there
     except (ValueError, KeyError, TypeError):
-        return "one that says nothing of itself", "127.0.0.1:0"
+        return "an unknown controller", "127.0.0.1:0"

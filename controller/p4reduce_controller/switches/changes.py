@@ -49,7 +49,7 @@ class Changes:
             if any(other in self.leaving for other in same) or any(_meet(other, spec) for other in aside):
                 waiting.append(spec)
             elif same:
-                log.warning("the switch %s is left out: %s of the settings is in its place", spec.name, same[0].name)
+                log.warning("the switch %s is ignored: %s of the settings has taken its place", spec.name, same[0].name)
             else:
                 specs.append(spec)
         while later := [one for one in specs if one not in self.leaving and _is_below(one, waiting, specs)]:
@@ -60,11 +60,13 @@ class Changes:
             if orphans[0] in self.leaving:
                 aside.append(orphans[0])
             else:
-                log.warning("the switch %s is left out: what was above it is no switch any more", orphans[0].name)
+                log.warning("the switch %s is ignored: its parent is no longer a switch", orphans[0].name)
                 filed = [one for one in filed if one != orphans[0]]
         if not specs:
             away = ", ".join(spec.name for spec in waiting)
-            raise ValueError(f"fabric: {away or 'all'} of the settings wait for switches that jobs still have")
+            raise ValueError(
+                f"fabric: {away or 'all'} of the settings wait until jobs have left the switches in their place"
+            )
         return Beginning(specs, filed, waiting, self.draining, self.leaving, aside, self.replaced)
 
 

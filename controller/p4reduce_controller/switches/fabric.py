@@ -153,7 +153,7 @@ class Fabric:
         means = self._open()
         if awaited := self._awaited_by(spec):
             self._waiting.append(spec)
-            return [f"the switch {spec.name} comes {awaited}"]
+            return [f"the switch {spec.name} will be added {awaited}"]
         switch = means.make(spec)
         away = ""
         try:
@@ -161,14 +161,14 @@ class Fabric:
         except SwitchUnavailable as error:
             away = str(error)
         if self._awaited_by(spec):  # others may have come or gone meanwhile
-            raise SettingsError(f"the switch {spec.name}: another has come meanwhile; try again")
+            raise SettingsError(f"the switch {spec.name}: another switch was added or removed meanwhile; try again")
         number = self._enter(spec, switch)
         self._change_site()
         try:
             await switch.start(means.listener(number), 0.0 if away else ADD_TIMEOUT)
         except SwitchUnavailable as error:
             away = away or str(error)
-        return [f"the switch {spec.name} is added" + (f", and taken in when it comes: {away}" if away else "")]
+        return [f"the switch {spec.name} is added" + (f", and will be used when it answers: {away}" if away else "")]
 
     def drain(self, name: str, *, undo: bool = False) -> list[str]:
         number = self._must(name)
@@ -185,7 +185,7 @@ class Fabric:
         if below := [one.name for one in self._staying() if one.parent and one.parent[1] == name]:
             raise SettingsError(f"the switch {name} has {', '.join(sorted(below))} below it; remove those first")
         if not [one for one in self._staying() if not one.parent and one.name != name]:
-            raise SettingsError(f"the switch {name} is the last without a parent, and no job can be without one")
+            raise SettingsError(f"the switch {name} is the last one without a parent, and jobs need one")
         return self._leave(number, now=now)
 
     async def reload(self, specs: Sequence[SwitchSpec]) -> list[str]:
@@ -248,27 +248,27 @@ class Fabric:
         member.now = member.now or now
         there = self._who_is_there(number)
         if now:
-            self._jobs.end_at(number, "is taken away by an operator")
+            self._jobs.end_at(number, "was removed by an operator")
             there = there.replace("run there", "ended")
-        return [f"the switch {member.name} is removed when it is free; {there}"]
+        return [f"the switch {member.name} will be removed when no job uses it; {there}"]
 
     def _awaited_by(self, spec: SwitchSpec) -> str:
         """When it comes, where that is not now: another leaves and has its address as yet, or who shall be above it
         waits for that. Raises SettingsError where it cannot come at all."""
         if spec.name in {one.name for one in self._waiting}:
-            raise SettingsError(f"the switch {spec.name}: it waits already to take the place of another")
+            raise SettingsError(f"the switch {spec.name} already waits to take the place of another")
         there = self._named(spec.name)
         if there is not None and not self.members[there].leaving:
-            raise SettingsError(f"the switch {spec.name} is there already; remove it first, or give another name")
+            raise SettingsError(f"the switch {spec.name} exists already; remove it first, or give another name")
         same = [number for number in self.members if self._shares(number, spec)]
         if staying := [self.name(number) for number in same if not self.members[number].leaving]:
             raise SettingsError(f"the switch {spec.name} has an address in common with {staying[0]}")
         above = self._waiting_above(spec)
         self._site([spec, *above])
         if same:
-            return f"when {self.name(same[0])} is gone from its address"
+            return f"when {self.name(same[0])} has left its address"
         if above and self._named(above[0].name) is None:
-            return f"with {above[0].name} above it"
+            return f"when its parent {above[0].name} is added"
         return ""
 
     def _waiting_above(self, spec: SwitchSpec) -> list[SwitchSpec]:
@@ -300,7 +300,7 @@ class Fabric:
                 self._waiting.remove(spec)
                 self._filed.pop(spec.name, None)  # so that the file has it come, when it is read again
                 said.append(
-                    f"the switch {spec.name} is not added: {spec.uplink and spec.uplink[1]} above it is no switch"
+                    f"the switch {spec.name} is not added: its parent {spec.uplink and spec.uplink[1]} is not a switch"
                 )
         return said
 
@@ -383,7 +383,7 @@ class Fabric:
         for number, heir in heirs.items():
             if number not in self.members:
                 continue  # it was removed meanwhile
-            log.warning("the switch %s at %s, which has waited for its place, comes", self.name(number), heir.target)
+            log.warning("the switch %s at %s is added, now that its place is free", self.name(number), heir.target)
             with contextlib.suppress(SwitchUnavailable):
                 await heir.start(self._means.listener(number), ADD_TIMEOUT)
 
@@ -416,7 +416,9 @@ class Fabric:
             for number in orphans:
                 one = every.pop(number)
                 if not one.leaving:
-                    raise SettingsError(f"the switch {one.name}: {one.parent and one.parent[1]} above it is no switch")
+                    raise SettingsError(
+                        f"the switch {one.name}: its parent {one.parent and one.parent[1]} is not a switch"
+                    )
         order = sorted(every)
         names = [every[number].name for number in order]
         ways = {at: way for at, number in enumerate(order) if (way := every[number].parent)}
@@ -425,15 +427,15 @@ class Fabric:
         except ValueError as error:
             raise SettingsError(str(error)) from None
         if not names:
-            raise SettingsError("no switch would be left, and no job can be without one")
+            raise SettingsError("no switch would be left, and jobs need one")
         if len(trees.roots) > MAX_AGGREGATORS:
-            raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
+            raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
         addresses = tuple(every[number].address for number in order)
         return Site(self._jobs.site.layout, addresses, trees, numbers=tuple(order))
 
     def _open(self) -> Means:
         if self._means is None:
-            raise SettingsError("the controller has not begun yet")
+            raise SettingsError("the controller has not started yet")
         return self._means
 
     def _staying(self) -> list[Member]:
@@ -446,7 +448,7 @@ class Fabric:
         number = self._named(name)
         if number is None:
             there = ", ".join(one.name for one in self.members.values() if not one.replaced)
-            raise SettingsError(f"there is no switch {name[:200]!r}; there are {there}")
+            raise SettingsError(f"there is no switch {name[:200]!r}; the switches are {there}")
         return number
 
     def _who_is_there(self, number: int) -> str:

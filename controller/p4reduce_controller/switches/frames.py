@@ -70,7 +70,7 @@ def parse_mac(text: str) -> bytes:
     except ValueError:
         mac = b""
     if len(mac) != 6:
-        raise ValueError(f"MAC address {text!r}: six hexadecimal bytes are accepted, as in 02:00:7f:00:00:01")
+        raise ValueError(f"MAC address {text!r}: must be six hexadecimal bytes, as in 02:00:7f:00:00:01")
     return mac
 
 

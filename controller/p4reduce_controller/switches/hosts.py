@@ -28,9 +28,9 @@ def problem_of(sender: Endpoint) -> str:
     """Why nothing can be sent to where a HELLO says that it comes from, or ""."""
     octets, ip = parse_mac(sender.mac), IPv4Address(sender.ip)
     if octets[0] & 1 or not any(octets):
-        return f"its MAC address is {sender.mac}, which is no host's"
+        return f"its MAC address is {sender.mac}, which is not a host's address"
     if ip.is_unspecified or ip.is_multicast or ip == IPv4Address("255.255.255.255"):
-        return f"its IP address is {ip}, which is no host's"
+        return f"its IP address is {ip}, which is not a host's address"
     if sender.udp_port == 0:
         return "its UDP port is 0, to which nothing can be sent"
     return ""
@@ -58,14 +58,14 @@ class Hosts:
         mac = sender.mac
         if mac in self._switches:
             # A host that runs a switch on UDP sockets has its address in common with it. It is not learned.
-            return "" if sender.ip in self._switches[mac] else f"its MAC address {mac} is a switch's"
+            return "" if sender.ip in self._switches[mac] else f"its MAC address {mac} is that of a switch"
         home = self._homes.get(mac)
         lives_on = self._fixed.get(mac, home.port if home is not None else port)
         if lives_on != port:
-            why = "as the controller was told" if mac in self._fixed else "where ranks of other jobs are"
+            why = "as --host says" if mac in self._fixed else "where ranks of other jobs are"
             if mac not in self._fixed and home is not None and job in home.jobs:
-                why = "where another rank of the job is: two hosts have it, or one has two ports"
-            return f"its MAC address {mac} lives on port {lives_on}, {why}, and its HELLO came in on port {port}"
+                why = "where another rank of the job is (two hosts have this address, or one host has two ports)"
+            return f"its MAC address {mac} is on port {lives_on}, {why}, but its HELLO came in on port {port}"
         if mac not in self._fixed:
             if home is None:
                 home = self._homes[mac] = _Home(port, self._has_room(port))

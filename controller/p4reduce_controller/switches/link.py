@@ -284,10 +284,13 @@ class Link:
 
     def _advice(self, message: str) -> str:
         if "Connection refused" in message:
-            return "; start it, as with `p4reduce switch`, or say with --switch where it is"
+            return "; start it, for example with `p4reduce switch`, or correct --switch"
         broken = "reset" in message or "losed" in message
         if self._tls is not None and (broken or is_tls_trouble(message)):
-            return "; check that the switch uses TLS, its name, --switch-ca, and whether it wants --switch-cert"
+            return (
+                "; check that the switch uses TLS, the name in its certificate, --switch-ca, and whether it asks for "
+                "--switch-cert"
+            )
         return "; if the switch uses TLS, give --switch-ca" if broken else ""
 
     def _explain(self, doing: str, error: BaseException) -> SwitchError:
@@ -301,7 +304,9 @@ class Link:
             if doing == _CONNECTING and (wrong := of_tls(error.message, "--switch-ca")):
                 text = where + wrong
             elif doing == _CONNECTING and error.code == fy.GRPCStatusCode.UNIMPLEMENTED:
-                text = f"{where}what answers there speaks no P4Runtime; is it a controller, and no switch?"
+                text = (
+                    f"{where}the server there does not speak P4Runtime; check that it is a switch, and not a controller"
+                )
             elif doing == _CONNECTING:
                 text += self._advice(error.message)
             gone = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.CANCELLED, fy.GRPCStatusCode.DEADLINE_EXCEEDED)

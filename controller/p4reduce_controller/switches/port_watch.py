@@ -32,7 +32,7 @@ async def watch_ports(channel: grpc.aio.Channel, changed: Callable[[States], Non
     except asyncio.TimeoutError:
         return f"no answer within {ANSWER:g} s"
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return f"it says of its ports what is not understood: {type(error).__name__}: {error}"
+        return f"it reports its ports in a form that is not understood: {type(error).__name__}: {error}"
     finally:
         await client.close()
 

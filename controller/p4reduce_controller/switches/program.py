@@ -128,7 +128,7 @@ class Program:
         if job.parent is None:
             return []
         if "uplinks" not in self._tables:
-            raise PipelineError("its program cannot be that of a leaf: it has no table `uplinks`")
+            raise PipelineError("its program cannot run on a leaf: it has no table `uplinks`")
         port, to, worker = job.parent.port, job.parent.endpoint, job.parent.worker
         way = {"port": port, "mac": to.mac, "ip": to.ip, "udp_port": to.udp_port, "worker": worker}
         return [self._entry("uplinks", {"job": job.job}, "uplink", **way)]

@@ -155,7 +155,7 @@ class Rollout:
             return str(error)
         except Exception as error:  # or its ranks would wait for it
             log.exception("installing job %r at the switch at %s", self.job.name, switch.target)
-            return f"the switch at {switch.target} cannot be set up for it: {type(error).__name__}: {error}"
+            return f"the switch at {switch.target} cannot be set up for the job: {type(error).__name__}: {error}"
         return ""
 
     async def _put_on(self, switch: Aggregator, placement: Placement) -> None:
@@ -207,7 +207,7 @@ class Rollout:
             try:
                 await _in_time(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
             except Exception as error:  # ranks hear it from the service too
-                log.warning("an ABORT at the switch at %s: %s", switch.target, error)
+                log.warning("cannot send an ABORT from the switch at %s: %s", switch.target, error)
         return await self._insist(switch, "forgetting it", lambda: switch.forget(placement)) and fenced
 
     def _packet(self) -> pb.Abort | None:

@@ -66,7 +66,7 @@ def trees_of(specs: Sequence[SwitchSpec]) -> Trees:
     except ValueError as error:
         raise SettingsError(str(error)) from None
     if len(trees.roots) > MAX_AGGREGATORS:
-        raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
+        raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
     return trees
 
 

@@ -41,7 +41,7 @@ async def start_switches(
     ]
     for number, error in enumerate(await _those_that_come(starts, timeout, latecomers)):
         if error is not None:
-            log.warning("the switch at %s is not there yet: %s", switches[number].target, found[number] or error)
+            log.warning("the switch at %s is not connected yet: %s", switches[number].target, found[number] or error)
     if not any(switch.problem == "" for switch in switches):
         raise SwitchUnavailable(f"no switch after {timeout:g} s: {'; '.join(one.problem for one in switches)}")
 

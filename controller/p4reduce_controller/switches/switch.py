@@ -221,7 +221,7 @@ class P4RuntimeSwitch:
             self._problem = f"another controller, with election id {in_words(standing.election_id)}, is its primary"
             standing = await _vacancy(link, standing)
         if why := self._election.bar():
-            raise SwitchUnavailable(f"the switch at {self.target} is left to whoever serves: {why}")
+            raise SwitchUnavailable(f"the switch at {self.target} is left to the controller that serves: {why}")
         election_id = self._election.id_above(standing.election_id)
         installed = await link.take(election_id)
         self._own_id = election_id
@@ -237,7 +237,7 @@ class P4RuntimeSwitch:
             await link.run()
         finally:
             await ended(watching)
-            self._ports, self._ports_unknown = {}, "it is away"
+            self._ports, self._ports_unknown = {}, "it is not connected"
 
     async def _watch_ports(self) -> None:
         """Until it is cancelled, or the switch cannot tell."""
@@ -269,7 +269,7 @@ class P4RuntimeSwitch:
         return had
 
     def _nobody_connects(self, error: BaseException) -> None:
-        self._disconnected(f"nobody connects to it any more: {type(error).__name__}: {error}")
+        self._disconnected(f"the controller no longer tries to connect to it: {type(error).__name__}: {error}")
 
     def _tell(self, what: Callable[[Listener], None]) -> None:
         if self._listener is not None:

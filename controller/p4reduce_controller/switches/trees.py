@@ -48,7 +48,7 @@ class Trees:
             while path[-1] in self.uplinks:
                 path.append(self.uplinks[path[-1]].parent)
                 if path[-1] == switch:
-                    raise ValueError(f"the uplinks lead around in a circle: {', '.join(self.names[at] for at in path)}")
+                    raise ValueError(f"the uplinks form a cycle: {', '.join(self.names[at] for at in path)}")
                 if len(path) > len(self.names):
                     break  # into a circle that another switch is on
 
@@ -93,8 +93,8 @@ class Trees:
             most = MAX_WORKERS if parent is None else PARENT
             if len(ranks) + len(children) > most:
                 raise Misplaced(
-                    f"{len(ranks)} workers and {len(children)} switches are below {self.names[switch]}, "
-                    f"and it can add up those of {most}"
+                    f"{len(ranks)} workers and {len(children)} switches are below {self.names[switch]}, and a switch "
+                    f"adds up at most {most} of them"
                 )
             nodes.append(Node(switch, ranks, children, parent))
         return nodes

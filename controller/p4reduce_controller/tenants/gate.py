@@ -57,7 +57,7 @@ class Gate(grpc.aio.ServerInterceptor):
         if self._ranks[caller.tenant] >= most:
             self.refusals[caller.tenant] += 1
             self.pace.limited[caller.tenant, "rank"] += 1
-            why = f"tenant {caller.tenant!r} has {most:g} ranks connected, and may have no more"
+            why = f"tenant {caller.tenant!r} has {most:g} ranks connected, which is its limit"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         self._ranks[caller.tenant] += 1
         try:
@@ -116,8 +116,8 @@ class Gate(grpc.aio.ServerInterceptor):
         what = "join" if joins else "call"
         if wait := self.pace.wait(caller.tenant, what, rate):
             self.pace.limited[caller.tenant, what] += 1
-            does = "begins ranks" if joins else "asks"
-            why = f"tenant {caller.tenant!r} {does} more than {rate:g} times a second; again in {wait:.1f} s"
+            does = "starts ranks" if joins else "asks"
+            why = f"tenant {caller.tenant!r} {does} more than {rate:g} times a second; try again in {wait:.1f} s"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why, caller)
 
 

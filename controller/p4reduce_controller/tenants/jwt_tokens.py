@@ -72,14 +72,14 @@ class JwtTokens:
     def _caller(self, claims: Mapping[str, Any], *, expired: bool = False) -> Caller:
         name = claims.get(self.user_claim)
         if not _is_name(name):
-            raise Unauthenticated(f"the token has no {self.user_claim} that is a name")
+            raise Unauthenticated(f"the token's {self.user_claim} is missing or not a valid name")
         try:
             role = Role.named(claims.get(self.role_claim, "user"))
         except ValueError as error:
             raise Unauthenticated(f"the token's {self.role_claim}: {error}") from None
         tenant = claims.get(self.tenant_claim, "" if role is Role.VIEWER else name)
         if not (_is_name(tenant) or (tenant == "" and role is Role.VIEWER)):
-            raise Unauthenticated(f"the token's {self.tenant_claim} is no name")
+            raise Unauthenticated(f"the token's {self.tenant_claim} is not a valid name")
         return Caller(str(name), role, str(tenant), expired)
 
 
@@ -121,7 +121,7 @@ def _of_jwks(text: str) -> dict[str, Any]:
         raise ValueError("a JSON Web Key Set, an object with keys, is accepted")
     keys = jwt.PyJWKSet.from_dict(found).keys
     if private := [key.key_id for key in keys if key.key_type == "oct"]:
-        raise ValueError(f"the key {private[0]!r} is a secret that is shared; public keys are accepted")
+        raise ValueError(f"the key {private[0]!r} is a shared secret; accepted are public keys")
     return {key.key_id or "": key.key for key in keys}
 
 

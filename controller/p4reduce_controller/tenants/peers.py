@@ -74,8 +74,8 @@ class Peers(grpc.aio.ServerInterceptor):
         what, rate = ("join", self.rates.joins) if joins else ("call", self.rates.calls)
         if wait := self.pace.wait(host, what, rate):
             self.pace.limited["", what] += 1
-            does = "begins ranks" if joins else "asks"
-            why = f"{host} {does} more than {rate:g} times a second; again in {wait:.1f} s"
+            does = "starts ranks" if joins else "asks"
+            why = f"{host} {does} more than {rate:g} times a second; try again in {wait:.1f} s"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         wanted = f"Bearer {self._token}".encode()
         if self._token and not hmac.compare_digest(given.encode(errors="replace"), wanted):
@@ -86,7 +86,7 @@ class Peers(grpc.aio.ServerInterceptor):
         """While one is connected. Raises Refused."""
         if self._ranks[host] >= self.rates.ranks:
             self.pace.limited["", "rank"] += 1
-            why = f"{host} has {self.rates.ranks} ranks connected, and may have no more"
+            why = f"{host} has {self.rates.ranks} ranks connected, which is its limit"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         self._ranks[host] += 1
         try:

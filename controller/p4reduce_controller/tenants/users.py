@@ -69,7 +69,7 @@ class UsersFile:
         try:
             self.book = read_users(self.path, self._files)
         except SettingsError as error:
-            log.error("what was read before stays in force: %s", error)
+            log.error("the version read before stays in force: %s", error)
             return False
         return True
 
@@ -108,7 +108,9 @@ def _book(root: _Table, folder: Path, files: FilesRead) -> Book:
     for name, user in root.tables("users"):
         token, caller = _user(name, user)
         if token in callers:
-            raise ValueError(f"users.{name}: its token is that of {callers[token].name}; each has one of its own")
+            raise ValueError(
+                f"users.{name}: it has the same token as {callers[token].name}; each user needs a token of its own"
+            )
         callers[token] = caller
     policy = Policy(
         default=_quota(root.table("quotas"), Quota()),
@@ -122,7 +124,7 @@ def _book(root: _Table, folder: Path, files: FilesRead) -> Book:
     except JwtError as error:
         raise ValueError(f"jwt: {error}") from None
     if not callers and jwt is None:
-        raise ValueError("it has neither [users.NAME] nor [jwt], so that nobody could call")
+        raise ValueError("it has neither [users.NAME] nor [jwt], so no one could use the controller")
     return Book(callers, policy, jwt)
 
 

@@ -68,7 +68,7 @@ class Estimate:
         ways = {"blocks": self.blocks, "elements": self.elements}
         own, (other, instead) = ways.pop(self.layout), ways.popitem()
         rate = f"{self.link / 1e9:g} Gbit/s" if self.link >= 10**9 else f"{self.link / 1e6:g} Mbit/s"
-        link = f"at {rate}" if self.link else "on links of no known rate"
+        link = f"at {rate}" if self.link else "on links of unknown rate"
         return (
             f"{own.bytes / 1e6:.3g} MB a rank in place of {instead.bytes / 1e6:.3g} MB by {other}, {link}: "
             f"{own.seconds * 1e3:.3g} ms in place of {instead.seconds * 1e3:.3g} ms"
@@ -127,7 +127,7 @@ def why_blocks(layout: Layout, size: int, *, residual: bool) -> str:
         return "asked for"
     if residual:
         return "there is a residual"
-    return f"fewer than {LEAST} elements" if size < LEAST else "what is asynchronous does not choose"
+    return f"fewer than {LEAST} elements" if size < LEAST else "an asynchronous call does not choose"
 
 
 class Choices:
@@ -162,14 +162,14 @@ class Choices:
 class _Site:
     def __init__(self) -> None:
         self.asks = False
-        self.why = "the first call, before which nothing is known"
+        self.why = "the first call: no sum is known yet"
         self._pause = 0  # calls until the next header at the earliest
         self._last_pause = 0
 
     def chosen(self, layout: Taken, estimate: Estimate) -> None:
         self.asks = layout == "elements"
         if not self.asks:
-            self.why = f"as ranks chose when they last asked each other: {estimate}"
+            self.why = f"as the ranks chose when they last compared: {estimate}"
         self._last_pause = 0 if self.asks else min(_LONGEST_PAUSE, 2 * self._last_pause or 1)
         self._pause = self._last_pause
 
@@ -181,7 +181,7 @@ class _Site:
         # As if a single rank had all: what ranks have in common is not to be seen in a sum.
         self.asks = Costs.of_counts(size, block, per_word, [elements], [blocks]).worth_asking
         held = f"{elements / (blocks * block):.0%} of its blocks' elements were not zero" if blocks else "it was zero"
-        self.why = f"by the last sum that was looked at, elements save nothing: {held}"
+        self.why = f"by the last sum that was sampled, elements save nothing: {held}"
 
 
 def _sampled(result: Any, block: int) -> tuple[int, int, int]:

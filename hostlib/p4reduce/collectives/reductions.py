@@ -70,6 +70,6 @@ def _begin(
         raise ValueError(f"op={op!r}: accepted are {', '.join(REDUCE_OPS)}")
     if op in FOLDS:
         if residual is not None:
-            raise ValueError(f"residual of op={op!r}, which loses nothing: accepted is that of sum and average")
+            raise ValueError(f"residual with op={op!r}, which loses nothing: pass a residual only with sum and average")
         return Extreme(group, collective, tensor, op, factor, in_place=in_place)
     return Sum(group, collective, tensor, op, factor, wire, residual, in_place=in_place)

@@ -75,7 +75,7 @@ class Reduction:
     ) -> None:
         """block_size: words. link: bits a second of this rank's, 0 where it is not known."""
         if op not in ("sum", "average"):
-            what = "what goes by elements" if isinstance(rows, Elements) else "a sparse tensor"
+            what = "a tensor sent by elements" if isinstance(rows, Elements) else "a sparse tensor"
             raise ValueError(f"op={op!r} of {what}: accepted are sum, average")
         integer = work_dtype(rows.dtype) is np.int32
         if integer and (op == "average" or factor != 1):
@@ -174,8 +174,8 @@ class Reduction:
     def _check_own(self, sent: Words, received: Words) -> None:
         if not np.array_equal(sent, received):
             raise P4ReduceError(
-                f"a rank has overwritten what this one, {self._group.rank}, told of its rows, and which rank no packet "
-                "says. Check that all ranks run the same version, and that their machines are sound"
+                f"another rank overwrote the row numbers that this rank, {self._group.rank}, sent; packets do not tell "
+                "which rank. Check that all ranks run the same version, and that no machine is faulty"
             )
 
     def _check_size(self, rank: int, count: int, blocks: int) -> None:
@@ -188,7 +188,7 @@ class Reduction:
             well = blocks == 0 and count * max(1, rows.width) <= LARGEST
             what = f"{count} rows of {rows.width} values: accepted are up to {LARGEST} values a rank"
         if not well:
-            raise Alike(P4ReduceError(f"rank {rank} has told of rows that cannot be: {what}"))
+            raise Alike(P4ReduceError(f"rank {rank} announced rows that cannot exist: {what}"))
 
     def _check(self, descriptions: npt.NDArray[np.int64]) -> None:
         """Raises MismatchError if ranks' tensors differ in shape."""
@@ -205,13 +205,13 @@ class Reduction:
         try:
             return Code(count, self._rows.bound)
         except ValueError as error:
-            raise Alike(P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}")) from None
+            raise Alike(P4ReduceError(f"rank {rank} announced rows that cannot exist: {error}")) from None
 
     def _decoded(self, rank: int, code: Code, words: Words) -> npt.NDArray[np.int64]:
         try:
             return code.decode(words)
         except ValueError as error:
-            raise Alike(P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}")) from None
+            raise Alike(P4ReduceError(f"rank {rank} announced rows that cannot exist: {error}")) from None
 
     def _write_sum(self, rows: list[tuple[npt.NDArray[np.int64], Values]], noise: int) -> None:
         """The reduction of all ranks' rows, with the bits that a switch would give it. noise: where int8's begins."""

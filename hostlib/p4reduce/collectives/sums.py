@@ -50,11 +50,15 @@ class Sum:
         dtype = dtype_name(tensor)
         carried: Number = work_dtype(dtype)
         if carried is np.int32 and op == "average":
-            raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
+            raise UnsupportedDtype(
+                "op='average' of int32, whose average may not be an integer: use op='sum' and divide"
+            )
         if carried is np.int32 and factor != 1:
-            raise UnsupportedDtype(f"factor={factor!r} of int32, whose product may be no integer: multiply before")
+            raise UnsupportedDtype(
+                f"factor={factor!r} of int32, whose product may not be an integer: multiply before the call"
+            )
         if carried is np.int32 and residual is not None:
-            raise ValueError("residual of int32, of which nothing is lost: accepted is that of floats")
+            raise ValueError("residual with int32, which loses nothing: pass a residual only with floats")
         form = wire_for(dtype, wire)
         check_ranks(form, group.size)
         if in_place:

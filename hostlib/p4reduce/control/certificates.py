@@ -74,9 +74,9 @@ class TlsFiles:
             if self._stamps() != self._seen:
                 try:
                     self._pem = self._read(self._pem.version + 1)
-                    log.warning("%s: read again, for connections that begin from now on", self)
+                    log.warning("%s: read again; new connections use it", self)
                 except CertificateError as error:
-                    log.error("%s; what was read before stays in use", error)
+                    log.error("%s; the version read before stays in use", error)
             return self._pem
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class TlsFiles:
             else:
                 if self._stamps() == self._seen:
                     return pem
-        raise CertificateError(f"{self}: they change all the time")
+        raise CertificateError(f"{self}: the files keep changing while they are read")
 
     def _read_once(self, version: int) -> Pem:
         """Raises CertificateError."""
@@ -116,7 +116,7 @@ class TlsFiles:
             if error.reason == "KEY_VALUES_MISMATCH":
                 pair = f"{self._called[0]} and {self._called[1]}"
                 raise CertificateError(f"{pair}: {key} is not the key of the certificate in {certificate}") from None
-            why = (error.reason or "no PEM").replace("_", " ").lower()
+            why = (error.reason or "not PEM").replace("_", " ").lower()
             raise CertificateError(f"{what} {self._of(what)}: {why}") from None
         except OSError as error:
             missing = [path for path in self._paths if path and not os.access(path, os.R_OK)]
@@ -187,4 +187,4 @@ def _stamp(path: str) -> tuple[int, ...]:
 
 
 def _no_password() -> str:
-    raise ValueError("the key needs a password, and one without is accepted")
+    raise ValueError("the key has a password; give a key without a password")

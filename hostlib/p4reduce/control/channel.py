@@ -93,13 +93,13 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return f"{where}it is not a p4reduce controller of this version ({said})"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"{where}{said}; see whether it is overloaded, or its process stopped"
+        return f"{where}{said}; check whether it is overloaded, or its process is stopped"
     if code is not grpc.StatusCode.UNAVAILABLE or _STANDS_BY in text:
         return f"{where}{said}"
     if "Connection refused" in text:
         return f"{where}connection refused; {_start_one(address)}"
     if said == words.SILENT:
-        return f"{where}{said} as a controller does; check the address, and whether its process stands still"
+        return f"{where}{said} as a controller; check the address, and whether that process is stopped"
     if wrong := _tls_trouble(text, address, tls):
         return f"{where}{wrong}"
     return f"{where}unreachable ({said}); check the address and the network"
@@ -110,16 +110,19 @@ def _tls_trouble(text: str, address: str, tls: Tls | None) -> str:
     closed = "reset" in text or "losed" in text
     if tls is None:
         if closed and words.speaks_tls(address):
-            return f"it uses TLS; name the authorities to trust, with {_CA}"
-        return f"{text}; if the controller uses TLS, use it here too" if closed else ""
+            return f"it uses TLS; give the certificate authorities to trust, with {_CA}"
+        return f"{text}; if the controller uses TLS, use TLS here too" if closed else ""
     if is_tls_trouble(text):
         wrong = words.of_tls(text, _CA)
-        return wrong or f"TLS failed ({text}); check that the controller uses TLS, its authorities and its name"
+        return wrong or (
+            f"TLS failed ({text}); check that the controller uses TLS, which authority signed its certificate, and "
+            "for which name"
+        )
     if not closed:
         return ""
     if tls.cert is None:
-        return f"{text}; if the controller wants a certificate, show one (--tls-cert, P4REDUCE_TLS_CERT)"
-    return f"{text}; see whether the controller trusts the certificate that is shown (--tls-cert, P4REDUCE_TLS_CERT)"
+        return f"{text}; if the controller asks for a client certificate, give one (--tls-cert, P4REDUCE_TLS_CERT)"
+    return f"{text}; check that the controller trusts the client certificate (--tls-cert, P4REDUCE_TLS_CERT)"
 
 
 def _start_one(address: str) -> str:
@@ -127,7 +130,7 @@ def _start_one(address: str) -> str:
     host = address.rpartition(":")[0]
     if host == "localhost" or host.startswith(("127.", "[::1]", "unix:")):
         return f"start one with `p4reduce controller --listen {address}`"
-    return "see that one runs there, and that its --listen is this address, not the loopback that it has by default"
+    return "check that a controller runs there, and that its --listen is this address (its default is the loopback)"
 
 
 def may_come(error: grpc.RpcError) -> bool:

@@ -230,7 +230,11 @@ class Session:
                 if not told and not queued:
                     why = "; ".join(troubles.values())
                     log.warning(
-                        "rank %d of job %r waits for up to %.0f s: %s", rank, job, deadline - time.monotonic(), why
+                        "rank %d of job %r waits up to %.0f s for a controller: %s",
+                        rank,
+                        job,
+                        deadline - time.monotonic(),
+                        why,
                     )
                     told = True
                 time.sleep(_RETRY)
@@ -289,7 +293,7 @@ class Session:
                     raise JoinError("the session was closed before the job was ready")
                 awaited = f"{self._awaited_text()}; {known}" if known else self._awaited_text()
                 if time.monotonic() >= deadline:
-                    raise JoinError(f"not ready after {limit:g} s: {awaited}")
+                    raise JoinError(f"the job is not ready after {limit:g} s: {awaited}")
                 if time.monotonic() >= due and awaited != told:
                     log.warning("this rank waits for its job to begin: %s", awaited)
                     due, told = time.monotonic() + _REMIND_JOINING, awaited
@@ -360,10 +364,11 @@ class Session:
                     return
             patience = min(_REMIND_LEAVING, deadline - time.monotonic())
             if not self._news.wait_for(self._over, patience) and patience == _REMIND_LEAVING:
-                log.warning("this rank leaves its job: %s", self._awaited_text())
+                log.warning("this rank is leaving its job: %s", self._awaited_text())
             if not self._news.wait_for(self._over, max(0.0, deadline - time.monotonic())):
                 raise CollectiveTimeout(
-                    f"the controller at {self.address} did not let go within {timeout:g} s: {self._awaited_text()}",
+                    f"the controller at {self.address} did not confirm within {timeout:g} s that this rank may leave: "
+                    f"{self._awaited_text()}",
                     awaited=self._waiting.ranks if self._waiting else (),
                 )
 
@@ -371,7 +376,7 @@ class Session:
         """Logs that switches are away, which the controller answers as often as it is asked, and not so often."""
         if time.monotonic() >= self._told_of_switches + _REMIND_AWAY:
             self._told_of_switches = time.monotonic()
-            log.warning("this rank has no answer: %s", why)
+            log.warning("this rank gets no answer from a switch: %s", why)
 
     def await_abort(self, timeout: float) -> None:
         """Waits until the controller has said why the job is dead, for so many seconds at most."""
@@ -573,7 +578,7 @@ class Session:
         if self._refusals:
             trouble += f"; {'; '.join(self._refusals.values())}"
         if limit and not in_time:
-            trouble += f", and none has let this rank in again for {limit:g} s"
+            trouble += f", and this rank could not rejoin its job for {limit:g} s"
         self._abort(JobAborted(trouble, reason="CONTROLLER_LOST"))
         for asking in list(self._asking.values()):
             asking.cancel()
@@ -639,9 +644,11 @@ class Session:
 
     def _awaited_text(self) -> str:
         if self._away:
-            return f"the connection to the controller at {self.address} broke, and none has let this rank in again yet"
+            return (
+                f"the connection to the controller at {self.address} broke, and this rank has not rejoined its job yet"
+            )
         if self._waiting is None:
-            return f"no word from the controller at {self.address}"
+            return f"no message yet from the controller at {self.address}"
         return awaited_text(self._waiting)
 
 

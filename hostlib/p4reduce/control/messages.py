@@ -118,9 +118,9 @@ def awaited_text(waiting: pb.Waiting) -> str:
     ranks = ", ".join(map(str, waiting.ranks))
     return {
         pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",
-        pb.Waiting.HELLO: f"ranks that the switch has not heard: {ranks}",
+        pb.Waiting.HELLO: f"ranks that the switch has not heard from: {ranks}",
         pb.Waiting.SWITCH: "the switch is still being set up",
         pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
-        pb.Waiting.AWAY: f"switches that are away: {waiting.why}",
-        pb.Waiting.QUEUE: f"its turn in the queue, at place {waiting.place} of {waiting.queued}: {waiting.why}",
+        pb.Waiting.AWAY: f"switches that are unavailable: {waiting.why}",
+        pb.Waiting.QUEUE: f"its turn in the queue, position {waiting.place} of {waiting.queued}: {waiting.why}",
     }[waiting.what]

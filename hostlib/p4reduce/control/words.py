@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 _OF_ERRNO = {
-    errno.EADDRINUSE: "another program has the port",
+    errno.EADDRINUSE: "another program uses the port",
     errno.EADDRNOTAVAIL: "this machine does not have that address",
-    errno.EPERM: "only root may",
+    errno.EPERM: "only root may do this",
 }
-SILENT = "something listens there, and does not answer"
+SILENT = "a process listens there but does not answer"
 _OTHER_FORMS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")  # gRPC's own, for who knows them
 # What gRPC's texts contain, and what that means. The first that fits is taken.
 _OF_GRPC = (
     ("Connection refused", "connection refused"),
-    ("Misformatted domain name", "that is no host's name"),
+    ("Misformatted domain name", "that is not a valid host name"),
     ("Domain name not found", "there is no host of that name"),
     ("DNS resolution failed", "there is no host of that name"),
     ("address lookup failed", "there is no host of that name"),
@@ -28,16 +28,16 @@ _OF_GRPC = (
     ("No route to host", "no route to host"),
     ("Network is unreachable", "the network is unreachable"),
     ("No such file or directory", "there is no such socket"),
-    ("http1.x server", "a web server answers there, and not gRPC"),
-    ("Failed parsing HTTP/2", "what answers there does not speak gRPC"),
+    ("http1.x server", "a web server answers there, not a gRPC server"),
+    ("Failed parsing HTTP/2", "the server there does not speak gRPC"),
     ("before receiving SETTINGS frame", SILENT),
     ("Handshake read failed", SILENT),
 )
 # The same of gRPC's codes, where the text says no more.
 _OF_CODES = {
     "DEADLINE_EXCEEDED": "no answer in time",
-    "UNIMPLEMENTED": "what answers there does not know this call",
-    "UNAVAILABLE": "it is not there",
+    "UNIMPLEMENTED": "the server there does not know this call",
+    "UNAVAILABLE": "it is not reachable",
     "CANCELLED": "the connection was closed",
 }
 # What gRPC's texts contain of TLS, what that means, and what to do; {ca} names authorities to trust.
@@ -46,9 +46,10 @@ _OF_TLS = (
     ("certificate is not yet valid", "its certificate is not valid yet; compare the clocks of both hosts"),
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "its certificate is signed by no authority that is trusted here; give the one that did, with {ca}",
+        "its certificate is not signed by an authority that is trusted here; give the authority that signed it, with "
+        "{ca}",
     ),
-    ("Hostname Verification", "its certificate is for another host than this address has; give one that it names"),
+    ("Hostname Verification", "its certificate is for another host name; use an address that the certificate names"),
     ("WRONG_VERSION_NUMBER", "it does not use TLS; leave out {ca}"),
 )
 _PROBE = 2.0  # seconds
@@ -113,10 +114,10 @@ def read_token(what: str, file: str | Path) -> str:
     try:
         token = read(what, file).decode("ascii").strip()
     except UnicodeDecodeError:
-        raise ValueError(f"{what} {file}: a token is accepted, in ASCII") from None
+        raise ValueError(f"{what} {file}: the token must be ASCII") from None
     if not token or any(character.isspace() or not character.isprintable() for character in token):
         said = "is empty" if not token else "has more than one word"
-        raise ValueError(f"{what} {file}: a token is accepted, and the file {said}")
+        raise ValueError(f"{what} {file}: the file must hold one token, but it {said}")
     return token
 
 
@@ -131,14 +132,14 @@ def check_address(what: str, text: str, example: str, least: int = 1) -> None:
     elif text.isdigit():
         advice = f"; the host is missing, as in 127.0.0.1:{text}"
     elif text.count(":") > 1 and not host.startswith("["):
-        advice = "; an IPv6 address is written in brackets, as in [::1]:7700"
+        advice = "; write an IPv6 address in brackets, as in [::1]:7700"
     elif not (host and port):
         advice = "; the port is missing" if ":" not in text or not port else "; the host is missing"
     elif not (port.isascii() and port.isdigit() and least <= int(port) < 65536):
-        advice = f"; {port} is no port"
+        advice = f"; {port} is not a port number"
     else:
         return
-    raise ValueError(f"{what} {text}: HOST:PORT is accepted, as in {example}{advice}")
+    raise ValueError(f"{what} {text}: must be HOST:PORT, as in {example}{advice}")
 
 
 def plain_host(host: str) -> str:
@@ -150,7 +151,7 @@ def cannot_listen(address: str) -> str:
     """Why nobody can listen at HOST:PORT, found out by trying it; "" where one can, at one of the host's addresses."""
     if address.startswith("unix:"):
         folder = Path(address[5:]).parent
-        return "" if folder.is_dir() and os.access(folder, os.W_OK) else f"{folder} is no folder that can be written to"
+        return "" if folder.is_dir() and os.access(folder, os.W_OK) else f"{folder} is not a writable folder"
     host, _, port = address.rpartition(":")
     why = ""
     try:
@@ -170,9 +171,9 @@ def _cannot_bind(family: int, kind: int, place: tuple[Any, ...]) -> str:
             probe.bind(place)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return f"{of_os(error)}; `ss -ltnp 'sport = :{port}'` says which"
+            return f"{of_os(error)}; `ss -ltnp 'sport = :{port}'` shows which"
         if error.errno == errno.EACCES:
-            return f"ports below 1024 are root's, and {port} is one"
+            return f"port {port} is below 1024, and such ports need root"
         return of_os(error)
     return ""
 
@@ -180,4 +181,4 @@ def _cannot_bind(family: int, kind: int, place: tuple[Any, ...]) -> str:
 def check_folder(what: str, folder: Path) -> None:
     """Raises ValueError unless it is a folder, or one can be made there."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{what} {folder}: a folder is accepted, and this is a file")
+        raise ValueError(f"{what} {folder}: must be a folder, and this is a file")

@@ -68,7 +68,10 @@ class HierarchicalState(AllreduceState):
         name, said = settings.needed("local_world_size", local_world_size, "LOCAL_WORLD_SIZE")
         size = settings.integer(name, said, 1, ranks)
         if ranks % size:
-            raise ValueError(f"{name}={size}: accepted are divisors of the {ranks} ranks, so many on each host")
+            raise ValueError(
+                f"{name}={size}: accepted are divisors of {ranks}, the number of ranks; it is how many ranks each "
+                "host has"
+            )
         local, _ = dist.new_subgroups(size)  # type: ignore[no-untyped-call]
         communicator = Communicator(
             job=f"{job}/{rank % size}", rank=rank // size, world_size=ranks // size, **options
@@ -78,7 +81,7 @@ class HierarchicalState(AllreduceState):
     def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
         communicator = self._joined()
         if self.local is None:
-            raise TypeError("this state was pickled, which its process group is not: set its attribute local")
+            raise TypeError("this state was pickled without its process group: set its attribute local")
         check_dense_bucket(bucket, self.hook)
         buffer = bucket.buffer()
         stream = _Stream(buffer.device) if buffer.is_cuda else None

@@ -37,14 +37,14 @@ def _of_ddp(hook: Hook) -> Hook:
     def checked(*given: Any, **named: Any) -> Any:
         if len(given) + len(named) != 2 or any(isinstance(one, torch.Tensor) for one in given):
             raise TypeError(
-                f"{hook.__name__} is a hook of DistributedDataParallel, called with (state, bucket), and not with "
-                f"({', '.join(type(one).__name__ for one in given)}): FSDP's hooks are others, of a few lines: "
-                "see docs/frameworks.md"
+                f"{hook.__name__} is a hook of DistributedDataParallel and takes (state, bucket), not "
+                f"({', '.join(type(one).__name__ for one in given)}). A hook for FSDP has a few lines: see "
+                "docs/frameworks.md"
             )
         if any(isinstance(one, tuple) for one in given):
             raise TypeError(
-                f"{hook.__name__} is called with a gradient and its parameter, as DDP's Python reducer does: hooks "
-                "need buckets, which DDP makes with torch._dynamo.config.optimize_ddp = True or False"
+                f"{hook.__name__} was called with a gradient and its parameter, as DDP's Python reducer calls hooks. "
+                "It needs buckets: set torch._dynamo.config.optimize_ddp to True or False"
             )
         return hook(*given, **named)
 
@@ -123,7 +123,7 @@ def hierarchical_hook(state: HierarchicalState, bucket: GradBucket) -> torch.fut
 def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     given = getattr(state, "hook", None)
     if given != hook or isinstance(state, type):
-        what = f", with which {given} works" if given and given != hook else ""
+        what = f", which is for {given}" if given and given != hook else ""
         raise TypeError(f"state of {hook} is a {type(state).__name__}{what}: see the hook's docstring for its state")
     state.check_ranks()
     buffer = bucket.buffer()

@@ -42,7 +42,7 @@ class Parameters:
         name = self._names.get(parameter)
         if name is None:
             raise ValueError(
-                f"DDP reduces a parameter of shape {tuple(parameter.shape)} that is none of the given model's: "
-                "model must be what DDP wraps"
+                f"DDP reduces a parameter of shape {tuple(parameter.shape)} that the given model does not have: model "
+                "must be the module that DDP wraps"
             )
         return name

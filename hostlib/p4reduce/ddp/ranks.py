@@ -28,14 +28,14 @@ def check_ranks(state: object, communicator: Communicator, share: int = 1) -> No
             each = "" if share == 1 else f", each for {share}"
             raise ValueError(
                 f"communicator has {communicator.world_size} ranks{each}, and DDP's process group has {group.size()}: "
-                "accepted is a communicator of the same ranks"
+                "pass a communicator of the same ranks"
             )
         own = _digest(group)
         every = communicator.all_gather(np.array([own], np.int64))
         if (every != own).any():
             raise ValueError(
-                "communicator has ranks of different process groups of DDP: accepted is one of the ranks of this "
-                f"one's group, {dist.get_process_group_ranks(group)}"
+                "communicator has ranks of several DDP process groups: pass one of this rank's group only, which is "
+                f"{dist.get_process_group_ranks(group)}"
             )
 
 

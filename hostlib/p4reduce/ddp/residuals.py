@@ -87,7 +87,7 @@ class Residuals:
 
     def _known(self) -> Parameters:
         if self.parameters is None:
-            raise P4ReduceError("this state was pickled, which its model is not: set its attribute model")
+            raise P4ReduceError("this state was pickled without its model: set its attribute model")
         return self.parameters
 
     def _parts(

@@ -52,9 +52,9 @@ class BlockTopKState(SparsifierState):
         if by not in ("norm", "update ratio"):
             raise ValueError(f"by={by!r}: accepted are 'norm' and 'update ratio'")
         if not isinstance(exact_every, int) or exact_every < 1:
-            raise ValueError(f"exact_every={exact_every!r}: must be an integer from 1 on")
+            raise ValueError(f"exact_every={exact_every!r}: must be an integer of 1 or more")
         if not 1 <= tolerance < math.inf:
-            raise ValueError(f"tolerance={tolerance!r}: must be a number from 1 on")
+            raise ValueError(f"tolerance={tolerance!r}: must be a number of 1 or more")
         self.by = by
         self.exact_every = exact_every
         self.tolerance = tolerance
@@ -120,7 +120,7 @@ class BlockThresholdState(SparsifierState):
     ) -> None:
         super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire=wire)
         if not 0 <= threshold < math.inf:
-            raise ValueError(f"threshold={threshold!r}: must be a number from 0 on")
+            raise ValueError(f"threshold={threshold!r}: must be a number of 0 or more")
         self.threshold = threshold
 
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:  # noqa: ARG002
@@ -156,7 +156,7 @@ class BlockRandomKState(SparsifierState):
         super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire=wire)
         self.ratio = _share(ratio)
         if not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"seed={seed!r}: must be an integer from 0 on")
+            raise ValueError(f"seed={seed!r}: must be an integer of 0 or more")
         self.seed = seed
 
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:

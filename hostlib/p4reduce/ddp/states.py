@@ -62,7 +62,7 @@ class AllreduceState:
 
     def _joined(self) -> Communicator:
         if self.communicator is None:
-            raise P4ReduceError("this state was pickled, which its communicator is not: set its attribute communicator")
+            raise P4ReduceError("this state was pickled without its communicator: set its attribute communicator")
         return self.communicator
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class SparsifierState(AllreduceState):
     ) -> None:
         super().__init__(communicator, wire=wire)
         if not isinstance(start_iteration, int) or start_iteration < 0:
-            raise ValueError(f"start_iteration={start_iteration!r}: must be an integer from 0 on")
+            raise ValueError(f"start_iteration={start_iteration!r}: must be an integer of 0 or more")
         self.start_iteration = start_iteration
         self.error_feedback = error_feedback
         self.iteration = 0
@@ -227,21 +227,21 @@ class SparsifierState(AllreduceState):
         """
         communicator = self._joined()
         if not isinstance(state, Mapping):
-            raise TypeError(f"state is a {type(state).__name__}: accepted is what state_dict gives")
+            raise TypeError(f"state is a {type(state).__name__}: accepted is the result of state_dict()")
         if state.get("version") != _VERSION:
             raise ValueError(f"state has version {state.get('version')!r}: accepted is {_VERSION}")
         if state.get("hook") != self.hook:
-            raise ValueError(f"state is one of {state.get('hook')}: accepted is one of {self.hook}")
+            raise ValueError(f"state was saved for the hook {state.get('hook')}: accepted is a state of {self.hook}")
         missing = self.state_dict().keys() - state.keys()
         if missing:
-            raise ValueError(f"state lacks {', '.join(sorted(missing))}: accepted is all that state_dict gives")
+            raise ValueError(f"state lacks {', '.join(sorted(missing))}: accepted is the whole result of state_dict()")
         for name in ("iteration", "blocks", "blocks_sent"):
             settings.integer(name, state[name], 0, 1 << 62)
         saved, here = (state["rank"], state["world_size"]), (communicator.rank, communicator.world_size)
         if saved != here:
             raise ValueError(
-                f"state is that of rank {saved[0]} of {saved[1]}, and this is rank {here[0]} of {here[1]}: load each "
-                "rank's own, or start without, which loses what was not sent yet"
+                f"state was saved by rank {saved[0]} of {saved[1]}, and this is rank {here[0]} of {here[1]}: load each "
+                "rank's own state, or start without one, which loses the values not sent yet"
             )
         self._residuals.load_state_dict(state["residuals"])
         self.iteration = state["iteration"]
@@ -294,8 +294,8 @@ def check_dense_bucket(bucket: GradBucket, hook: str) -> None:
     """Raises TypeError for one that a hook of this name cannot reduce."""
     if bucket.buffer().is_sparse:
         raise TypeError(
-            f"bucket {bucket.index()} is a sparse gradient, as of Embedding(sparse=True), which {hook} does not take: "
-            "use allreduce_hook, which sends its rows alone, or make the layer with sparse=False"
+            f"bucket {bucket.index()} is a sparse gradient, as Embedding(sparse=True) makes it, and {hook} does not "
+            "accept it: use allreduce_hook, which sends its rows only, or make the layer with sparse=False"
         )
 
 

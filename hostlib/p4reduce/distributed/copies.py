@@ -167,7 +167,7 @@ class CopiedWork(Work):
     def result(self) -> Tensors:
         """The tensors that hold the results. Raises RuntimeError while they do not."""
         if not self.is_success():
-            raise RuntimeError("the collective has not ended well: call wait() first")
+            raise RuntimeError("the collective has not completed successfully: call wait() first")
         return self._outputs
 
     def synchronize(self) -> None:

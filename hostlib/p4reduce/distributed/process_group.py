@@ -120,7 +120,7 @@ class SwitchGroup(ByGloo):
         limit = self._timeout.total_seconds()
         communicator: Communicator | None = self._in_turn(lambda: self._seated(0, limit))
         if communicator is None:
-            raise DistBackendError("the group goes through Gloo: no switch had slots for it")
+            raise DistBackendError("this group uses Gloo: no switch had free slots for it")
         return communicator
 
     def traffic(self) -> Traffic:
@@ -190,7 +190,7 @@ class SwitchGroup(ByGloo):
         """
         members = sorted(ranks)
         if len(set(members)) != len(members) or not members or members[0] < 0 or members[-1] >= self._size:
-            raise ValueError(f"ranks={list(ranks)}: accepted are different ranks from 0 to {self._size - 1}")
+            raise ValueError(f"ranks={list(ranks)}: accepted are distinct ranks from 0 to {self._size - 1}")
         if self._rank not in members:
             return None
         self._splits[tuple(members)] += 1
@@ -211,7 +211,9 @@ class SwitchGroup(ByGloo):
 
     def merge_remote_group(self, *_: Any, **__: Any) -> Any:
         """Raises NotImplementedError: a group gets its ranks when it is made."""
-        raise NotImplementedError(f"{NAME}: merge_remote_group; make one group of all ranks with init_process_group")
+        raise NotImplementedError(
+            f"{NAME} does not support merge_remote_group; make one group of all ranks with init_process_group"
+        )
 
     def set_timeout(self, timeout: timedelta) -> None:
         """For collectives from now on."""

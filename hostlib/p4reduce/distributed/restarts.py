@@ -35,9 +35,8 @@ def naming_an_earlier_start() -> Iterator[None]:
         if restarts == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             raise
         raise DistBackendError(
-            f"{error}; torchrun has restarted the ranks (TORCHELASTIC_RESTART_COUNT={restarts}) with the store of "
-            "before, where ranks that have ended are still found: start torchrun with "
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+            f"{error}; torchrun restarted the ranks (TORCHELASTIC_RESTART_COUNT={restarts}) with the old store, which "
+            "still lists ranks that have ended: start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
         ) from error
 
 

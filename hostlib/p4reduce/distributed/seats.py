@@ -34,7 +34,7 @@ _NONE = "none: "
 _FAILED = "failed: "
 _GONE = "gone"  # the key under which a rank says that it will not join any more
 _SHORTEST_S, _LONGEST_S = 1e-3, 0.05  # between two looks into the store
-_HINT = "; all ranks must call the same: one whose tensor's dtype or size is another may go another way, as by Gloo"
+_HINT = "; all ranks must call the same collective: a rank whose tensor has another dtype or size may use Gloo instead"
 
 _attempts: weakref.WeakSet[Attempt] = weakref.WeakSet()
 
@@ -101,7 +101,7 @@ class Seats:
         except SlotsExhausted as error:
             self._without = True
             if self._rank == 0:
-                warnings.warn(f"group {self._name!r} goes through Gloo, without a switch: {error}", stacklevel=2)
+                warnings.warn(f"group {self._name!r} uses Gloo, without a switch: {error}", stacklevel=2)
         except BaseException as error:
             raise self._failed(error) from None
 
@@ -145,22 +145,13 @@ class Seats:
         """The next job, if its slots can be had."""
         before = self._communicator
         assert before is not None
-        attempt = Attempt()
-        failures: list[BaseException] = []
-
-        def give_up(error: BaseException) -> None:
-            if self._communicator is before:
-                failures.append(error)
-                attempt.give_up()
-
         try:
             _drain(before)
-            before.when_failed(give_up)  # a rank that has died or aborted will not join
-            self._sit(self._join(0, timeout, attempt))
+            self._sit(self._join(0, timeout))
         except SlotsExhausted:
             return
         except BaseException as error:
-            raise self._failed(failures[0] if failures else error) from None
+            raise self._failed(error) from None
         stats = before.stats()
         self._moved = (self._moved[0] + stats.bytes_sent, self._moved[1] + stats.bytes_received)
         departures.depart(before, well=True)
@@ -183,9 +174,9 @@ class Seats:
             self._error = self._error or without_frames(error)
             return without_frames(self._error)
 
-    def _join(self, slots: int, timeout: float, attempt: Attempt | None = None) -> Communicator:
+    def _join(self, slots: int, timeout: float) -> Communicator:
         """Raises SlotsExhausted on all ranks if it does on rank 0."""
-        attempt = attempt or Attempt()
+        attempt = Attempt()
         _attempts.add(attempt)
         with self._lock:
             self.check()
@@ -195,8 +186,8 @@ class Seats:
         except DistError as error:
             first = str(error).partition("\n")[0]
             raise JoinError(
-                f"group {self._name!r}: the store through which its rank 0 names the job does not answer, so the "
-                f"process that keeps it (by default that of rank 0 of all) has ended or is out of reach: {first}"
+                f"group {self._name!r}: the store does not answer, through which the group's rank 0 tells the job's "
+                f"name. The process that runs the store (by default global rank 0) has ended or is unreachable: {first}"
             ) from None
         finally:
             _attempts.discard(attempt)
@@ -260,8 +251,8 @@ class Seats:
             attempt.check()
             if time.monotonic() >= deadline:
                 raise CollectiveTimeout(
-                    f"rank 0 of group {self._name!r} has not begun the job of its first collective within {limit:g} s"
-                    f"{_HINT}",
+                    f"rank 0 of group {self._name!r} did not start the job of the group's first collective within "
+                    f"{limit:g} s{_HINT}",
                     awaited=(0,),
                 )
             pause = min(2 * pause, _LONGEST_S)
@@ -297,7 +288,7 @@ def _drain(communicator: Communicator) -> None:
     except P4ReduceError:
         raise
     except Exception as error:  # of one tensor, on this rank perhaps alone: its own work raises it
-        log.debug("a collective ended badly before its group's next job: %s", error)
+        log.debug("a collective failed before its group's next job: %s", error)
 
 
 @atexit.register

@@ -61,8 +61,8 @@ def tell_of_gloo(call: str, tensor: torch.Tensor) -> None:
     if tensor.dtype not in _TOLD and tensor.dtype is torch.float64 and tensor.numel() >= _WORTH_TELLING:
         _TOLD.add(tensor.dtype)
         log.warning(
-            "%s of %d float64 goes through Gloo, as all of float64 does: the switch adds %s; model.float() makes a "
-            "model float32",
+            "%s of %d float64 values uses Gloo, because the switch adds only %s; model.float() converts a model to "
+            "float32",
             call,
             tensor.numel(),
             ", ".join(WORK_DTYPES),
@@ -77,7 +77,7 @@ def check_dtypes(call: str, tensors: Sequence[torch.Tensor]) -> None:
     refused = [str(dtype).removeprefix("torch.") for dtype in dtypes if not _gloo_takes(dtype)]
     if refused:
         raise UnsupportedDtype(
-            f"{call} of {', '.join(refused)}: neither the switch nor Gloo does this with the dtype; convert the "
+            f"{call} of {', '.join(refused)}: neither the switch nor Gloo supports this dtype here; convert the "
             "tensor, as by tensor.int() or tensor.float()"
         )
 

@@ -137,7 +137,7 @@ class SwitchWork(PythonWork):
     def result(self) -> Tensors:
         """The tensors that hold the results. Raises RuntimeError while they do not."""
         if not self.is_success():
-            raise RuntimeError("the collective has not ended well: call wait() first")
+            raise RuntimeError("the collective has not completed successfully: call wait() first")
         return self._outputs
 
     def synchronize(self) -> None:
@@ -195,7 +195,7 @@ class QueuedWork(PythonWork):
         self._begun.add_done_callback(drop)
 
     def _failure(self) -> P4ReduceError:
-        return P4ReduceError(f"{self._name} was left before it had begun: all ranks need a new group")
+        return P4ReduceError(f"{self._name} was abandoned before it began: all ranks need a new group")
 
     def leave(self, error: BaseException) -> None:
         """As of a `Handle`. Where it has not begun, it never does, and its group ends for all ranks."""
@@ -224,14 +224,16 @@ class QueuedWork(PythonWork):
     def _work(self, timeout: float | None) -> Any:
         """What it has become. Raises why it has not begun."""
         if not self._begun.done() and os.getpid() != self._pid:
-            raise as_backend_error(P4ReduceError(f"{self._name} is another process's, from which this was forked"))
+            raise as_backend_error(
+                P4ReduceError(f"{self._name} belongs to another process, from which this one was forked")
+            )
         try:
             has_begun = concurrent.futures.wait([self._begun], timeout).done
         except BaseException as error:
             self.leave(error)
             raise
         if not has_begun:
-            said = f"{self._name} has not begun after waiting {timeout:g} s: the ranks still join"
+            said = f"{self._name} has not begun after {timeout:g} s: the ranks are still joining"
             raise as_backend_error(TimeoutError(said))
         failure = self._begun.exception()
         if failure is not None:
@@ -256,7 +258,7 @@ class QueuedWork(PythonWork):
     def result(self) -> Tensors:
         """The tensors that hold the results. Raises RuntimeError while they do not."""
         if not self.is_success():
-            raise RuntimeError("the collective has not ended well: call wait() first")
+            raise RuntimeError("the collective has not completed successfully: call wait() first")
         return self._outputs
 
     def synchronize(self) -> None:
@@ -335,7 +337,7 @@ class Works(PythonWork):
     def result(self) -> Tensors:
         """The tensors that hold the results. Raises RuntimeError while they do not."""
         if not self.is_success():
-            raise RuntimeError("the collectives have not ended well: call wait() first")
+            raise RuntimeError("the collectives have not completed successfully: call wait() first")
         return self._outputs
 
     def synchronize(self) -> None:

@@ -47,7 +47,7 @@ def shared_empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: Any = np
         return torch.from_numpy(raw).view(dtype).reshape(sizes)
     kind = np.dtype(dtype)
     if kind.hasobject:
-        raise ValueError(f"dtype={dtype!r} has Python objects, which are one process's: accepted are numbers")
+        raise ValueError(f"dtype={dtype!r} has Python objects, which processes cannot share: accepted are numbers")
     return np.ndarray(sizes, kind, _memory(sizes, kind.itemsize))
 
 

@@ -38,10 +38,10 @@ def mismatch(membership: Membership, packet: Packet, tasks: Sequence[Task], slot
     involved = [t for t in tasks if same_operation(t.fingerprint, held) or same_operation(t.fingerprint, other)]
     here = ", ".join(f"operation {t.counter}, {t.operation!r}, has {t.fingerprint:08x}" for t in involved or tasks[:1])
     named = membership.ranks(1 << packet.worker)
-    who = f"rank {named[0]}" if named else "a rank that no switch has named"
+    who = f"rank {named[0]}" if named else "a rank whose number is not known"
     if same_operation(held, other):
-        what = "ranks take different lanes for those of a round"
-        advice = "Check that all ranks run the same version, and that their machines are sound"
+        what = "ranks disagree on the lanes of a round"
+        advice = "Check that all ranks run the same version, and that no machine is faulty"
     else:
         what = "ranks call different operations"
         advice = (
@@ -49,8 +49,8 @@ def mismatch(membership: Membership, packet: Packet, tasks: Sequence[Task], slot
             "and reduction"
         )
     return MismatchError(
-        f"{what}: {who} came with fingerprint {other:08x}, those before it with {held:08x} (slot {packet.slot >> 1}, "
-        f"round {packet.seq}). {_verdict(membership, packet, named, slot)}On this rank, {membership.rank}, "
+        f"{what}: {who} sent fingerprint {other:08x}, the ranks before it {held:08x} (slot {packet.slot >> 1}, round "
+        f"{packet.seq}). {_verdict(membership, packet, named, slot)}On this rank, {membership.rank}, "
         f"{here or 'no operation is under way'}. {advice}"
     )
 
@@ -69,14 +69,14 @@ def _verdict(membership: Membership, packet: Packet, named: tuple[int, ...], slo
     if own == packet.fingerprint:
         if alone:
             return ""
-        return f"This rank agrees with those before, so {_one_of(named or others)} is wrong. "
+        return f"This rank agrees with the ranks before it, so {_one_of(named or others)} is wrong. "
     if own != packet.keys[0]:
         return "This rank agrees with neither. "
     if membership.rank in named:
         return f"So this rank is wrong, or {_one_of(others)} is. "
     if (alone and not named) or not others:
         return ""
-    return f"This rank agrees with the one that came then, so {_one_of(others)} is wrong. "
+    return f"This rank agrees with the later one, so {_one_of(others)} is wrong. "
 
 
 def _own_fingerprint(packet: Packet, slot: Slot | None) -> int | None:
@@ -98,18 +98,18 @@ def _one_of(ranks: Sequence[int]) -> str:
 def implausible(membership: Membership, packet: Packet) -> MismatchError:
     """Of a RESULT whose keys cannot be."""
     return MismatchError(
-        f"the result of round {packet.seq} in slot {packet.slot >> 1} names blocks that cannot follow: a rank has "
-        f"announced them, and which of the ranks besides this one, {membership.rank}, no packet says. Check that all "
-        "ranks run the same version, and that their machines are sound"
+        f"the result of round {packet.seq} in slot {packet.slot >> 1} names next blocks that cannot exist: a rank "
+        f"other than this one, {membership.rank}, announced them; packets do not tell which. Check that all ranks run "
+        "the same version, and that no machine is faulty"
     )
 
 
 def altered(membership: Membership, task: Task) -> MismatchError:
     """Of words that did not come back as this rank sent them."""
     return MismatchError(
-        f"what rank {membership.rank} told of its values in operation {task.counter}, {task.operation}, came back "
-        "changed: another rank has added to it, and no packet says which. Check that all ranks run the same version, "
-        "and that their machines are sound"
+        f"the words that rank {membership.rank} sent in operation {task.counter}, {task.operation}, came back changed: "
+        "another rank added to them; packets do not tell which. Check that all ranks run the same version, and that no "
+        "machine is faulty"
     )
 
 
@@ -117,10 +117,9 @@ def gone_ahead(membership: Membership, half: int, seq: int, ranks: Sequence[int]
     """Of a switch that has counted these ranks' packets in a round in which none can be while this rank is where it
     is."""
     return MismatchError(
-        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(_with_host(membership, rank) for rank in ranks)} went ahead "
-        f"of the others: the switch has counted round {seq} in slot {half >> 1}, though this rank, {membership.rank}, "
-        "has not ended a round that comes before it. Check that all ranks run the same version, and that their "
-        "machines are sound"
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(_with_host(membership, rank) for rank in ranks)} is ahead of "
+        f"the others: the switch has counted round {seq} in slot {half >> 1}, but this rank, {membership.rank}, has "
+        "not finished an earlier round. Check that all ranks run the same version, and that no machine is faulty"
     )
 
 

@@ -102,7 +102,7 @@ class Worker:
         that cannot be.
         """
         if not self.idle:
-            raise ValueError("slots are to change while operations are under way: accepted is between two of them")
+            raise ValueError("slots can change only between two operations, and one is under way")
         least = self.next_first_seq()
         if not 0 < slots <= self._assigned:
             raise ValueError(f"slots are {slots}: accepted are 1 to {self._assigned}, as many as were assigned")

@@ -179,7 +179,9 @@ def output_for(out: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
             return np.empty(shape, tensor.dtype.newbyteorder("="))
         return tensor.new_empty(shape)
     if is_torch(out) != is_torch(tensor):
-        raise TypeError(f"out is a {type(out).__name__}, tensor a {type(tensor).__name__}: accepted are two of a kind")
+        raise TypeError(
+            f"out is a {type(out).__name__}, tensor a {type(tensor).__name__}: accepted are two of the same type"
+        )
     if shape_of(out) != shape or dtype_name(out) != dtype_name(tensor):
         raise ValueError(
             f"out is {dtype_name(out)} of shape {shape_of(out)}: it must be {dtype_name(tensor)} of {shape}"

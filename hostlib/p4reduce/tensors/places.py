@@ -35,7 +35,7 @@ class Code:
 
     def __post_init__(self) -> None:
         if not 0 <= self.count <= self.bound < 1 << 63:
-            raise ValueError(f"{self.count} different numbers below {self.bound}: there are not so many")
+            raise ValueError(f"{self.count} different numbers below {self.bound}: there are fewer")
 
     @property
     def words(self) -> int:
@@ -109,7 +109,7 @@ class Code:
 
     def _checked(self, places: Places | None) -> Places:
         if places is None:
-            raise ValueError(f"what should be the code of {self.count} numbers below {self.bound} is none")
+            raise ValueError(f"the code of {self.count} numbers below {self.bound} is invalid")
         return places
 
 

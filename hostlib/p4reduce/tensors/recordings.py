@@ -48,7 +48,7 @@ def path_of(folder: Path, iteration: int, rank: int) -> Path:
 def write(path: Path, facts: Facts, gradients: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write a file as a whole or not at all; compressed where most of it is zero."""
     if FACTS in gradients:
-        raise ValueError(f"a parameter is called {FACTS!r}, which is the name of what the file says of itself")
+        raise ValueError(f"a parameter is called {FACTS!r}, a name that the file needs for its own description")
     nonzero = sum(int(np.count_nonzero(gradient)) for gradient in gradients.values())
     total = sum(gradient.size for gradient in gradients.values())
     compression = zipfile.ZIP_DEFLATED if nonzero < _MOSTLY_ZERO * total else zipfile.ZIP_STORED
@@ -132,7 +132,7 @@ def _facts(path: Path, number: int, files: int) -> Facts:
     if made.version != VERSION:
         raise P4ReduceError(f"{path}: has version {made.version}: accepted is {VERSION}")
     if not _sound(made, names):
-        raise P4ReduceError(f"{path}: what it says of itself cannot be, or does not name its arrays")
+        raise P4ReduceError(f"{path}: its description is invalid, or does not match its arrays")
     return made
 
 

@@ -85,17 +85,18 @@ def enlarge_buffers(sock: socket.socket) -> None:
 def lost(error: OSError, payload: bytes) -> OSError:
     """`error`, which the kernel gave instead of sending `payload`. Raises TransportError if it will always give it."""
     if error.errno == errno.EMSGSIZE:
-        raise TransportError(f"a packet of {len(payload)} bytes is more than the MTU of the path") from error
+        raise TransportError(f"a packet of {len(payload)} bytes is longer than the MTU of the path") from error
     return error
 
 
 _REFUSALS = {
-    errno.EPERM: "a firewall of this host drops what it sends there; let out UDP to {switch} (`nft list ruleset`, "
+    errno.EPERM: "a firewall on this host drops them; let UDP to {switch} out (`nft list ruleset`, "
     "`iptables -S OUTPUT`)",
-    errno.ECONNREFUSED: "nothing has that UDP port; compare it with the switch's, and with --address of the controller",
-    errno.EMSGSIZE: "its packets are longer than the MTU of the way",
+    errno.ECONNREFUSED: "no program listens on that UDP port; compare it with the switch's port, and with --address of "
+    "the controller",
+    errno.EMSGSIZE: "the packets are longer than the MTU of the path",
     errno.ENETUNREACH: "this host has no route there",
-    errno.EHOSTUNREACH: "nobody answers for that address; check the cable, the route, and the switch's ports",
+    errno.EHOSTUNREACH: "no host answers for that address; check the cable, the route, and the switch's ports",
     errno.ENETDOWN: "the interface is down",
 }
 
@@ -103,7 +104,7 @@ _REFUSALS = {
 def explain_refusal(error: OSError, switch: Switch) -> str:
     """What this host's kernel says against packets to the switch, and what to do about it."""
     advice = _REFUSALS.get(error.errno or 0, "").format(switch=switch)
-    said = f"this host's kernel says of packets to {switch}: {error.strerror or error}"
+    said = f"this host cannot send packets to {switch}: {error.strerror or error}"
     return f"{said}: {advice}" if advice else said
 
 
@@ -120,6 +121,6 @@ def check_mtu(mtu: int, largest_payload: int, path: str) -> None:
     needed = largest_payload + 28
     if needed > mtu:
         raise TransportError(
-            f"the job's largest packets are {needed} bytes of IPv4, more than the MTU of {path}, which is {mtu}; "
-            f"switches drop fragments: raise the MTU to {needed} or more{mtu_advice(needed, mtu)}"
+            f"the job's largest packets have {needed} bytes with IPv4 headers, more than the MTU of {path}, which is "
+            f"{mtu}; switches drop fragments: raise the MTU to {needed} or more{mtu_advice(needed, mtu)}"
         )

@@ -192,7 +192,7 @@ def _check(program: dict[str, Any]) -> Layout:
     found = {array["name"]: array["size"] for array in program["counter_arrays"] if not array.get("is_direct")}
     differences.compare("the set of counters", {name: one.size for name, one in COUNTERS.items()}, found)
     direct = {array["binding"] for array in program["counter_arrays"] if array.get("is_direct")}
-    differences.compare("the set of tables that count besides", [], sorted(direct - {COUNTED}))
+    differences.compare("the set of other tables with counters", [], sorted(direct - {COUNTED}))
     meters = {array["name"]: (array["size"], array["type"]) for array in program["meter_arrays"]}
     differences.compare("the set of meters", {name: (size, "packets") for name, size in METERS.items()}, meters)
     cpu_port = _parser_constant(program, "start", "parse_packet_out", differences)
@@ -202,7 +202,7 @@ def _check(program: dict[str, Any]) -> Layout:
     max_growth = _max_growth(program, differences)
     if differences.found:
         raise ValueError(
-            "target native runs only the aggregator's own program, p4reduce, and this is another: "
+            "target native runs only the aggregator's own program, p4reduce, and this is another program: "
             + "; ".join(differences.found)
         )
     return Layout(lanes, block_size, halves, cpu_port, max_growth)

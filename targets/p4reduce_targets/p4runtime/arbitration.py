@@ -52,7 +52,9 @@ class Arbitration:
         """A stream opened. Raises Refused when there are too many."""
         with self._lock:
             if len(self._controllers) >= MAX_CONTROLLERS:
-                raise Refused(StatusCode.RESOURCE_EXHAUSTED, f"Too many connections: {MAX_CONTROLLERS} are accepted")
+                raise Refused(
+                    StatusCode.RESOURCE_EXHAUSTED, f"Too many connections: accepted are up to {MAX_CONTROLLERS}"
+                )
             self._controllers.append(controller)
 
     def update(self, controller: Controller, request: p4r.MasterArbitrationUpdate) -> None:

@@ -55,12 +55,12 @@ class GnmiService(gnmi_grpc.gNMIServicer):
     def Subscribe(self, requests: Iterator[gnmi.SubscribeRequest], context: Any) -> Iterator[gnmi.SubscribeResponse]:
         """ON_CHANGE, whatever the mode of a stream."""
         if not self._watchers.acquire(blocking=False):
-            _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} subscriptions are accepted")
+            _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"accepted are up to {MOST_WATCHERS} subscriptions")
         try:
             first = self._first(requests, context)
             wanted = first.subscribe
             if not first.HasField("subscribe") or wanted.mode == gnmi.SubscriptionList.POLL:
-                _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "a subscription in mode ONCE or STREAM is accepted")
+                _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "accepted are subscriptions in mode ONCE or STREAM")
             leaves = [leaf for one in wanted.subscription for leaf in self._leaves(wanted.prefix, one.path, context)]
             before = {leaf: self._value(leaf) for leaf in leaves}
             for leaf in leaves:
@@ -86,7 +86,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         try:
             return said.get(timeout=FIRST_WORD)
         except Empty:
-            _refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"no subscription was said within {FIRST_WORD:g} s")
+            _refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"no subscription came within {FIRST_WORD:g} s")
 
     def _leaves(self, prefix: gnmi.Path, path: gnmi.Path, context: Any) -> list[tuple[int, str]]:
         """Ports, and which of `_LEAVES`, that a path means."""

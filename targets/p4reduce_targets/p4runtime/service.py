@@ -173,7 +173,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
 
     def _end_unknown(self, controller: Controller) -> None:
         if not controller.known:
-            why = f"no arbitration was said within {FIRST_WORD:g} s"
+            why = f"no arbitration came within {FIRST_WORD:g} s"
             controller.outbox.put(Refused(StatusCode.DEADLINE_EXCEEDED, why))
 
     def _answer(self, controller: Controller, request: p4r.StreamMessageRequest) -> None:

@@ -59,7 +59,7 @@ def test_who_says_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> Non
         for one in silent:
             one.open()
         for one in silent:
-            with pytest.raises(Failed, match=r"no arbitration was said within 0\.5 s") as failed:
+            with pytest.raises(Failed, match=r"no arbitration came within 0\.5 s") as failed:
                 one.receive()
             assert failed.value.code is StatusCode.DEADLINE_EXCEEDED
         with Client(server.address, 2) as other:
