@@ -37,8 +37,14 @@ def test_large_packets_on_cables(target: str) -> None:
 @pytest.mark.parametrize(
     ("narrow", "expected"),
     [
-        ("port1", "rank 0 is refused at the switch 10.0.0.254:31314: short packets of it come there, and none of 8270"),
-        ("worker0", "the job's largest packets are 8270 bytes of IPv4, more than the MTU of 'worker0', which is 1500"),
+        (
+            "port1",
+            "rank 0 is refused at the switch 10.0.0.254:31314: its short packets arrive there, but not the job's",
+        ),
+        (
+            "worker0",
+            "the job's largest packets have 8270 bytes with IPv4 headers, more than the MTU of 'worker0', which is ",
+        ),
     ],
 )
 def test_a_link_that_is_too_narrow_is_named(narrow: str, expected: str) -> None:

@@ -242,7 +242,7 @@ def test_jobs_are_looked_at_and_ended(site: Site) -> None:
     assert max(half["round"] for half in halves) > 0
     assert all(sorted([*half["ranks"], *half["missing"]]) == [0, 1] for half in halves)
     assert len(site.json("slots", "it", "--first", "3", "--count", "5")["halves"]) == 2
-    assert "first=4: 0 to 3 is accepted" in site.run("slots", "it", "--first", "4", code=1)
+    assert "first=4: accepted are 0 to 3" in site.run("slots", "it", "--first", "4", code=1)
     rates = json.loads(site.run("top", "--once", "--json", "--interval", "1"))
     assert rates["packets_per_s"]["one"]["completed"] > 0
     assert "one" in site.run("top", "--once")

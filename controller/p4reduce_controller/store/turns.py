@@ -99,7 +99,7 @@ class Turns:
             settings = load()
             specs_of(settings)
         except SettingsError as error:
-            log.error("SIGHUP: the settings stay as they are: %s", error)
+            log.error("SIGHUP: the settings are unchanged: %s", error)
             return
         self._settings = with_switches_of(settings, self._settings)
         if self._service is not None:
