@@ -114,7 +114,7 @@ NOT_YET = {
     "SECURITY.md",
     *(
         f"docs/{name}.md"
-        for name in ["benchmarks", "c-api", "frameworks", "local", "native", "protocol", "pytorch", "rounds", "running"]
+        for name in ["benchmarks", "c-api", "frameworks", "local", "native", "pytorch", "rounds", "running"]
     ),
     *(f"docs/{name}.md" for name in ["security", "seeing", "standby", "tenants", "tofino", "wire"]),
 }
