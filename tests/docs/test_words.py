@@ -116,7 +116,7 @@ NOT_YET = {
         f"docs/{name}.md"
         for name in ["benchmarks", "c-api", "frameworks", "local", "native", "pytorch", "rounds", "running"]
     ),
-    *(f"docs/{name}.md" for name in ["security", "seeing", "standby", "tenants", "tofino", "wire"]),
+    *(f"docs/{name}.md" for name in ["security", "seeing", "standby", "tenants", "tofino"]),
 }
 PAGES = [page for page in PAGES if page not in NOT_YET]
 
