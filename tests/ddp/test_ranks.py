@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import ddp
 
-from .buckets import communicator
+from .buckets import Bucket, communicator
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ HOOKS: dict[str, Any] = {
 @pytest.mark.parametrize("hook", HOOKS)
 def test_another_number_of_ranks(network: Any, hook: str) -> None:
     network.register_comm_hook(HOOKS[hook](communicator(world_size=2), network), getattr(ddp, hook))
-    with pytest.raises(ValueError, match="communicator has 2 ranks, and DDP's process group has 1: accepted"):
+    with pytest.raises(ValueError, match="communicator has 2 ranks, and DDP's process group has 1: pass"):
         network(torch.ones(1, 2)).backward()
 
 
@@ -44,7 +44,7 @@ def test_as_many_others(network: Any, hook: str) -> None:
     given = communicator(world_size=1)
     given.all_gather = lambda own: np.stack([own + 1])
     network.register_comm_hook(HOOKS[hook](given, network), getattr(ddp, hook))
-    with pytest.raises(ValueError, match=r"ranks of different process groups .* this one's group, \[0\]"):
+    with pytest.raises(ValueError, match=r"ranks of several DDP process groups: .*, which is \[0\]"):
         network(torch.ones(1, 2)).backward()
 
 
@@ -59,13 +59,30 @@ def test_they_are_asked_once_a_communicator(network: Any) -> None:
     given.all_gather = other.all_gather = gather
     state = ddp.AllreduceState(given)
     network.register_comm_hook(state, ddp.allreduce_hook)
+    bucket: Any = Bucket(torch.ones(3), list(network.parameters()))
     for _ in range(2):
-        state.check_ranks()
+        state.check_ranks(bucket)
     assert len(asked) == 1
     state.communicator = other
-    state.check_ranks()
+    state.check_ranks(bucket)
     assert len(asked) == 2
     assert pickle.loads(pickle.dumps(state)).communicator is None
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_another_module_with_the_same_state(network: Any, hook: str) -> None:
+    """Its process group is compared at its own first bucket."""
+    given = communicator(world_size=1)
+    given.all_gather = lambda own: np.stack([own])
+    both = torch.nn.ModuleList([network.module, torch.nn.Linear(2, 1)])
+    state = HOOKS[hook](given, both)
+    network.register_comm_hook(state, getattr(ddp, hook))
+    state.check_ranks(Bucket(torch.ones(3), list(network.parameters())))
+    other = DistributedDataParallel(both[1])
+    other.register_comm_hook(state, getattr(ddp, hook))
+    given.all_gather = lambda own: np.stack([own + 1])
+    with pytest.raises(ValueError, match=r"ranks of several DDP process groups: .*, which is \[0\]"):
+        other(torch.ones(1, 2)).backward()
 
 
 def test_pythons_reducer_is_named() -> None:

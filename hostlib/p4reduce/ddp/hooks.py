@@ -125,7 +125,7 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
     if given != hook or isinstance(state, type):
         what = f", which is for {given}" if given and given != hook else ""
         raise TypeError(f"state of {hook} is a {type(state).__name__}{what}: see the hook's docstring for its state")
-    state.check_ranks()
+    state.check_ranks(bucket)
     buffer = bucket.buffer()
     with BlockingCall(), span(hook):
         handle, afterwards = state.start(bucket)

@@ -1,42 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a hook's communicator has the ranks whose gradients it averages: those of DDP's process group.
 
-DDP does not tell a hook of its group. So the module is looked for among all objects, once for each communicator.
+DDP does not tell a hook of its group. So the module is looked for among all objects, once for each communicator and
+module. A bucket shows by its parameters that its module is another.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from p4reduce.communicator import Communicator
 
 
-def check_ranks(state: object, communicator: Communicator, share: int = 1) -> None:
-    """Raises ValueError on all ranks of the communicator if their groups are not of these ranks alone.
+class CheckedRanks:
+    """The modules of one state whose process groups were compared with its communicator.
 
-    share: how many ranks of the group each of the communicator stands for.
+    Modules may share a state. Pickles hold nothing of it.
     """
-    for module in _modules_with(state):
-        group = module.process_group
-        if group.size() != share * communicator.world_size:
-            each = "" if share == 1 else f", each for {share}"
-            raise ValueError(
-                f"communicator has {communicator.world_size} ranks{each}, and DDP's process group has {group.size()}: "
-                "pass a communicator of the same ranks"
-            )
-        own = _digest(group)
-        every = communicator.all_gather(np.array([own], np.int64))
-        if (every != own).any():
-            raise ValueError(
-                "communicator has ranks of several DDP process groups: pass one of this rank's group only, which is "
-                f"{dist.get_process_group_ranks(group)}"
-            )
+
+    def __init__(self) -> None:
+        self._communicator: Communicator | None = None
+        self._parameters: Any = WeakTensorKeyDictionary()  # of these modules, as keys
+
+    def check(
+        self, state: object, parameters: Sequence[torch.Tensor], communicator: Communicator, share: int = 1
+    ) -> None:
+        """Compares the groups of all modules that have a hook with `state`, where one of them is new.
+
+        parameters: of a bucket, all of one module. share: how many ranks of the group each of the communicator stands
+        for. Raises ValueError on all ranks of the communicator if their groups are not of these ranks alone.
+        """
+        if self._communicator is communicator and all(each in self._parameters for each in parameters[:1]):
+            return
+        modules = _modules_with(state)
+        for module in modules:
+            _check_group(module.process_group, communicator, share)
+        if self._communicator is not communicator:
+            self._communicator, self._parameters = communicator, WeakTensorKeyDictionary()
+        for each in (*parameters, *(each for module in modules for each in module.parameters())):
+            self._parameters[each] = None
+
+    def __reduce__(self) -> Any:
+        return CheckedRanks, ()
+
+
+def _check_group(group: Any, communicator: Communicator, share: int) -> None:
+    if group.size() != share * communicator.world_size:
+        each = "" if share == 1 else f", each for {share}"
+        raise ValueError(
+            f"communicator has {communicator.world_size} ranks{each}, and DDP's process group has {group.size()}: "
+            "pass a communicator of the same ranks"
+        )
+    own = _digest(group)
+    every = communicator.all_gather(np.array([own], np.int64))
+    if (every != own).any():
+        raise ValueError(
+            "communicator has ranks of several DDP process groups: pass one of this rank's group only, which is "
+            f"{dist.get_process_group_ranks(group)}"
+        )
 
 
 def _modules_with(state: object) -> list[Any]:

@@ -17,7 +17,7 @@ from p4reduce import settings
 from p4reduce.collectives.plan import nothing
 from p4reduce.communicator import Communicator
 from p4reduce.ddp.parameters import Parameters
-from p4reduce.ddp.ranks import check_ranks
+from p4reduce.ddp.ranks import CheckedRanks
 from p4reduce.ddp.residuals import Residuals
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
@@ -42,15 +42,12 @@ class AllreduceState:
             raise TypeError(f"communicator is a {type(communicator).__name__}: accepted is a p4reduce.Communicator")
         self.communicator: Communicator | None = communicator
         self.wire: WireChoice | None = wire if wire is None else settings.wire(wire)
-        self._checked: Communicator | None = None  # whose ranks are DDP's
+        self._ranks = CheckedRanks()
 
-    def check_ranks(self) -> None:
+    def check_ranks(self, bucket: GradBucket) -> None:
         """Raises ValueError where DDP's process group has other ranks than the communicator. All ranks call it before
-        their first bucket."""
-        communicator = self._joined()
-        if self._checked is not communicator:
-            check_ranks(self, communicator, self._share())
-            self._checked = communicator
+        each bucket."""
+        self._ranks.check(self, bucket.parameters(), self._joined(), self._share())
 
     def _share(self) -> int:
         """How many ranks of DDP's group each rank of the communicator stands for."""
@@ -66,7 +63,7 @@ class AllreduceState:
         return self.communicator
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "communicator": None, "_checked": None}
+        return {**vars(self), "communicator": None, "_ranks": CheckedRanks()}
 
 
 @dataclass(frozen=True)
