@@ -192,7 +192,7 @@ def test_switches_come_and_go_while_jobs_add_up(site: Site) -> None:
     third = Job(site, "third")
     third.goes_on()
     shown = site.run("jobs", "show", "third")
-    assert "begun without the switch two cannot be used: unreachable" in " ".join(shown.split())
+    assert "started without the switch two cannot be used: unreachable" in " ".join(shown.split())
     assert "two is unreachable" in " ".join(site.run("jobs", "show", "second").split())
 
     # Nobody waits for what is taken away, and who had it is told.
