@@ -68,7 +68,7 @@ def test_other_lanes(first: bool, racks: tuple[tuple[int, ...], ...]) -> None:
         assert "ranks disagree on the lanes of a round" in message
         if rank != 2 and not racks:
             verdict = "This rank agrees with the ranks before it, so rank 2 is wrong"
-            if first and f"rank {rank} came" in message:
+            if first and f"rank {rank} sent" in message:
                 verdict = f"So this rank is wrong, or one of ranks {1 - rank}, 2 is"
             elif first:
                 verdict = "This rank agrees with the later one, so rank 2 is wrong"
@@ -93,7 +93,7 @@ def test_impossible_keys() -> None:
     simulation_ends = [[operation] for operation in operations]
     simulation.reduce(simulation_ends, limit=10.0)
     for operation in operations:
-        assert "names blocks that cannot follow" in str(operation.error)
+        assert "names next blocks that cannot exist" in str(operation.error)
 
 
 def test_a_status_of_another_operation_is_not_taken() -> None:
