@@ -109,14 +109,6 @@ def counted() -> dict[str, Counter[str]]:
     return left
 
 
-NOT_YET = {
-    "CHANGELOG.md",
-    *(f"docs/{name}.md" for name in ["benchmarks", "frameworks", "pytorch", "rounds"]),
-    *(f"docs/{name}.md" for name in ["tofino"]),
-}
-PAGES = [page for page in PAGES if page not in NOT_YET]
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_no_sentence_of_a_page_is_too_long(page: str) -> None:
     found = [f"{page}:{line}: {sentence}" for line, text in paragraphs(page) for sentence in too_long(text)]
