@@ -35,7 +35,7 @@ def test_training(native_stack: Stack, tmp_path: Path) -> None:
         "uneven inputs",
         "gradient scaler",
     ]
-    kinds = [*ddp, "FSDP2", "checkpoint"]
+    kinds = [*ddp, "FSDP2", "checkpoint", "DDP, compiled", "DDP, compiled, hook"]
     passed = sorted((event["rank"], event["passed"]) for event in events)
     assert passed == sorted((rank, kind) for rank in range(RANKS) for kind in kinds)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under torchrun, on the backend: DDP, with sparse gradients, hooks that wait and uneven inputs; FSDP2; a checkpoint.
+"""Under torchrun, on the backend: DDP, with sparse gradients, hooks that wait and uneven inputs; FSDP2; a
+checkpoint; DDP under torch.compile.
 
 Each is trained beside a model of one process that sees the batches of all ranks. Prints a JSON object for each that
 ended with the same parameters. Argument: a folder for the checkpoint.
@@ -192,6 +193,16 @@ def main() -> None:
     checkpoint.load(state, checkpoint_id=sys.argv[1])
     restored.load_state_dict(state["model"])
     compare("checkpoint", {name: part.full_tensor() for name, part in restored.state_dict().items()}, expected)
+
+    network = DistributedDataParallel(model())
+    train(torch.compile(network, backend="aot_eager"), rank)  # type: ignore[arg-type]
+    compare("DDP, compiled", network.module.state_dict(), expected)
+
+    with Communicator(job=f"compiled of {dist.group.WORLD.communicator()._job}") as communicator:
+        network = DistributedDataParallel(model())
+        network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
+        train(torch.compile(network, backend="aot_eager"), rank)  # type: ignore[arg-type]
+        compare("DDP, compiled, hook", network.module.state_dict(), expected)
     dist.destroy_process_group()
 
 

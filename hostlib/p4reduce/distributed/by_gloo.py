@@ -9,6 +9,7 @@ from typing import Any
 from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, GatherOptions, ProcessGroup, ScatterOptions
 
 from p4reduce.distributed.arguments import as_list, as_lists, options
+from p4reduce.distributed.compiled import called_by_cpp
 from p4reduce.distributed.copies import Copies
 from p4reduce.distributed.support import check_dtypes
 from p4reduce.distributed.traffic import Counting
@@ -16,6 +17,7 @@ from p4reduce.distributed.traffic import Counting
 _Base: Any = ProcessGroup
 
 
+@called_by_cpp
 class ByGloo(_Base):  # type: ignore[misc]
     """Names and arguments are torch.distributed's."""
 

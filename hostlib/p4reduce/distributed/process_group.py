@@ -40,6 +40,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.continuations import Continuations
 from p4reduce.distributed.arguments import as_list, as_lists, options
 from p4reduce.distributed.by_gloo import ByGloo
+from p4reduce.distributed.compiled import called_by_cpp
 from p4reduce.distributed.copies import Copies, as_bytes
 from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.premultiplied import is_premultiplied, multiply, summing
@@ -67,6 +68,7 @@ from p4reduce.tensors.dense import WireChoice
 _STORE_ENDS_S, _STORE_ENDS_AFTER_FAILURE_S = 1.0, 10.0
 
 
+@called_by_cpp
 class SwitchGroup(ByGloo):
     """A group of ranks, and its jobs.
 

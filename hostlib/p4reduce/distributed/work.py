@@ -20,6 +20,7 @@ from torch.distributed import DistBackendError
 
 from p4reduce.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.continuations import Continuations
+from p4reduce.distributed.compiled import called_by_cpp
 from p4reduce.distributed.traffic import bytes_of
 from p4reduce.errors import JoinError, P4ReduceError, without_frames
 from p4reduce.futures import future_of
@@ -79,6 +80,7 @@ class PythonWork(Work):
         self._outputs = []
 
 
+@called_by_cpp
 class SwitchWork(PythonWork):
     """A collective of the switch under way as a `torch.distributed.Work`."""
 
@@ -157,6 +159,7 @@ class SwitchWork(PythonWork):
         return self._outputs
 
 
+@called_by_cpp
 class QueuedWork(PythonWork):
     """A collective that begins, as a work of its own, when its group's ranks have joined a job."""
 
@@ -286,6 +289,7 @@ class QueuedWork(PythonWork):
         return self._outputs
 
 
+@called_by_cpp
 class Works(PythonWork):
     """Several works as one."""
 
