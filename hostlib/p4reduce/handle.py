@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from p4reduce.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.continuations import guarded
 from p4reduce.errors import without_frames
+from p4reduce.waiting import ends_within
 
 if TYPE_CHECKING:
     from p4reduce.carrier import Carrier
@@ -153,8 +154,8 @@ class Handle(Generic[T]):
         return self._future.done() or self.await_end(left)
 
     def await_end(self, timeout: float | None) -> bool:
-        """For this library: as `ends_within`, but another thread does what there is to do."""
-        return bool(concurrent.futures.wait([self._future], timeout).done)
+        """For this library: like `ends_within`, but another thread makes the progress."""
+        return ends_within(self._future, timeout)
 
     def not_ended(self, timeout: float | None) -> TimeoutError:
         """For this library: the error of a wait of so many seconds."""

@@ -165,7 +165,7 @@ def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
         (("--target", "tofino"), "accepted are native, sim, bmv2"),
         (("--workers", "1"), "accepted are 2 to 32"),
         (("--workers", "6", "--ranks-per-host", "4", "--link", "1gbit"), "accepted are 2 to 128, multiples of 4"),
-        (("--ranks-per-host", "4"), "--ranks-per-host 4 without --link"),
+        (("--ranks-per-host", "4"), "--ranks-per-host 4 needs --link"),
         (("--link", "1gbit", "--local", "auto"), "--local auto with --link: each worker is on a host of its own"),
         (("--local", "bogus"), "--local bogus: accepted are auto, off"),
         (("--input", "dense,shared"), "--input dense,shared with --local off"),

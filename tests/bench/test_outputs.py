@@ -45,7 +45,7 @@ def test_commands_say_so_first(command: str, option: str, tmp_path: Path) -> Non
         (["--systems", "sparcml", "--workers", "3"], "sparcml with 3 workers: accepted are powers of two"),
         (["--systems", "gloo,zen", "--dtype", "bfloat16"], "zen of bfloat16: accepted are float32"),
         (["--systems", "switchml", "--dtype", "float16"], "switchml of float16: accepted are float32, int32"),
-        (["--systems", "gloo", "--input", "coo"], "--input coo without p4reduce"),
+        (["--systems", "gloo", "--input", "coo"], "--input coo needs p4reduce"),
         (["--systems", "gloo,gloo"], "--systems gloo,gloo: accepted is each once"),
         (["--dtype", "int32", "--wire", "int16"], "--wire int16 with --dtype int32"),
     ],

@@ -82,7 +82,7 @@ def test_two_weeks_before_the_doctor_warns() -> None:
     now = time.time()
     assert until("a", now + (SOON + 1) * DAY).verdict == "ok"
     soon = until("a", now + 2.5 * DAY)
-    assert (soon.verdict, soon.found[:19]) == ("warning", "ends within 3 days,")
+    assert (soon.verdict, soon.found[:22]) == ("warning", "expires within 3 days,")
     assert until("a", now - DAY).verdict == "problem"
 
 

@@ -111,10 +111,10 @@ def test_no_switch_is_told_soon() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-        arguments = ["controller", "--listen", "127.0.0.1:0", "--switch", address, "--switch-timeout", "4"]
+        arguments = ["controller", "--listen", "127.0.0.1:0", "--switch", address, "--switch-timeout", "8"]
         text = CliRunner().invoke(app, arguments).stderr
-    assert f"no switch after 4 s: switch at {address}: connecting failed: connection refused; start it" in text
-    assert re.search(rf"^WARNING waiting for a switch, for [12] s more: switch at {address}: .*refused", text)
+    assert f"no switch after 8 s: switch at {address}: connecting failed: connection refused; start it" in text
+    assert re.search(rf"^WARNING waiting for a switch, for [1-6] s more: switch at {address}: .*refused", text)
 
 
 # The configuration file.

@@ -49,7 +49,7 @@ def test_a_store_that_has_gone_is_named_at_every_call(rank: int, answers: int) -
 def test_rank_0_that_has_not_come_is_named_with_what_it_may_do_instead() -> None:
     seats = Seats(Store(10**6), 1, 2, "both", Options())
     with pytest.raises(
-        CollectiveTimeout, match=r"rank 0 of group 'both' has not begun .* within 0.1 s; .*Gloo"
+        CollectiveTimeout, match=r"rank 0 of group 'both' did not start .* within 0.1 s; .*Gloo"
     ) as caught:
         seats.communicator(4, 0.1)
     assert caught.value.awaited == (0,)

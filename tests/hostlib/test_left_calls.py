@@ -7,6 +7,7 @@ Their caller has the tensor back. So what it holds from then on is not added, an
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import threading
 import time
@@ -114,7 +115,7 @@ def is_over(pair: list[Communicator], call: Callable[[Communicator], Any], by: s
     other = error_of(lambda: call(pair[1]))
     assert isinstance(other, JobAborted), other
     assert other.rank == 0
-    assert f"was interrupted while it was under way, by {by}" in str(other)
+    assert re.search(f"was interrupted while it was under way, by {by}", str(other))
     with pytest.raises(P4ReduceError, match=f"was interrupted while it was under way, by {by}"):
         call(pair[0])
     assert time.monotonic() - begun < SOON
@@ -225,7 +226,9 @@ def test_a_backward_pass_that_is_left_fails(two: list[Communicator], when: str) 
         loss.backward()
     for buffer in buffers:
         buffer[:] = 1000
-    by = "Left" if when == "at its end" else "an exception in the backward pass"
+    by = "an exception in the backward pass"
+    if when == "at its end":
+        by = f"(Left|{by})"  # the signal may come just before the wait
     is_over(two, lambda each: each.allreduce(torch.ones(16), "average"), by)
     assert all(buffer.eq(1000).all() for buffer in buffers)
 

@@ -211,7 +211,7 @@ def test_a_ddp_hook_returns_while_gradients_are_still_computed(cuda: Cuda, pair:
     def begin(each: Communicator) -> tuple[Any, Any]:
         gradients = cuda.tensor(torch.zeros(70))
         gradients.add_(each.rank + 1)
-        bucket: Any = SimpleNamespace(buffer=lambda: gradients)
+        bucket: Any = SimpleNamespace(buffer=lambda: gradients, parameters=list)
         future = allreduce_hook(AllreduceState(each), bucket)
         assert threading.current_thread() not in cuda.hosts
         return future, gradients

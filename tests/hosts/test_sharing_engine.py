@@ -261,8 +261,8 @@ def test_hosts_that_call_other_things_are_named() -> None:
         endings = [running.begin(rank, Operation(np.ones(size, np.float32))) for rank, size in enumerate(sizes)]
         errors = [ending.wait() for ending in endings]
     assert all(isinstance(error, MismatchError) for error in errors), errors
-    assert any("a rank of rank 2's host came with" in str(error) for error in errors) or any(
-        "a rank of rank 0's host came with" in str(error) for error in errors
+    assert any("a rank of rank 2's host sent" in str(error) for error in errors) or any(
+        "a rank of rank 0's host sent" in str(error) for error in errors
     )
 
 

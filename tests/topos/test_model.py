@@ -137,7 +137,7 @@ def test_the_names_of_the_catalogue(topology: Topology) -> None:
         ({"links": (Link("h1", "s1"), Link("h2", "s9"))}, "'s9', which is not a node"),
         ({"links": (Link("h1", "s1"), Link("h2", "s1"), Link("s1", "h1"))}, "not s1 to h1 again"),
         ({"links": (Link("h1", "h2"),)}, "to a switch"),
-        ({"switches": ("s1", "s2")}, "no way from s1 to s2"),
+        ({"switches": ("s1", "s2")}, "no path from s1 to s2"),
         ({"workers": ()}, "there must be a worker"),
         ({"workers": ("h1", "h1")}, "none twice"),
         ({"roots": ("h1",)}, "root h1 is not among s1"),

@@ -26,6 +26,7 @@ from p4reduce.errors import JoinError, P4ReduceError, without_frames
 from p4reduce.futures import future_of
 from p4reduce.handle import BlockingCall, Handle
 from p4reduce.profiles import span
+from p4reduce.waiting import ends_within
 
 NO_TIMEOUT = timedelta(0)
 
@@ -209,7 +210,7 @@ class QueuedWork(PythonWork):
         def end() -> None:
             if not self._begun.done():
                 self._abort(self._failure())
-            if concurrent.futures.wait([self._begun], LEAVE_TIMEOUT_S).done and self._begun.exception() is None:
+            if ends_within(self._begun, LEAVE_TIMEOUT_S) and self._begun.exception() is None:
                 leave_all([self._begun.result()], error)
 
         in_spite_of_signals(end, LEAVE_TIMEOUT_S)
@@ -231,7 +232,7 @@ class QueuedWork(PythonWork):
                 P4ReduceError(f"{self._name} belongs to another process, from which this one was forked")
             )
         try:
-            has_begun = concurrent.futures.wait([self._begun], timeout).done
+            has_begun = ends_within(self._begun, timeout)
         except BaseException as error:
             self.leave(error)
             raise
