@@ -6,16 +6,31 @@ Prints a JSON object for each group. Argument: how many groups.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
 import weakref
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from saying import say
+
+
+class Mallinfo2(ctypes.Structure):
+    """Figures of malloc for all its arenas, in bytes (mallinfo(3), glibc 2.33)."""
+
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+
+def heap() -> int:
+    """Bytes in use. Resident memory also has what malloc keeps of threads that have ended."""
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = Mallinfo2
+    now = mallinfo2()
+    return int(now.uordblks + now.hblkhd)
 
 
 def entries(folder: str) -> int:
@@ -34,7 +49,6 @@ def main() -> None:
         except dist.DistBackendError as caught:
             error = str(caught)
         dist.destroy_process_group()
-        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         say(
             {
                 "rank": rank,
@@ -42,7 +56,7 @@ def main() -> None:
                 "left": group() is not None,
                 "threads": entries("task"),
                 "descriptors": entries("fd"),
-                "resident": resident,
+                "heap": heap(),
             }
         )
 
