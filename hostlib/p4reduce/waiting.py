@@ -22,7 +22,9 @@ _SLICE_S = 1.0
 
 def ends_within(future: concurrent.futures.Future[Any], timeout: float | None) -> bool:
     """Waits until the future is done, for `timeout` seconds at most (None: no limit), and returns whether it is."""
-    release_lock(future)
+    _release_lock(future)
+    if future.done() or timeout == 0:
+        return future.done()
     ended = threading.Lock()  # C code, unlike Event and Condition
     ended.acquire()
     future.add_done_callback(lambda _: ended.release())
@@ -32,7 +34,7 @@ def ends_within(future: concurrent.futures.Future[Any], timeout: float | None) -
     return future.done()
 
 
-def release_lock(future: concurrent.futures.Future[Any]) -> None:
+def _release_lock(future: concurrent.futures.Future[Any]) -> None:
     """Releases the future's lock if this thread holds it, which happens only after a handler's exception."""
     condition: Any = future._condition
     while condition._is_owned():

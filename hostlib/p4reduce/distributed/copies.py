@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
+from p4reduce.distributed.compiled import called_by_cpp
 from p4reduce.distributed.work import NO_TIMEOUT, leave_all
 from p4reduce.tensors.dense import assign, check_writable
 
@@ -88,6 +89,7 @@ class Copies:
                 tensor.record_stream(stream)
 
 
+@called_by_cpp
 class CopiedWork(Work):
     """A work whose outputs are written from copies at its end.
 
