@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face Accelerate: with our hook, or over our backend.
+"""Hugging Face Accelerate: with the DDP hook, or over the backend p4reduce.
 
 torchrun --standalone --nproc-per-node 2 examples/train_accelerate.py [backend]
 """
@@ -15,7 +15,7 @@ from p4reduce import Communicator
 from p4reduce.ddp import AllreduceState, allreduce_hook
 
 by_hook = sys.argv[1:] != ["backend"]
-dist.init_process_group("gloo" if by_hook else "p4reduce")  # before the Accelerator, which makes one otherwise
+dist.init_process_group("gloo" if by_hook else "p4reduce")  # before the Accelerator makes its own
 accelerator = Accelerator(cpu=True)
 model = Model()
 model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.5))

@@ -21,7 +21,7 @@ dist.init_process_group("gloo")  # "nccl" on GPUs
 rank, ranks = dist.get_rank(), dist.get_world_size()
 local = int(sys.argv[1] if len(sys.argv) > 1 else os.environ["LOCAL_WORLD_SIZE"])
 mesh = init_device_mesh("cpu", (ranks // local, local), mesh_dim_names=("hosts", "host"))
-# Ranks of the same place on their hosts have the same share, and are one job.
+# Ranks with the same local rank have the same shard, and form one job.
 communicator = Communicator(job=f"fsdp2/{rank % local}", rank=rank // local, world_size=ranks // local)
 model = Model()
 for module in (model.words, model.out, model):

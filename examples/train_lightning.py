@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch Lightning: with our hook as a strategy, or over our backend.
+"""PyTorch Lightning: with the DDP hook as a strategy, or over the backend p4reduce.
 
 torchrun --standalone --nproc-per-node 2 examples/train_lightning.py [backend]
 """
@@ -17,7 +17,7 @@ from p4reduce.ddp import AllreduceState, allreduce_hook
 
 
 class SwitchStrategy(DDPStrategy):
-    """DDP with our hook. (`DDPStrategy(ddp_comm_hook=)` does the same, but on GPUs alone.)"""
+    """DDP with p4reduce's hook. (`DDPStrategy(ddp_comm_hook=)` does the same, but only on GPUs.)"""
 
     def configure_ddp(self) -> None:
         super().configure_ddp()
@@ -25,7 +25,7 @@ class SwitchStrategy(DDPStrategy):
         self.model.register_comm_hook(AllreduceState(self.communicator), allreduce_hook)
 
     def teardown(self) -> None:
-        if hasattr(self, "communicator"):  # not where it could not join
+        if hasattr(self, "communicator"):  # it has none if joining failed
             self.communicator.close()
         super().teardown()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ray Train: with our hook, or over our backend.
+"""Ray Train: with the DDP hook, or over the backend p4reduce.
 
     python examples/train_ray.py [backend]
 
@@ -48,7 +48,7 @@ if __name__ == "__main__":
         scaling_config=ScalingConfig(num_workers=2, placement_strategy="SPREAD"),
         run_config=RunConfig(
             storage_path=os.environ.get("STORAGE", "/tmp/ray_results"),
-            worker_runtime_env={"env_vars": ours},  # so that all workers know the controller
+            worker_runtime_env={"env_vars": ours},  # the controller's address, for all workers
         ),
     )
     trainer.fit()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face's Trainer: with our hook, or over our backend.
+"""Hugging Face's Trainer: with the DDP hook, or over the backend p4reduce.
 
 torchrun --standalone --nproc-per-node 2 examples/train_trainer.py [backend]
 """
