@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +26,7 @@ from p4reduce_bench.gradients.cli import gradients
 from p4reduce_bench.gradients.models import missing
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.endings import command, end_on_signals
 from p4reduce_bench.processes.switches import check_aggregators
 from p4reduce_bench.training import curves, trainings
 from p4reduce_bench.training import plot as train_plot
@@ -123,7 +121,7 @@ def allreduce(
 ) -> None:
     """Time allreduce on the grid of OmniReduce's artifact, and compare every result with the exact sum."""
     console = Console()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_on_signals()
     with command():
         outputs.check(json_file=json_file, plot=plot)
         if target not in grid.TARGETS:
@@ -245,7 +243,7 @@ def train(
     The same seed gives the same parameters and batches to all systems, so that losses are compared in pairs.
     """
     console = Console()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_on_signals()
     with command():
         outputs.check(json_file=json_file, plot=plot)
         if target not in (accepted := ("native", "sim")):

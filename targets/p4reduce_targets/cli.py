@@ -190,6 +190,8 @@ def _run_bmv2(
 def _on_signals(stop: Callable[[], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop())
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+        signal.signal(signal.SIGHUP, lambda *_: stop())
 
 
 def _say_ready(target: Target, address: str, ports: Mapping[int, str], *, as_json: bool) -> None:

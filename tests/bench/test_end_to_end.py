@@ -152,7 +152,9 @@ def test_ranks_of_a_host_send_one_stream_over_its_link(tmp_path: Path, local: st
     assert gloo["tx_bytes"] > 262144 * 4
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
     mark = str(uuid.uuid4())
     process = start(mark, "--workers", "2", "--repeat", "100000", "--systems", "p4reduce")

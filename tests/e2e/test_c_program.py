@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +117,20 @@ def test_a_program_that_cannot_be_run(native_udp_stack: Stack, tmp_path: Path) -
     assert [rank.returncode for rank in ranks] == [1, 1]
     # The second may first hear that the other is gone.
     assert any(f"p4reduce exec: cannot run {broken}: No such file or directory" in each for each in errors)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_program_too(native_udp_stack: Stack, number: signal.Signals) -> None:
+    rank = start(native_udp_stack, "signal", 0, "sh", "-c", "echo $$; exec sleep 60", world_size=1)
+    assert rank.stdout is not None
+    program = int(rank.stdout.readline())
+    try:
+        rank.send_signal(number)
+        assert rank.communicate(timeout=10)[0] == ""  # nobody has its output any more
+        assert rank.returncode == 128 + number
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(program, signal.SIGKILL)
 
 
 def test_a_program_outside_of_a_job(program: Path) -> None:

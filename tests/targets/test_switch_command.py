@@ -54,7 +54,7 @@ def failing(*arguments: str, environment: dict[str, str] | None = None) -> tuple
     return done.returncode, re.sub(r"[\s│]+", " ", done.stderr)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_ready_line_and_clean_end(number: signal.Signals) -> None:
     with started(*ANY, *UDP, "--port", "2=udp:127.0.0.1:0") as (process, line):
         where = r"127\.0\.0\.1:[1-9]\d+"

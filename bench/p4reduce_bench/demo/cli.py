@@ -3,9 +3,7 @@
 
 import json
 import os
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +16,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.demo.report import Report
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, Family
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.endings import command, end_on_signals
 from p4reduce_bench.processes.switches import START_UP_S, check_aggregators, describe, start_switches
 
 SILENCE = 90.0  # seconds
@@ -107,7 +105,7 @@ def demo(
 ) -> None:
     """Train a word-level language model with DDP; the P4 program adds up the gradients, and every sum is checked."""
     console = Console(stderr=as_json)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_on_signals()
     with command():
         if target not in ("sim", "native", "bmv2"):
             raise P4ReduceError(f"--target {target}: accepted are sim, native and bmv2")

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,7 +28,7 @@ from p4reduce_bench.gradients.report import Replayed, Training
 from p4reduce_bench.gradients.sparsify import SPARSIFIERS
 from p4reduce_bench.gradients.training import Plan, train
 from p4reduce_bench.processes.children import Family
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.endings import command, end_on_signals
 
 NO_SYSTEMS = "none"
 _TARGETS = ("native", "sim")
@@ -89,7 +87,7 @@ def gradients(
     ResNet, VGG, BERT and GPT-2 need the extra "gradients" of p4reduce-bench; the recommender needs no extra.
     """
     console = Console()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_on_signals()
     with command(), contextlib.ExitStack() as stack:
         outputs.check(json_file=json_file, plot=plot)
         _accepted("--target", target, _TARGETS)

@@ -64,6 +64,17 @@ def describe(place: Place) -> str:
 def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> int:
     """Runs `command` in the job and leaves with it. Returns its exit status, or 128 + the signal that ended it."""
     link = link_of(place.transport)
+    program: subprocess.Popen[bytes] | None = None
+    received: list[int] = []
+
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        if program is not None:
+            program.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, forward)
     try:
         program = subprocess.Popen(
             command, env={**os.environ, VARIABLE: describe(place)}, pass_fds=link.sockets if link is not None else ()
@@ -71,16 +82,16 @@ def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> i
     except OSError as error:
         place.leave(f"its program did not start: {error}")
         raise P4ReduceError(f"cannot run {command[0]}: {error.strerror}") from error
+    if received:  # while the program was started
+        program.send_signal(received[0])
     ended = threading.Event()
 
-    def watch() -> None:
+    def watch(program: subprocess.Popen[bytes]) -> None:
         job_is_dead.wait()
         if not ended.wait(GRACE_S):
             program.terminate()
 
-    threading.Thread(target=watch, name="watch the job", daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: program.send_signal(received))
+    threading.Thread(target=watch, args=[program], name="watch the job", daemon=True).start()
     status = program.wait()
     ended.set()
     place.leave(f"its program ended with status {status}" if status else "")
