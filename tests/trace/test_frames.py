@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,6 +20,9 @@ from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.trace.cli import trace as command
 from p4reduce.trace.frames import ETHERNET, Build, Datagram, build_of, count_cut, datagram, headers, split
 from p4reduce.trace.merging import merge
+
+if TYPE_CHECKING:
+    from p4reduce.trace.captures import Captured
 
 WORKER, SWITCH = ("10.0.0.1", 40000), ("10.0.0.254", 31314)
 
@@ -55,16 +60,30 @@ def test_tags_are_passed_over(tag: bytes) -> None:
     assert found.payload == payload(6)
 
 
-@pytest.mark.parametrize("link_type", [(101, 14), (0, 10), (113, -2), (276, -6)])
-def test_other_links_are_known(link_type: tuple[int, int]) -> None:
-    kind, cut = link_type
+def cooked(kind: int, content: bytes, tag: bytes = b"", interface: int = 1) -> bytes:
+    """A frame as Linux's "any" shows it: link type 113 or 276."""
+    ethernet = frame(content, tag)
     if kind == 113:
-        content = bytes(14) + frame(payload(6))[12:]
-    elif kind == 276:
-        content = b"\x08\x00" + bytes(18) + frame(payload(6))[14:]
-    else:
-        content = frame(payload(6))[cut:]
-    assert datagram(0, kind, content) is not None
+        return struct.pack("!H", interface) + bytes(12) + ethernet[12:]
+    return ethernet[12:14] + bytes(2) + struct.pack("!I", interface) + bytes(12) + ethernet[14:]
+
+
+@pytest.mark.parametrize(("kind", "before"), [(101, 14), (0, 10)])
+def test_other_links_are_known(kind: int, before: int) -> None:
+    assert datagram(0, kind, frame(payload(6))[before:]) is not None
+
+
+@pytest.mark.parametrize("kind", [113, 276])
+@pytest.mark.parametrize("tag", [b"", b"\x81\x00\x00\x05", b"\x88\xa8\x00\x05\x81\x00\x00\x06"])
+def test_any_interface_is_known(kind: int, tag: bytes) -> None:
+    whole = cooked(kind, payload(6), tag)
+    found = datagram(0, kind, whole)
+    assert found is not None
+    assert found.payload == payload(6)
+    for kept in range(len(whole) - len(payload(6))):  # of what is cut before its payload there is a packet, too
+        cut = datagram(0, kind, whole[:kept], wire_length=len(whole))
+        assert cut is not None
+        assert cut.payload == b""
 
 
 def test_of_other_links_it_says_so() -> None:
@@ -126,7 +145,9 @@ def test_captures_are_read(tmp_path: Path, kind: str) -> None:
         packet.time = 1000 + number
         writer.write(packet)
     writer.close()
-    found = read(file)
+    captured = read(file)
+    (found,) = captured.interfaces
+    assert captured.whole
     assert [one.time // 10**9 for one in found] == [1000, 1001, 1002]
     assert [one.seq for each in found for one in headers(each, Build())] == [0, 1, 2]
 
@@ -203,6 +224,60 @@ def test_a_capture_that_was_cut_says_so(tmp_path: Path, size: int, rounds: int, 
     assert (told["lost"] is None) == bool(cut)
     assert any("cut before the end of the header" in text and "-s 0" in text for text in told["said"]) == bool(cut)
     assert f'"cut":{cut},' in (tmp_path / "cut.html").read_text()
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_that_ends_within_a_packet_says_so(tmp_path: Path, kind: str, compressed: bool) -> None:
+    """A full disk ends a file so. The packet's missing part was not cut by `tcpdump -s`."""
+    pytest.importorskip("scapy")
+    from scapy.layers.l2 import Ether
+    from scapy.utils import PcapNgWriter
+
+    whole = tmp_path / "whole"
+    sizes = []
+    for count in (1, 2):
+        if kind == "pcap":
+            written(whole, 0xFFFF, *(payload(2 + seq, present=3) for seq in range(count)))
+        else:
+            writer = PcapNgWriter(str(whole))
+            for seq in range(count):
+                writer.write(Ether(frame(payload(2 + seq, present=3))))
+            writer.close()
+        sizes.append(whole.stat().st_size)
+    content = whole.read_bytes()
+    file = tmp_path / f"one.{kind}"
+    for kept in (*range(sizes[0], sizes[0] + 40), sizes[1] - 1, sizes[1]):
+        file.write_bytes(gzip.compress(content[:kept]) if compressed else content[:kept])
+        done = CliRunner().invoke(command, ["view", str(file), "--json"])
+        told = json.loads(done.stdout)
+        assert (told["rounds"], told["cut"]) == (2 if kept == sizes[1] else 1, 0)
+        said = f"{file} ends within a packet: what came afterwards is not in the trace"
+        assert (said in done.stderr) == (kept not in sizes)
+    file.write_bytes(gzip.compress(content)[:-9])
+    assert not read_capture(file).whole
+
+
+def read_capture(file: Path) -> Captured:
+    from p4reduce.trace.captures import read
+
+    return read(file)
+
+
+@pytest.mark.parametrize("kind", [113, 276])
+def test_a_packet_that_two_interfaces_have_seen_counts_once(tmp_path: Path, kind: int) -> None:
+    """Both ends of a veth pair do, or a bridge and its port, in a capture of all interfaces."""
+    pytest.importorskip("scapy")
+    from scapy.utils import PcapWriter
+
+    writer = PcapWriter(str(tmp_path / "any.pcap"), linktype=kind)
+    writer.write_header(None)
+    for number in range(6):
+        content = cooked(kind, payload(2 + number // 2), interface=4 * (number % 2))
+        writer.write_packet(content, sec=1000, usec=number, caplen=len(content), wirelen=len(content))
+    writer.close()
+    told = json.loads(CliRunner().invoke(command, ["view", str(tmp_path / "any.pcap"), "--json"]).stdout)
+    assert (told["rounds"], told["packets"], told["asked"]) == (3, 3, 0)
 
 
 @pytest.mark.parametrize("size", [12, 16, 24, 40, 42, 64])

@@ -194,7 +194,15 @@ def _captured(files: list[Path]) -> list[list[Datagram]]:
         from p4reduce.trace.captures import read
     except ModuleNotFoundError as error:
         raise P4ReduceError("reading captures needs the package scapy: pip install 'p4reduce[scapy]'") from error
-    return [read(file) for file in files]
+    found: list[list[Datagram]] = []
+    for file in files:
+        captured = read(file)
+        found += captured.interfaces
+        if not captured.whole:
+            typer.echo(
+                f"p4reduce trace: {file} ends within a packet: what came afterwards is not in the trace", err=True
+            )
+    return found
 
 
 def _heard(

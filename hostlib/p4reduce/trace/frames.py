@@ -114,20 +114,31 @@ def _ip_at(link_type: int, frame: bytes) -> int | None:
     if link_type != ETHERNET and link_type not in _TYPE_AT:
         raise ValueError(f"link type {link_type}: accepted are Ethernet (1), raw IP (101), loopback (0), and Linux's "
                          "\"any\" (113, 276)")  # fmt: skip
-    kind, after = _TYPE_AT.get(link_type, (12, 14))
-    while link_type == ETHERNET and int.from_bytes(frame[kind : kind + 2], "big") in _TAGS:
-        kind, after = kind + 4, after + 4
+    kind, after = _type_at(link_type, frame)
     return after if frame[kind : kind + 2] == b"\x08\x00" else None
+
+
+def _type_at(link_type: int, frame: bytes) -> tuple[int, int]:
+    """The places of the EtherType behind all tags, and of what follows it."""
+    kind, after = _TYPE_AT.get(link_type, (12, 14))
+    while int.from_bytes(frame[kind : kind + 2], "big") in _TAGS:
+        kind, after = after + 2, after + 4  # the tag, and the EtherType of what follows
+    return kind, after
+
+
+def interface_of(link_type: int, frame: bytes) -> bytes:
+    """Tells interfaces of Linux's "any" apart: the index, or only whether the frame goes out or comes in."""
+    return frame[4:8] if link_type == 276 else frame[:2] if link_type == 113 else b""
 
 
 def _may_be_udp(link_type: int, frame: bytes) -> bool:
     """Whether the frame ends before its UDP header does, and what there is of it is none of another protocol's."""
-    kind, after = _TYPE_AT.get(link_type, (12, 14))
+    kind, after = _type_at(link_type, frame)
     if link_type not in _IP_AT and len(frame) < max(kind + 2, after):
         return True
     at = _ip_at(link_type, frame)
     if at is None:
-        return link_type == ETHERNET and int.from_bytes(frame[-2:], "big") in _TAGS
+        return False
     ip = frame[at:]
     if (ip and ip[0] >> 4 != 4) or (len(ip) > 9 and ip[9] != socket.IPPROTO_UDP):
         return False
