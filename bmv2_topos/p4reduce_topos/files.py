@@ -3,12 +3,12 @@
 
 name: two-rooms
 switches: [s1, s2]
-hosts: {h1: s1, h2: s1, h3: s2, h4: s2}     # each with its switch
-links: [[s1, s2]]                           # between switches; [s1, s2, "rate=1gbit"] for one that is not as `core`
-edge: rate=100mbit                          # what the hosts' links do
-core: rate=100mbit,delay=1ms                # the same of links between switches
+hosts: {h1: s1, h2: s1, h3: s2, h4: s2}     # each host, with its switch
+links: [[s1, s2]]                           # links between switches; [s1, s2, "rate=1gbit"] sets one link's own values
+edge: rate=100mbit                          # rate and delay of the hosts' links
+core: rate=100mbit,delay=1ms                # rate and delay of the links between switches
 workers: [h1, h2, h3, h4]                   # in the order of their ranks; by default all hosts
-roots: [s2]                                 # where all is added up; by default the first switch
+roots: [s2]                                 # the switch that makes the final sums; by default the first
 """
 
 from __future__ import annotations
