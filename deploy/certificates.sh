@@ -16,10 +16,10 @@ folder=${1:?$usage}
 shift
 for one in "$@"; do
     case $one in
-        ca=*) echo "certificates.sh: $one: ca is the authority's name; another is accepted" >&2; exit 1 ;;
-        */* | =* | *[!=]=) echo "certificates.sh: $one: NAME=SAN[,SAN]... is accepted" >&2; exit 1 ;;
+        ca=*) echo "certificates.sh: $one: the name must not be ca, which is the authority's" >&2; exit 1 ;;
+        */* | =* | *[!=]=) echo "certificates.sh: $one: must be NAME=SAN[,SAN]..." >&2; exit 1 ;;
         *=DNS:* | *=IP:*) ;;
-        *) echo "certificates.sh: $one: NAME=DNS:HOST or NAME=IP:ADDRESS is accepted, and more of them with commas" >&2; exit 1 ;;
+        *) echo "certificates.sh: $one: must be NAME=DNS:HOST or NAME=IP:ADDRESS; separate several with commas" >&2; exit 1 ;;
     esac
 done
 : "${1:?$usage}"

@@ -84,5 +84,5 @@ def as_mac(text: str) -> str:
 
 def as_port(port: object) -> int:
     if not isinstance(port, int) or not 0 < port < 510:
-        raise SettingsError(f"port {port}: 1 to 509 is accepted")
+        raise SettingsError(f"port {port}: must be from 1 to 509")
     return port

@@ -259,8 +259,8 @@ class TestState:
     @pytest.mark.parametrize(
         ("key", "value", "said"),
         [
-            ("site", {"version": 2}, "it is of version 2, and this controller reads versions 3 and 4"),
-            ("site", {"version": 5}, "it is of version 5, and this controller reads versions 3 and 4"),
+            ("site", {"version": 2}, "it has version 2, but this controller reads versions 3 and 4"),
+            ("site", {"version": 5}, "it has version 5, but this controller reads versions 3 and 4"),
             ("jobs/1", {"name": 7}, "jobs\\[0\\]: "),
             ("jobs/1", [], "jobs/1: no object"),
         ],
@@ -303,7 +303,7 @@ class TestSettings:
         [
             ({"standby": True}, "--standby needs --store"),
             ({"store": "etcd://a", "state": "file"}, "give only one of them"),
-            ({"store": "file"}, "is accepted"),
+            ({"store": "file"}, "must be etcd://"),
         ],
     )
     def test_what_does_not_go_together(self, settings: dict[str, Any], said: str) -> None:

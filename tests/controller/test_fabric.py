@@ -377,7 +377,7 @@ UP = 9
         ({"uplink": {"port": 3, "to": "third"}}, "cycle"),
         ({"colour": "red"}, "unknown colour"),
         ({"address": ["x"]}, "must be an IPv4 address"),
-        ({"ports": [1000]}, "1 to 509 is accepted"),
+        ({"ports": [1000]}, "must be from 1 to 509"),
     ],
 )
 def test_what_cannot_be_added_is_refused(changing: Changing, more: dict[str, Any], said: str) -> None:

@@ -144,7 +144,9 @@ def test_ranks_are_told_who_can_share_memory(hosts: list[str], told: list[int]) 
 
 def test_what_a_host_is_has_a_limit() -> None:
     desk = Desk()
-    assert "its host has 65 characters, and 64 are accepted" in desk.last(desk.join(0, host="x" * 65)).message
+    assert (
+        "the name of its host has 65 characters: must be at most 64" in desk.last(desk.join(0, host="x" * 65)).message
+    )
 
 
 def test_ready_comes_to_all_at_once_and_last() -> None:
@@ -376,12 +378,12 @@ def test_the_end_of_an_installation_after_the_end_of_the_job_is_nothing() -> Non
         ({"name": ""}, "1 to 200 printable characters"),
         ({"name": "x" * 201}, "1 to 200 printable characters"),
         ({"name": "a\nb"}, "1 to 200 printable characters"),
-        ({"world_size": 0}, "world_size=0, and 1 to 255 are accepted"),
-        ({"world_size": 256}, "world_size=256, and 1 to 255 are accepted"),
+        ({"world_size": 0}, "world_size=0: must be from 1 to 255"),
+        ({"world_size": 256}, "world_size=256: must be from 1 to 255"),
         ({"rank": 2}, "world_size=2 has ranks 0 to 1"),
         ({"slots": 17}, "slots=17, and the switch has 16"),
-        ({"switch": "\x01" * 100_000}, "its switch has a name of 100000 characters, and 200 are accepted"),
-        ({"timeout_s": -1.0}, "timeout_s=-1.0, and 0 to 86400 are accepted"),
+        ({"switch": "\x01" * 100_000}, "the name of its switch has 100000 characters: must be at most 200"),
+        ({"timeout_s": -1.0}, "timeout_s=-1.0: must be from 0 to 86400"),
         ({"timeout_s": float("nan")}, "timeout_s=nan"),
         ({"timeout_s": float("inf")}, "timeout_s=inf"),
     ],

@@ -177,7 +177,7 @@ def test_what_is_too_large_is_refused_and_counted(running: Running, loop: Loop, 
             assert (code, str(size)[:3] in said) == (EXHAUSTED, True)
         first = pb.ClientMessage(join=pb.Join(job="x" * LARGEST_REQUEST))
         [answer] = stub.Session(iter([first]), timeout=10, metadata=token)
-        assert "bytes, and up to 16384 are accepted" in answer.abort.message
+        assert "bytes: must be at most 16384" in answer.abort.message
     assert limited(house)[tenant, "size"] == 2
     if users:
         house.close()

@@ -70,7 +70,7 @@ def test_a_file_is_refused_by_its_version_and_left_as_it_is(kept: Kept, state: s
     path = placed(kept, state)
     text = path.read_text()
     version = json.loads(text)["version"]
-    with pytest.raises(StateError, match=f"it is of version {version}, and this controller reads versions"):
+    with pytest.raises(StateError, match=f"it has version {version}, but this controller reads versions"):
         kept.load()
     assert path.read_text() == text
 
@@ -106,7 +106,7 @@ def test_in_etcd_it_is_the_same(kept: Kept, state: str) -> None:
     if state in READ:
         as_written(load(), root)
     else:
-        with pytest.raises(StateError, match=f"it is of version {root['version']}"):
+        with pytest.raises(StateError, match=f"it has version {root['version']}"):
             load()
 
 
@@ -117,6 +117,6 @@ def test_a_state_of_a_later_release_is_refused_by_its_version(tmp_path: Path, ke
     path.write_text(json.dumps({**root, "version": version, "new": 1}))
     path.chmod(0o600)
     file = StateFile(path)
-    with pytest.raises(StateError, match=f"it is of version {version}, and this controller reads"):
+    with pytest.raises(StateError, match=f"it has version {version}, but this controller reads"):
         file.load(kept.setup(), 1000.0)
     file.close()

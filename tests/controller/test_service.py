@@ -197,7 +197,7 @@ def test_a_shorter_wait_of_the_hosts_own_names_them_too(running: Running) -> Non
         (1, 3, {}, "it says world_size=3, but rank 0 said 2; if another run uses this job name"),
         (5, 2, {}, "has ranks 0 to 1"),
         (1, 2, {"slots": 8}, "wants 8 slots, but rank 0 wanted 4"),
-        (1, 256, {}, "1 to 255 are accepted"),
+        (1, 256, {}, "must be from 1 to 255"),
         (1, 2, {"slots": 99}, "slots=99, and the switch has 16"),
     ],
 )
@@ -621,5 +621,5 @@ def test_a_request_of_any_size_has_a_short_answer(running: Running, field: str, 
             assert first.is_alive()
         else:
             message = next(replies).abort.message
-            assert "its switch has a name of 10000 characters" in message
+            assert "the name of its switch has 10000 characters" in message
             assert message in str(first.outcome())

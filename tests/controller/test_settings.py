@@ -103,18 +103,21 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
             "--route 10.0.1.0/24 is given 2 times: give it once",
         ),
         ({"mac": ["02:00"]}, "six hexadecimal bytes"),
-        ({"ports": [0]}, "port 0: 1 to 509"),
-        ({"ports": [510]}, "port 510: 1 to 509"),
+        ({"ports": [0]}, "port 0: must be from 1 to 509"),
+        ({"ports": [510]}, "port 510: must be from 1 to 509"),
         ({"hosts": {"nonsense": 1}}, "MAC address 'nonsense'"),
         ({"routes": [{"destination": "10.0.0.1/8"}]}, "destination, port and next_hop_mac are needed"),
         ({"drop_rate": 1.5}, "--drop-rate 1.5: accepted are 0 to 1"),
         ({"hello_rate": 0}, "--hello-rate 0: accepted are 1 to 1000000"),
         ({"lease": 0.0}, "--lease 0.0"),
         ({"slots": 0}, "--slots 0"),
-        ({"ports": "1,2"}, "ports = '1,2': a list is accepted"),
-        ({"address": ["10.0.0.1", 2]}, "address = ['10.0.0.1', 2]: a list, each element a text in quotes is accepted"),
-        ({"device_id": True}, "device_id = True: a whole number is accepted"),
-        ({"lease": "5"}, "lease = '5': a number is accepted"),
+        ({"ports": "1,2"}, "ports = '1,2': must be a list"),
+        (
+            {"address": ["10.0.0.1", 2]},
+            "address = ['10.0.0.1', 2]: must be a list; each element must be a text in quotes",
+        ),
+        ({"device_id": True}, "device_id = True: must be a whole number"),
+        ({"lease": "5"}, "lease = '5': must be a number"),
         ({"lease": float("nan")}, "--lease nan: accepted are 0.1 to 3600 seconds"),
     ],
 )
@@ -155,7 +158,7 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("listen = 7700", "listen = 7700: a text in quotes is accepted"),
+        ("listen = 7700", "listen = 7700: must be a text in quotes"),
         ("lease = 0", "--lease 0.0: accepted are 0.1 to .* seconds"),
     ],
 )

@@ -149,7 +149,7 @@ def test_a_tree_for_each_thread() -> None:
 @pytest.mark.parametrize(
     ("trees", "options", "text"),
     [
-        (ONE, {"threads": 17, "slots": 16}, "threads=17, and up to 16 are accepted"),
+        (ONE, {"threads": 17, "slots": 16}, "threads=17: must be at most 16"),
         (ONE, {"threads": 3, "slots": 2}, "threads=3 of 2 slots, and each needs one of its own"),
         (ONE, {"threads": 5, "slots": 0}, "threads=5 of 4 slots, and each needs one of its own"),
         (ONE, {"threads": 5, "slots": 17}, "slots=17, and the switch has 16"),

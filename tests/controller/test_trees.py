@@ -182,7 +182,7 @@ def test_more_ranks_than_a_switch_has_room_for() -> None:
     desk = TreeDesk()
     desk.ready_at(*[LEAF1, LEAF2] * 31)
     assert len(desk.placements[LEAF1].workers) == 31
-    assert "1 to 255 are accepted" in desk.last(desk.join(0, 256, name="large")).message
+    assert "must be from 1 to 255" in desk.last(desk.join(0, 256, name="large")).message
 
 
 def test_too_many_ranks_at_a_leaf_are_refused() -> None:
@@ -373,7 +373,7 @@ def test_trees_by_options() -> None:
         ({"uplink": ["a:2:7=a:3"]}, "uplink a:2:7=a:3: a:3 is not a switch"),
         ({"uplink": ["a:2:7=a:1", "a:2:8=a:1"]}, "give one uplink for a switch"),
         ({"uplink": ["a:2:7=a:1", "a:1:7=a:2"]}, "cycle"),
-        ({"uplink": ["a:2:511=a:1"]}, "port 511: 1 to 509 is accepted"),
+        ({"uplink": ["a:2:511=a:1"]}, "port 511: must be from 1 to 509"),
         ({"switches": [{"switch": "b:1", "wrong": 1}]}, "switch belongs in each"),
     ],
 )
@@ -391,7 +391,7 @@ def test_what_is_not_accepted_is_named(changes: dict[str, object], text: str) ->
         ([{"switch": "b:1", "uplink": 3}], "uplink = 3: accepted is as"),
         ([{"switch": "b:1"}, {"switch": "b:1"}], "switches b:1, b:1: give each switch a name of its own"),
         ([{"switch": ["b:1", "b:2"]}], r"each \[\[switches\]\] table needs"),
-        ([{"switch": "b:1", "ports": ["x"]}], "port x: 1 to 509 is accepted"),
+        ([{"switch": "b:1", "ports": ["x"]}], "port x: must be from 1 to 509"),
     ],
 )
 def test_what_is_not_accepted_in_a_file_is_named(switches: list[dict[str, object]], text: str) -> None:

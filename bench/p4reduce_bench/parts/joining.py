@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the seconds of every job as JSON")
     options = parser.parse_args()
     if options.at_a_time % options.processes:
-        parser.error(f"--at-a-time {options.at_a_time}: a multiple of --processes {options.processes} is accepted")
+        parser.error(f"--at-a-time {options.at_a_time}: must be a multiple of --processes {options.processes}")
     what = {"one token for all": (False, False), "users": (True, False)}
     if options.flood:
         what["users, one of whom floods"] = (True, True)

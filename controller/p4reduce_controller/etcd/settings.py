@@ -16,7 +16,7 @@ SHORTEST = 2  # seconds of a lease: etcd's own least, as it is by default
 
 def parse_store(text: str) -> tuple[list[str], str]:
     """Of etcd://HOST:PORT,HOST:PORT[/PREFIX]: the members, and what all keys begin with. Raises SettingsError."""
-    refused = SettingsError(f"--store {text}: etcd://HOST:PORT,HOST:PORT or etcd://HOST:PORT/PREFIX is accepted")
+    refused = SettingsError(f"--store {text}: must be etcd://HOST:PORT,HOST:PORT or etcd://HOST:PORT/PREFIX")
     if not text.startswith(SCHEME):
         raise refused
     places, _, prefix = text.removeprefix(SCHEME).partition("/")
@@ -26,7 +26,7 @@ def parse_store(text: str) -> tuple[list[str], str]:
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16) or "@" in host:
             raise refused
     if len(set(members)) != len(members):
-        raise SettingsError(f"--store {text}: accepted are different members")
+        raise SettingsError(f"--store {text}: the members must differ")
     return members, f"/{prefix.strip('/')}" if prefix.strip("/") else PREFIX
 
 

@@ -23,15 +23,15 @@ def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
     if not join.job or len(join.job) > LONGEST_NAME or not join.job.isprintable():
         return f"its job name must have 1 to {LONGEST_NAME} printable characters"
     if not 1 <= join.world_size <= MAX_RANKS:
-        return f"world_size={join.world_size}, and 1 to {MAX_RANKS} are accepted"
+        return f"world_size={join.world_size}: must be from 1 to {MAX_RANKS}"
     if join.rank >= join.world_size:
         return f"world_size={join.world_size} has ranks 0 to {join.world_size - 1}"
     if len(join.switch) > LONGEST_NAME:
-        return f"its switch has a name of {len(join.switch)} characters, and {LONGEST_NAME} are accepted"
+        return f"the name of its switch has {len(join.switch)} characters: must be at most {LONGEST_NAME}"
     if join.switch and join.switch not in site.trees.names:
         return f"its switch is {join.switch!r}, and the switches are {', '.join(site.trees.names)}"
     if len(join.host) > LONGEST_HOST:
-        return f"its host has {len(join.host)} characters, and {LONGEST_HOST} are accepted"
+        return f"the name of its host has {len(join.host)} characters: must be at most {LONGEST_HOST}"
     if join.slots > site.capacity:
         trees = len(site.trees.roots)
         have = "the switch has" if trees == 1 else f"the {trees} switches have"
@@ -39,7 +39,7 @@ def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
     if problem := _threads_problem(join.threads or 1, join.slots or default_slots, site):
         return problem
     if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
-        return f"timeout_s={join.timeout_s}, and 0 to {LONGEST_TIMEOUT:g} are accepted"
+        return f"timeout_s={join.timeout_s}: must be from 0 to {LONGEST_TIMEOUT:g}"
     return None
 
 
@@ -49,7 +49,7 @@ def _threads_problem(threads: int, slots: int, site: Site) -> str | None:
     most = min(MAX_THREADS, MAX_AGGREGATORS // trees)
     if threads > most:
         of = "" if most == MAX_THREADS else f" with {trees} switches that share the slots"
-        return f"threads={threads}, and up to {most} are accepted{of}"
+        return f"threads={threads}: must be at most {most}{of}"
     if threads > slots:
         return f"threads={threads} of {slots} slots, and each needs one of its own"
     if (taken := site.for_threads(threads).pools_at(0, slots)) > site.layout.slots:

@@ -51,7 +51,7 @@ class Door:
     def problem_of(self, join: pb.Join, caller: Caller) -> str | None:
         """Why the rank cannot wait here."""
         if not 0 <= join.queue_s <= LONGEST_QUEUE:
-            return f"queue_s={join.queue_s}, and 0 to {LONGEST_QUEUE:g} are accepted"
+            return f"queue_s={join.queue_s}: must be from 0 to {LONGEST_QUEUE:g}"
         entry = self.waitlist.named(caller.tenant, join.job)
         if entry is not None:
             return entry.quarrel_with(join) if entry.ranks else None
@@ -116,12 +116,12 @@ class Door:
             try:
                 tenant, name, slots, ranks, since = (one[key] for key in _KEPT)
             except (TypeError, KeyError):
-                raise ValueError(f"queue: objects with {', '.join(_KEPT)} are accepted") from None
+                raise ValueError(f"queue: each entry must be an object with {', '.join(_KEPT)}") from None
             texts = isinstance(tenant, str) and isinstance(name, str)
             if not texts or not all(type(number) is int and number > 0 for number in (slots, ranks)):
-                raise ValueError("queue: texts, and numbers of slots and ranks, are accepted")
+                raise ValueError("queue: tenant and name must be strings, slots and world_size positive integers")
             if type(since) is not float or not 0 <= since < math.inf:
-                raise ValueError("queue: since is a time")
+                raise ValueError("queue: since must be a time")
             self.waitlist.expect(tenant, name, slots, ranks, now - max(0.0, wall - since), now + RETURN)
 
     def to_keep(self, wall: float, now: float) -> list[dict[str, Any]]:

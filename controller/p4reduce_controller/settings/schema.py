@@ -108,11 +108,11 @@ class Setting:
         if self.kind is float and type(value) is int:
             value = float(value)
         if type(value) is not self.kind:
-            raise SettingsError(f"{self.key} = {value!r}: {self._accepted()} is accepted")
+            raise SettingsError(f"{self.key} = {value!r}: must be {self._accepted()}")
         items = self.spec.items
         elements = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if items is not None and not all(type(element) is items for element in elements):
-            raise SettingsError(f"{self.key} = {value!r}: {self._accepted()} is accepted")
+            raise SettingsError(f"{self.key} = {value!r}: must be {self._accepted()}")
         within = self.spec.within
         if within is not None and not within.low <= value <= within.high:
             raise SettingsError(f"{self.option} {value}: {within.said}")
@@ -121,7 +121,7 @@ class Setting:
     def _accepted(self) -> str:
         """As TOML has it, in words."""
         items = self.spec.items
-        return _WORDS[self.kind] + (f", each element {_WORDS[items]}" if items is not None else "")
+        return _WORDS[self.kind] + (f"; each element must be {_WORDS[items]}" if items is not None else "")
 
 
 def spec(help: str = "", **what: Any) -> Mapping[str, Spec]:

@@ -196,8 +196,19 @@ def check_version(kept: object) -> int:
     """Raises StateError for what `taken_from` cannot read."""
     version = _Part("the state", kept).get("version", int)
     if version not in (OLDER, VERSION):
-        raise StateError(f"it is of version {version}, and this controller reads versions {OLDER} and {VERSION}")
+        raise StateError(f"it has version {version}, but this controller reads versions {OLDER} and {VERSION}")
     return version
+
+
+_KINDS = {
+    int: "an integer",
+    float: "a number with a decimal point",
+    str: "a string",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+"""Types of JSON, in words."""
 
 
 class _Part:
@@ -205,14 +216,14 @@ class _Part:
 
     def __init__(self, name: str, value: object) -> None:
         if not isinstance(value, dict):
-            raise StateError(f"{name} is {_short(value)}, and an object is accepted")
+            raise StateError(f"{name} is {_short(value)}: must be an object")
         self._name = name
         self._values: dict[str, Any] = value
 
     def get(self, key: str, kind: type[T], default: T | None = None) -> T:
         value = self._values.get(key, default)
         if type(value) is not kind:
-            raise StateError(f"{self._name}: {key} is {_short(value)}, and {kind.__name__} is accepted")
+            raise StateError(f"{self._name}: {key} is {_short(value)}: must be {_KINDS[kind]}")
         return value
 
     def has(self, key: str) -> bool:
@@ -221,7 +232,7 @@ class _Part:
     def number(self, key: str, low: int, high: int) -> int:
         value = self.get(key, int)
         if not low <= value <= high:
-            raise StateError(f"{self._name}: {key} is {value}, and {low} to {high} are accepted")
+            raise StateError(f"{self._name}: {key} is {value}: must be from {low} to {high}")
         return value
 
     def secret(self, key: str, high: int) -> int:
@@ -242,7 +253,7 @@ class _Part:
     def seconds(self, key: str, low: float, high: float) -> float:
         value = self.get(key, float)
         if not low <= value <= high:
-            raise StateError(f"{self._name}: {key} is {value}, and {low:g} to {high:g} are accepted")
+            raise StateError(f"{self._name}: {key} is {value}: must be from {low:g} to {high:g}")
         return value
 
     def parts(self, key: str) -> list[_Part]:
@@ -325,7 +336,7 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
 def _by_place(part: _Part, key: str, site: Site, threads: int, default: dict[str, int] | None = None) -> dict[int, int]:
     numbers = {place_from(text, site, threads): number for text, number in part.get(key, dict, default).items()}
     if not all(type(number) is int and number >= 0 for number in numbers.values()):
-        raise StateError(f"{key} are {_short(numbers)}, and numbers are accepted")
+        raise StateError(f"{key} is {_short(numbers)}: each value must be an integer of 0 or more")
     return numbers
 
 
@@ -335,7 +346,7 @@ def _number(pair: object) -> tuple[int, int]:
         number, generation = pair
         if 1 <= number < 2**16 and 0 <= generation < GENERATIONS:
             return number, generation
-    raise StateError(f"more_numbers has {_short(pair)}, and a number and a generation are accepted")
+    raise StateError(f"more_numbers has {_short(pair)}: each entry must be a job number and a generation")
 
 
 def _of_member(member: Member, site: Site) -> dict[str, Any]:

@@ -70,7 +70,9 @@ def place_from(text: str, site: Site, threads: int) -> int:
     thread, _, name = text.partition(":")
     if not (thread.isascii() and thread.isdigit() and int(thread) < threads and name in site.trees.names):
         names = ", ".join(site.trees.names)
-        raise StateError(f"switch {text[:60]!r}: THREAD:NAME is accepted, threads 0 to {threads - 1} and {names}")
+        raise StateError(
+            f"switch {text[:60]!r}: must be THREAD:NAME, with a thread from 0 to {threads - 1} and a switch of {names}"
+        )
     return int(thread) * site.switches + list(site.trees.names).index(name)
 
 
@@ -101,7 +103,7 @@ def site_from(parts: list[Any], setup: Setup) -> Site:
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StateError(f"site: {type(error).__name__} {error}; name, mac, ip and udp_port are needed") from None
     if len(set(names)) != len(names) or not names:
-        raise StateError(f"site: {', '.join(names) or 'no switch'}; names that differ are accepted")
+        raise StateError(f"site: {', '.join(names) or 'no switch'}: must have at least one switch, and no name twice")
     numbers = [_number_of(*one, setup) for one in zip(names, addresses, wanted, strict=True)]
     return Site(setup.site().layout, addresses, Trees(names, uplinks), numbers=tuple(numbers))
 
@@ -169,5 +171,5 @@ def with_names(root: Any, setup: Setup) -> dict[str, Any]:
 
 def _named(at: Any, site: Site) -> str:
     if not (isinstance(at, str) and at.isascii() and at.isdigit()):
-        raise StateError(f"switch {at!r}: a number is accepted")
+        raise StateError(f"switch {at!r}: must be a number")
     return of_place(site, int(at))

@@ -89,7 +89,7 @@ class Beginning:
 def changes_from(kept: object, common: Settings) -> Changes:
     """What `to_keep` gave an earlier controller, {} being nothing. Raises ValueError."""
     if not isinstance(kept, dict):
-        raise ValueError("fabric: an object is accepted")
+        raise ValueError("fabric: must be an object")
     try:
         return Changes(
             tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "added")),
@@ -140,5 +140,5 @@ def _meet(one: SwitchSpec, other: SwitchSpec) -> bool:
 def _list_of(kind: type, kept: dict[str, Any], key: str) -> list[Any]:
     found = kept.get(key, [])
     if not isinstance(found, list) or not all(type(one) is kind for one in found):
-        raise ValueError(f"fabric: {key}: a list of {kind.__name__} is accepted")
+        raise ValueError(f"fabric: {key}: must be a list of {'strings' if kind is str else 'objects'}")
     return found

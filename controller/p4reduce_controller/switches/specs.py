@@ -46,7 +46,7 @@ def spec_of(text: str, common: Settings) -> SwitchSpec:
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"the switch's settings: {error}") from None
     if not isinstance(one, dict):
-        raise SettingsError("the switch's settings: an object as one of [[switches]] is accepted")
+        raise SettingsError("the switch's settings: must be an object like an entry of [[switches]]")
     way = one.pop("uplink", None)
     of_one: dict[str, Any] = {key: SCHEMA[key].default for key in SCHEMA if SCHEMA[key].spec.of == "switch"}
     [spec] = specs_of(replace(common, **of_one, uplink=[], switches=[one]))

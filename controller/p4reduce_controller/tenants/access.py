@@ -20,7 +20,7 @@ class Role(IntEnum):
         for role in cls:
             if role.name.lower() == name:
                 return role
-        raise ValueError(f"role {name!r}: {', '.join(role.name.lower() for role in cls)} are accepted")
+        raise ValueError(f"role {name!r}: must be one of {', '.join(role.name.lower() for role in cls)}")
 
 
 # By the name of a service's method. What is not here is the operator's.

@@ -90,18 +90,20 @@ def jwt_tokens(table: Mapping[str, Any], folder: Path, files: FilesRead) -> JwtT
     values = {key: table.get(key, "") for key in ("issuer", "audience", "jwks", "key")}
     for key, value in values.items():
         if not isinstance(value, str) or (key in ("issuer", "audience") and not value):
-            raise JwtError(f"{key} = {value!r}: a text is accepted")
+            raise JwtError(f"{key} = {value!r}: must be a non-empty text")
     if bool(values["jwks"]) == bool(values["key"]):
-        raise JwtError("either jwks, a file with a JSON Web Key Set, or key, one with a public key in PEM, is accepted")
+        raise JwtError(
+            "must have either jwks (a file with a JSON Web Key Set) or key (a file with a public key in PEM)"
+        )
     algorithms = table.get("algorithms", ["RS256", "ES256", "EdDSA"])
     if not isinstance(algorithms, list) or not algorithms or not all(one in ALGORITHMS for one in algorithms):
-        raise JwtError(f"algorithms = {algorithms!r}: accepted are some of {', '.join(ALGORITHMS)}")
+        raise JwtError(f"algorithms = {algorithms!r}: must be a list with some of {', '.join(ALGORITHMS)}")
     claims = {key: table[key] for key in ("user_claim", "role_claim", "tenant_claim") if key in table}
     if not all(map(_is_name, claims.values())):
-        raise JwtError("user_claim, role_claim and tenant_claim: names of claims are accepted")
+        raise JwtError("user_claim, role_claim and tenant_claim: must be names of claims")
     leeway = table.get("leeway_s", 30.0)
     if type(leeway) not in (int, float) or not 0 <= leeway <= 300:
-        raise JwtError(f"leeway_s = {leeway!r}: 0 to 300 seconds are accepted")
+        raise JwtError(f"leeway_s = {leeway!r}: must be from 0 to 300 seconds")
     file = folder / (values["jwks"] or values["key"])
     try:
         text = files.read(file).decode()
@@ -118,10 +120,10 @@ def jwt_tokens(table: Mapping[str, Any], folder: Path, files: FilesRead) -> JwtT
 def _of_jwks(text: str) -> dict[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise ValueError("a JSON Web Key Set, an object with keys, is accepted")
+        raise ValueError("must be a JSON Web Key Set: an object with keys")
     keys = jwt.PyJWKSet.from_dict(found).keys
     if private := [key.key_id for key in keys if key.key_type == "oct"]:
-        raise ValueError(f"the key {private[0]!r} is a shared secret; accepted are public keys")
+        raise ValueError(f"the key {private[0]!r} is a shared secret: must be a public key")
     return {key.key_id or "": key.key for key in keys}
 
 

@@ -155,7 +155,7 @@ class Tenancy:
         at, month, seconds = kept.get("at", self._wall()), kept.get("month", ""), kept.get("slot_seconds", {})
         whole = type(month) is str and isinstance(seconds, dict)
         if not whole or not all(map(_is_time, (at, *seconds.values()))):
-            raise ValueError("use: a time, a month and slot-seconds by tenant are accepted")
+            raise ValueError("use: must have a time, a month, and the slot-seconds of each tenant")
         if month == self._month:
             self._slot_seconds = Counter(seconds)
         for job in jobs:

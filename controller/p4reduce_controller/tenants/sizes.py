@@ -21,7 +21,7 @@ class TooLarge:
     size: int
 
     def __str__(self) -> str:
-        return f"a message of {self.size} bytes, and up to {LARGEST_REQUEST} are accepted"
+        return f"a message has {self.size} bytes: must be at most {LARGEST_REQUEST}"
 
 
 class Sizes(grpc.aio.ServerInterceptor):

@@ -172,7 +172,7 @@ def _reservation(table: _Table) -> Reservation:
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_NAME or not value.isprintable():
-        raise ValueError(f"the name {value!r}: 1 to {LONGEST_NAME} printable characters are accepted")
+        raise ValueError(f"the name {value!r}: must have 1 to {LONGEST_NAME} printable characters")
     return value
 
 
@@ -181,7 +181,7 @@ class _Table:
 
     def __init__(self, name: str, values: object) -> None:
         if not isinstance(values, dict):
-            raise ValueError(f"{name} = {values!r}: a table is accepted")
+            raise ValueError(f"{name} = {values!r}: must be a table")
         self.name = name
         self.values: dict[str, Any] = values
 
@@ -198,7 +198,7 @@ class _Table:
     def list_of_tables(self, key: str) -> list[_Table]:
         values = self.values.get(key, [])
         if not isinstance(values, list):
-            raise ValueError(f"{key} = {values!r}: [[{key}]] is accepted")
+            raise ValueError(f"{key} = {values!r}: must be an array of tables, [[{key}]]")
         return [_Table(f"{key}[{number}]", one) for number, one in enumerate(values)]
 
     def number(self, key: str, default: float, low: float, high: float = 2.0**31, *, whole: bool = True) -> float:
@@ -208,12 +208,12 @@ class _Table:
             return default
         kinds = (int,) if whole else (int, float)
         if type(value) not in kinds or not low <= value <= high:
-            raise ValueError(f"{self.name}: {key} = {value!r}: {low:g} to {high:g} are accepted")
+            raise ValueError(f"{self.name}: {key} = {value!r}: must be from {low:g} to {high:g}")
         return float(value) if not whole else int(value)
 
     def time(self, key: str) -> float:
         """Unix time."""
         value = self.values[key]
         if not isinstance(value, datetime) or value.tzinfo is None:
-            raise ValueError(f"{self.name}: {key} = {value}: a time with its zone is accepted, as 2030-01-31T12:00:00Z")
+            raise ValueError(f"{self.name}: {key} = {value}: must be a time with its zone, as 2030-01-31T12:00:00Z")
         return value.timestamp()
