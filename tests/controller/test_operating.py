@@ -182,14 +182,23 @@ def test_a_shell_is_started_at_the_switch(running: Running, tmp_path: Path, monk
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     monkeypatch.setenv(shell.VARIABLE, str(tmp_path))
     started: list[list[str]] = []
-    monkeypatch.setattr(shell.os, "execv", lambda _, arguments: started.append(arguments))
+
+    def execve(_: Path, arguments: list[str], environment: dict[str, str]) -> None:
+        started.append(arguments)
+        assert {name for name in environment if name.endswith("_proxy")} == {"no_proxy"}
+
+    monkeypatch.setattr(shell.os, "execve", execve)
+    for name in ("http_proxy", "https_proxy", "grpc_proxy", "no_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
     run(running, "shell")
     run(running, "shell", "127.0.0.1:31314")
     run(running, "shell", "10.0.0.1:9559", "--device-id", "7")
+    run(running, "shell", "[fe80::1%d0]:9559")
     assert [one[1:] for one in started] == [
         ["-m", "p4runtime_sh", "--grpc-addr", "fake", "--device-id", "1"],
         ["-m", "p4runtime_sh", "--grpc-addr", "127.0.0.1:31314", "--device-id", "1"],
         ["-m", "p4runtime_sh", "--grpc-addr", "10.0.0.1:9559", "--device-id", "7"],
+        ["-m", "p4runtime_sh", "--grpc-addr", "[fe80::1%25d0]:9559", "--device-id", "1"],
     ]
     assert "there is no switch 'other'" in run(running, "shell", "other", code=1)
 

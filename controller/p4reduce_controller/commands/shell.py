@@ -13,6 +13,7 @@ import typer
 from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.channel import DEFAULT_CONTROLLER
+from p4reduce.control.grpc_channels import PROXY_VARIABLES, grpc_target
 from p4reduce_controller.commands.cli import _fail
 from p4reduce_controller.commands.operating import Access, _find
 
@@ -58,9 +59,10 @@ def shell(
     if python is None:
         _fail(f"p4runtime-shell is not installed; install it with\n  {how_to_install()}")
     address = _address(switch, Access(controller, token_file, tls_ca))
-    arguments = ["--grpc-addr", address, "--device-id", str(device_id)]
+    arguments = ["--grpc-addr", grpc_target(address), "--device-id", str(device_id)]
+    without_proxy = {name: value for name, value in os.environ.items() if name not in PROXY_VARIABLES}
     sys.stdout.flush()
-    os.execv(python, [str(python), "-m", "p4runtime_sh", *arguments])
+    os.execve(python, [str(python), "-m", "p4runtime_sh", *arguments], without_proxy)
 
 
 def _address(switch: str, access: Access) -> str:

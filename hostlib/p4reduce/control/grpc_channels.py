@@ -14,6 +14,9 @@ import grpc
 import grpc.aio
 
 Options = Sequence[tuple[str, int | str]]
+PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+"""Variables from which gRPC takes a proxy's address, for programs whose channels are made elsewhere."""
+
 _ALWAYS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
 
 
