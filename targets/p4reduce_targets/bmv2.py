@@ -68,7 +68,17 @@ def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
         check_interface(number, name)
     if found and os.geteuid() != 0:
         raise PortError("BMv2 needs root to use network interfaces")
+    if found:
+        _check_capability()
     return dict(found)
+
+
+def _check_capability() -> None:
+    """Raises PortError where BMv2, without a word, would have ports that no packet comes to."""
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except PermissionError:
+        raise PortError("BMv2 needs the capability CAP_NET_RAW to use network interfaces, and root lacks it") from None
 
 
 class Bmv2:

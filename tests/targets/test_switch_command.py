@@ -167,6 +167,17 @@ def test_bmv2_that_dies_at_once_says_why(tmp_path: Path) -> None:
     assert "ended with exit code 127 a library is missing" in said
 
 
+def test_bmv2_whose_ports_would_hear_nothing() -> None:
+    """BMv2 itself says nothing when it lacks the capability, and answers."""
+    with own_cables():
+        if shutil.which("setpriv") is None:
+            pytest.skip("needs setpriv, of util-linux")
+        command = ["setpriv", "--bounding-set=-net_raw", *COMMAND, "--target", "bmv2", *ETHERNET, *ANY]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "BMv2 needs the capability CAP_NET_RAW to use network interfaces, and root lacks it" in done.stderr
+
+
 @pytest.mark.bmv2
 @pytest.mark.root
 @needs_bmv2
