@@ -24,9 +24,24 @@ def test_every_collective(stack: Stack, engine: str) -> None:
     assert passed == sorted((rank, function.__name__) for rank in range(RANKS) for function in CHECKS)
 
 
+@pytest.mark.parametrize("local", ["off", "auto"])
+def test_tensors_on_a_device(native_stack: Stack, local: str) -> None:
+    import torch
+
+    from .on_device import CHECKS
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs CUDA")
+    events = torchrun("on_device.py", controller=native_stack.controller, environment={"P4REDUCE_LOCAL": local})
+    passed = sorted((event["rank"], event["passed"]) for event in events)
+    assert passed == sorted((rank, function.__name__) for rank in range(RANKS) for function in CHECKS)
+
+
 @pytest.mark.slow
 def test_training(native_stack: Stack, tmp_path: Path) -> None:
-    events = torchrun("training.py", str(tmp_path), controller=native_stack.controller)
+    # PowerSGD of some releases asks for the CUDA device of tensors on the host, where there is one.
+    without = {"CUDA_VISIBLE_DEVICES": ""}
+    events = torchrun("training.py", str(tmp_path), controller=native_stack.controller, environment=without)
     ddp = [
         "DDP",
         "DDP, sparse gradients",
@@ -182,7 +197,9 @@ sharded.gather(0, out)
 print("gathered", out.tolist())
 dist.destroy_process_group()
 """
-    assert "gathered [1.0, 1.0, 1.0, 1.0]" in alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
+    # It gathers on a CUDA device where there is one, also what is on the host.
+    said = alone(program, P4REDUCE_CONTROLLER=native_stack.controller, CUDA_VISIBLE_DEVICES="")
+    assert "gathered [1.0, 1.0, 1.0, 1.0]" in said, said
 
 
 def test_what_is_refused_names_the_argument(native_stack: Stack) -> None:

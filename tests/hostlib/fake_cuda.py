@@ -172,6 +172,8 @@ class Cuda:
         """Tensors whose memory went back to the allocator."""
         self.freed_too_early: list[str] = []
         self.devices_of_futures: list[list[torch.device]] = []
+        self.capturing = False
+        """Whether the current stream's work goes into a graph."""
         self.running = threading.Event()
         self.running.set()
         self._default = Stream(self, "default")
@@ -237,6 +239,7 @@ def fake_cuda() -> Iterator[Cuda]:
         patch.setattr(torch.cuda, "Stream", cuda.stream)
         patch.setattr(torch.cuda, "current_stream", cuda.current)
         patch.setattr(torch.cuda, "stream", cuda.on)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: cuda.capturing)
         patch.setattr(torch, "empty", lambda *args, pin_memory=False, **kwargs: empty(*args, **kwargs))  # noqa: ARG005
         patch.setattr(torch.futures.Future, "__init__", future)
         patch.setattr(ours, "_triton_works", lambda _: False)

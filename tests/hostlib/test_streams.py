@@ -120,6 +120,17 @@ def test_a_tensor_that_nobody_keeps_stays_until_its_result_is_written(cuda: Cuda
     assert cuda.freed_too_early == []
 
 
+def test_a_collective_within_a_graph_is_refused(cuda: Cuda, pair: list[Communicator]) -> None:
+    cuda.capturing = True
+    for each in pair:
+        with pytest.raises(P4ReduceError, match="cannot be captured into a CUDA graph"):
+            each.allreduce(cuda.tensor(torch.ones(70)))
+    cuda.capturing = False
+    assert [float(each[0]) for each in together(pair, lambda each: each.allreduce(cuda.tensor(torch.ones(70))))] == [
+        2
+    ] * 2
+
+
 def test_a_device_that_does_not_come_to_it_is_a_timeout(cuda: Cuda, pair: list[Communicator]) -> None:
     tensor = cuda.tensor(torch.ones(70))
     tensor.add_(1)

@@ -27,17 +27,29 @@ class ByGloo(_Base):  # type: ignore[misc]
     def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Any:
         """To one rank."""
         given = as_list(tensors)
-        return self._by_gloo("send", given, [], lambda copies: self._gloo.send(copies.inputs(given), dstRank, tag))
+
+        def begin(copies: Copies) -> Any:
+            return self._gloo.send(copies.inputs(given), dstRank, tag)
+
+        return self._by_gloo("send", given, [], begin, on_host=True)
 
     def recv(self, tensors: Any, srcRank: int, tag: int = 0) -> Any:
         """From one rank."""
         out = as_list(tensors)
-        return self._by_gloo("recv", out, out, lambda copies: self._gloo.recv(copies.outputs(out), srcRank, tag))
+
+        def begin(copies: Copies) -> Any:
+            return self._gloo.recv(copies.outputs(out), srcRank, tag)
+
+        return self._by_gloo("recv", out, out, begin, on_host=True)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """From whichever rank sends."""
         out = as_list(tensors)
-        return self._by_gloo("recv", out, out, lambda copies: self._gloo.recv_anysource(copies.outputs(out), tag))
+
+        def begin(copies: Copies) -> Any:
+            return self._gloo.recv_anysource(copies.outputs(out), tag)
+
+        return self._by_gloo("recv", out, out, begin, on_host=True)
 
     def gather(
         self,
@@ -91,7 +103,7 @@ class ByGloo(_Base):  # type: ignore[misc]
             lists = [[next(staged) for _ in out] for out in outputs]
             return self._gloo.allgather_coalesced(lists, copies.inputs(inputs), opts)
 
-        return self._by_gloo("all_gather_coalesced", inputs, flat, begin)
+        return self._by_gloo("all_gather_coalesced", inputs, flat, begin, on_host=True)
 
     def alltoall(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Any:
         """From all, to all."""
@@ -126,9 +138,14 @@ class ByGloo(_Base):  # type: ignore[misc]
 
     alltoall_base = all_to_all_single
 
-    def _by_gloo(self, name: str, counted: Any, outputs: Any, begin: Callable[[Copies], Any]) -> Any:
-        """Begins a call, of which the tensors `counted` are this rank's."""
+    def _by_gloo(
+        self, name: str, counted: Any, outputs: Any, begin: Callable[[Copies], Any], *, on_host: bool = False
+    ) -> Any:
+        """Begins a call, of which the tensors `counted` are this rank's.
+
+        on_host: whether Gloo carries this call for the host's memory only.
+        """
         self._counting.count("gloo", name, counted)
         check_dtypes(name, counted)
-        copies = Copies()
+        copies = Copies(on_host=on_host)
         return copies.finish(begin(copies), outputs)

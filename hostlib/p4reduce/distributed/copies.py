@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies that stand in for tensors of a call while it is under way.
 
-Two kinds of tensors need one:
+Three kinds of tensors need one:
 
 - A tensor that is not contiguous, where Gloo carries the call. Gloo reads and writes as many consecutive elements as
   the tensor has, from its first one on, whatever its strides are.
+- A tensor on a device, in the calls for which Gloo reads and writes the host's memory only. It does not check this: the
+  process would end.
 - An output that shares memory with another tensor of its call. All inputs of a call are read before any output is
   written.
 
@@ -33,14 +35,16 @@ Tensors = list[torch.Tensor]
 class Copies:
     """The copies of one call. Tensors that need none are returned as they are."""
 
-    def __init__(self, *, contiguous: bool = True) -> None:
-        """contiguous: whether tensors with other strides are copied, too."""
+    def __init__(self, *, contiguous: bool = True, on_host: bool = False) -> None:
+        """contiguous: whether tensors with other strides are copied, too. on_host: whether tensors on a device are,
+        to the host."""
         self._contiguous = contiguous
+        self._on_host = on_host
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def inputs(self, tensors: Iterable[torch.Tensor], *, always: bool = False) -> Tensors:
         """Tensors that are only read, without their graphs, which Gloo gives to outputs. always: copies of all."""
-        return [_copy(each) if always or self._needs_copy(each) else each.detach() for each in tensors]
+        return [self._copy(each) if always or self._needs_copy(each) else each.detach() for each in tensors]
 
     def outputs(
         self,
@@ -71,11 +75,19 @@ class Copies:
     def _needs_copy(self, tensor: torch.Tensor) -> bool:
         if not self._contiguous or tensor.layout is not torch.strided or not tensor.numel():
             return False
+        if self._on_host and tensor.device.type != "cpu":
+            return True
         return not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj()
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Its elements in row-major order, in memory of their own."""
+        device = torch.device("cpu") if self._on_host else tensor.device
+        copy = torch.empty_like(tensor, device=device, memory_format=torch.contiguous_format, requires_grad=False)
+        return copy.copy_(tensor.detach())
 
     def _output(self, tensor: torch.Tensor, raises_version: bool) -> torch.Tensor:
         check_writable(tensor)
-        copy = _copy(tensor)
+        copy = self._copy(tensor)
         # `data` has a version counter of its own; `detach()` shares the tensor's.
         self._written.append((tensor.detach() if raises_version else tensor.data, copy))
         return copy
@@ -183,12 +195,6 @@ class CopiedWork(Work):
     def _source_rank(self) -> int:
         """The rank that has sent what was received."""
         return int(self._work._source_rank())
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Its elements in row-major order, in memory of their own."""
-    copy = torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
-    return copy.copy_(tensor.detach())
 
 
 def as_bytes(tensors: Iterable[torch.Tensor]) -> Tensors:

@@ -14,11 +14,17 @@ def is_premultiplied(opts: Any) -> bool:
     return bool(opts.reduceOp == ReduceOp.PREMUL_SUM)
 
 
+def factor(op: Any) -> Any:
+    """By what a premultiplied sum's tensors are multiplied: a number or a tensor; 1 for other operations."""
+    # `ReduceOp.factor` came after PyTorch 2.11; the state for pickle has the same in all releases.
+    return op.__getstate__()[1] if op == ReduceOp.PREMUL_SUM else 1.0
+
+
 def multiply(copies: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
     """What is to be added, which is the same tensors."""
     if is_premultiplied(opts):
         for copy in copies:
-            copy.mul_(opts.reduceOp.factor)
+            copy.mul_(factor(opts.reduceOp))
     return copies
 
 

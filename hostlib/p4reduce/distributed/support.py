@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import HashStore, ProcessGroupGloo, ReduceOp
 
+from p4reduce.distributed.premultiplied import factor
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.tensors.dense import WORK_DTYPES
 
@@ -35,7 +36,7 @@ _OPS = [
 def how(opts: Any) -> tuple[Any, float]:
     """The operation of a communicator's reductions, if it has that, and the factor."""
     op = opts.reduceOp
-    return op_name(op), float(op.factor) if op == ReduceOp.PREMUL_SUM else 1.0
+    return op_name(op), float(factor(op))
 
 
 def op_name(op: Any) -> str | None:

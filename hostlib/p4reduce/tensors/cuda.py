@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 from p4reduce.tensors.copies import copy_values
 
@@ -29,6 +30,11 @@ class Crossing:
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            raise P4ReduceError(
+                "a collective cannot be captured into a CUDA graph, because the host takes part in it: call it before "
+                "or after the graph"
+            )
         self._tensor = tensor if tensor.is_sparse else tensor.detach()
         self._before = torch.cuda.current_stream(tensor.device).record_event()
         self._arrived: torch.cuda.Event | None = None
