@@ -49,7 +49,7 @@ LAYOUTS: list[Callable[[torch.Tensor], torch.Tensor]] = [
 
 
 def collectives(group: Any, made: Make) -> dict[str, list[torch.Tensor]]:
-    """What each collective leaves in this rank's tensors. made: a tensor for each number."""
+    """Returns this rank's tensors after each collective. made: a tensor for each number."""
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = [made(rank) for _ in range(6)]
     dist.all_reduce(mine[0], group=group)
@@ -112,7 +112,7 @@ def every_collective(gloo: Any) -> None:
 
 @check
 def streams(_: Any) -> None:
-    """What a stream still computes is reduced, and the stream that waits for a work sees its result."""
+    """A tensor that a stream still computes is reduced, and the stream that waits for a work sees its result."""
     ranks = dist.get_world_size()
     for dtype in (torch.float32, torch.float64):
         with torch.cuda.stream(torch.cuda.Stream()):
