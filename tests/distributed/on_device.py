@@ -6,7 +6,6 @@ Prints a JSON object for each check that passed. All ranks share one device.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from saying import say
+from tensor_memory import HAS_ALL_TO_ALL
 from torch.nn.parallel import DistributedDataParallel
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8)
@@ -62,7 +62,7 @@ def collectives(group: Any, made: Make) -> dict[str, list[torch.Tensor]]:
     parts = [made(10 * rank + number) for number in range(size)]
     gathered, exchanged, at_root = ([made(9) for _ in range(size)] for _ in range(3))
     dist.all_gather(gathered, made(rank), group=group)
-    with contextlib.suppress(RuntimeError):  # Gloo before PyTorch 2.12 has no such call
+    if HAS_ALL_TO_ALL:
         dist.all_to_all(exchanged, parts, group=group)
     dist.gather(made(rank), None if rank else at_root, 0, group=group)
     scattered, summed, received = made(9), made(9), made(9)

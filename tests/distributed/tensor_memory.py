@@ -21,6 +21,7 @@ CHECKS: list[Callable[[Group], None]] = []
 # Through the switch: sums of float32 and int32, bits of all. Through Gloo: all else.
 DTYPES = (torch.float32, torch.int32, torch.float64, torch.int64)
 GAP = 77  # what lies beside a tensor's elements
+HAS_ALL_TO_ALL = torch.__version__ >= "2.12"  # of lists: Gloo gained it
 
 
 def check(function: Callable[[Group], None]) -> Callable[[Group], None]:
@@ -128,16 +129,12 @@ def moves_of_every_layout(group: Group) -> None:
             dist.scatter(out := empty(), [layout(each) for each in given] if rank == 0 else None, group=group)
             same(out.reshape(4, 3), given[rank])
             gaps_are_whole(out)
-            outs = [empty() for _ in range(size)]
-            try:
+            if HAS_ALL_TO_ALL:
+                outs = [empty() for _ in range(size)]
                 dist.all_to_all(outs, [layout(given[rank] + each) for each in range(size)], group=group)
-            except RuntimeError as error:  # Gloo before PyTorch 2.12
-                if "gloo does not support alltoall" not in str(error):
-                    raise
-                outs = [expected + rank for expected in given]
-            for out, expected in zip(outs, given, strict=True):
-                same(out.reshape(4, 3), expected + rank)
-                gaps_are_whole(out)
+                for out, expected in zip(outs, given, strict=True):
+                    same(out.reshape(4, 3), expected + rank)
+                    gaps_are_whole(out)
             if rank == 0:
                 dist.send(layout(given[0]), 1, group=group)
             elif rank == 1:
@@ -189,9 +186,10 @@ def expanded_tensors_are_read_and_not_written(group: Group) -> None:
         outs = [torch.zeros(4, dtype=dtype) for _ in range(size)]
         dist.all_gather(outs, expanded, group=group)
         assert [out.tolist() for out in outs] == [[each + 1] * 4 for each in range(size)]
-        outs = [torch.zeros(4, dtype=dtype) for _ in range(size)]
-        dist.all_to_all(outs, [expanded] * size, group=group)
-        assert [out.tolist() for out in outs] == [[each + 1] * 4 for each in range(size)]
+        if HAS_ALL_TO_ALL:
+            outs = [torch.zeros(4, dtype=dtype) for _ in range(size)]
+            dist.all_to_all(outs, [expanded] * size, group=group)
+            assert [out.tolist() for out in outs] == [[each + 1] * 4 for each in range(size)]
         dist.barrier(group)
 
 
@@ -261,10 +259,11 @@ def lists_that_share_memory(group: Group) -> None:
             tensor = given[rank].to(dtype, copy=True)
             dist.all_to_all_single(tensor, tensor, group=group)
             same(tensor, torch.cat([each[2 * rank : 2 * rank + 2] for each in given]))
-        tensor = given[rank].to(dtype, copy=True)
-        dist.all_to_all(list(tensor.chunk(size)), list(tensor.chunk(size))[::-1], group=group)
-        place = 2 * (size - 1 - rank)
-        same(tensor, torch.cat([each[place : place + 2] for each in given]))
+        if HAS_ALL_TO_ALL:
+            tensor = given[rank].to(dtype, copy=True)
+            dist.all_to_all(list(tensor.chunk(size)), list(tensor.chunk(size))[::-1], group=group)
+            place = 2 * (size - 1 - rank)
+            same(tensor, torch.cat([each[place : place + 2] for each in given]))
         tensor = given[rank].to(dtype, copy=True)
         dist.scatter(tensor[1:3], list(tensor.chunk(size)) if rank == 0 else None, group=group)
         expected = given[rank].clone()
@@ -407,9 +406,10 @@ def version_counters_are_gloos(group: Group) -> None:
             assert versions(lambda *each: dist.all_gather(list(each), make(), group=group), *outs) == [1] * size  # noqa: B023
             moved = [torch.ones(6, dtype=dtype), torch.ones(6, dtype=dtype)]
             assert versions(lambda *each: dist.all_to_all_single(*each, group=group), *moved) == [0, 0]
-            outs = [make() for _ in range(size)]
-            given_lists = [torch.ones(6, dtype=dtype) for _ in range(size)]
-            assert versions(lambda *each: dist.all_to_all(list(each), given_lists, group=group), *outs) == [1] * size  # noqa: B023
+            if HAS_ALL_TO_ALL:
+                outs = [make() for _ in range(size)]
+                lists = [torch.ones(6, dtype=dtype) for _ in range(size)]
+                assert versions(lambda *each: dist.all_to_all(list(each), lists, group=group), *outs) == [1] * size  # noqa: B023
             given = [make() for _ in range(size)] if rank == 0 else None
             assert versions(lambda each: dist.scatter(each, given, group=group), make()) == [0]  # noqa: B023
     weight = torch.full((3,), 2.0, requires_grad=True)

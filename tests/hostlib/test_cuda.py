@@ -69,8 +69,9 @@ def test_streams_are_waited_for(pair: list[Communicator]) -> None:
 
     def work(each: Communicator) -> Any:
         with torch.cuda.stream(streams[each.rank]):
-            tensor = torch.zeros(1_000_000, device="cuda")
-            each.broadcast(tensor.clone(), 0)  # the first call of a process loads kernels
+            tensor = torch.ones(1_000_000, device="cuda")
+            tensor -= 1  # CUDA loads a kernel when it is first used, and waits for the device then
+            each.broadcast(tensor.clone().mul_(3), 0)
             torch.cuda._sleep(1_000_000_000)
             tensor += 1
             before = tensor.clone()
