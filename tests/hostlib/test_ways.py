@@ -7,6 +7,8 @@ import errno
 import os
 import socket
 import time
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +17,7 @@ from p4reduce.joining import membership
 from p4reduce.transport import Switch, TransportError
 from p4reduce.transport.base import LEAST_MTU, check_mtu, explain_refusal
 from p4reduce.ways import Ways
+from tests.own_network import Namespace, ip
 
 AT = Switch("10.0.0.254", 31314)
 
@@ -67,6 +70,8 @@ def test_a_port_that_nobody_has_is_told(closed: int) -> None:
             errno.EPERM,
             "Operation not permitted: a firewall on this host drops them",
         ),
+        (errno.EACCES, "Permission denied: a route of this host prohibits them, or this is the broadcast address"),
+        (errno.EINVAL, "Invalid argument: a route of this host drops them; see `ip route get 10.0.0.254`"),
         (errno.EMSGSIZE, "Message too long: the packets are longer than the MTU of the path"),
         (errno.ENETUNREACH, "Network is unreachable: this host has no route there"),
         (errno.EHOSTUNREACH, "No route to host: no host answers for that address"),
@@ -77,6 +82,16 @@ def test_a_port_that_nobody_has_is_told(closed: int) -> None:
 def test_what_the_kernel_says_comes_with_advice(number: int, said: str) -> None:
     text = explain_refusal(OSError(number, os.strerror(number)), AT)
     assert text.startswith(f"this host cannot send packets to 10.0.0.254:31314: {said}")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("kind", "said"), [("prohibit", "prohibits them"), ("blackhole", "drops them")])
+def test_a_route_that_forbids_packets_is_told(kind: str, said: str) -> None:
+    with closing(Namespace()) as namespace, namespace.entered():
+        ip("route", "add", kind, "127.0.0.9/32", "table", "local")
+        place = replace(assigned(1), aggregators=(Endpoint("127.0.0.9", 31314, "02:00:7f:00:00:09"),))
+        with pytest.raises(TransportError, match=said):
+            Ways("udp", place, membership(place, 1), interface=None)
 
 
 @pytest.mark.parametrize(
