@@ -92,6 +92,13 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, how: signal.Sign
     interrupt(process, mark, how)
 
 
+def test_a_plot_that_cannot_be_written_is_told_before_the_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    process = start(tmp_path / "file", "", "--target", "tofino")
+    errors = process.communicate(timeout=60)[1]
+    assert (process.returncode, "nothing can be written there" in errors) == (1, True), errors
+
+
 def test_wrong_options_are_told_from_failures(tmp_path: Path) -> None:
     process = start(tmp_path, "", "--target", "tofino")
     output, errors = process.communicate(timeout=60)

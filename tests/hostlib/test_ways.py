@@ -9,6 +9,7 @@ import socket
 import time
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,10 @@ def assigned(*ports: int) -> Assigned:
     )
 
 
+def opened(place: Assigned) -> Any:
+    return Ways("udp", place, membership(place, 1), interface=None)
+
+
 @pytest.mark.parametrize("closed", [0, 1])
 def test_a_port_that_nobody_has_is_told(closed: int) -> None:
     """Of each of several switches."""
@@ -50,7 +55,7 @@ def test_a_port_that_nobody_has_is_told(closed: int) -> None:
         ports = [there.getsockname()[1], there.getsockname()[1]]
         ports[closed] = gone.getsockname()[1]
         gone.close()
-        ways = Ways("udp", place := assigned(*ports), membership(place, 1), interface=None)
+        ways = opened(assigned(*ports))
         try:
             assert ways.trouble == ""
             end = time.monotonic() + 10
@@ -91,7 +96,7 @@ def test_a_route_that_forbids_packets_is_told(kind: str, said: str) -> None:
         ip("route", "add", kind, "127.0.0.9/32", "table", "local")
         place = replace(assigned(1), aggregators=(Endpoint("127.0.0.9", 31314, "02:00:7f:00:00:09"),))
         with pytest.raises(TransportError, match=said):
-            Ways("udp", place, membership(place, 1), interface=None)
+            opened(place)
 
 
 @pytest.mark.parametrize(

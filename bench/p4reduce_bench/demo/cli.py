@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench import outputs
 from p4reduce_bench.demo.report import Report
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, Family
@@ -107,6 +108,7 @@ def demo(
     console = Console(stderr=as_json)
     end_on_signals()
     with command():
+        outputs.check(plot=plot)
         if target not in ("sim", "native", "bmv2"):
             raise P4ReduceError(f"--target {target}: accepted are sim, native and bmv2")
         check_aggregators(target, aggregators)

@@ -92,8 +92,8 @@ def lost(error: OSError, payload: bytes) -> OSError:
 _REFUSALS = {
     errno.EPERM: "a firewall on this host drops them; let UDP to {switch} out (`nft list ruleset`, "
     "`iptables -S OUTPUT`)",
-    errno.EACCES: "a route of this host prohibits them, or this is the broadcast address of a network; see `ip route get "
-    "{switch.ip}`",
+    errno.EACCES: "a route of this host prohibits them, or this is the broadcast address of a network; see "
+    "`ip route get {switch.ip}`",
     errno.EINVAL: "a route of this host drops them; see `ip route get {switch.ip}`",
     errno.ECONNREFUSED: "no program listens on that UDP port; compare it with the switch's port, and with --address of "
     "the controller",
