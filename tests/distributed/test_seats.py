@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from torch.distributed import DistNetworkError  # noqa: E402
+from torch.distributed import DistNetworkError, HashStore  # noqa: E402
 
 from p4reduce import CollectiveTimeout, JoinError  # noqa: E402
 from p4reduce.distributed.options import Options  # noqa: E402
 from p4reduce.distributed.seats import Seats  # noqa: E402
+from tests.e2e.stack import Stack  # noqa: E402
 
 
 class Store:
@@ -61,6 +64,24 @@ def test_why_rank_0_cannot_join_is_told_to_all() -> None:
         Seats(store, 0, 2, "both", Options(wire="int3")).communicator(4, 5.0)  # type: ignore[arg-type]
     with pytest.raises(JoinError, match="rank 0 of group 'both' could not join its job: wire='int3'"):
         Seats(store, 1, 2, "both", Options()).communicator(4, 5.0)
+
+
+def test_why_another_rank_cannot_join_is_told_to_all(native_stack: Stack) -> None:
+    """Nobody waits until the time is over, although the controller has never heard of that rank."""
+    store, limit = HashStore(), 60.0
+    wires: tuple[Any, ...] = ("auto", "int3", "auto")
+    ranks = [
+        Seats(store, rank, 3, "all", Options(controller=native_stack.controller, wire=wire))
+        for rank, wire in enumerate(wires)
+    ]
+    begun = time.monotonic()
+    with ThreadPoolExecutor(3) as pool:
+        errors = [one.exception() for one in [pool.submit(rank.communicator, 4, limit) for rank in ranks]]
+    assert time.monotonic() - begun < limit / 2
+    assert "wire='int3'" in str(errors[1])
+    for error in (errors[0], errors[2]):
+        assert isinstance(error, JoinError)
+        assert str(error).startswith("rank 1 of group 'all' could not join its job: wire='int3'")
 
 
 def test_a_rank_that_has_given_up_is_told_to_rank_0() -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -33,6 +34,7 @@ LONGEST_TIMEOUT_S = 86400.0  # of the controller
 _NONE = "none: "
 _FAILED = "failed: "
 _GONE = "gone"  # the key under which a rank says that it will not join any more
+_LOOK_S = 0.5  # between two looks for a rank that could not join
 _SHORTEST_S, _LONGEST_S = 1e-3, 0.05  # between two looks into the store
 _HINT = "; all ranks must call the same collective: a rank whose tensor has another dtype or size may use Gloo instead"
 
@@ -214,12 +216,14 @@ class Seats:
 
         try:
             try:
-                return lead()
+                with self._giving_up_on_failure(attempt):
+                    return lead()
             except SlotsExhausted:
                 if admitted or not departures.under_way():
                     raise
             departures.wait(limit)  # which free some
-            return lead()
+            with self._giving_up_on_failure(attempt):
+                return lead()
         except DistError:
             raise
         except BaseException as error:
@@ -233,7 +237,54 @@ class Seats:
             raise SlotsExhausted(job.removeprefix(_NONE))
         if job.startswith(_FAILED):
             raise JoinError(f"rank 0 of group {self._name!r} could not join its job: {job.removeprefix(_FAILED)}")
-        return self._communicator_of(job, slots, limit, attempt=attempt)
+        try:
+            return self._communicator_of(job, slots, limit, attempt=attempt)
+        except Exception as error:
+            if isinstance(error, JoinError) and error.timed_out:  # so is the time of all ranks
+                raise
+            why = ""
+            with contextlib.suppress(DistError):  # then nobody can be told
+                if self._store.check([_given_up_key(self._jobs)]):
+                    why = self._store.get(_given_up_key(self._jobs)).decode()
+                else:
+                    told = f"rank {self._rank} of group {self._name!r} could not join its job: {error}"
+                    self._store.set(_failure_key(self._jobs), told)
+            if why:
+                raise JoinError(why) from None
+            raise
+
+    @contextlib.contextmanager
+    def _giving_up_on_failure(self, attempt: Attempt) -> Iterator[None]:
+        """Ends rank 0's attempt, and with it the job, when another rank tells that it could not join.
+
+        The controller knows nothing of a rank that has not reached it, or that has no way to the switch.
+        """
+        over, why = threading.Event(), ""
+
+        def watch() -> None:
+            nonlocal why
+            if over.wait(_LOOK_S):
+                return
+            store, key = with_own_client(self._store), _failure_key(self._jobs)
+            with contextlib.suppress(DistError):
+                while not store.check([key]):
+                    if over.wait(_LOOK_S):
+                        return
+                why = store.get(key).decode()
+                store.set(_given_up_key(self._jobs), why)
+                attempt.give_up()
+
+        thread = threading.Thread(target=watch, name=f"p4reduce joins {self._name}", daemon=True)
+        thread.start()
+        try:
+            yield
+        except JoinError:
+            if why:
+                raise JoinError(why) from None
+            raise
+        finally:
+            over.set()
+            thread.join()
 
     def _communicator_of(self, job: str, slots: int, limit: float, **how: Any) -> Communicator:
         options = {**asdict(self._options), "slots": slots}
@@ -267,6 +318,15 @@ class Seats:
                 self._store.set(_GONE, text)
             else:
                 self._store.set(_job_key(self._jobs + 1), f"{_FAILED}{text}")
+
+
+def _failure_key(number: int) -> str:
+    return f"failure of job {number}"
+
+
+def _given_up_key(number: int) -> str:
+    """Under it rank 0 repeats the failure for which it ends the job."""
+    return f"end of job {number}"
 
 
 def _job_key(number: int) -> str:
