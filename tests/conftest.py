@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A shell that runs us in the background has Ctrl-C ignored, and the programs under test would inherit that.
+# Programs under test inherit ignored signals. A shell ignores SIGINT for what it runs in the background, nohup SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Where there is no GPU, Triton's interpreter runs the kernels. It must be told before Triton is first imported.
 if not os.path.exists("/dev/nvidiactl"):

@@ -100,7 +100,7 @@ def test_bmv2_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int32"])
 def test_other_dtypes_and_elements(tmp_path: Path, dtype: str) -> None:
     rows = bench(tmp_path, *SMALL, "--dtype", dtype, "--systems", "p4reduce,gloo", "--overlap", "none",
                  "--sparsity", "element")  # fmt: skip
@@ -152,9 +152,7 @@ def test_ranks_of_a_host_send_one_stream_over_its_link(tmp_path: Path, local: st
     assert gloo["tx_bytes"] > 262144 * 4
 
 
-@pytest.mark.parametrize(
-    "how", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
-)
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
     mark = str(uuid.uuid4())
     process = start(mark, "--workers", "2", "--repeat", "100000", "--systems", "p4reduce")

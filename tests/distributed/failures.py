@@ -34,7 +34,8 @@ def expect(
 
 
 def main() -> None:
-    dist.init_process_group("p4reduce", timeout=timedelta(seconds=30))
+    # Longer than a rank waits in any other group, as the others wait for it at a barrier of this one.
+    dist.init_process_group("p4reduce", timeout=timedelta(seconds=120))
     rank, size = dist.get_rank(), dist.get_world_size()
     everyone = list(range(size))
     # The fifth is for the first DDP module, whose imports take longer where the machine is busy.

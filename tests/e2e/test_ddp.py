@@ -214,7 +214,7 @@ def test_a_checkpoint_goes_on_with_other_buckets(setting: Setting, tmp_path: Pat
 
 
 @pytest.mark.slow
-@BOTH
+@NATIVE
 def test_a_rank_that_dies_ends_all_others_and_a_checkpoint_goes_on(setting: Setting, tmp_path: Path) -> None:
     common, timeout = {**THRESHOLD, "checkpoint": str(tmp_path)}, 20
     dying = Training(**common, save=3, steps=100, die=4, dies=1)

@@ -99,8 +99,7 @@ def test_results_are_the_same_while_a_job_is_moved(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["python", "c"])
-@pytest.mark.parametrize("shape", [{"aggregators": 2}, {"leaves": 2}])
+@pytest.mark.parametrize(("backend", "shape"), [("python", {"aggregators": 2}), ("c", {"leaves": 2})])
 def test_and_of_several_switches(backend: str, shape: dict[str, int]) -> None:
     with over_udp(target="native", **shape) as stack:
         move(stack, backend, shape.get("aggregators", 1), at=stack.names[1:] if "leaves" in shape else ())
@@ -115,9 +114,8 @@ def test_and_on_bmv2(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [0.0, 0.05])
-def test_who_hardly_uses_its_slots_gives_some_back_and_grows_again(loss: float) -> None:
-    with over_udp(target="native") as stack, working(stack, "a", 400, SMALL) as a, stack.losing(loss):
+def test_who_hardly_uses_its_slots_gives_some_back_and_grows_again() -> None:
+    with over_udp(target="native") as stack, working(stack, "a", 400, SMALL) as a, stack.losing(0.05):
         a.work(14)  # reports of 2 s each
         with working(stack, "b", 300, LARGE) as b:
             wait_until(lambda: job(stack, "a")["slots"] == 8, "a to give some back")

@@ -18,7 +18,7 @@ from .conftest import Namespace, over_udp
 from .rank import Call
 from .stack import Ranks, Stack
 
-STOPPED_S = 20.0
+STOPPED_S = 10.0
 LEASE_S = 4  # far less than anybody stands still
 STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
 

@@ -242,7 +242,9 @@ class SwitchGroup(ByGloo):
         """Of several tensors, each by itself."""
         given = options(AllreduceCoalescedOptions, opts, reduceOp=None)
         each_opts = AllreduceOptions()
-        each_opts.reduceOp, each_opts.timeout, each_opts.asyncOp = given.reduceOp, given.timeout, given.asyncOp
+        each_opts.reduceOp, each_opts.timeout = given.reduceOp, given.timeout
+        if hasattr(given, "asyncOp"):  # in newer releases of PyTorch
+            each_opts.asyncOp = given.asyncOp
         tensors = as_list(tensors)
         if not tensors:
             return self._gloo.allreduce_coalesced(tensors, given)  # which says what is wrong
