@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tensor_memory import HAS_ALL_TO_ALL
 from torch._C._distributed_c10d import (
     AllgatherOptions,
     AllreduceCoalescedOptions,
@@ -83,8 +84,9 @@ def forms_are_pytorchs(group: Group) -> None:
         gathers(lambda outs, given: group.allgather(output_tensors=outs, input_tensor=given, timeout=LIMIT))
         gathers(lambda outs, given: group.allgather([outs], [given], opts=AllgatherOptions()))
         gathers(lambda outs, given: group.allgather_coalesced([[out] for out in outs], [given]))
-        gathers(lambda outs, given: group.alltoall(outs, [given] * size))
-        gathers(lambda outs, given: group.alltoall(outs, [given] * size, AllToAllOptions()))
+        if HAS_ALL_TO_ALL:
+            gathers(lambda outs, given: group.alltoall(outs, [given] * size))
+            gathers(lambda outs, given: group.alltoall(outs, [given] * size, AllToAllOptions()))
         for name in ("_allgather_base", "all_gather_single"):
             getattr(group, name)(output=(out := torch.zeros(2 * size, dtype=dtype)), input=one()).wait()
             assert out[::2].tolist() == [each + 1 for each in range(size)]
