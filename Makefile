@@ -103,7 +103,7 @@ fuzz-controller: setup  ## say random things to a controller, by its service and
 	$(BIN)/python -m tests.controller.fuzz --seconds $(FUZZ_SECONDS) $(ARGS)
 
 # How many tests run at a time: many wait rather than compute. Options for pytest: make test ARGS="-x tests/e2e"
-JOBS   ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 1 ? 1 : n > 6 ? 6 : n)))
+JOBS   ?= $(shell n=$$(($$(nproc) * 2)); echo $$((n < 1 ? 1 : n > 6 ? 6 : n)))
 # The many processes that tests start shall not compile the package again each.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 10
 BESIDE := -n $(JOBS) --dist worksteal
