@@ -36,6 +36,7 @@ def command(
     try:
         yield
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would only print a traceback
         console.print(stopped)
         raise typer.Exit(130) from None
     except OSError as error:  # as of a disk that is full
