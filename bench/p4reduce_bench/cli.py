@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from p4reduce.commands.signals import exit_on_signals
 from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_RANKS, MAX_WORKERS
@@ -26,7 +27,7 @@ from p4reduce_bench.gradients.cli import gradients
 from p4reduce_bench.gradients.models import missing
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
-from p4reduce_bench.processes.endings import command, end_on_signals
+from p4reduce_bench.processes.endings import command
 from p4reduce_bench.processes.switches import check_aggregators
 from p4reduce_bench.training import curves, trainings
 from p4reduce_bench.training import plot as train_plot
@@ -121,7 +122,7 @@ def allreduce(
 ) -> None:
     """Time allreduce on the grid of OmniReduce's artifact, and compare every result with the exact sum."""
     console = Console()
-    end_on_signals()
+    exit_on_signals()
     with command():
         outputs.check(json_file=json_file, plot=plot)
         if target not in grid.TARGETS:
@@ -243,7 +244,7 @@ def train(
     The same seed gives the same parameters and batches to all systems, so that losses are compared in pairs.
     """
     console = Console()
-    end_on_signals()
+    exit_on_signals()
     with command():
         outputs.check(json_file=json_file, plot=plot)
         if target not in (accepted := ("native", "sim")):

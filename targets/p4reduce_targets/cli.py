@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 from grpc import ServerCredentials
 
+from p4reduce.commands.signals import termination_signals
 from p4reduce.control import words
 from p4reduce.control.certificates import CertificateError, TlsFiles, server_credentials
 from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
@@ -188,10 +189,8 @@ def _run_bmv2(
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in termination_signals():
         signal.signal(number, lambda *_: stop())
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
-        signal.signal(signal.SIGHUP, lambda *_: stop())
 
 
 def _say_ready(target: Target, address: str, ports: Mapping[int, str], *, as_json: bool) -> None:

@@ -11,13 +11,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from p4reduce.commands.signals import exit_on_signals
 from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench import outputs
 from p4reduce_bench.demo.report import Report
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, Family
-from p4reduce_bench.processes.endings import command, end_on_signals
+from p4reduce_bench.processes.endings import command
 from p4reduce_bench.processes.switches import START_UP_S, check_aggregators, describe, start_switches
 
 SILENCE = 90.0  # seconds
@@ -106,7 +107,7 @@ def demo(
 ) -> None:
     """Train a word-level language model with DDP; the P4 program adds up the gradients, and every sum is checked."""
     console = Console(stderr=as_json)
-    end_on_signals()
+    exit_on_signals()
     with command():
         outputs.check(plot=plot)
         if target not in ("sim", "native", "bmv2"):

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from p4reduce.commands.signals import exit_on_signals
 from p4reduce.commands.tables import show
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import MAX_WORKERS
@@ -28,7 +29,7 @@ from p4reduce_bench.gradients.report import Replayed, Training
 from p4reduce_bench.gradients.sparsify import SPARSIFIERS
 from p4reduce_bench.gradients.training import Plan, train
 from p4reduce_bench.processes.children import Family
-from p4reduce_bench.processes.endings import command, end_on_signals
+from p4reduce_bench.processes.endings import command
 
 NO_SYSTEMS = "none"
 _TARGETS = ("native", "sim")
@@ -87,7 +88,7 @@ def gradients(
     ResNet, VGG, BERT and GPT-2 need the extra "gradients" of p4reduce-bench; the recommender needs no extra.
     """
     console = Console()
-    end_on_signals()
+    exit_on_signals()
     with command(), contextlib.ExitStack() as stack:
         outputs.check(json_file=json_file, plot=plot)
         _accepted("--target", target, _TARGETS)

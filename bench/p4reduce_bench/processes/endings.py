@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 from collections.abc import Iterator
 
 import typer
@@ -13,16 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from p4reduce.errors import P4ReduceError
-
-
-def end_on_signals() -> None:
-    """Makes SIGTERM and SIGHUP raise SystemExit, so that nothing is left.
-
-    A SIGHUP that is ignored, as nohup does, stays ignored.
-    """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda received, _: sys.exit(128 + received))
 
 
 @contextlib.contextmanager

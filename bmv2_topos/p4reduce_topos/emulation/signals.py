@@ -1,31 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals that end the program: they raise an exception where it works, and wait where it cleans up.
 
-SIGINT raises KeyboardInterrupt, as always in Python. SIGTERM and SIGHUP raise SystemExit with the status that shells
-give to a program which the signal has ended. A signal that whoever started the program has it ignore stays ignored.
+`exit_on_signals` says what each raises. An ignored SIGHUP stays ignored.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Iterator
+
+from p4reduce.commands.signals import exit_on_signals
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install() -> None:
     """Sets the handlers, and lets signals in that `blocked` has held back before this program was executed."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _end)
+    exit_on_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-
-
-def _end(number: int, _: object) -> None:
-    sys.exit(128 + number)
 
 
 @contextlib.contextmanager

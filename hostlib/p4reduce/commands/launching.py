@@ -16,6 +16,7 @@ import typer
 
 from p4reduce import settings
 from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of
+from p4reduce.commands.signals import termination_signals
 from p4reduce.control.client import DEFAULT_CONTROLLER
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.fastpath.engine import link_of, packed
@@ -72,9 +73,8 @@ def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> i
         if program is not None:
             program.send_signal(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, forward)
+    for number in termination_signals():
+        signal.signal(number, forward)
     try:
         program = subprocess.Popen(
             command, env={**os.environ, VARIABLE: describe(place)}, pass_fds=link.sockets if link is not None else ()

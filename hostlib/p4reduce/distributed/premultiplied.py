@@ -23,8 +23,9 @@ def factor(op: Any) -> Any:
 def multiply(copies: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
     """What is to be added, which is the same tensors."""
     if is_premultiplied(opts):
+        by = factor(opts.reduceOp)
         for copy in copies:
-            copy.mul_(factor(opts.reduceOp))
+            copy.mul_(by)
     return copies
 
 

@@ -212,18 +212,17 @@ class Seats:
         def lead() -> Communicator:
             if self._store.check([_GONE]):
                 raise JoinError(f"group {self._name!r}: {self._store.get(_GONE).decode()}")
-            return self._communicator_of(job, slots, limit, on_admitted=tell, attempt=attempt)
+            with self._giving_up_on_failure(attempt):
+                return self._communicator_of(job, slots, limit, on_admitted=tell, attempt=attempt)
 
         try:
             try:
-                with self._giving_up_on_failure(attempt):
-                    return lead()
+                return lead()
             except SlotsExhausted:
                 if admitted or not departures.under_way():
                     raise
             departures.wait(limit)  # which free some
-            with self._giving_up_on_failure(attempt):
-                return lead()
+            return lead()
         except DistError:
             raise
         except BaseException as error:
