@@ -82,8 +82,6 @@ def test_each_layout_is_a_system_of_its_own(tmp_path: Path) -> None:
     assert all((row["error"], row["wrong"], row["target"]) == (None, 0, "native") for row in rows)
     sent = {(row["system"], row["density"]): row["tx_bytes"] for row in rows}
     assert sent["p4reduce-elements", 0.1] < sent["p4reduce-blocks", 0.1]
-    if not any(row["retransmissions"] for row in rows):  # a busy machine sends again, by chance
-        assert sent["p4reduce-elements", 1] > sent["p4reduce-blocks", 1]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ CHECKS: list[Callable[[Group], None]] = []
 # Through the switch: sums of float32 and int32, bits of all. Through Gloo: all else.
 DTYPES = (torch.float32, torch.int32, torch.float64, torch.int64)
 GAP = 77  # what lies beside a tensor's elements
-HAS_ALL_TO_ALL = torch.__version__ >= "2.12"  # of lists: Gloo gained it
+HAS_ALL_TO_ALL = torch.__version__ >= "2.12"  # of lists: Gloo of 2.11 lacks it, and that of 2.13 has it
 
 
 def check(function: Callable[[Group], None]) -> Callable[[Group], None]:
@@ -35,7 +35,7 @@ def same(result: torch.Tensor, expected: torch.Tensor) -> None:
 
 def column(values: torch.Tensor) -> torch.Tensor:
     """Of a matrix of gaps."""
-    matrix = torch.full((*values.shape, 2), GAP, dtype=values.dtype)
+    matrix = values.new_full((*values.shape, 2), GAP)
     matrix[..., 1] = values
     return matrix[..., 1]
 
@@ -45,7 +45,7 @@ def transposed(values: torch.Tensor) -> torch.Tensor:
 
 
 def behind_an_offset(values: torch.Tensor) -> torch.Tensor:
-    return torch.cat([torch.full((3,), GAP, dtype=values.dtype), values.reshape(-1)])[3:].view(values.shape)
+    return torch.cat([values.new_full((3,), GAP), values.reshape(-1)])[3:].view(values.shape)
 
 
 def channels_last(values: torch.Tensor) -> torch.Tensor:

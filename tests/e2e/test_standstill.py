@@ -19,7 +19,7 @@ from .rank import Call
 from .stack import Ranks, Stack
 
 STOPPED_S = 10.0
-LEASE_S = 4  # far less than anybody stands still
+LEASE_S = 4  # much less than each process stands still
 STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
 
 
