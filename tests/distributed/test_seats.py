@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -82,6 +83,52 @@ def test_why_another_rank_cannot_join_is_told_to_all(native_stack: Stack) -> Non
     for error in (errors[0], errors[2]):
         assert isinstance(error, JoinError)
         assert str(error).startswith("rank 1 of group 'all' could not join its job: wire='int3'")
+
+
+def test_a_rank_that_aborts_before_it_calls_ends_the_join_of_the_others(native_stack: Stack) -> None:
+    store, limit = HashStore(), 60.0
+    ranks = [Seats(store, rank, 3, "all", Options(controller=native_stack.controller)) for rank in range(3)]
+    begun = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        joining = [pool.submit(ranks[rank].communicator, 4, limit) for rank in (0, 2)]
+        store.wait(["job 1"])
+        ranks[1].abort()
+        errors = [one.exception() for one in joining]
+    assert time.monotonic() - begun < limit / 2
+    for error in errors:
+        assert isinstance(error, JoinError)
+        assert "rank 1 has ended the group on its side" in str(error)
+
+
+class Hanging(HashStore):
+    """A store that answers nobody who makes a client of it: as of a host that is gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.over = threading.Event(), threading.Event()
+
+    def clone(self) -> HashStore:
+        self.asked.set()
+        self.over.wait(60)
+        raise DistNetworkError("gone")
+
+
+def test_a_store_that_goes_while_ranks_join_holds_nobody_up(
+    native_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Hanging()
+    monkeypatch.setattr("p4reduce.distributed.seats._LOOK_S", 0.01)
+    first, second = (Seats(store, rank, 2, "both", Options(controller=native_stack.controller)) for rank in range(2))
+    monkeypatch.setattr(second, "_told", lambda *_: store.get("job 1").decode())
+    with ThreadPoolExecutor(2) as pool:
+        joining = pool.submit(first.communicator, 4, 60.0)
+        assert store.asked.wait(30)
+        other = pool.submit(second.communicator, 4, 60.0)
+        communicators = [joining.result(30), other.result(30)]
+    store.over.set()
+    for communicator in communicators:
+        assert communicator is not None
+        communicator.abort()
 
 
 def test_a_rank_that_has_given_up_is_told_to_rank_0() -> None:

@@ -254,36 +254,39 @@ class Seats:
 
     @contextlib.contextmanager
     def _giving_up_on_failure(self, attempt: Attempt) -> Iterator[None]:
-        """Ends rank 0's attempt, and with it the job, when another rank tells that it could not join.
+        """Ends rank 0's attempt, and with it the job, when another rank tells that it could not join, or has aborted.
 
         The controller knows nothing of a rank that has not reached it, or that has no way to the switch.
         """
-        over, why = threading.Event(), ""
+        over, why, job = threading.Event(), "", self._jobs
 
         def watch() -> None:
             nonlocal why
             if over.wait(_LOOK_S):
                 return
-            store, key = with_own_client(self._store), _failure_key(self._jobs)
-            with contextlib.suppress(DistError):
-                while not store.check([key]):
+            with contextlib.suppress(DistError):  # without a store, nobody hears and nobody tells
+                store = with_own_client(self._store)
+                while not (told := [key for key in (_failure_key(job), _GONE) if store.check([key])]):
                     if over.wait(_LOOK_S):
                         return
-                why = store.get(key).decode()
-                store.set(_given_up_key(self._jobs), why)
-                attempt.give_up()
+                reason = store.get(told[0]).decode()
+                if told[0] == _GONE:
+                    reason = f"group {self._name!r}: {reason}"
+                store.set(_given_up_key(job), reason)
+                if not over.is_set():
+                    why = reason
+                    attempt.give_up()
 
         thread = threading.Thread(target=watch, name=f"p4reduce joins {self._name}", daemon=True)
-        thread.start()
         try:
+            thread.start()
             yield
         except JoinError:
             if why:
                 raise JoinError(why) from None
             raise
         finally:
-            over.set()
-            thread.join()
+            over.set()  # a look into a store that does not answer is not waited for
 
     def _communicator_of(self, job: str, slots: int, limit: float, **how: Any) -> Communicator:
         options = {**asdict(self._options), "slots": slots}
