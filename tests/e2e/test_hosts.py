@@ -99,7 +99,7 @@ def test_who_does_not_call_is_named_with_its_host_elsewhere_and_alone_at_home(st
     with start(stack, [], "late", timeout=2.0, calls_of=calls) as ranks:
         lasts = ranks.wait_for_ends()
         errors = {rank: last for rank, last in lasts.items() if last["error"] == "CollectiveTimeout"}
-        assert errors
+        assert errors, lasts  # how each ended
         for rank, last in lasts.items():
             assert last["error"] in ("CollectiveTimeout", "JobAborted"), last
             if rank in errors:
