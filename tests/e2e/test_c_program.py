@@ -133,6 +133,24 @@ def test_a_signal_ends_the_program_too(native_udp_stack: Stack, number: signal.S
             os.kill(program, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_other_ranks(native_udp_stack: Stack, number: signal.Signals) -> None:
+    """Rank 0's program has ended, while rank 1's program still runs."""
+    waiting = start(native_udp_stack, f"waits {number}", 0, "echo", "done")
+    other = start(native_udp_stack, f"waits {number}", 1, "sleep", "60")
+    try:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "done\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(1)
+        waiting.send_signal(number)
+        assert waiting.wait(10) != 0
+    finally:
+        for rank in (waiting, other):
+            rank.send_signal(signal.SIGTERM)
+            rank.communicate(timeout=20)
+
+
 def test_a_program_outside_of_a_job(program: Path) -> None:
     ended = subprocess.run([program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1

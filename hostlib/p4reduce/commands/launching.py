@@ -73,8 +73,7 @@ def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> i
         if program is not None:
             program.send_signal(number)
 
-    for number in termination_signals():
-        signal.signal(number, forward)
+    handlers = {number: signal.signal(number, forward) for number in termination_signals()}
     try:
         program = subprocess.Popen(
             command, env={**os.environ, VARIABLE: describe(place)}, pass_fds=link.sockets if link is not None else ()
@@ -94,6 +93,8 @@ def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> i
     threading.Thread(target=watch, args=[program], name="watch the job", daemon=True).start()
     status = program.wait()
     ended.set()
+    for number, handler in handlers.items():  # from here on, a signal ends the wait for the other ranks
+        signal.signal(number, handler)
     place.leave(f"its program ended with status {status}" if status else "")
     return status if status >= 0 else 128 - status
 
