@@ -70,7 +70,7 @@ COMMANDS = {
     ),
     "trace": Command(
         "p4reduce.trace.cli:trace",
-        "scapy",
+        "cli",
         "Record and view a job's rounds: which workers were late, which packets were lost.",
     ),
     "exec": Command("p4reduce.commands.launching:app", "cli", "Join a job, and run a C program as one of its ranks."),

@@ -1,25 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets from files of tcpdump, dumpcap or Wireshark: pcap and pcapng, also compressed with gzip."""
+"""Packets from files of tcpdump, dumpcap or Wireshark: pcap and pcapng, also compressed with gzip.
+
+Theory of operation. A file is a sequence of records (pcap) or blocks (pcapng), each of which states its own length.
+It is read once, from its beginning:
+
+| the file | result |
+|---|---|
+| ends between two records | all packets |
+| ends within a record, or within a member of gzip | EOFError here; the packets before, and `whole` is False |
+| contradicts itself in lengths, numbers or checksums | ValueError here, P4ReduceError for the caller |
+
+A pcap file has one interface. A pcapng file has sections, each with a byte order and interfaces of its own. Interfaces
+are told apart by their descriptions' positions in the file: several may have the same name, or none.
+
+scapy's readers apply the first section's interfaces to all sections, and python-pcapng (2.1.1) takes some cut files for
+whole ones, so the formats are read here. Sources: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng; RFC 1952 (gzip);
+the limit of a record's length is libpcap's.
+"""
 
 from __future__ import annotations
 
-import logging
 import struct
+import zlib
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # it warns of what it would need to send packets
+from p4reduce.errors import P4ReduceError
+from p4reduce.trace.frames import Datagram, datagram, interface_of
 
-from scapy.error import Scapy_Exception  # noqa: E402
-from scapy.utils import RawPcapNgReader, RawPcapReader  # noqa: E402
-
-from p4reduce.errors import P4ReduceError  # noqa: E402
-from p4reduce.trace.frames import Datagram, datagram, interface_of  # noqa: E402
-
-_SECTION = b"\n\r\r\n"
-_LITTLE_ENDIAN = b"\x4d\x3c\x2b\x1a"
+_CHUNK = 1 << 16
+_MAX_LENGTH = 16 << 20
+_GZIP, _GZIP_BITS = b"\x1f\x8b", zlib.MAX_WBITS | 16
+# The byte order, and a time's units in a second.
+_PCAP = {
+    b"\xd4\xc3\xb2\xa1": ("<", 10**6),
+    b"\xa1\xb2\xc3\xd4": (">", 10**6),
+    b"\x4d\x3c\xb2\xa1": ("<", 10**9),
+    b"\xa1\xb2\x3c\x4d": (">", 10**9),
+}
+_BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
+_SECTION, _INTERFACE, _SIMPLE_PACKET = 0x0A0D0D0A, 1, 3
+_PACKET = {2: "H2x4I", 6: "5I"}  # the obsolete Packet Block, and the Enhanced Packet Block
+_TIME_RESOLUTION, _TIME_OFFSET = 9, 14  # options of an interface
 
 
 class Captured(NamedTuple):
@@ -31,103 +57,144 @@ class Captured(NamedTuple):
 
 
 def read(file: Path) -> Captured:
-    """Raises P4ReduceError for what is no capture."""
+    """Raises P4ReduceError for a file that is no capture, or is damaged."""
+    found: defaultdict[tuple[_Interface, bytes], list[Datagram]] = defaultdict(list)
+    whole = True
     try:
-        return _read(file)
-    except (Scapy_Exception, EOFError) as error:
-        raise P4ReduceError(f"{file}: is not a capture that can be read (pcap or pcapng): {error}") from error
+        with file.open("rb") as content:
+            for interface, time, frame, wire_length in _frames(_Input(content)):
+                one = datagram(interface.time(time), interface.link_type, frame, wire_length=wire_length)
+                if one is not None:
+                    found[interface, interface_of(interface.link_type, frame)].append(one)
+    except EOFError:
+        whole = False
     except OSError as error:
         raise P4ReduceError(f"{file}: {error.strerror or error}") from error
+    except (struct.error, zlib.error) as error:
+        raise P4ReduceError(f"{file}: is damaged: {error}") from error
     except ValueError as error:
         raise P4ReduceError(f"{file}: {error}") from error
+    return Captured(list(found.values()), whole)
 
 
-def _read(file: Path) -> Captured:
-    found: defaultdict[Any, list[Datagram]] = defaultdict(list)
-    with RawPcapReader(str(file)) as reader:
-        stream = _Stream(reader.f, reader.endian, in_blocks=isinstance(reader, RawPcapNgReader))
-        reader.f = cast("Any", stream)
-        for frame, metadata in reader:
-            if getattr(metadata, "caplen", 0) > len(frame) and not stream.is_between_records:
-                break  # the rest of it is missing
-            link_type = _link_type(reader, metadata)
-            one = datagram(_time(reader, metadata), link_type, frame, wire_length=metadata.wirelen)
-            if one is not None:
-                found[getattr(metadata, "ifname", None), interface_of(link_type, frame)].append(one)
-        return Captured(list(found.values()), stream.is_between_records)
+@dataclass(frozen=True, eq=False)
+class _Interface:
+    """An interface of a capture, equal to no other."""
+
+    link_type: int
+    units: int
+    """In a second."""
+    offset: int = 0
+    """Seconds that are added to a time."""
+
+    def time(self, units: int) -> int:
+        """ns since 1970, in 63 bits."""
+        time = self.offset * 10**9 + units * 10**9 // self.units
+        if not 0 <= time < 1 << 63:
+            raise ValueError("is damaged: a packet's time is before 1970 or after 2262")
+        return time
 
 
-class _Stream:
-    """The rest of a file, from which a reader has read the header."""
+_Frame = tuple[_Interface, int, bytes, int]
+"""The interface, the time in its units, the bytes that were captured, and the length on the wire."""
 
-    def __init__(self, file: Any, order: str, *, in_blocks: bool) -> None:
-        """order: of bytes, as `struct` has it. in_blocks: of pcapng."""
-        self._file = file
-        self._order = order
-        self._at_start = True
-        self._head = b""  # first bytes of the part that is read now
-        self._left = 0  # bytes that the part lacks
-        self._parts = self._blocks() if in_blocks else self._records()
-        self._size = self._left = next(self._parts)
 
-    @property
-    def is_between_records(self) -> bool:
-        return self._at_start and self._left == self._size
+class _Input:
+    """The content of a file, decompressed."""
+
+    def __init__(self, file: BufferedReader) -> None:
+        chunks = iter(lambda: file.read(_CHUNK), b"")
+        self._chunks = _decompressed(chunks) if file.peek(2).startswith(_GZIP) else chunks
+        self._buffer = bytearray()
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, which can be read again. None are left at the end. Raises EOFError if some are missing."""
+        while len(self._buffer) < size and (chunk := next(self._chunks, b"")):
+            self._buffer += chunk
+        if 0 < len(self._buffer) < size:
+            raise EOFError
+        return bytes(self._buffer[:size])
 
     def read(self, size: int) -> bytes:
-        try:
-            data = bytes(self._file.read(size))
-        except EOFError:  # the end of a gzip file is missing
-            self._at_start = False
-            raise
-        at = 0
-        while at < len(data) or not self._left:
-            part = data[at : at + self._left]
-            at, self._left = at + len(part), self._left - len(part)
-            self._head = self._head + part[: 16 - len(self._head)]
-            if not self._left:
-                self._size = self._left = self._parts.send(self._head)
-                self._head = b""
+        """The next bytes. Raises EOFError if some or all are missing."""
+        data = self.peek(size)
+        if len(data) < size:
+            raise EOFError
+        del self._buffer[:size]
         return data
 
-    def close(self) -> None:
-        self._file.close()
 
-    def _records(self) -> Generator[int, bytes, None]:
-        """The sizes of a pcap file's parts. Is sent the first bytes of each."""
-        while True:
-            self._at_start = True
-            head = yield 16
-            self._at_start = False
-            if captured := self._number(head[8:12]):
-                yield captured
-
-    def _blocks(self) -> Generator[int, bytes, None]:
-        """The same for a pcapng file."""
-        while True:
-            self._at_start = True
-            kind = yield 4
-            self._at_start = False
-            length, done = (yield 4), 8
-            if kind == _SECTION:
-                self._order, done = ("<" if (yield 4) == _LITTLE_ENDIAN else ">"), 12
-            yield max(1, self._number(length) - done)
-
-    def _number(self, content: bytes) -> int:
-        return int(struct.unpack(f"{self._order}I", content)[0])
+def _decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The content of all members of a gzip file. Zeros may follow a member."""
+    member = zlib.decompressobj(_GZIP_BITS)
+    for rest in chunks:
+        while rest := rest.lstrip(b"\0") if member.eof else rest:
+            if member.eof:
+                member = zlib.decompressobj(_GZIP_BITS)
+            if data := member.decompress(rest):
+                yield data
+            rest = member.unused_data
+    if not member.eof:
+        raise EOFError
 
 
-def _link_type(reader: Any, metadata: Any) -> int:
-    """Of pcapng each packet's, of pcap the file's."""
-    return int(metadata.linktype if hasattr(metadata, "linktype") else reader.linktype)
+def _frames(content: _Input) -> Iterator[_Frame]:
+    magic = content.peek(4)
+    if magic in _PCAP:
+        return _frames_of_pcap(content, *_PCAP[content.read(4)])
+    if magic == _SECTION.to_bytes(4, "big"):
+        return _frames_of_pcapng(content)
+    raise ValueError("is not a capture that can be read (pcap or pcapng)")
 
 
-def _time(reader: Any, metadata: Any) -> int:
-    """ns since 1970."""
-    if hasattr(metadata, "tsresol"):
-        if metadata.tshigh is None:
+def _frames_of_pcap(content: _Input, order: str, units: int) -> Iterator[_Frame]:
+    (link_type,) = struct.unpack(f"{order}16xI", content.read(20))
+    interface = _Interface(link_type & 0xFFFF, units)
+    while content.peek(1):
+        seconds, fraction, size, wire_length = struct.unpack(f"{order}4I", content.read(16))
+        if size > min(wire_length, _MAX_LENGTH):
+            raise ValueError(f"is damaged: {size} of a packet's {wire_length} bytes")
+        yield interface, seconds * units + fraction, content.read(size), wire_length
+
+
+def _frames_of_pcapng(content: _Input) -> Iterator[_Frame]:
+    order, interfaces = "", list[_Interface]()
+    while head := content.peek(12):
+        if head.startswith(_SECTION.to_bytes(4, "big")):
+            if head[8:] not in _BYTE_ORDERS:
+                raise ValueError("is damaged: a section of pcapng has no byte order")
+            order, interfaces = _BYTE_ORDERS[head[8:]], []
+        kind, length = struct.unpack(f"{order}2I", head[:8])
+        if length % 4 or not 12 <= length <= _MAX_LENGTH or (block := content.read(length))[-4:] != head[4:8]:
+            raise ValueError(f"is damaged: a block's length of {length} bytes is wrong")
+        body = block[8:-4]
+        if kind == _SECTION:
+            (version,) = struct.unpack_from(f"{order}H", body, 4)
+            if version != 1:
+                raise ValueError(f"pcapng {version}: accepted is version 1")
+        elif kind == _INTERFACE:
+            interfaces.append(_interface(body, order))
+        elif kind == _SIMPLE_PACKET:
             raise ValueError(
                 "a packet without a time (a Simple Packet Block of pcapng): a trace needs all packets' times"
             )
-        return int(((metadata.tshigh << 32) + metadata.tslow) * 1_000_000_000 // metadata.tsresol)
-    return int(metadata.sec * 1_000_000_000 + metadata.usec * (1 if reader.nano else 1000))
+        elif kind in _PACKET:
+            number, high, low, size, wire_length = struct.unpack_from(order + _PACKET[kind], body)
+            if number >= len(interfaces) or size > min(wire_length, len(body) - 20):
+                raise ValueError(f"is damaged: {size} of a packet's {wire_length} bytes at interface {number}")
+            yield interfaces[number], high << 32 | low, body[20 : 20 + size], wire_length
+
+
+def _interface(body: bytes, order: str) -> _Interface:
+    """The interface that an Interface Description Block describes."""
+    (link_type,) = struct.unpack_from(f"{order}H6x", body)
+    options, at = dict[int, bytes](), 8
+    while at < len(body):
+        code, size = struct.unpack_from(f"{order}2H", body, at)
+        if not code:
+            break
+        options[code] = body[at + 4 : at + 4 + size]
+        at += 4 + size + -size % 4
+    (resolution,) = struct.unpack("B", options.get(_TIME_RESOLUTION, b"\6"))
+    (offset,) = struct.unpack(f"{order}q", options.get(_TIME_OFFSET, bytes(8)))
+    return _Interface(link_type, (2 if resolution & 128 else 10) ** (resolution & 127), offset)

@@ -18,7 +18,7 @@ from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import AGGREGATION_PORT, BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
-from p4reduce.trace import page, perfetto
+from p4reduce.trace import captures, page, perfetto
 from p4reduce.trace.frames import Build, Datagram
 from p4reduce.trace.jobs import Follower, asked, find, ports, running
 from p4reduce.trace.merging import merge
@@ -190,13 +190,9 @@ def _build(lanes: int, block_size: int) -> Build | None:
 
 
 def _captured(files: list[Path]) -> list[list[Datagram]]:
-    try:
-        from p4reduce.trace.captures import read
-    except ModuleNotFoundError as error:
-        raise P4ReduceError("reading captures needs the package scapy: pip install 'p4reduce[scapy]'") from error
     found: list[list[Datagram]] = []
     for file in files:
-        captured = read(file)
+        captured = captures.read(file)
         found += captured.interfaces
         if not captured.whole:
             typer.echo(
