@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from p4reduce.trace.captures import Captured
 
 WORKER, SWITCH = ("10.0.0.1", 40000), ("10.0.0.254", 31314)
+TAGS = [b"", b"\x81\x00\x00\x05", b"\x88\xa8\x00\x05\x81\x00\x00\x06", b"\x91\x00\x00\x05\x81\x00\x00\x06"]
 
 
 def payload(seq: int, lanes: int = 4, block: int = 64, present: int = 0) -> bytes:
@@ -53,7 +54,7 @@ def test_a_packet_is_read() -> None:
     assert (one.active, one.present, one.keys) == (15, 3, (5, 5, 5, 5))
 
 
-@pytest.mark.parametrize("tag", [b"", b"\x81\x00\x00\x05", b"\x88\xa8\x00\x05\x81\x00\x00\x06"])
+@pytest.mark.parametrize("tag", TAGS)
 def test_tags_are_passed_over(tag: bytes) -> None:
     found = datagram(0, ETHERNET, frame(payload(6), tag) + bytes(20))  # and what fills a short frame is no payload
     assert found is not None
@@ -74,7 +75,7 @@ def test_other_links_are_known(kind: int, before: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [113, 276])
-@pytest.mark.parametrize("tag", [b"", b"\x81\x00\x00\x05", b"\x88\xa8\x00\x05\x81\x00\x00\x06"])
+@pytest.mark.parametrize("tag", TAGS)
 def test_any_interface_is_known(kind: int, tag: bytes) -> None:
     whole = cooked(kind, payload(6), tag)
     found = datagram(0, kind, whole)

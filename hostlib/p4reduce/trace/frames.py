@@ -22,7 +22,7 @@ from p4reduce.protocol.header import FIXED
 ETHERNET = 1
 _IP_AT = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0}  # link types whose IPv4 packet stands at a fixed place
 _TYPE_AT = {113: (14, 16), 276: (0, 20)}  # Linux's "any": where the EtherType is, and what follows it
-_TAGS = (0x8100, 0x88A8)
+_TAGS = (0x8100, 0x88A8, 0x9100)
 
 Address = tuple[str, int]
 UNKNOWN: Address = ("", 0)
