@@ -91,11 +91,15 @@ def test_sections_have_interfaces_of_their_own(tmp_path: Path, order: str, other
     assert numbers(captured) == [[2], [3], [4]]
 
 
-@pytest.mark.parametrize("name", [b"", b"eth0"])
-def test_a_packet_at_two_interfaces_of_a_file_counts_once(tmp_path: Path, name: bytes) -> None:
-    """Interfaces may have no names, and two hosts' interfaces the same."""
+def test_an_interface_goes_on_in_a_later_section(tmp_path: Path) -> None:
+    one, other = section() + interface(name=b"eth0"), section(BIG) + interface(name=b"eth0", order=BIG)
+    assert numbers(read_bytes(tmp_path, one + packet(FRAMES[0]) + other + packet(FRAMES[1], order=BIG))) == [[2, 3]]
+
+
+@pytest.mark.parametrize("names", [(b"", b""), (b"eth0", b"eth1")])
+def test_a_packet_at_two_interfaces_of_a_file_counts_once(tmp_path: Path, names: tuple[bytes, bytes]) -> None:
     file = tmp_path / "two.pcapng"
-    content = section() + interface(name=name) * 2
+    content = section() + interface(name=names[0]) + interface(name=names[1])
     for number in range(6):
         content += packet(frame(payload(2 + number // 2)), number, at=number % 2)
     file.write_bytes(content)

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets from files of tcpdump, dumpcap or Wireshark: pcap and pcapng, also compressed with gzip.
 
-Theory of operation. A file is a sequence of records (pcap) or blocks (pcapng), each of which states its own length.
-It is read once, from its beginning:
+Theory of operation. A file is read once, from its beginning, as records (pcap) or blocks (pcapng) of stated lengths.
 
-| the file | result |
-|---|---|
-| ends between two records | all packets |
-| ends within a record, or within a member of gzip | EOFError here; the packets before, and `whole` is False |
-| contradicts itself in lengths, numbers or checksums | ValueError here, P4ReduceError for the caller |
+- If the file ends between two records, it is whole.
+- If it ends within a record or a gzip member, the readers raise EOFError. The packets before that point count.
+- If lengths, numbers or checksums contradict each other, the readers raise ValueError. The file is refused.
 
-A pcap file has one interface. A pcapng file has sections, each with a byte order and interfaces of its own. Interfaces
-are told apart by their descriptions' positions in the file: several may have the same name, or none.
+A pcap file has one interface. A pcapng file has sections, each with a byte order and interfaces of its own. An
+interface with a name may go on in a later section. Each description without a name is an interface of its own.
 
-scapy's readers apply the first section's interfaces to all sections, and python-pcapng (2.1.1) takes some cut files for
-whole ones, so the formats are read here. Sources: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng; RFC 1952 (gzip);
-the limit of a record's length is libpcap's.
+No library is used. scapy's readers apply the first section's interfaces to all sections, and python-pcapng 2.1.1 takes
+some cut files for whole ones.
+
+Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng, RFC 1952 (gzip). libpcap has the same limit for a record.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _PCAP = {
 _BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _SECTION, _INTERFACE, _SIMPLE_PACKET = 0x0A0D0D0A, 1, 3
 _PACKET = {2: "H2x4I", 6: "5I"}  # the obsolete Packet Block, and the Enhanced Packet Block
-_TIME_RESOLUTION, _TIME_OFFSET = 9, 14  # options of an interface
+_NAME, _TIME_RESOLUTION, _TIME_OFFSET = 2, 9, 14  # options of an interface
 
 
 class Captured(NamedTuple):
@@ -77,10 +75,11 @@ def read(file: Path) -> Captured:
     return Captured(list(found.values()), whole)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Interface:
-    """An interface of a capture, equal to no other."""
+    """An interface of a capture. name: an object of its own if the file has no name."""
 
+    name: object
     link_type: int
     units: int
     """In a second."""
@@ -149,7 +148,7 @@ def _frames(content: _Input) -> Iterator[_Frame]:
 
 def _frames_of_pcap(content: _Input, order: str, units: int) -> Iterator[_Frame]:
     (link_type,) = struct.unpack(f"{order}16xI", content.read(20))
-    interface = _Interface(link_type & 0xFFFF, units)
+    interface = _Interface("", link_type & 0xFFFF, units)
     while content.peek(1):
         seconds, fraction, size, wire_length = struct.unpack(f"{order}4I", content.read(16))
         if size > min(wire_length, _MAX_LENGTH):
@@ -197,4 +196,5 @@ def _interface(body: bytes, order: str) -> _Interface:
         at += 4 + size + -size % 4
     (resolution,) = struct.unpack("B", options.get(_TIME_RESOLUTION, b"\6"))
     (offset,) = struct.unpack(f"{order}q", options.get(_TIME_OFFSET, bytes(8)))
-    return _Interface(link_type, (2 if resolution & 128 else 10) ** (resolution & 127), offset)
+    name = options.get(_NAME) or object()
+    return _Interface(name, link_type, (2 if resolution & 128 else 10) ** (resolution & 127), offset)
