@@ -125,10 +125,20 @@ def test_what_fits_no_build_is_refused() -> None:
 
 def test_a_packet_that_two_places_have_seen_counts_once() -> None:
     """The place that has seen most is before the one that loses some."""
-    first = [seen(payload(number), number) for number in (2, 3, 4)]
-    second = [seen(payload(number), number + 10) for number in (2, 4)]
+    first = [seen(payload(number), number * 10) for number in (2, 3, 4)]
+    second = [seen(payload(number), number * 10 + 5) for number in (2, 4)]
     heads, _, _ = merge([second, first])
-    assert [(one.seq, one.time) for one in heads] == [(2, 2), (3, 3), (4, 4)]
+    assert [(one.seq, one.time) for one in heads] == [(2, 20), (3, 30), (4, 40)]
+
+
+def test_files_that_follow_one_another_all_count() -> None:
+    """Files of `tcpdump -C`, in any order, beside a second place that misses packets of each."""
+    parts = [[seen(payload(number), number * 10) for number in part] for part in ((2, 3), (4,), (5, 6, 7))]
+    second = [[seen(payload(number), number * 10 + 1) for number in part] for part in ((2,), (5, 6))]
+    heads, _, _ = merge([parts[2], second[1], parts[0], second[0], parts[1]])
+    assert [(one.seq, one.time) for one in heads] == [(number, number * 10) for number in range(2, 8)]
+    whole = [seen(payload(number), number * 10 + 2) for number in range(2, 8)]
+    assert [one.time for one in merge([*parts, whole])[0]] == [one.time for one in whole]
 
 
 @pytest.mark.parametrize("kind", ["pcap", "pcapng"])

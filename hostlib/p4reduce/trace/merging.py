@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -23,9 +23,10 @@ Cut = Counter[tuple[int, int] | None]
 def merge(captures: Sequence[Sequence[Datagram]], build: Build | None = None) -> tuple[list[Header], Build, Cut]:
     """All packets, in order of time, each once though it was captured at several places.
 
-    Of the packets between two addresses those of one place count: where most of them were captured, as that stands
-    before the one that lost some. Packets that were cut before the end of their header are counted. Raises
-    P4ReduceError where there are none, or of no build that is known.
+    Captures that overlap in time saw the same packets between two addresses at different places. The one with most of
+    them counts, as it was captured before packets were lost. Captures one after the other, such as the files of
+    `tcpdump -C`, all count. Packets that were cut before the end of their header are counted. Raises P4ReduceError if
+    there are no packets, or if their lengths match no known build.
     """
     if not any(captures):
         raise P4ReduceError("no packet to or from UDP port 31314 was captured")
@@ -42,13 +43,43 @@ def merge(captures: Sequence[Sequence[Datagram]], build: Build | None = None) ->
     def seen(at: int, way: _Way) -> tuple[int, int]:
         return counts[at][way], cuts[at][way].total() if way in cuts[at] else 0
 
-    ways = {*chain.from_iterable(counts), *chain.from_iterable(cuts)}
-    best = {way: max(range(len(counts)), key=lambda at: seen(at, way)) for way in ways}
+    times = _times(captures)
+    best = {
+        (at, way)
+        for way, spans in times.items()
+        for overlapping in _overlaps(spans)
+        for at in [max(overlapping, key=lambda at: seen(at, way))]
+    }
     chosen = [
-        head for at, capture in enumerate(packets) for head in capture if best[head.source, head.destination] == at
+        head for at, capture in enumerate(packets) for head in capture if (at, (head.source, head.destination)) in best
     ]
-    cut = sum((cuts[at][way] for way, at in best.items() if way in cuts[at]), Cut())
+    cut = sum((cuts[at][way] for at, way in best if way in cuts[at]), Cut())
     return sorted(chosen, key=attrgetter("time")), build, cut
+
+
+def _times(captures: Sequence[Sequence[Datagram]]) -> defaultdict[_Way, list[tuple[int, int, int]]]:
+    """The first and last time of each capture's datagrams between two addresses, and the capture's number."""
+    found: defaultdict[_Way, list[tuple[int, int, int]]] = defaultdict(list)
+    for at, capture in enumerate(captures):
+        times: defaultdict[_Way, list[int]] = defaultdict(list)
+        for one in capture:
+            times[one.source, one.destination].append(one.time)
+        for way, all_times in times.items():
+            found[way].append((min(all_times), max(all_times), at))
+    return found
+
+
+def _overlaps(spans: list[tuple[int, int, int]]) -> Iterator[list[int]]:
+    """Groups of captures whose times overlap. spans: first time, last time and number of each."""
+    group: list[int] = []
+    end = 0
+    for first, last, at in sorted(spans):
+        if group and first > end:
+            yield group
+            group = []
+        end = max(end, last) if group else last
+        group.append(at)
+    yield group
 
 
 def _cut(capture: Sequence[Datagram], build: Build) -> defaultdict[_Way, Cut]:
