@@ -152,8 +152,8 @@ def test_noise_is_even() -> None:
     assert abs(float(((counts - 4096.0) ** 2 / 4096).sum()) - 255) < 5 * math.sqrt(2 * 255)  # chi-squared
 
 
-def test_error_is_below_float32_rounding() -> None:
-    """Relative to the block's largest magnitude, for up to 32 ranks."""
+def test_each_ranks_error_is_below_float32_rounding() -> None:
+    """Up to 32 ranks each add at most float32's rounding error of the block's largest magnitude."""
     for ranks in range(1, 33):
         exponent = 127  # magnitudes up to 2, at least 1
         assert error_bound([exponent], ranks)[0] <= ranks * 2.0**-24
