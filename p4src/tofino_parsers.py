@@ -39,7 +39,7 @@ def check(assembly: str, source: Path, options: Iterable[str], cpp: str) -> None
     for gress in PARSERS:
         wanted, there = paths(*written[gress]), paths(*made[gress])
         if there < wanted:
-            found.append(f"the {gress} parser has {there} paths through a packet, and its source {wanted}")
+            found.append(f"the {gress} parser of the assembly has {there} of the {wanted} paths that its source has")
     if found:
         raise BranchesLost(f"{'; '.join(found)}. {FAULT}")
 
