@@ -61,7 +61,7 @@ def without_match(state: str) -> str:
     ],
 )
 def test_one_state_that_matches_nothing_is_enough(state: str, gress: str) -> None:
-    with pytest.raises(parsers.BranchesLost, match=rf"the {gress} parser has \d+ paths"):
+    with pytest.raises(parsers.BranchesLost, match=rf"the {gress} parser of the assembly has \d+ of the \d+ paths"):
         check(without_match(state))
 
 
