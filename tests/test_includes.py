@@ -54,6 +54,28 @@ def test_the_switch_takes_only_the_wire_from_the_host_library() -> None:
     assert {other.parent for other in others} == {HOST / "wire"}
 
 
+ROOMS = {
+    "wire": set(),
+    "base": {"wire"},
+    "kernels": {"base", "wire"},
+    "protocol": {"kernels", "base", "wire"},
+    "link": {"protocol", "kernels", "base", "wire"},
+    "shm": {"base", "wire"},
+    "engine": {"intranode", "link", "protocol", "kernels", "shm", "base", "wire"},
+    "intranode": {"engine", "link", "protocol", "kernels", "shm", "base", "wire"},
+}
+"""The folders of the host library's C code, and what each may include besides itself and the public headers."""
+
+
+def test_folders_include_what_they_may() -> None:
+    folders = {path.parent.name for path in HOST.glob("*/*.c")} - {"examples", "fuzz", "tests"}
+    assert folders < set(ROOMS)
+    for one, needed in graph(HOST, [HOST, HOST / "include"]).items():
+        room = one.parent.name
+        others = {other.parent.name for other in needed} - {room, "include"}
+        assert room not in ROOMS or others <= ROOMS[room], f"{one} includes files of {others - ROOMS[room]}"
+
+
 def test_a_circle_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.h").write_text('#include "b.h"\n')
     (tmp_path / "b.h").write_text("")

@@ -258,10 +258,10 @@ def test_every_command_has_a_heading() -> None:
 
 def test_links_to_files_lead_to_their_pages() -> None:
     links = Links({"README.md": "index.md"})
-    text = "[a](../README.md#x) [b](wire.md) [c](../hostlib/csrc/packet.c) [d](https://p4.org)\n```\n[e](../README.md)\n```\n"
-    assert links.sources(text, "docs/running.md") == {"hostlib/csrc/packet.c"}
+    text = "[a](../README.md#x) [b](wire.md) [c](../hostlib/csrc/protocol/packet.c) [d](https://p4.org)\n```\n[e](../README.md)\n```\n"
+    assert links.sources(text, "docs/running.md") == {"hostlib/csrc/protocol/packet.c"}
     assert links.rewritten(text, "docs/running.md", "running.md") == (
-        "[a](index.md#x) [b](wire.md) [c](sources/hostlib/csrc/packet.c.md) [d](https://p4.org)\n"
+        "[a](index.md#x) [b](wire.md) [c](sources/hostlib/csrc/protocol/packet.c.md) [d](https://p4.org)\n"
         "```\n[e](../README.md)\n```\n"
     )
 

@@ -15,7 +15,13 @@ from tests import c_builds
 from tests.c_builds import ROOT, run, tool
 
 CSRC = ROOT / "hostlib" / "csrc"
-KERNELS = [*sorted(CSRC.glob("kernels_*.c")), CSRC / "cpu.c", CSRC / "tests" / "compare_kernels.c"]
+KERNELS = [*sorted(CSRC.glob("kernels/kernels_*.c")), CSRC / "kernels" / "cpu.c", CSRC / "tests" / "compare_kernels.c"]
+
+
+def library_sources() -> list[Path]:
+    """All C files of the library, without those of examples, tests and fuzzing targets."""
+    return sorted(path for path in CSRC.glob("*/*.c") if path.parent.name not in ("examples", "fuzz", "tests"))
+
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +89,7 @@ def test_neon_in_an_emulator(tmp_path: Path) -> None:
 
 def test_all_sources_for_another_processor(tmp_path: Path) -> None:
     compiler = tool("aarch64-linux-gnu-gcc")
-    sources = sorted(CSRC.glob("*.c"))
+    sources = library_sources()
     options = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror")
     run(
         compiler,
@@ -104,7 +110,7 @@ def test_threads_with_a_sanitizer(what: str, sanitizer: str, tmp_path: Path) -> 
     """Without Python, so that races between threads and leaks are seen."""
     program = tmp_path / "threads"
     options = ("-std=c11", "-D_GNU_SOURCE", "-g", "-O2", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
-    sources = [*sorted(CSRC.glob("*.c")), CSRC / "tests" / f"{what}_threads.c"]
+    sources = [*library_sources(), CSRC / "tests" / f"{what}_threads.c"]
     run(tool("gcc"), *options, f"-I{CSRC}", f"-I{CSRC / 'include'}", *sources, "-o", program, "-lm", "-lpthread")
     for _ in range(3):
         assert run(program) == "well\n"

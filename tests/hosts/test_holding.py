@@ -19,7 +19,7 @@ from ..local.sums import check_random_sums
 from .job import job
 
 SIZES = (0, 1, 65, 3000, 20_000)
-PLACES = 4  # hostlib/csrc/host_memory.h
+PLACES = 4  # hostlib/csrc/shm/host_memory.h
 
 
 def test_slots_change_between_operations() -> None:

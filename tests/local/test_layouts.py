@@ -16,7 +16,7 @@ CSRC = ROOT / "hostlib" / "csrc"
 def test_layouts_are_those_of_the_c_code() -> None:
     found = [
         re.search(rf"\b{name} = (\d+)", (CSRC / file).read_text())
-        for name, file in (("LAYOUT", "local_meeting.c"), ("HOST_LAYOUT", "host_memory.h"))
+        for name, file in (("LAYOUT", "shm/local_meeting.c"), ("HOST_LAYOUT", "shm/host_memory.h"))
     ]
     assert tuple(int(each[1]) for each in found if each is not None) == host._LAYOUTS
 

@@ -35,7 +35,12 @@ def said() -> str:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in notes:
                     texts |= set(re.split(r"%[-\d.]*[a-z]", node.value))
-        for path in [*folder.rglob("*.c"), *folder.parent.glob("csrc/*.c"), *folder.rglob("*.js")]:
+        for path in [
+            *folder.rglob("*.c"),
+            *folder.parent.glob("csrc/*.c"),
+            *folder.parent.glob("csrc/*/*.c"),
+            *folder.rglob("*.js"),
+        ]:
             joined = re.sub(r'"\s*\n\s*"', "", path.read_text())
             texts |= set(re.split(r"%[-\d.]*[a-z]+", "\n".join(re.findall(r'"([^"\n]*)"', joined))))
     texts |= {(ROOT / name).read_text() for name in OTHERS}

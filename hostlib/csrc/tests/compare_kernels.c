@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds this processor's kernels to the portable ones, bit for bit: for processors on which Python's tests do not run,
 // say 64-bit ARM in an emulator.
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>

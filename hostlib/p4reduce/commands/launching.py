@@ -40,7 +40,7 @@ def check(transport: str, threads: int) -> None:
 
 
 def describe(place: Place) -> str:
-    """What hostlib/csrc/environment.c reads."""
+    """What hostlib/csrc/engine/environment.c reads."""
     link = link_of(place.transport)
     if link is None:
         raise P4ReduceError("C programs can use the transport 'udp', and with one switch and one thread 'raw'")

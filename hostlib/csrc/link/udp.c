@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connected UDP socket. Packets of equal length go to the kernel as one super-packet (GSO), and come as one (GRO),
+// where that works; where the kernel or a driver says no, one by one from then on.
+#include "base/structures.h"
+#include "link/link.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#ifndef SOL_UDP
+#define SOL_UDP 17
+#endif
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+enum {
+    LARGEST_DATAGRAM = 65535,
+    LARGEST_PAYLOAD = LARGEST_DATAGRAM - 20 - 8,
+    MOST_SEGMENTS = 64, // of a super-packet, in any kernel that has them
+    BATCH = 16,         // datagrams that are received, or sent one by one, in one call
+};
+
+union control {
+    struct cmsghdr header;
+    char room[CMSG_SPACE(sizeof(int))];
+};
+
+struct udp {
+    struct link link;
+    bool gso, gro;
+    unsigned batch; // datagrams to receive at once: one where super-packets come, which stays in the cache
+    struct mmsghdr messages[BATCH];
+    struct iovec places[BATCH];
+    union control controls[BATCH];
+    uint8_t datagrams[BATCH][LARGEST_DATAGRAM + 1];
+};
+
+// The length of each packet in a super-packet; that of the datagram where it is none.
+static size_t segment_length(struct msghdr *message, size_t length) {
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL; header = CMSG_NXTHDR(message, header))
+        if (header->cmsg_level == SOL_UDP && header->cmsg_type == UDP_GRO) {
+            int segment;
+            memcpy(&segment, CMSG_DATA(header), sizeof segment);
+            return segment > 0 ? (size_t)segment : length;
+        }
+    return length;
+}
+
+static unsigned take_datagram(const struct link *link, p4reduce_worker *worker, struct msghdr *message, size_t length,
+                              double now) {
+    uint8_t *bytes = message->msg_iov->iov_base;
+    const size_t segment = segment_length(message, length);
+    unsigned packets = 0;
+    do {
+        size_t some = length < segment ? length : segment;
+        if (link->aggregators <= 1) // else the slot is the aggregator's
+            worker_expect(worker, bytes + some, length - some);
+        link_hand_over(link, worker, bytes, some, now);
+        bytes += some;
+        length -= some;
+        packets++;
+    } while (length > 0);
+    return packets;
+}
+
+static unsigned udp_receive(struct link *link, p4reduce_worker *worker, double now) {
+    struct udp *udp = (struct udp *)link;
+    for (unsigned i = 0; i < udp->batch; i++)
+        udp->messages[i].msg_hdr = (struct msghdr){
+            .msg_iov = &udp->places[i],
+            .msg_iovlen = 1,
+            .msg_control = udp->gro ? &udp->controls[i] : NULL,
+            .msg_controllen = udp->gro ? sizeof udp->controls[i] : 0,
+        };
+    int datagrams = recvmmsg(link->socket, udp->messages, udp->batch, MSG_DONTWAIT, NULL);
+    if (datagrams <= 0) {
+        if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+            link->trouble = errno; // ICMP about an earlier datagram: reading it has cleared it
+        return 0;
+    }
+    link->trouble = 0;
+    unsigned packets = 0;
+    for (int i = 0; i < datagrams; i++)
+        packets += take_datagram(link, worker, &udp->messages[i].msg_hdr, udp->messages[i].msg_len, now);
+    udp->batch = packets > (unsigned)datagrams ? 1 : BATCH;
+    return packets;
+}
+
+// How many of the payloads fit in one super-packet: of equal length, but for the last, which may be shorter.
+static uint32_t group_of(const struct iovec *payloads, uint32_t count) {
+    const size_t segment = payloads[0].iov_len;
+    size_t total = 0;
+    uint32_t group = 0;
+    while (group < count && group < MOST_SEGMENTS && payloads[group].iov_len <= segment &&
+           total + payloads[group].iov_len <= LARGEST_PAYLOAD) {
+        total += payloads[group].iov_len;
+        if (payloads[group++].iov_len < segment)
+            break;
+    }
+    return group;
+}
+
+// Whether it may be what ICMP says, which anybody can make up. What is said twice is about the datagram at hand.
+static bool told_by_icmp(int error) {
+    return error == ECONNREFUSED || error == EMSGSIZE;
+}
+
+static ssize_t send_group(const struct udp *udp, const struct iovec *payloads, uint32_t group) {
+    union control control = {0};
+    struct msghdr message = {.msg_iov = (struct iovec *)payloads, .msg_iovlen = group};
+    if (group > 1) {
+        const uint16_t segment = (uint16_t)payloads[0].iov_len;
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE(sizeof segment);
+        control.header.cmsg_level = SOL_UDP;
+        control.header.cmsg_type = UDP_SEGMENT;
+        control.header.cmsg_len = CMSG_LEN(sizeof segment);
+        memcpy(CMSG_DATA(&control.header), &segment, sizeof segment);
+    }
+    ssize_t sent = sendmsg(udp->link.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && told_by_icmp(errno)) // about an earlier datagram: reading it has cleared it
+        sent = sendmsg(udp->link.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent;
+}
+
+static int send_singly(const struct udp *udp, const struct iovec *payloads, uint32_t count) {
+    struct mmsghdr messages[BATCH];
+    count = count < BATCH ? count : BATCH;
+    for (uint32_t i = 0; i < count; i++)
+        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = (struct iovec *)&payloads[i], .msg_iovlen = 1}};
+    int sent = sendmmsg(udp->link.socket, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && told_by_icmp(errno))
+        sent = sendmmsg(udp->link.socket, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent;
+}
+
+static uint32_t udp_send(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped) {
+    struct udp *udp = (struct udp *)link;
+    uint32_t done = 0;
+    link->full = false;
+    while (done < count) {
+        const bool gso = udp->gso && !link->singly;
+        const uint32_t group = gso ? group_of(payloads + done, count - done) : 1;
+        ssize_t result;
+        if (gso) {
+            result = send_group(udp, payloads + done, group) < 0 ? -1 : (ssize_t)group;
+            if (result < 0 && group > 1 && (errno == EIO || errno == EINVAL)) {
+                udp->gso = false; // this path cannot: nothing was sent, and all goes on singly
+                continue;
+            }
+        } else {
+            result = send_singly(udp, payloads + done, count - done);
+        }
+        if (result < 0 && link_refused(link, errno))
+            break;
+        const uint32_t passed = result < 0 ? group : (uint32_t)result;
+        for (uint32_t i = 0; i < passed; i++)
+            grouped[done + i] = group > 1;
+        done += passed;
+    }
+    return done;
+}
+
+static void udp_describe(const struct link *link, char *text, size_t room) {
+    const struct udp *udp = (const struct udp *)link;
+    snprintf(text, room, "UDP%s%s", udp->gso && !link->singly ? ", GSO" : "", udp->gro ? ", GRO" : "");
+}
+
+static void udp_free(struct link *link) {
+    free(link);
+}
+
+struct link *udp_open(int socket, p4reduce_error *error) {
+    struct udp *udp = calloc(1, sizeof *udp);
+    if (udp == NULL) {
+        error_tell(error, P4REDUCE_NO_MEMORY, "no memory for a UDP link");
+        return NULL;
+    }
+    udp->link = (struct link){
+        .socket = socket, .receive = udp_receive, .send = udp_send, .describe = udp_describe, .free = udp_free};
+    udp->batch = BATCH;
+    for (unsigned i = 0; i < BATCH; i++)
+        udp->places[i] = (struct iovec){udp->datagrams[i], sizeof udp->datagrams[i]};
+    const char *wanted = getenv("P4REDUCE_OFFLOAD"); // "none" for measuring what they bring
+    if (wanted == NULL || strcmp(wanted, "none") != 0) {
+        const int on = 1, off = 0;
+        udp->gro = setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
+        udp->gso = setsockopt(socket, SOL_UDP, UDP_SEGMENT, &off, sizeof off) == 0;
+    }
+    return &udp->link;
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/worker.h"
+
+#include "base/awaited.h"
+#include "base/fingerprint.h"
+#include "base/membership.h"
+#include "base/structures.h"
+#include "protocol/endings.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { VALUES_ALIGNMENT = 64 };
+static const double LEAST_PATIENCE_S = 20e-6, MOST_PATIENCE_S = 1e-3;
+
+// Tasks.
+
+static void forget_task(p4reduce_worker *worker, struct task *task) {
+    *(task->previous ? &task->previous->next : &worker->oldest) = task->next;
+    *(task->next ? &task->next->previous : &worker->newest) = task->previous;
+}
+
+static void end_task(struct task *task, const p4reduce_error *error) {
+    void (*on_end)(void *, const p4reduce_error *) = task->request.on_end;
+    void *context = task->request.context;
+    task_free(task);
+    if (on_end != NULL)
+        on_end(context, error);
+}
+
+// Fails everything. Packets that wait for answers are still sent, where `insist`.
+static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insist) {
+    if (worker->failure.status != P4REDUCE_OK)
+        return;
+    worker->failure = *error;
+    struct task *task = worker->oldest;
+    worker->oldest = worker->newest = NULL;
+    worker->waiting = 0;
+    worker->scan_at = NEVER;
+    for (uint32_t index = 0; index < worker->membership.slots; index++)
+        worker->slots[index].task = NULL;
+    recovery_end(&worker->recovery, insist);
+    while (task != NULL) {
+        struct task *next = task->next;
+        end_task(task, &worker->failure);
+        task = next;
+    }
+}
+
+// Sends the packet of the round that has begun, or lets it wait for the scan.
+static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
+    bool complete = rounds_complete(&worker->rounds, slot);
+    if (!complete && worker->waiting == 0 && scanning_may_go_on(slot->task, slot->index)) { // else others' turn is first
+        scanning_more(slot->task, slot->index);
+        complete = rounds_complete(&worker->rounds, slot);
+    }
+    if (complete) {
+        recovery_send(&worker->recovery, slot, now);
+    } else {
+        worker->waiting++;
+        worker->scan_at = now;
+    }
+}
+
+// Scans for a slot that waits until its packet can be sent, but no more than `budget` blocks and a piece, and as far as
+// neighbours have scanned. Returns what of that is left.
+static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t budget, double now) {
+    bool complete;
+    while (!(complete = rounds_complete(&worker->rounds, slot)) && budget > 0 &&
+           scanning_may_go_on(slot->task, slot->index)) {
+        const uint32_t blocks = scanning_more(slot->task, slot->index);
+        budget -= blocks < budget ? blocks : budget;
+    }
+    if (complete) {
+        worker->waiting--;
+        recovery_send(&worker->recovery, slot, now);
+    }
+    return budget;
+}
+
+// Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the first
+// are soon done, and wait for nobody.
+static void scan(p4reduce_worker *worker, double now) {
+    const uint32_t waited = worker->waiting;
+    uint32_t budget = SCAN_BLOCKS;
+    for (struct task *task = worker->oldest; task != NULL && worker->waiting > 0; task = task->next)
+        for (uint32_t index = 0; index < task->slots; index++)
+            if (worker->slots[index].task == task && worker->slots[index].unknown)
+                budget = scan_for(worker, &worker->slots[index], budget, now);
+    // Where only neighbours can go on, it looks again after a while.
+    const bool stuck = budget == SCAN_BLOCKS && worker->waiting == waited;
+    worker->patience = stuck ? fmin(fmax(2 * worker->patience, LEAST_PATIENCE_S), MOST_PATIENCE_S) : 0;
+    worker->scan_at = worker->waiting > 0 ? now + worker->patience : NEVER;
+}
+
+// Begins the slot's next task, the first from `task` on that uses this slot, if there is one.
+static void begin(p4reduce_worker *worker, struct slot *slot, struct task *task, double now) {
+    while (task != NULL && slot->index >= task->slots)
+        task = task->next;
+    slot->task = task;
+    if (task == NULL)
+        return;
+    rounds_announce(&worker->rounds, slot, task);
+    send_round(worker, slot, now);
+}
+
+static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
+    struct task *task = slot->task;
+    if (!task_finish(task)) {
+        p4reduce_error error;
+        endings_altered(&worker->membership, task, &error);
+        end(worker, &error, true);
+        return;
+    }
+    begin(worker, slot, task->next, now);
+    if (--task->slots_left == 0) {
+        forget_task(worker, task);
+        worker->stats.operations++;
+        worker->stats.blocks_skipped += task->scanning.zeros;
+        end_task(task, NULL);
+    }
+}
+
+// Answers.
+
+static void take_result(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
+    const bool plausible = rounds_plausible(&worker->rounds, slot, packet);
+    if (!plausible || !rounds_is_result(slot, packet)) {
+        worker->stats.foreign++;
+        if (!plausible && slot->transmissions > 1) { // else it may have been spoilt on its way
+            p4reduce_error error;
+            endings_implausible(&worker->membership, packet, &error);
+            end(worker, &error, true);
+        }
+        return;
+    }
+    recovery_answered(&worker->recovery, slot, packet->worker == worker->rounds.worker, now);
+    if (rounds_take_result(&worker->rounds, slot, packet))
+        send_round(worker, slot, now);
+    else
+        finished(worker, slot, now);
+}
+
+// A RESULT or a STATUS.
+static void take_answer(p4reduce_worker *worker, const struct packet *packet, double now) {
+    const uint32_t index = packet->slot >> 1;
+    if (index >= worker->assigned || (packet->slot & 1) != (packet->seq & 1)) {
+        worker->stats.foreign++;
+        return;
+    }
+    if (index >= worker->membership.slots) {
+        worker->stats.stale++;
+        return;
+    }
+    struct slot *slot = &worker->slots[index];
+    if (packet->seq != slot->seq)
+        recovery_answered_again(&worker->recovery, slot, packet->seq, packet->op == OP_RESULT);
+    if (worker->failure.status != P4REDUCE_OK || !slot_under_way(slot) || packet->seq != slot->seq)
+        worker->stats.stale++;
+    else if (packet->fingerprint != slot->fingerprint)
+        worker->stats.foreign++;
+    else if (packet->op == OP_STATUS)
+        recovery_counted(&worker->recovery, slot, packet_key(packet, 0), packet->worker == worker->rounds.worker, now);
+    else
+        take_result(worker, slot, packet, now);
+}
+
+static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) {
+    if (worker->failure.status != P4REDUCE_OK)
+        return;
+    p4reduce_error error;
+    const uint32_t index = packet->slot >> 1;
+    const struct slot *slot = index < worker->membership.slots ? &worker->slots[index] : NULL;
+    endings_mismatch(&worker->membership, packet, worker->oldest, slot, &error);
+    // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank
+    // whose ERROR was lost waits for ever.
+    end(worker, &error, true);
+}
+
+static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
+    p4reduce_error error;
+    endings_aborted(&worker->membership, packet, &error);
+    end(worker, &error, false);
+}
+
+// What the engine calls.
+
+void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
+    if (worker->failure.status != P4REDUCE_OK) {
+        end_task(task, &worker->failure);
+        return;
+    }
+    task->counter = worker->counter++;
+    task->fingerprint = fingerprint(task->counter, task->dtype, task->reduce_op, task->request.count);
+    if (!worker->membership.sharing) // else it is the whole request's, of which the task is a part
+        task->numbers.seed = task->fingerprint | worker->membership.rank;
+    if (task->slots == 0) { // all that it needs are others'
+        end_task(task, NULL);
+        return;
+    }
+    task->previous = worker->newest;
+    *(worker->newest ? &worker->newest->next : &worker->oldest) = task;
+    worker->newest = task;
+    for (unsigned index = 0; index < task->slots; index++)
+        if (worker->slots[index].task == NULL)
+            begin(worker, &worker->slots[index], task, now);
+}
+
+void worker_fail(p4reduce_worker *worker, const p4reduce_error *error) {
+    end(worker, error, false);
+}
+
+void worker_expect(const p4reduce_worker *worker, const uint8_t *payload, size_t length) {
+    if (length < worker->rounds.layout.bare_length)
+        return;
+    const uint32_t index = load_16(payload + AGGREGATION_SLOT) >> 1;
+    if (index < worker->membership.slots)
+        rounds_expect(&worker->rounds, &worker->slots[index], payload + AGGREGATION_SIZE);
+}
+
+void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now) {
+    worker->stats.packets_received++;
+    worker->stats.bytes_received += length;
+    struct packet packet;
+    if (!packet_decode(&worker->rounds.layout, payload, length, &packet) || packet.job != worker->membership.job)
+        worker->stats.foreign++;
+    else if (packet.generation != worker->membership.generation)
+        worker->stats.stale++;
+    else if (packet.op == OP_RESULT || packet.op == OP_STATUS)
+        take_answer(worker, &packet, now);
+    else if (packet.op == OP_ERROR)
+        take_mismatch(worker, &packet);
+    else if (packet.op == OP_ABORT && packet_abort_secret(&packet) == worker->membership.abort_secret)
+        take_abort(worker, &packet);
+    else
+        worker->stats.foreign++;
+}
+
+void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
+    recovery_tick(&worker->recovery, now);
+    if (now >= worker->scan_at)
+        scan(worker, now);
+}
+
+double p4reduce_worker_deadline(const p4reduce_worker *worker) {
+    return fmin(recovery_deadline(&worker->recovery), worker->scan_at);
+}
+
+size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads, size_t room) {
+    struct sending *sending = &worker->recovery.sending;
+    const uint32_t count = sending->queued < room ? sending->queued : (uint32_t)room;
+    for (uint32_t i = 0; i < count; i++)
+        payloads[i] = (p4reduce_payload){sending->outbox[i]->payload, sending->outbox[i]->length};
+    sending_sent(sending, count);
+    return count;
+}
+
+p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_request *request, double now,
+                                       p4reduce_error *error) {
+    p4reduce_error refusal;
+    struct task *task = task_new(&worker->membership, request, true, &refusal);
+    if (task == NULL)
+        return error_out(error, &refusal);
+    worker_submit(worker, task, now);
+    return P4REDUCE_OK;
+}
+
+// All that share a stream with one of that number.
+static void add_ranks(const p4reduce_membership *m, uint32_t awaited[8], unsigned leader) {
+    for (unsigned rank = 0; rank < m->world_size; rank++)
+        if (membership_beside(m, rank, leader))
+            awaited_add(awaited, rank);
+}
+
+int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) {
+    const p4reduce_membership *m = &worker->membership;
+    const uint32_t here = UINT32_MAX >> (32 - membership_workers(m));
+    uint32_t missing = 0;
+    bool asked = false;
+    for (uint32_t index = 0; index < m->slots; index++) {
+        const struct slot *slot = &worker->slots[index];
+        if (slot_counted(slot)) {
+            missing |= here & ~slot->seen;
+            asked = true;
+        }
+    }
+    memset(awaited, 0, 8 * sizeof *awaited);
+    for (unsigned index = 0; index < membership_workers(m); index++)
+        if (missing >> index & 1)
+            add_ranks(m, awaited, membership_rank(m, index));
+    if (missing || !asked || m->peer_count == 0)
+        return missing != 0;
+    bool elsewhere = false;
+    for (unsigned rank = 0; rank < m->world_size; rank++)
+        if (membership_leader(m, rank) == rank && memchr(m->peers, (int)rank, m->peer_count) == NULL) {
+            add_ranks(m, awaited, rank);
+            elsewhere = true;
+        }
+    return elsewhere;
+}
+
+int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, double patience) {
+    const struct slot *oldest = NULL;
+    for (uint32_t index = 0; index < worker->membership.slots; index++) {
+        const struct slot *slot = &worker->slots[index];
+        if (slot_was_sent_again(slot) && (oldest == NULL || slot->heard_at < oldest->heard_at))
+            oldest = slot;
+    }
+    return oldest == NULL || now - oldest->heard_at < patience ? -1 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
+}
+
+int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq) {
+    const uint32_t index = half >> 1;
+    // Later is what switches take for it: they drop packets of up to 2^31 rounds before.
+    return index < worker->membership.slots && (int32_t)(worker->slots[index].seq - seq) < -1;
+}
+
+int p4reduce_worker_idle(const p4reduce_worker *worker) {
+    return worker->oldest == NULL;
+}
+
+uint32_t p4reduce_worker_next_first_seq(const p4reduce_worker *worker) {
+    const uint32_t first = worker->slots[0].seq;
+    int32_t furthest = 0;
+    for (uint32_t index = 1; index < worker->membership.slots; index++) {
+        const int32_t further = (int32_t)(worker->slots[index].seq - first);
+        furthest = further > furthest ? further : furthest;
+    }
+    return (first + (uint32_t)furthest + 1) & ~UINT32_C(1);
+}
+
+// Has all slots at the job's first round.
+static void set_out(p4reduce_worker *worker) {
+    const p4reduce_membership *m = &worker->membership;
+    for (uint32_t index = 0; index < m->slots; index++)
+        worker->slots[index] =
+            (struct slot){.index = index, .seq = m->first_seq, .payload = worker->slots[index].payload};
+    worker->rounds = rounds_of(m, &worker->stats);
+    recovery_begin_anew(&worker->recovery, m->slots);
+}
+
+p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker, uint32_t slots, uint32_t first_seq,
+                                           p4reduce_error *error) {
+    const uint32_t least = p4reduce_worker_next_first_seq(worker);
+    if (worker->oldest != NULL)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "slots can change only between two operations, and one is under way");
+    if (slots == 0 || slots > worker->assigned)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "slots are %" PRIu32 ": accepted are 1 to %" PRIu32 ", as many as were assigned", slots,
+                          worker->assigned);
+    if (first_seq % 2 || (int32_t)(first_seq - least) < 0)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "first_seq is %" PRIu32 ": accepted are even numbers that do not come before %" PRIu32,
+                          first_seq, least);
+    worker->membership.slots = slots;
+    worker->membership.first_seq = first_seq;
+    set_out(worker);
+    return P4REDUCE_OK;
+}
+
+void p4reduce_worker_fail(p4reduce_worker *worker, const char *message) {
+    p4reduce_error error;
+    error_fill(&error, P4REDUCE_FAILED, "%s", message);
+    worker_fail(worker, &error);
+}
+
+p4reduce_status p4reduce_worker_failure(const p4reduce_worker *worker, p4reduce_error *error) {
+    return error_out(error, &worker->failure);
+}
+
+void p4reduce_worker_stats(const p4reduce_worker *worker, p4reduce_stats *stats) {
+    structure_out(stats, &worker->stats, sizeof worker->stats);
+}
+
+size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint8_t *payload, size_t room) {
+    const p4reduce_membership *m = &worker->membership;
+    if (room < worker->rounds.layout.bare_length)
+        return 0;
+    packet_address(payload, OP_HELLO, (uint16_t)m->job, (uint16_t)m->generation, (uint8_t)m->rank);
+    packet_round(payload, 0, 0, 0, 0, (uint32_t)(nonce >> 32));
+    for (unsigned lane = 0; lane < worker->rounds.layout.lanes; lane++)
+        packet_set_key(payload, lane, lane == 0 ? (uint32_t)nonce : NO_KEY);
+    return worker->rounds.layout.bare_length;
+}
+
+// Making one.
+
+static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *theirs, p4reduce_error *error) {
+    p4reduce_timing t = {.initial = 0.02, .margin = 0.0005, .ceiling = 1.0, .poll = 0.25};
+    if (theirs != NULL && !structure_in(&t, sizeof t, theirs, "timing", error))
+        return P4REDUCE_INVALID;
+    if (!(0 < t.margin && t.margin <= t.initial && t.initial <= t.ceiling && t.margin <= t.poll && t.poll <= t.ceiling))
+        return error_tell(error, P4REDUCE_INVALID,
+                          "timing has initial %g, margin %g, ceiling %g, poll %g: accepted is 0 < margin <= initial <= "
+                          "ceiling and margin <= poll <= ceiling",
+                          t.initial, t.margin, t.ceiling, t.poll);
+    *timer = (struct timer){.initial = t.initial,
+                            .margin = t.margin,
+                            .ceiling = t.ceiling,
+                            .poll = t.poll,
+                            .timeout = t.initial,
+                            .least = (double)INFINITY};
+    return P4REDUCE_OK;
+}
+
+// Allocates the slots, with room for their packets: values are aligned, and before them is room for the header and for
+// those of frames.
+static bool make_slots(p4reduce_worker *worker, struct timer timer) {
+    const uint32_t slots = worker->membership.slots;
+    const struct layout *layout = &worker->rounds.layout;
+    const size_t before =
+        (HEADROOM_BYTES + layout->bare_length + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
+    const size_t values = layout->lanes * layout->lane_length;
+    const size_t stride = (before + values + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
+    worker->slots = calloc(slots, sizeof *worker->slots);
+    worker->payloads = aligned_alloc(VALUES_ALIGNMENT, slots * stride);
+    if (worker->slots == NULL || worker->payloads == NULL)
+        return false;
+    for (uint32_t index = 0; index < slots; index++)
+        worker->slots[index].payload = worker->payloads + index * stride + before - layout->bare_length;
+    if (!recovery_open(&worker->recovery, worker->slots, slots, membership_streams(&worker->membership), timer,
+                       &worker->stats))
+        return false;
+    set_out(worker);
+    return true;
+}
+
+p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, const p4reduce_timing *timing,
+                                     p4reduce_error *error) {
+    p4reduce_worker *worker = calloc(1, sizeof *worker);
+    if (worker == NULL)
+        goto no_memory;
+    struct timer timer;
+    if (!structure_in(&worker->membership, sizeof worker->membership, membership, "membership", error) ||
+        membership_check(&worker->membership, error) != P4REDUCE_OK ||
+        take_timing(&timer, timing, error) != P4REDUCE_OK)
+        goto failed;
+    worker->rounds = rounds_of(&worker->membership, &worker->stats);
+    worker->stats.size = sizeof worker->stats;
+    worker->failure.size = sizeof worker->failure;
+    worker->failure.rank = -1;
+    worker->scan_at = NEVER;
+    worker->assigned = worker->membership.slots;
+    if (!make_slots(worker, timer))
+        goto no_memory;
+    return worker;
+
+no_memory:
+    error_tell(error, P4REDUCE_NO_MEMORY, "no memory for a worker");
+failed:
+    p4reduce_worker_free(worker);
+    return NULL;
+}
+
+void p4reduce_worker_free(p4reduce_worker *worker) {
+    if (worker == NULL)
+        return;
+    while (worker->oldest != NULL) {
+        struct task *task = worker->oldest;
+        worker->oldest = task->next;
+        task_free(task);
+    }
+    recovery_close(&worker->recovery);
+    free(worker->slots);
+    free(worker->payloads);
+    free(worker);
+}
