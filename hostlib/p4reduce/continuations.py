@@ -75,6 +75,43 @@ class Continuations:
             return None
 
 
+class SerialExecutor:
+    """Runs tasks one after the other, in the order in which they were submitted, so that callers need not wait.
+
+    It occupies one thread of `threads` while there are tasks, and none otherwise.
+    """
+
+    def __init__(self, threads: Continuations) -> None:
+        self._threads = threads
+        self._lock = threading.RLock()  # a signal handler may submit a task while the thread it interrupts does
+        self._tasks: deque[Task] = deque()
+        self._running = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all tasks have run."""
+        return not self._running
+
+    def submit(self, task: Task) -> None:
+        """Adds a task, which must not raise. Returns at once; any thread may call it."""
+        with self._lock:
+            self._tasks.append(task)
+            if self._running:
+                return
+            self._running = True
+        self._threads.run(self._work)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._running = bool(self._tasks)
+                if not self._running:
+                    return
+                task = self._tasks.popleft()
+            task()
+            del task  # it may hold a tensor
+
+
 def guarded(task: Task) -> None:
     """Runs a task of the user's; an error there, SystemExit as any other, is logged, and ends nothing of ours."""
     try:

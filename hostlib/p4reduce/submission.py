@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from p4reduce.carrier import Carrier
 from p4reduce.collectives.plan import Plan, nothing
 from p4reduce.collectives.sparse import Alike, Reduction
+from p4reduce.continuations import SerialExecutor
+from p4reduce.device_wait import DeviceWait
 from p4reduce.errors import P4ReduceError, without_frames
 from p4reduce.handle import BlockingCall, Handle
-from p4reduce.line import Line
 from p4reduce.protocol import Operation, float_mode
 from p4reduce.turns import Turns
 
@@ -24,14 +25,15 @@ class Submission:
 
     def __init__(self, engine: Carrier) -> None:
         self._engine = engine
-        self._line = Line(engine)
+        self._executor = SerialExecutor(engine.continuations)
+        self._device = DeviceWait(engine)
         self.turns = Turns()
         """Whose it is to begin collectives, so that one which takes several operations has no other's in between."""
 
     @property
     def in_order(self) -> bool:
         """Whether what is given to the engine now comes after all that was submitted."""
-        return self._line.empty()
+        return self._executor.is_idle
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
@@ -49,13 +51,13 @@ class Submission:
         Where the tensor is still to come from a device, and behind such, that happens later, in another thread.
         awaited: the caller waits for the handle at once, and nobody else does before.
         """
-        handle = Handle(plan.result, plan.name, self._engine, plan.crossings, self._line.progress)
+        handle = Handle(plan.result, plan.name, self._engine, plan.crossings, self._device.progress)
 
         def end(error: BaseException | None) -> None:
             handle.complete(error or _error_of(plan.finish))
 
         def begin(operation: Operation) -> None:
-            plan.fetch(partial(self._line.wait, plan.name, limit))
+            plan.fetch(partial(self._device.wait, plan.name, limit))
             if plan.finished_once or plan.crossings:
                 self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
             elif awaited:
@@ -79,9 +81,9 @@ class Submission:
         later = False
         try:
             with self.turns:
-                later = bool(plan.crossings) or not self._line.empty()
+                later = bool(plan.crossings) or not self._executor.is_idle
                 if later:
-                    self._line.add(partial(begin_later, plan.operation))
+                    self._executor.submit(partial(begin_later, plan.operation))
                 else:
                     begin(plan.operation)
         except BaseException:

@@ -65,10 +65,6 @@ class TlsFiles:
         """A server's: callers need a certificate of these authorities."""
         return bool(self._paths[2])
 
-    @property
-    def has_certificate(self) -> bool:
-        return bool(self._paths[0])
-
     def current(self) -> Pem:
         with self._lock:
             if self._stamps() != self._seen:

@@ -37,14 +37,13 @@ from p4reduce import settings
 from p4reduce.collectives import moves, reductions
 from p4reduce.collectives.plan import Group, Plan, nothing
 from p4reduce.communicator import Communicator
-from p4reduce.continuations import Continuations
+from p4reduce.continuations import Continuations, SerialExecutor
 from p4reduce.distributed.arguments import as_list, as_lists, options
 from p4reduce.distributed.by_gloo import ByGloo
 from p4reduce.distributed.compiled import called_by_cpp
 from p4reduce.distributed.copies import Copies, as_bytes
 from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.premultiplied import is_premultiplied, multiply, summing
-from p4reduce.distributed.queue import Queue
 from p4reduce.distributed.restarts import agreed, naming_an_earlier_start, wait_for_store_to_end
 from p4reduce.distributed.seats import Seats, with_own_client
 from p4reduce.distributed.support import alike, can_move, can_reduce, check_dtypes, check_sizes, how, tell_of_gloo
@@ -83,7 +82,7 @@ class SwitchGroup(ByGloo):
         self._timeout: timedelta = group.timeout
         self._sequence = 0
         self._threads = Continuations(f"p4reduce group {group.group_id}")
-        self._queue = Queue(self._threads)
+        self._executor = SerialExecutor(self._threads)
         self._counting = Counting()
         self._unwaited = Unwaited()
         self._members = Group(self._rank, self._size)
@@ -133,7 +132,7 @@ class SwitchGroup(ByGloo):
     def _in_turn(self, task: Callable[[], Any]) -> Any:
         """What the task returns, after all that is queued. Signals interrupt the waiting."""
         turn: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        self._queue.add(partial(_settle, turn, task))
+        self._executor.submit(partial(_settle, turn, task))
         try:
             return turn.result()
         finally:
@@ -523,7 +522,11 @@ class SwitchGroup(ByGloo):
         """At once where no rank has to be waited for and nothing is queued, else in turn."""
         self._sequence += 1
         with span(call.name):
-            if self._queue.empty() and self._seats.at_hand(call.nbytes) and (call.rows is None or self._seats.without):
+            if (
+                self._executor.is_idle
+                and self._seats.at_hand(call.nbytes)
+                and (call.rows is None or self._seats.without)
+            ):
                 return self._carry(call)
             work = QueuedWork(call.name, call.outputs, self._threads, self.abort)
             streams = _streams(call.outputs)
@@ -534,7 +537,7 @@ class SwitchGroup(ByGloo):
                         stack.enter_context(torch.cuda.stream(stream))
                     return self._carry(call)
 
-            self._queue.add(lambda: work.begin(start))
+            self._executor.submit(lambda: work.begin(start))
             return work
 
     def _carry(self, call: _Call) -> Any:
