@@ -30,12 +30,13 @@ BELOW = {
     "p4reduce.protocol": {"p4reduce.errors"},
     "p4reduce.control": {"p4reduce.errors"},
     "p4reduce.transport": {"p4reduce.errors", "p4reduce.protocol"},
-    "p4reduce.fastpath": {"p4reduce.errors", "p4reduce.protocol", "p4reduce.transport", "p4reduce.carrier"},
+    "p4reduce.engine": {"p4reduce.errors", "p4reduce.protocol", "p4reduce.transport"},
+    "p4reduce.fastpath": {"p4reduce.errors", "p4reduce.protocol", "p4reduce.transport", "p4reduce.engine.carrier"},
     "p4reduce.local": {
         "p4reduce.errors",
         "p4reduce.protocol",
         "p4reduce.transport",
-        "p4reduce.carrier",
+        "p4reduce.engine.carrier",
         "p4reduce.fastpath",
     },
 }
@@ -84,7 +85,7 @@ IMPORTS = {module: imports_of(module, path) for module, path in MODULES.items()}
 
 
 def test_files_are_found() -> None:
-    assert IMPORTS["p4reduce.communicator"] > {"p4reduce.settings", "p4reduce.handle"}
+    assert IMPORTS["p4reduce.api.communicator"] > {"p4reduce.settings", "p4reduce.engine.handle"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

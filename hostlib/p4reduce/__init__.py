@@ -23,12 +23,12 @@ from p4reduce.errors import (
 )
 
 if TYPE_CHECKING:
+    from p4reduce.api.communicator import Communicator
+    from p4reduce.api.stats import Stats
     from p4reduce.backends import Backend, backend
     from p4reduce.collectives.sites import CallSite
-    from p4reduce.communicator import Communicator
-    from p4reduce.handle import Handle
+    from p4reduce.engine.handle import Handle
     from p4reduce.local.memory import shared_empty
-    from p4reduce.stats import Stats
 
     __version__: str
 
@@ -55,10 +55,10 @@ _LAZY = {
     "Backend": "p4reduce.backends",
     "backend": "p4reduce.backends",
     "CallSite": "p4reduce.collectives.sites",
-    "Communicator": "p4reduce.communicator",
-    "Handle": "p4reduce.handle",
+    "Communicator": "p4reduce.api.communicator",
+    "Handle": "p4reduce.engine.handle",
     "shared_empty": "p4reduce.local.memory",
-    "Stats": "p4reduce.stats",
+    "Stats": "p4reduce.api.stats",
 }
 
 

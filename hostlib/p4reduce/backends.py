@@ -8,8 +8,8 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from p4reduce.carrier import Carrier
-from p4reduce.engine import Engine
+from p4reduce.engine.carrier import Carrier
+from p4reduce.engine.engine import Engine
 from p4reduce.fastpath.engine import NativeEngine, link_of
 from p4reduce.fastpath.library import LibraryError, UnusableLibraryError
 from p4reduce.fastpath.numbers import simd_in_use

@@ -20,7 +20,7 @@ from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.control.messages import MISMATCH, Counted
 from p4reduce.errors import CollectiveTimeout, JoinError
-from p4reduce.joining import join_job
+from p4reduce.join.joining import join_job
 from p4reduce.transport import TransportError
 from p4reduce_controller.jobs.pools import SlotRange
 from p4reduce_controller.service.listening import ListenError, ServiceConfig, check_listen

@@ -13,7 +13,6 @@ import torch
 
 import p4reduce.ddp
 from p4reduce import CollectiveTimeout
-from p4reduce.continuations import Continuations
 from p4reduce.ddp import (
     AllreduceState,
     BlockThresholdState,
@@ -22,7 +21,8 @@ from p4reduce.ddp import (
     block_threshold_hook,
     int8_hook,
 )
-from p4reduce.handle import Handle
+from p4reduce.engine.continuations import Continuations
+from p4reduce.engine.handle import Handle
 
 from .buckets import Bucket, model
 

@@ -21,7 +21,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce import Communicator, P4ReduceError, joining
+from p4reduce import Communicator, P4ReduceError
+from p4reduce.join import joining
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.tensors.dense import WireChoice, wire_for

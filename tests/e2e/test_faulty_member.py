@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from p4reduce.joining import Place, join_job
+from p4reduce.join.joining import Place, join_job
 from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce.protocol.packet import Codec, Packet

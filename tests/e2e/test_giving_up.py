@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce import Communicator, joining
+from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeout, JobAborted
+from p4reduce.join import joining
 from p4reduce.local.host import digest
 
 from .stack import Stack

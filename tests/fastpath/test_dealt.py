@@ -16,8 +16,8 @@ import pytest
 from udp_switch import members
 from waiting import wait_until
 
-from p4reduce.carrier import Carrier
-from p4reduce.engine import Engine
+from p4reduce.engine.carrier import Carrier
+from p4reduce.engine.engine import Engine
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker

@@ -14,7 +14,7 @@ from frame_switch import frame_switch
 from udp_switch import members
 from waiting import wait_until
 
-from p4reduce.engine import Engine
+from p4reduce.engine.engine import Engine
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker

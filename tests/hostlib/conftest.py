@@ -36,7 +36,7 @@ def switch() -> Iterator[UdpSwitch]:
 def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeController:
     """What communicators join from now on."""
     controller = FakeController(switch)
-    monkeypatch.setattr("p4reduce.joining.Session", controller)
+    monkeypatch.setattr("p4reduce.join.joining.Session", controller)
     return controller
 
 

@@ -21,10 +21,11 @@ from fake_session import FakeController, FakeSession
 from in_process import error_of, join, together
 from waiting import wait_until
 
-from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError, carrier
+from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError
 from p4reduce import UnsupportedDtype as Unsupported
 from p4reduce.control.client import Ready, Tls
-from p4reduce.handle import Handle
+from p4reduce.engine import carrier
+from p4reduce.engine.handle import Handle
 from p4reduce.protocol.numbers import reference_allreduce
 
 

@@ -14,8 +14,8 @@ from in_process import error_of, together
 from waiting import wait_until
 
 from p4reduce import Communicator
-from p4reduce.continuations import Continuations
-from p4reduce.handle import Handle
+from p4reduce.engine.continuations import Continuations
+from p4reduce.engine.handle import Handle
 
 
 def ones() -> Any:

@@ -14,7 +14,7 @@ from faulty_transport import FaultyTransport
 from udp_switch import UdpSwitch, members, udp_switch
 from waiting import pass_time, wait_until
 
-from p4reduce.engine import Engine
+from p4reduce.engine.engine import Engine
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.numbers import reference_allreduce

@@ -22,8 +22,8 @@ from udp_switch import UdpSwitch, udp_switch
 from waiting import pass_time, wait_until
 
 from p4reduce import Communicator
-from p4reduce.carrier import Carrier
-from p4reduce.engine import Engine
+from p4reduce.engine.carrier import Carrier
+from p4reduce.engine.engine import Engine
 from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
@@ -337,7 +337,7 @@ def test_operations_that_are_submitted_while_slots_change(switch: UdpSwitch) -> 
 def test_communicators_go_on_with_other_slots(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     monkeypatch.setenv("P4REDUCE_BACKEND", backend)
     controller = FakeController(switch, slots=SLOTS)
-    monkeypatch.setattr("p4reduce.joining.Session", controller)
+    monkeypatch.setattr("p4reduce.join.joining.Session", controller)
     communicators = join(2, job="job")
 
     def some(communicator: Communicator) -> list[float]:

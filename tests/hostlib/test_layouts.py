@@ -24,9 +24,9 @@ from p4reduce import Communicator, MismatchError
 from p4reduce.collectives import choice, sparse
 from p4reduce.collectives.choice import LEAST, Choices, Costs, Estimate, Way
 from p4reduce.collectives.sites import MOST, Key, Sites
-from p4reduce.handle import Handle
+from p4reduce.engine.handle import Handle
 from p4reduce.protocol.numbers import reference_allreduce
-from p4reduce.submission import Submission
+from p4reduce.submit.submission import Submission
 from p4reduce_bench.analyze.forms import forms
 
 SIZE = 3

@@ -11,10 +11,10 @@ from typing import cast
 
 import pytest
 
-from p4reduce import probing
 from p4reduce.control.client import Session
 from p4reduce.errors import JobAborted, JoinError
-from p4reduce.probing import Prober
+from p4reduce.join import probing
+from p4reduce.join.probing import Prober
 from p4reduce.protocol import Membership
 from p4reduce.transport import Switch, Transport, TransportError, open_transports
 

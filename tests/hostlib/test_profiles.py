@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs torch")
 
 import torch
 
-from p4reduce.profiles import span
+from p4reduce.api.profiles import span
 
 
 def test_a_span_has_a_name_in_the_profile() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from p4reduce.carrier import Carrier
+from p4reduce.engine.carrier import Carrier
+from p4reduce.join.reporting import MOST_AWAITED, Reporter
 from p4reduce.protocol import Stats
-from p4reduce.reporting import MOST_AWAITED, Reporter
 
 
 def engine(**figures: Any) -> Any:

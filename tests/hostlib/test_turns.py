@@ -16,7 +16,7 @@ from in_process import join, together
 from waiting import wait_until
 
 from p4reduce import Communicator
-from p4reduce.turns import Turns
+from p4reduce.submit.turns import Turns
 
 
 def test_who_asks_first_comes_first_and_who_has_it_may_ask_again() -> None:

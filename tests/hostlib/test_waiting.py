@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce.waiting import ends_within
+from p4reduce.engine.waiting import ends_within
 
 Future = concurrent.futures.Future[int]
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from p4reduce.control.messages import Assigned, Endpoint
-from p4reduce.joining import membership
+from p4reduce.join.joining import membership
+from p4reduce.join.ways import Ways
 from p4reduce.transport import Switch, TransportError
 from p4reduce.transport.base import LEAST_MTU, check_mtu, explain_refusal
-from p4reduce.ways import Ways
 from tests.own_network import Namespace, ip
 
 AT = Switch("10.0.0.254", 31314)

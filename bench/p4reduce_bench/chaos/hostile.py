@@ -30,7 +30,7 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import code_of, details
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
-from p4reduce.joining import join_job
+from p4reduce.join.joining import join_job
 from p4reduce_bench.chaos.site import users_file
 from p4reduce_bench.parts.stack import START_UP_S, start_switch
 from p4reduce_bench.processes.children import Child, Family

@@ -17,7 +17,7 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import open_channel
 from p4reduce.control.client import Session
 from p4reduce.errors import JoinError
-from p4reduce.joining import join_job
+from p4reduce.join.joining import join_job
 
 SLOTS = 8
 CONTROLLER = os.environ["P4REDUCE_CONTROLLER"]

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 import p4reduce
-from p4reduce import joining
+from p4reduce.join import joining
 from p4reduce.local.host import digest
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.inputs import tensors

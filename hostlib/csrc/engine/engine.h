@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C. It is made
+// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine/engine.py in C. It is made
 // in engine_open.c; what it does is in engine_turns.c and engine_packets.c, what others may ask of it in
 // engine_operations.c and engine_calls.c. A thread that waits may do its work meanwhile: engine_driving.c. Several that
 // share a job's slots are a team: engine_team.c.

@@ -20,7 +20,7 @@ from p4reduce.commands.signals import termination_signals
 from p4reduce.control.client import DEFAULT_CONTROLLER
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.fastpath.engine import link_of, packed
-from p4reduce.joining import Place, join_job
+from p4reduce.join.joining import Place, join_job
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

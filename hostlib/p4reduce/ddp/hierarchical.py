@@ -15,12 +15,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from p4reduce import settings
+from p4reduce.api.communicator import Communicator
 from p4reduce.collectives.plan import nothing
-from p4reduce.communicator import Communicator
 from p4reduce.ddp.states import AllreduceState, check_dense_bucket
+from p4reduce.engine.handle import Handle
 from p4reduce.errors import without_frames
-from p4reduce.handle import Handle
-from p4reduce.submission import as_failure
+from p4reduce.submit.submission import as_failure
 from p4reduce.tensors.dense import WireChoice
 
 

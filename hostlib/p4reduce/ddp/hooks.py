@@ -15,6 +15,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch._C._distributed_c10d import GradBucket
 
+from p4reduce.api.futures import future_of
+from p4reduce.api.profiles import span
 from p4reduce.ddp.hierarchical import HierarchicalState
 from p4reduce.ddp.sparsifiers import (
     BlockRandomKState,
@@ -23,9 +25,7 @@ from p4reduce.ddp.sparsifiers import (
     ElementTopKState,
 )
 from p4reduce.ddp.states import AllreduceState, Int8State
-from p4reduce.futures import future_of
-from p4reduce.handle import BlockingCall, Handle
-from p4reduce.profiles import span
+from p4reduce.engine.handle import BlockingCall, Handle
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 

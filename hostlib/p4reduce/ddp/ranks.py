@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from p4reduce.communicator import Communicator
+from p4reduce.api.communicator import Communicator
 
 
 class CheckedRanks:

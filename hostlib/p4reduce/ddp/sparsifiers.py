@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-from p4reduce.communicator import Communicator
+from p4reduce.api.communicator import Communicator
 from p4reduce.ddp.states import SparsifierState, block_norms
 from p4reduce.tensors.dense import WireChoice
 

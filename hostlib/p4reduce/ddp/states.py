@@ -14,13 +14,13 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from p4reduce import settings
+from p4reduce.api.communicator import Communicator
 from p4reduce.collectives.plan import nothing
-from p4reduce.communicator import Communicator
 from p4reduce.ddp.parameters import Parameters
 from p4reduce.ddp.ranks import CheckedRanks
 from p4reduce.ddp.residuals import Residuals
+from p4reduce.engine.handle import Handle
 from p4reduce.errors import P4ReduceError
-from p4reduce.handle import Handle
 from p4reduce.tensors.dense import WireChoice
 
 _VERSION = 2  # of state_dict

@@ -8,8 +8,8 @@ import logging
 import threading
 import time
 
-from p4reduce.communicator import Communicator
-from p4reduce.joining import Seat
+from p4reduce.api.communicator import Communicator
+from p4reduce.join.joining import Seat
 
 log = logging.getLogger(__name__)
 

@@ -34,10 +34,10 @@ from torch._C._distributed_c10d import (
 from torch.distributed import Backend, DistBackendError
 
 from p4reduce import settings
+from p4reduce.api.communicator import Communicator
+from p4reduce.api.profiles import span
 from p4reduce.collectives import moves, reductions
 from p4reduce.collectives.plan import Group, Plan, nothing
-from p4reduce.communicator import Communicator
-from p4reduce.continuations import Continuations, SerialExecutor
 from p4reduce.distributed.arguments import as_list, as_lists, options
 from p4reduce.distributed.by_gloo import ByGloo
 from p4reduce.distributed.compiled import called_by_cpp
@@ -57,9 +57,9 @@ from p4reduce.distributed.work import (
     as_backend_error,
     leave_all,
 )
+from p4reduce.engine.continuations import Continuations, SerialExecutor
+from p4reduce.engine.handle import BlockingCall, Handle
 from p4reduce.errors import P4ReduceError, without_frames
-from p4reduce.handle import BlockingCall, Handle
-from p4reduce.profiles import span
 from p4reduce.tensors.dense import WireChoice
 
 # How long rank 0 is waited for when the default group is destroyed: briefly, as it may have more to do. After a failure

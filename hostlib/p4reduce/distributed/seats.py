@@ -17,11 +17,11 @@ from typing import Any
 
 from torch.distributed import DistError
 
-from p4reduce.communicator import Communicator
+from p4reduce.api.communicator import Communicator
 from p4reduce.distributed import departures
 from p4reduce.distributed.options import Options
 from p4reduce.errors import CollectiveTimeout, JoinError, P4ReduceError, SlotsExhausted, without_frames
-from p4reduce.joining import Attempt
+from p4reduce.join.joining import Attempt
 
 log = logging.getLogger(__name__)
 

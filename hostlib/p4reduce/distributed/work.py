@@ -18,15 +18,15 @@ import torch
 from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 
-from p4reduce.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
-from p4reduce.continuations import Continuations
+from p4reduce.api.futures import future_of
+from p4reduce.api.profiles import span
 from p4reduce.distributed.compiled import called_by_cpp
 from p4reduce.distributed.traffic import bytes_of
+from p4reduce.engine.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
+from p4reduce.engine.continuations import Continuations
+from p4reduce.engine.handle import BlockingCall, Handle
+from p4reduce.engine.waiting import ends_within
 from p4reduce.errors import JoinError, P4ReduceError, without_frames
-from p4reduce.futures import future_of
-from p4reduce.handle import BlockingCall, Handle
-from p4reduce.profiles import span
-from p4reduce.waiting import ends_within
 
 NO_TIMEOUT = timedelta(0)
 

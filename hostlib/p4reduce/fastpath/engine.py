@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from p4reduce import carrier
-from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared, Tell, in_spite_of_signals
+from p4reduce.engine import carrier
+from p4reduce.engine.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared, Tell, in_spite_of_signals
 from p4reduce.errors import JobAborted, MismatchError, P4ReduceError, without_frames
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, numbers_of, ranks, to_exception

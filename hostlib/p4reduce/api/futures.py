@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from p4reduce.handle import Handle
+from p4reduce.engine.handle import Handle
 
 
 def future_of(handle: Handle[Any], settle: Callable[[], Any], outputs: Sequence[torch.Tensor]) -> Any:

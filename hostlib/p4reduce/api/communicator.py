@@ -10,19 +10,19 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from p4reduce import settings
+from p4reduce.api.stats import Stats
 from p4reduce.collectives import moves, reductions
 from p4reduce.collectives.choice import LAYOUTS, Layout
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
-from p4reduce.handle import Arrival, BlockingCall, Handle, synchronous
-from p4reduce.joining import Attempt, Seat, leave_at_end, take_seat
-from p4reduce.layouts import Layouts, may_choose
+from p4reduce.engine.handle import Arrival, BlockingCall, Handle, synchronous
+from p4reduce.join.joining import Attempt, Seat, leave_at_end, take_seat
 from p4reduce.local.host import LocalChoice
 from p4reduce.protocol.numbers import values_per_word
-from p4reduce.repeats import Repeats
-from p4reduce.stats import Stats
-from p4reduce.submission import Submission
+from p4reduce.submit.layouts import Layouts, may_choose
+from p4reduce.submit.repeats import Repeats
+from p4reduce.submit.submission import Submission
 from p4reduce.tensors.dense import WireChoice, dtype_name, is_sparse, wire_for, work_dtype
 
 T = TypeVar("T")

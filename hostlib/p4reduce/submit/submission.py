@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from p4reduce.carrier import Carrier
 from p4reduce.collectives.plan import Plan, nothing
 from p4reduce.collectives.sparse import Alike, Reduction
-from p4reduce.continuations import SerialExecutor
-from p4reduce.device_wait import DeviceWait
+from p4reduce.engine.carrier import Carrier
+from p4reduce.engine.continuations import SerialExecutor
+from p4reduce.engine.handle import BlockingCall, Handle
 from p4reduce.errors import P4ReduceError, without_frames
-from p4reduce.handle import BlockingCall, Handle
 from p4reduce.protocol import Operation, float_mode
-from p4reduce.turns import Turns
+from p4reduce.submit.device_wait import DeviceWait
+from p4reduce.submit.turns import Turns
 
 T = TypeVar("T")
 

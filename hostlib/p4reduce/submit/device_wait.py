@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from p4reduce.carrier import Carrier
+from p4reduce.engine.carrier import Carrier
 from p4reduce.errors import CollectiveTimeout
 
 _SHORTEST_S, _LONGEST_S = 2e-5, 1e-3  # between two looks at a device

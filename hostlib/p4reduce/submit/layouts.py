@@ -13,9 +13,9 @@ from p4reduce.collectives.choice import LEAST, Choices, Layout, Taken, why_block
 from p4reduce.collectives.plan import Group
 from p4reduce.collectives.sites import Key, Sites
 from p4reduce.collectives.sparse import Reduction
-from p4reduce.handle import Handle
+from p4reduce.engine.handle import Handle
 from p4reduce.protocol.numbers import values_per_word
-from p4reduce.submission import Submission
+from p4reduce.submit.submission import Submission
 from p4reduce.tensors.dense import WORK_DTYPES, WireChoice, dtype_name, is_sparse, shape_of
 from p4reduce.tensors.sparse import Elements, Rows, SparseTensor
 

@@ -13,7 +13,7 @@ from p4reduce.collectives.sites import Key, Sites
 from p4reduce.tensors.dense import WireChoice
 
 if TYPE_CHECKING:
-    from p4reduce.carrier import Carrier, Prepared
+    from p4reduce.engine.carrier import Carrier, Prepared
 
 MOST = 256
 """Kinds of sums that are remembered."""

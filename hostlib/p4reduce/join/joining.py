@@ -19,18 +19,18 @@ from p4reduce.backends import (
     start_local_engine,
     start_sharing_engine,
 )
-from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.control.messages import MISMATCH, Counted, Ready
+from p4reduce.engine.carrier import Carrier
 from p4reduce.errors import JobAborted, JoinError, MismatchError, P4ReduceError
+from p4reduce.join.reporting import Reporter
+from p4reduce.join.ways import Ways
 from p4reduce.local.host import LocalChoice
 from p4reduce.local.host import digest as host_digest
 from p4reduce.protocol import Membership
 from p4reduce.protocol.endings import gone_ahead
-from p4reduce.reporting import Reporter
 from p4reduce.transport import SharedTransport, Switch, Transport
 from p4reduce.transport.rate import rate_toward
-from p4reduce.ways import Ways
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
@@ -38,7 +38,7 @@ CONNECT_TIMEOUT_S = 10.0
 # For the controller to say why a job is dead. Who leaves at once would be blamed.
 LAST_WORD_S = 2.0
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("p4reduce.joining")
 
 
 class Attempt:

@@ -14,13 +14,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from p4reduce.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
-from p4reduce.continuations import guarded
+from p4reduce.engine.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
+from p4reduce.engine.continuations import guarded
+from p4reduce.engine.waiting import ends_within
 from p4reduce.errors import without_frames
-from p4reduce.waiting import ends_within
 
 if TYPE_CHECKING:
-    from p4reduce.carrier import Carrier
+    from p4reduce.engine.carrier import Carrier
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy.typing as npt
 
-from p4reduce.continuations import Continuations
+from p4reduce.engine.continuations import Continuations
 from p4reduce.errors import P4ReduceError, without_frames
 from p4reduce.protocol import Operation, Stats
 
 if TYPE_CHECKING:
-    from p4reduce.handle import Handle
+    from p4reduce.engine.handle import Handle
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("p4reduce.carrier")
 
 REMIND_AFTER_S = 30.0
 

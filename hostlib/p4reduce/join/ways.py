@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from p4reduce.control.client import Assigned, Session
-from p4reduce.probing import Prober
+from p4reduce.join.probing import Prober
 from p4reduce.protocol import Membership
 from p4reduce.transport import DealtTransport, SharedTransport, Switch, Transport, open_transports
 from p4reduce.transport.base import explain_refusal

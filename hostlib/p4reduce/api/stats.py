@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from p4reduce.carrier import Carrier
 from p4reduce.collectives.sites import CallSite
+from p4reduce.engine.carrier import Carrier
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from p4reduce import carrier
-from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Tell
+from p4reduce.engine import carrier
+from p4reduce.engine.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Tell
 from p4reduce.errors import CollectiveTimeout, P4ReduceError, without_frames
 from p4reduce.protocol import Operation, Stats, Worker, float_mode
 from p4reduce.transport import Transport

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from p4reduce.carrier import Carrier
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.engine.carrier import Carrier
 
 MOST_AWAITED = 8  # ranks that a report names
 
