@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 from collections.abc import Iterator
@@ -97,7 +98,7 @@ def test_an_interface_that_goes_down_is_no_busy_loop(network: OwnNetwork) -> Non
         engine.submit(Operation(np.ones(100, np.float32)), name="sum", timeout=1.0, on_end=ended.append)
         wait_until(lambda: bool(ended), "the operation to end")
         assert isinstance(ended[0], CollectiveTimeout)
-        assert "has not answered for 1.0 s (Network is down)" in str(ended[0])
+        assert re.search(r"has not answered for \d\.\d s \(Network is down\)", str(ended[0]))
         assert engine.stats.packets_sent < 200
         engine.close(CLOSED)
 

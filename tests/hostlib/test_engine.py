@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -147,7 +148,7 @@ def test_a_timeout_says_that_the_switch_is_silent(switch: UdpSwitch) -> None:
         error = rank.ended[0][1]
         assert isinstance(error, CollectiveTimeout)
         assert error.awaited == ()
-        assert f"the switch at {switch.place} has not answered for 0.3 s" in str(error)
+        assert re.search(rf"the switch at {switch.place} has not answered for \d\.\d s", str(error))
 
 
 def test_a_timeout_says_what_the_kernel_knows_of_the_switch(switch: UdpSwitch) -> None:
@@ -156,7 +157,8 @@ def test_a_timeout_says_what_the_kernel_knows_of_the_switch(switch: UdpSwitch) -
         switch.close()
         rank.submit(sparse(1), timeout=0.5)
         rank.wait()
-        assert f"the switch at {place} has not answered for 0.5 s (Connection refused)" in str(rank.ended[0][1])
+        said = rf"the switch at {place} has not answered for \d\.\d s \(Connection refused\)"
+        assert re.search(said, str(rank.ended[0][1]))
 
 
 def test_time_limits_run_one_after_the_other(switch: UdpSwitch) -> None:

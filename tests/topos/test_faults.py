@@ -48,7 +48,7 @@ SHAPES = {"tree": {"fan_out": 2}}
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("name", "target"), [*((name, "native") for name in TOPOLOGIES), ("tree", "sim"), ("tree", "bmv2")]
+    ("name", "target"), [("tree", "sim"), *((name, "native") for name in TOPOLOGIES), ("tree", "bmv2")]
 )
 def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: str, target: str) -> None:
     """All on one network, each in a job of its own; what a fault breaks is mended before the next."""
