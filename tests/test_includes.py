@@ -54,7 +54,7 @@ def test_the_switch_takes_only_the_wire_from_the_host_library() -> None:
     assert {other.parent for other in others} == {HOST / "wire"}
 
 
-ROOMS = {
+FOLDERS = {
     "wire": set(),
     "base": {"wire"},
     "kernels": {"base", "wire"},
@@ -69,11 +69,11 @@ ROOMS = {
 
 def test_folders_include_what_they_may() -> None:
     folders = {path.parent.name for path in HOST.glob("*/*.c")} - {"examples", "fuzz", "tests"}
-    assert folders < set(ROOMS)
+    assert folders < set(FOLDERS)
     for one, needed in graph(HOST, [HOST, HOST / "include"]).items():
-        room = one.parent.name
-        others = {other.parent.name for other in needed} - {room, "include"}
-        assert room not in ROOMS or others <= ROOMS[room], f"{one} includes files of {others - ROOMS[room]}"
+        folder = one.parent.name
+        others = {other.parent.name for other in needed} - {folder, "include"}
+        assert folder not in FOLDERS or others <= FOLDERS[folder], f"{one} includes files of {others - FOLDERS[folder]}"
 
 
 def test_a_circle_is_found(tmp_path: Path) -> None:
