@@ -83,7 +83,10 @@ def test_what_is_written_now_is_among_the_samples(kept: Kept) -> None:
     kept.save()
     assert json.loads(kept.path.read_text())["version"] == VERSION
     notes = " ".join((STATES.parents[2] / "docs" / "deploying.md").read_text().split())
-    said = f"This release writes version {VERSION} and reads {OLDER} and {VERSION}; the one before reads {OLDER}."
+    said = (
+        f"This release writes version {VERSION}, and reads {OLDER} and {VERSION}; "
+        f"the previous release reads {OLDER}, but not {VERSION}."
+    )
     assert said in notes
 
 
