@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -69,17 +69,16 @@ def _times(captures: Sequence[Sequence[Datagram]]) -> defaultdict[_Way, list[tup
     return found
 
 
-def _overlaps(spans: list[tuple[int, int, int]]) -> Iterator[list[int]]:
+def _overlaps(spans: list[tuple[int, int, int]]) -> list[list[int]]:
     """Groups of captures whose times overlap. spans: first time, last time and number of each."""
-    group: list[int] = []
-    end = 0
+    groups: list[list[int]] = []
+    end = -1
     for first, last, at in sorted(spans):
-        if group and first > end:
-            yield group
-            group = []
-        end = max(end, last) if group else last
-        group.append(at)
-    yield group
+        if first > end:
+            groups.append([])
+        groups[-1].append(at)
+        end = max(end, last)
+    return groups
 
 
 def _cut(capture: Sequence[Datagram], build: Build) -> defaultdict[_Way, Cut]:
