@@ -17,7 +17,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gradients dist demo bench fuzz fuzz-controller figures pictures docs test test-all again lint p4 p4-tofino proto clean
+.PHONY: help setup gradients dist demo bench fuzz fuzz-controller figures pictures docs test test-all lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -110,15 +110,14 @@ BESIDE := -n $(JOBS) --dist worksteal
 test: setup $(VENV)-p4runtime-shell/.ready  ## run the tests that see most, which takes minutes
 	$(PYTEST) $(BESIDE) -m "not slow and not serial" $(ARGS)
 
-# Tests marked serial run last, one at a time. pytest ends with 5 if ARGS leaves no test of a kind.
-test-all: test  ## run every test that this machine can run
+# Tests marked serial run last, one at a time; without ARGS, no files but theirs are collected. pytest ends with 5 if
+# ARGS leaves no test of a kind.
+SERIAL = $(shell grep -rlE '(@|= .*)pytest\.mark\.serial' tests)
+test-all: setup $(VENV)-p4runtime-shell/.ready  ## run every test that this machine can run
 	@failed=0; \
-	$(PYTEST) $(BESIDE) -m "slow and not serial" $(ARGS) || test $$? = 5 || failed=1; \
-	$(PYTEST) -m serial $(ARGS) || test $$? = 5 || failed=1; \
+	$(PYTEST) $(BESIDE) -m "not serial" $(ARGS) || test $$? = 5 || failed=1; \
+	$(PYTEST) -m serial $(or $(ARGS),$(SERIAL)) || test $$? = 5 || failed=1; \
 	exit $$failed
-
-again: setup  ## run the tests that failed last once more, one at a time: waits can be too short beside others
-	$(PYTEST) --last-failed --last-failed-no-failures none
 
 # p4runtime-shell needs an old protobuf, so it has an environment of its own; the tests use it as a foreign client.
 $(VENV)-p4runtime-shell/.ready: Makefile
@@ -140,14 +139,16 @@ p4:  ## compile the P4 program again (needs p4c, or P4C=docker)
 p4-tofino:  ## compile it for Tofino and show what it takes (needs p4c with its Tofino backend)
 	$(PYTHON) p4src/tofino.py $(ARGS)
 
-# What newer tools write would ask for a protobuf as new as theirs, which training hosts need not have. Python 3.10 to 3.12.
+# What newer tools write would ask for a protobuf as new as theirs, which training hosts need not have. What these write
+# runs with protobuf 3.20.3 to 7. Python 3.10 to 3.12.
 $(VENV)-proto/.ready: Makefile
 	test -x $(VENV)-proto/bin/python || $(PYTHON) -m venv $(VENV)-proto
 	$(VENV)-proto/bin/python -m pip install -q --disable-pip-version-check grpcio-tools==1.62.3 'setuptools<81'
 	touch $@
 
 proto: $(VENV)-proto/.ready  ## generate the control service's stubs again
-	$(VENV)-proto/bin/python hostlib/p4reduce/control/generate.py
+	$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=hostlib --python_out=hostlib --pyi_out=hostlib \
+	    p4reduce/control/jobs.proto
 	$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=controller --python_out=controller --pyi_out=controller \
 	    p4reduce_controller/etcd/rpc.proto
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for all tests, and who of pytest-xdist's workers may run when one of them has to be alone."""
+"""Settings of all tests. A test that is marked serial runs alone among pytest-xdist's workers."""
 
 import contextlib
-import fcntl
 import os
 import signal
 import sysconfig
-from collections.abc import Generator, Iterator
-from pathlib import Path
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
+
+from tests.support.room import Room, long_first
 
 # Programs under test inherit ignored signals. A shell ignores SIGINT for what it runs in the background, nohup SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,34 +34,18 @@ settings.load_profile("p4reduce")
 os.environ["PATH"] += os.pathsep + sysconfig.get_path("scripts")
 
 
-class Room:
-    """Where tests of this checkout are one at a time or in company, whichever process runs them."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._door = (folder / "door").open("w")
-        self._room = (folder / "room").open("w")
-
-    @contextlib.contextmanager
-    def entered(self, alone: bool) -> Iterator[None]:
-        """Waits for one who is alone to leave; with `alone`, for all. Nobody overtakes who waits at the door."""
-        fcntl.flock(self._door, fcntl.LOCK_EX)
-        try:
-            fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        finally:
-            fcntl.flock(self._door, fcntl.LOCK_UN)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._room, fcntl.LOCK_UN)
-
-
 ROOM = pytest.StashKey[Room]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # of pytest-xdist; not of the pytest that a test starts
         config.stash[ROOM] = Room(config.rootpath / "build" / "tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:  # a test that has a time limit of its own takes long
+        items[:] = long_first(items, workers, lambda item: item.get_closest_marker("timeout") is not None)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

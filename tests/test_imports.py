@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports run one way: between the packages, and between the files of each."""
+"""Imports run one way: between the packages, between the folders of each, and between files."""
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
 PACKAGES = {
     "p4reduce": ROOT / "hostlib",
     "p4reduce_controller": ROOT / "controller",
@@ -31,14 +33,22 @@ BELOW = {
     "p4reduce.control": {"p4reduce.errors"},
     "p4reduce.transport": {"p4reduce.errors", "p4reduce.protocol"},
     "p4reduce.engine": {"p4reduce.errors", "p4reduce.protocol", "p4reduce.transport"},
-    "p4reduce.fastpath": {"p4reduce.errors", "p4reduce.protocol", "p4reduce.transport", "p4reduce.engine.carrier"},
+    "p4reduce.fastpath": {"p4reduce.errors", "p4reduce.protocol", "p4reduce.transport", "p4reduce.engine.engine"},
     "p4reduce.local": {
         "p4reduce.errors",
         "p4reduce.protocol",
         "p4reduce.transport",
-        "p4reduce.engine.carrier",
+        "p4reduce.engine.engine",
         "p4reduce.fastpath",
     },
+}
+
+# The folders of a package, and the files beside them: each may import only those before it.
+ORDER = {
+    "p4reduce": "errors protocol transport control engine fastpath local tensors settings collectives backends join "
+    "submit api ddp distributed commands trace __main__",
+    "p4reduce_controller": "base tenants switches jobs observability store etcd p4runtime settings fabric webpage "
+    "service standby commands doctor",
 }
 
 
@@ -113,6 +123,22 @@ def test_folders_import_only_what_is_below_them(folder: str) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("package", ORDER)
+def test_folders_import_only_what_is_before_them(package: str) -> None:
+    order = {f"{package}.{folder}": place for place, folder in enumerate(ORDER[package].split())}
+
+    def place_of(module: str) -> int:
+        return order[".".join(module.split(".")[:2])]
+
+    wrong = {
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if module.startswith(f"{package}.") and other.startswith(f"{package}.") and place_of(other) > place_of(module)
+    }
+    assert not wrong
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_file_imports_itself_by_way_of_others(package: str) -> None:
     graph = {
@@ -124,3 +150,23 @@ def test_no_file_imports_itself_by_way_of_others(package: str) -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+
+
+# These make Python find the files beside a script, as where Python itself runs it.
+CHANGE_THE_PATH = {"support/scripts.py", "examples/dying.py", "examples/ray_cluster.py"}
+TEST_FILES = ("test_", "conftest")
+
+
+def test_tests_import_what_is_shared_and_no_other_tests() -> None:
+    """They share tests/support, and files of their own folder that are no tests."""
+    wrong = []
+    for path in sorted(TESTS.rglob("*.py")):
+        own, text = path.relative_to(TESTS), path.read_text()
+        for name in imported(ast.parse(text), ".".join(path.relative_to(ROOT).parent.parts)):
+            _, _, rest = name.partition("tests.") if name.startswith("tests.") else ("", "", "support")
+            folder, *files = rest.split(".")
+            if folder not in ("support", own.parts[0]) or "*" in name or (files and files[0].startswith(TEST_FILES)):
+                wrong.append(f"{own} imports {name}")
+        if str(own) not in CHANGE_THE_PATH and re.search(r"\bsys\.path\.(append|insert|extend|remove)", text):
+            wrong.append(f"{own} changes sys.path")
+    assert not wrong

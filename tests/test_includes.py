@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Includes of the C code make no circle. NAME.c and NAME.h are one: what either needs, both need."""
+"""Includes and calls of the C code make no circle. NAME.c and NAME.h are one: what either needs, both need."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from .c_headers import HOST, NATIVE
+from tests.support.c_builds import run, tool
+from tests.support.c_headers import HOST, NATIVE
 
 
 def unit(path: Path) -> Path:
@@ -41,10 +43,14 @@ def graph(root: Path, folders: list[Path]) -> dict[Path, set[Path]]:
 def test_no_circles(root: Path, folders: list[Path]) -> None:
     units = graph(root, folders)
     assert len(units) > 15
+    check_order(units)
+
+
+def check_order(needs: Mapping[Path, set[Path]]) -> None:
     try:
-        TopologicalSorter(units).prepare()
+        TopologicalSorter(needs).prepare()
     except CycleError as error:
-        pytest.fail(" -> ".join(str(one.relative_to(root.parents[1])) for one in error.args[1]))
+        pytest.fail(" -> ".join(str(one) for one in error.args[1]))
 
 
 def test_the_switch_takes_only_the_wire_from_the_host_library() -> None:
@@ -61,7 +67,7 @@ FOLDERS = {
     "protocol": {"kernels", "base", "wire"},
     "link": {"protocol", "kernels", "base", "wire"},
     "shm": {"base", "wire"},
-    "engine": {"intranode", "link", "protocol", "kernels", "shm", "base", "wire"},
+    "engine": {"link", "protocol", "kernels", "base", "wire"},
     "intranode": {"engine", "link", "protocol", "kernels", "shm", "base", "wire"},
 }
 """The folders of the host library's C code, and what each may include besides itself and the public headers."""
@@ -74,6 +80,55 @@ def test_folders_include_what_they_may() -> None:
         folder = one.parent.name
         others = {other.parent.name for other in needed} - {folder, "include"}
         assert folder not in FOLDERS or others <= FOLDERS[folder], f"{one} includes files of {others - FOLDERS[folder]}"
+
+
+def symbols(path: Path) -> list[tuple[str, str]]:
+    """Names in an object file, and their types: U of those that others have, a capital letter of those it has."""
+    lines = run(tool("nm"), "-P", "-g", path).splitlines()
+    return [(name, kind) for name, kind, *_ in map(str.split, lines)]
+
+
+def calls(sources: list[Path], objects: Path) -> dict[Path, set[Path]]:
+    """Compiles C files. Returns the others that each refers to: calls, and tables of functions."""
+    folders = {folder for source in sources for folder in (source.parents[1], source.parents[1] / "include")}
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-O0", "-w", *(f"-I{folder}" for folder in sorted(folders))]
+    names: dict[Path, list[tuple[str, str]]] = {}
+    for source in sources:
+        run(tool("gcc"), "-c", *flags, source, "-o", objects / "one.o")
+        names[unit(source)] = symbols(objects / "one.o")
+    where = {name: one for one, found in names.items() for name, kind in found if kind != "U"}
+    return {
+        one: {where[name] for name, kind in found if kind == "U" and name in where} - {one}
+        for one, found in names.items()
+    }
+
+
+@pytest.mark.timeout(600)
+def test_no_circles_of_calls(tmp_path: Path) -> None:
+    """Neither between folders nor between the files of one. Calls through a table of functions do not count: it is for
+    who fills it in."""
+    sources = sorted(path for path in HOST.glob("*/*.c") if path.parent.name in FOLDERS)
+    needs = {
+        one.relative_to(HOST): {other.relative_to(HOST) for other in others}
+        for one, others in calls(sources, tmp_path).items()
+    }
+    assert sum(map(len, needs.values())) > len(sources)
+    check_order(needs)
+    folders: dict[Path, set[Path]] = {}
+    for one, others in needs.items():
+        folders.setdefault(one.parent, set()).update({other.parent for other in others} - {one.parent})
+    check_order(folders)
+
+
+def test_a_circle_of_calls_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "some"
+    folder.mkdir()
+    (folder / "a.c").write_text("void b(void); void a(void) { b(); }\n")
+    (folder / "b.c").write_text("void a(void); void b(void) { a(); }\n")
+    needs = calls([folder / "a.c", folder / "b.c"], tmp_path)
+    assert needs == {folder / "a": {folder / "b"}, folder / "b": {folder / "a"}}
+    with pytest.raises(pytest.fail.Exception):
+        check_order(needs)
 
 
 def test_a_circle_is_found(tmp_path: Path) -> None:

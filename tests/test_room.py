@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is alone is alone, and gets there."""
+"""Who is alone is alone, and gets there; and long tests begin first."""
 
 from __future__ import annotations
 
 import fcntl
 import threading
-import time
 from pathlib import Path
 
-from .conftest import Room
+import pytest
+
+from tests.support.room import Room, long_first
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 20.0
 SOON_S = 0.2
@@ -32,17 +34,14 @@ class Guest:
         assert self.left.wait(DEADLINE_S)
 
 
-def wait_for_the_door_to_be_taken(folder: Path) -> None:
+def the_door_is_taken(folder: Path) -> bool:
     """By who waits inside of it for the others to leave."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        try:
-            with (folder / "door").open("w") as door:
-                fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        time.sleep(0.01)
-    raise AssertionError("nobody is at the door")
+    try:
+        with (folder / "door").open("w") as door:
+            fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def test_alone_means_alone(tmp_path: Path) -> None:
@@ -50,7 +49,7 @@ def test_alone_means_alone(tmp_path: Path) -> None:
     assert first.inside.wait(DEADLINE_S)
     assert second.inside.wait(DEADLINE_S)
     alone = Guest(tmp_path, alone=True)
-    wait_for_the_door_to_be_taken(tmp_path)
+    wait_until(lambda: the_door_is_taken(tmp_path), "somebody at the door")
     assert not alone.inside.is_set()
     late = Guest(tmp_path, alone=False)
     first.leave()
@@ -62,3 +61,16 @@ def test_alone_means_alone(tmp_path: Path) -> None:
     alone.leave()
     assert late.inside.wait(DEADLINE_S)
     late.leave()
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("count", [0, 1, 5, 23, 40])
+def test_each_worker_begins_with_its_share_of_the_long_ones(count: int, workers: int) -> None:
+    items = list(range(count))
+    found = long_first(items, workers, lambda item: item % 5 == 4)
+    assert sorted(found) == items
+    for worker in range(workers):
+        share = len(found) // (workers - worker)  # as in pytest-xdist's WorkStealingScheduling.check_schedule
+        own, found = found[:share], found[share:]
+        longs = [item % 5 == 4 for item in own]
+        assert longs == sorted(longs, reverse=True)

@@ -10,10 +10,10 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.seeing.certificates import Ends
-from p4reduce_controller.seeing.metrics import Metrics
-from p4reduce_controller.seeing.telemetry import Telemetry
-from p4reduce_controller.seeing.watch import View
+from p4reduce_controller.observability.certificates import Ends
+from p4reduce_controller.observability.metrics import Metrics
+from p4reduce_controller.observability.telemetry import Telemetry
+from p4reduce_controller.observability.watch import View
 from p4reduce_controller.tenants.pace import Pace
 
 

@@ -16,12 +16,12 @@ from p4reduce.commands.signals import exit_on_signals
 from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_RANKS, MAX_WORKERS
-from p4reduce.tensors import recordings
-from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
+from p4reduce.tensors.spec import WIRE_CHOICES, WireChoice
 from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid, links, report
 from p4reduce_bench.allreduce.measuring import chosen_systems, end, measure_all
 from p4reduce_bench.allreduce.systems import Setup, check_local, rank_threads
+from p4reduce_bench.analyze import recordings
 from p4reduce_bench.analyze.analysis import Analysis, analyze
 from p4reduce_bench.gradients.cli import gradients
 from p4reduce_bench.gradients.models import missing
@@ -32,7 +32,7 @@ from p4reduce_bench.processes.switches import check_aggregators
 from p4reduce_bench.training import curves, trainings
 from p4reduce_bench.training import plot as train_plot
 from p4reduce_bench.training import report as train_report
-from p4reduce_controller.switches.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 
 # Options of both commands.
 Link = Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")]
@@ -66,12 +66,13 @@ def allreduce(
     systems: Annotated[
         str | None,
         typer.Option(
-            help=f"Systems to measure: some of {', '.join(grid.ALL_SYSTEMS)}. Default: those of the first 4 that are "
-            "installed."
+            help=f"Systems to measure: some of {', '.join(grid.ALL_SYSTEMS)}. Default: those of the first "
+            f"{len(grid.SYSTEMS)} that are installed, and with --local auto those of the first "
+            f"{len(grid.SYSTEMS) + len(grid.SHARED_MEMORY)}."
         ),
     ] = None,
     workers: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "2,4,8",
-    numel: Annotated[str, typer.Option(help="Number of elements, or a size such as 25MiB.")] = "26214400",
+    numel: Annotated[str, typer.Option(help="Numbers of elements, or sizes such as 25MiB.")] = "26214400",
     dtype: Annotated[str, typer.Option(help=f"Data type: one of {', '.join(grid.DTYPES)}.")] = "float32",
     wire: Annotated[
         str, typer.Option(help=f"Integers that stand for floats in packets: {', '.join(WIRE_CHOICES)}.")
@@ -98,6 +99,9 @@ def allreduce(
     ] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Number of measurements of each case.")] = 5,
     warm_up: Annotated[int, typer.Option(min=0, help="Number of reductions before the measurements.")] = 1,
+    calls: Annotated[
+        int, typer.Option(min=1, help="Calls in a row that each measurement takes the average of: for small tensors.")
+    ] = 1,
     slots: Slots = 0,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the native switch.")] = 1,
     aggregators: Annotated[
@@ -143,7 +147,9 @@ def allreduce(
         if dtype == "int32" and wire != "auto":
             raise P4ReduceError(f"--wire {wire} with --dtype int32, which travels as it is: accepted is auto")
         inputs = grid.choices("--input", given, grid.OURS)
-        names = chosen_systems(systems, console)
+        in_memory = local == "auto" and not shared
+        usual = (*grid.SYSTEMS, *grid.SHARED_MEMORY) if in_memory else grid.SYSTEMS
+        names = chosen_systems(systems, console, usual=usual)
         if "p4reduce" in names:
             here = names.index("p4reduce")
             names[here : here + 1] = [grid.OURS[kind] for kind in inputs]
@@ -151,7 +157,7 @@ def allreduce(
             raise P4ReduceError(f"--input {given} needs p4reduce among --systems: it says which tensors p4reduce gets")
         cases = grid.grid(
             workers=_numbers_of_workers(workers, ranks_per_host),
-            numel=grid.elements(numel, dtype),
+            numels=[grid.elements(part, dtype) for part in numel.split(",")],
             dtype=dtype,
             densities=grid.listed("--density", density, grid.within(0, 1), "shares from 0 to 1"),
             overlaps=grid.choices("--overlap", overlap, grid.OVERLAPS),
@@ -170,7 +176,7 @@ def allreduce(
                 network.star(most, mtu)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=made, aggregators=aggregators, local=local, mtu=mtu,
-                          rank_threads=rank_threads())  # fmt: skip
+                          rank_threads=rank_threads(), calls=calls)  # fmt: skip
             rows, memory = measure_all(cases, names, setup, rate, console)
         show_table(report.table(rows), console)
         if json_file is not None:

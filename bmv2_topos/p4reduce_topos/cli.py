@@ -19,14 +19,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from p4reduce.commands.tables import show as show_table
-from p4reduce.control.words import check_folder
+from p4reduce.control.diagnostics import check_folder
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce import grid
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.processes import network as private
 from p4reduce_bench.processes.endings import command
-from p4reduce_controller.switches.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_topos.arguments import WIRE, build
 from p4reduce_topos.emulation import signals
 from p4reduce_topos.model import Topology

@@ -8,13 +8,11 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from p4reduce.engine.carrier import Carrier
 from p4reduce.engine.engine import Engine
+from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.fastpath.engine import NativeEngine, link_of
-from p4reduce.fastpath.library import LibraryError, UnusableLibraryError
-from p4reduce.fastpath.numbers import simd_in_use
-from p4reduce.local.engine import MEETING_TIMEOUT_S, LocalEngine
-from p4reduce.local.sharing import SharingEngine
+from p4reduce.fastpath.library import LibraryError, UnusableLibraryError, simd_in_use
+from p4reduce.local.engine import LocalEngine, SharingEngine
 from p4reduce.protocol import Membership, Worker
 from p4reduce.transport import SharedTransport, Transport
 
@@ -35,16 +33,14 @@ class Backend:
         return f"{self.name}{f' ({self.simd})' if self.simd else ''}: {self.why}"
 
 
-def select_backend(name: str | None = None) -> Backend:
-    """The implementation called `name`; by default P4REDUCE_BACKEND's, else C where it is installed.
+def backend() -> Backend:
+    """Which implementation new communicators use, and why: P4REDUCE_BACKEND's, else C where it is installed.
 
-    Raises ValueError for an unknown name, LibraryError where C is asked for and cannot be used.
+    Transports that it does not have use Python's. Raises ValueError for an unknown name, LibraryError where C is asked
+    for and cannot be used.
     """
-    why = "asked for"
-    if name is None:
-        name = os.environ.get(VARIABLE) or None
-        why = f"{VARIABLE} says so"
-    if name is None:
+    name, why = os.environ.get(VARIABLE), f"{VARIABLE} says so"
+    if not name:
         try:
             return Backend("c", "the C library is installed", simd_in_use())
         except LibraryError as error:
@@ -55,49 +51,36 @@ def select_backend(name: str | None = None) -> Backend:
         return Backend("c", why, simd_in_use())
     if name == "python":
         return Backend("python", why)
-    raise ValueError(f"{VARIABLE if why != 'asked for' else 'backend'}={name!r}: accepted are {', '.join(NAMES)}")
-
-
-def backend() -> Backend:
-    """Which implementation new communicators use, and why. Transports that it does not have use Python's."""
-    return select_backend()
+    raise ValueError(f"{VARIABLE}={name!r}: accepted are {', '.join(NAMES)}")
 
 
 def check_threads(threads: int, transport: str) -> None:
     """Raises ValueError where a rank's engine cannot have so many threads with this transport."""
-    backend = select_backend()
-    if threads > 1 and (backend.name != "c" or transport != "udp"):
+    used = backend()
+    if threads > 1 and (used.name != "c" or transport != "udp"):
         raise ValueError(
-            f"threads={threads} with the transport {transport!r} and the backend {backend}: accepted is 1; more than 1 "
+            f"threads={threads} with the transport {transport!r} and the backend {used}: accepted is 1; more than 1 "
             "needs the transport 'udp' and the backend 'c'"
         )
 
 
-def start_engine(transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str) -> Carrier:
-    """Starts what carries a communicator's operations over `transport`, which it owns from then on.
+def start_engine(
+    transport: Transport | SharedTransport,
+    membership: Membership,
+    *,
+    switch: str,
+    name: str,
+    local: bool,
+    timeout: float,
+) -> Engine:
+    """Starts the engine that runs a communicator's operations. It owns `transport` from then on.
 
-    switch: its address, for error messages. name: of the thread.
+    switch: its address, for error messages. name: of the thread. local: whether all ranks share their host's memory.
+    timeout: seconds until the ranks must have come that share memory with this one.
     """
-    if isinstance(transport, SharedTransport) or (select_backend().name == "c" and link_of(transport) is not None):
+    if local or membership.hosts:
+        engine = LocalEngine if local else SharingEngine
+        return engine(transport, membership, switch=switch, name=name, timeout=timeout)
+    if isinstance(transport, SharedTransport) or (backend().name == "c" and link_of(transport) is not None):
         return NativeEngine(transport, membership, switch=switch, name=name)
-    return Engine(transport, Worker(membership), switch=switch, name=name)
-
-
-def start_local_engine(
-    transport: Transport | SharedTransport, membership: Membership, *, name: str, timeout: float
-) -> LocalEngine:
-    """Starts what carries a communicator's operations in the memory of the host that all ranks are on; for C alone.
-
-    It owns the transport, which it does not use. timeout: seconds until all ranks must have come.
-    """
-    return LocalEngine(transport, membership, switch="", name=name, timeout=min(timeout, MEETING_TIMEOUT_S))
-
-
-def start_sharing_engine(
-    transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str, timeout: float
-) -> SharingEngine:
-    """Starts what carries a communicator's operations in one stream with those of other ranks of its host; for C alone.
-
-    It owns the transport. timeout: seconds until these ranks must have come. The others are those of `start_engine`.
-    """
-    return SharingEngine(transport, membership, switch=switch, name=name, timeout=min(timeout, MEETING_TIMEOUT_S))
+    return PythonEngine(transport, Worker(membership), switch=switch, name=name)

@@ -48,6 +48,11 @@ class UnsupportedDtype(P4ReduceError, TypeError):
     """A tensor's dtype cannot be aggregated; the message names those that can."""
 
 
+class OperationRefused(P4ReduceError, ValueError):
+    """The job cannot carry the operation, on any rank: the tensor has too many blocks for its slots, or the wire too
+    few bits for its ranks. The job goes on."""
+
+
 def without_frames(error: Error) -> Error:
     """A copy of an error, and of what led to it, without the stack frames that they were raised in.
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from p4reduce.control.channel import Tls
 from p4reduce.local.host import LOCAL_CHOICES, LocalChoice, copies_wanted
 from p4reduce.protocol.constants import MAX_RANKS, MAX_THREADS
-from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
+from p4reduce.tensors.spec import WIRE_CHOICES, WireChoice
 from p4reduce.transport import KINDS
 
 TIMEOUT = 1800.0  # seconds; torch.distributed's for Gloo

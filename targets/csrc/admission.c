@@ -14,10 +14,10 @@ const struct action *find_uplink(const struct plane *plane, const struct sender 
     return uplink;
 }
 
-bool find_member(const struct plane *plane, const struct sender *sender, const uint8_t *header, uint8_t worker,
+bool find_member(const struct plane *plane, const struct sender *sender, const struct header *header, uint8_t worker,
                  struct member *member) {
-    uint64_t first = jobs_key_first(sender->ip, sender->udp_port, load_16(header + AGGREGATION_JOB));
-    uint64_t second = jobs_key_second(sender->port, load_16(header + AGGREGATION_GENERATION), worker);
+    uint64_t first = jobs_key_first(sender->ip, sender->udp_port, header->job);
+    uint64_t second = jobs_key_second(sender->port, header->generation, worker);
     const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &(struct key){{first, second}});
     const struct action *job = entry != NULL ? &entry->action : &plane->tables[TABLE_JOBS].miss;
     // An entry without `admit` has a pool of no halves.

@@ -27,51 +27,49 @@ struct member {
 const struct action *find_uplink(const struct plane *plane, const struct sender *sender, unsigned job,
                                  bool *from_parent);
 
-// Returns whether a job has this sender for its `worker`, and what that gives it. `header` is the aggregation header.
-bool find_member(const struct plane *plane, const struct sender *sender, const uint8_t *header, uint8_t worker,
+// Returns whether a job has this sender for its `worker`, and what that gives it.
+bool find_member(const struct plane *plane, const struct sender *sender, const struct header *header, uint8_t worker,
                  struct member *member);
 
-// Whether the lanes of a packet of a round are those of the round's fingerprint; other packets have no lanes of their own.
-static inline bool agrees_with_itself(const uint8_t *header) {
-    unsigned op = op_of(header);
-    return (op != OP_DATA && op != OP_RESULT) || header[AGGREGATION_ACTIVE] == header[AGGREGATION_FINGERPRINT + 3];
+// Whether the lanes of a packet of a round are those of the round's fingerprint; other packets have no lanes of their
+// own.
+static inline bool agrees_with_itself(const struct header *header) {
+    return (header->op != OP_DATA && header->op != OP_RESULT) || header->active == (header->fingerprint & 0xFF);
 }
 
-// Whether a UDP payload of so many bytes is a packet of this program's, and its answer not longer than may be. Its
-// header is there, whatever `length` says.
-static inline bool well_formed(const struct layout *layout, const uint8_t *header, size_t length) {
-    unsigned active = header[AGGREGATION_ACTIVE], present = header[AGGREGATION_PRESENT];
-    return version_of(header) == PROTOCOL_VERSION && active <= all_lanes(layout) && (present & ~active) == 0 &&
-           agrees_with_itself(header) &&
-           length == bare_length(layout) + lanes_in(present) * lane_length(layout) &&
+// Whether a UDP payload of so many bytes is a packet of this program's, and its answer not longer than may be.
+static inline bool well_formed(const struct layout *layout, const struct header *header, size_t length) {
+    unsigned active = header->active, present = header->present;
+    return header->version == PROTOCOL_VERSION && active <= all_lanes(layout) && (present & ~active) == 0 &&
+           agrees_with_itself(header) && length == bare_length(layout) + lanes_in(present) * lane_length(layout) &&
            (active == present || lanes_in(active ^ present) * lane_length(layout) <= layout->max_growth);
 }
 
 // Whether the packet is for a half of the member's pool, and for the one of its round.
-static inline bool owns_half(const struct member *member, const uint8_t *header) {
-    unsigned slot = load_16(header + AGGREGATION_SLOT);
-    return slot < member->pool_halves && (slot & 1) == (load_32(header + AGGREGATION_SEQ) & 1);
+static inline bool owns_half(const struct member *member, const struct header *header) {
+    return header->slot < member->pool_halves && (header->slot & 1) == (header->seq & 1);
 }
 
 // The half, where `owns_half`. It may be beyond the registers.
-static inline uint32_t half_of(const struct member *member, const uint8_t *header) {
-    return member->pool_base + load_16(header + AGGREGATION_SLOT);
+static inline uint32_t half_of(const struct member *member, const struct header *header) {
+    return member->pool_base + header->slot;
 }
 
-// The member's packet as its slot sees it. `parent_bit`: 0 at the root.
+// The member's packet as its slot sees it. `keys`: with the values behind them. `parent_bit`: 0 at the root.
 static inline struct contribution contribution_of(const struct layout *layout, const struct member *member,
-                                                  const uint8_t *header, uint32_t parent_bit) {
+                                                  const struct header *header, const uint8_t *keys,
+                                                  uint32_t parent_bit) {
     return (struct contribution){
         .worker_bit = member->worker_bit,
         .full_bitmap = member->full_bitmap,
         .parent_bit = parent_bit,
-        .worker = header[AGGREGATION_WORKER],
-        .seq = load_32(header + AGGREGATION_SEQ),
-        .fingerprint = load_32(header + AGGREGATION_FINGERPRINT),
-        .active = header[AGGREGATION_ACTIVE],
-        .present = header[AGGREGATION_PRESENT],
-        .keys = header + AGGREGATION_SIZE,
-        .values = header + bare_length(layout),
+        .worker = header->worker,
+        .seq = header->seq,
+        .fingerprint = header->fingerprint,
+        .active = header->active,
+        .present = header->present,
+        .keys = keys,
+        .values = keys + keys_length(layout),
     };
 }
 

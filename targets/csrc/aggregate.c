@@ -7,11 +7,11 @@
 static bool malformed(const struct packet *packet, const struct layout *layout) {
     if (packet->truncated || packet->bad_checksum)
         return true;
-    const uint8_t *header = packet->aggregation;
+    const struct header *header = &packet->header;
     size_t length = load_16(packet->udp + UDP_LENGTH);
     return load_16(packet->ipv4 + IPV4_TOTAL_LENGTH) != length + IPV4_SIZE ||
            !well_formed(layout, header, length - UDP_SIZE) ||
-           (packet->from_cpu && header[AGGREGATION_PRESENT] != header[AGGREGATION_ACTIVE]);
+           (packet->from_cpu && header->present != header->active);
 }
 
 // A pool that reaches beyond the registers reads zeros there, and writes nothing.
@@ -32,24 +32,25 @@ static bool may_send(const struct aggregation *aggregation, unsigned op) {
 static enum outcome examine_member(struct aggregation *aggregation, unsigned op, struct half *nowhere) {
     const struct packet *packet = aggregation->packet;
     const struct plane *plane = aggregation->context->plane;
-    const uint8_t *header = packet->aggregation;
+    const struct header *header = &packet->header;
     const struct sender sender = {
         .port = packet->ingress_port,
         .ip = load_32(packet->ipv4 + IPV4_SRC),
         .udp_port = load_16(packet->udp + UDP_SRC_PORT),
     };
-    aggregation->uplink = find_uplink(plane, &sender, load_16(header + AGGREGATION_JOB), &aggregation->from_parent);
+    aggregation->uplink = find_uplink(plane, &sender, header->job, &aggregation->from_parent);
     if (!may_send(aggregation, op))
         return OUTCOME_FORBIDDEN;
     struct member member;
-    if (!find_member(plane, &sender, header, aggregation->from_parent ? PARENT : header[AGGREGATION_WORKER], &member))
+    if (!find_member(plane, &sender, header, aggregation->from_parent ? PARENT : header->worker, &member))
         return OUTCOME_NOT_ADMITTED;
     count_packet(&aggregation->context->counters->jobs[member.number], packet->ingress_length);
     if (!owns_half(&member, header))
         return OUTCOME_BAD_SLOT;
     aggregation->half = half_or_nowhere(&plane->slots, half_of(&member, header), nowhere);
     aggregation->group = member.group;
-    aggregation->data = contribution_of(&plane->layout, &member, header, aggregation->uplink != NULL ? PARENT_BIT : 0);
+    const uint32_t parent_bit = aggregation->uplink != NULL ? PARENT_BIT : 0;
+    aggregation->data = contribution_of(&plane->layout, &member, header, packet->keys, parent_bit);
     return op == OP_ERROR ? OUTCOME_MISMATCH : OUTCOME_STARTED;
 }
 
@@ -57,7 +58,7 @@ static enum outcome examine_controller(struct aggregation *aggregation, unsigned
     const struct plane *plane = aggregation->context->plane;
     if (op != OP_RESET && op != OP_QUERY)
         return OUTCOME_FORBIDDEN;
-    unsigned half = load_16(aggregation->packet->aggregation + AGGREGATION_SLOT);
+    unsigned half = aggregation->packet->header.slot;
     if (half >= plane->layout.halves)
         return OUTCOME_BAD_SLOT;
     aggregation->half = slots_half(&plane->slots, half);
@@ -75,7 +76,7 @@ static enum outcome examine(struct aggregation *aggregation, struct half *nowher
     const struct packet *packet = aggregation->packet;
     if (malformed(packet, &aggregation->context->plane->layout))
         return OUTCOME_MALFORMED;
-    unsigned op = op_of(packet->aggregation);
+    unsigned op = packet->header.op;
     if (packet->from_cpu)
         return examine_controller(aggregation, op);
     return op == OP_HELLO ? examine_hello(aggregation) : examine_member(aggregation, op, nowhere);
@@ -84,11 +85,11 @@ static enum outcome examine(struct aggregation *aggregation, struct half *nowher
 static enum outcome see(struct aggregation *aggregation) {
     struct half *half = aggregation->half;
     const struct packet *packet = aggregation->packet;
-    unsigned op = op_of(packet->aggregation);
+    unsigned op = packet->header.op;
     if (packet->from_cpu) {
         if (op == OP_QUERY)
             return OUTCOME_QUERY;
-        half->seq = load_32(packet->aggregation + AGGREGATION_SEQ);
+        half->seq = packet->header.seq;
         half->bitmap = 0;
         return OUTCOME_RESET;
     }

@@ -41,42 +41,45 @@ static void process_frame(struct thread *thread, const struct udp_port *udp, con
 struct source {
     struct sender sender;
     bool known;
-    uint64_t identity; // worker, job and generation, as in the header
+    uint64_t identity; // job, generation and worker, as in the header
     struct member member;
     struct delivery *delivery; // NULL: its packets take the long way
 };
 
-static uint64_t identity_of(const uint8_t *header) {
-    return (uint64_t)load_32(header + AGGREGATION_JOB) << 8 | header[AGGREGATION_WORKER];
+static uint64_t identity_of(const struct header *header) {
+    return (uint64_t)header->job << 24 | (uint64_t)header->generation << 8 | header->worker;
 }
 
-static void recognise(struct thread *thread, struct source *source, const uint8_t *header) {
+static void recognise(struct thread *thread, struct source *source, const struct header *header) {
     const struct plane *plane = thread->context.plane;
-    unsigned job = load_16(header + AGGREGATION_JOB);
     bool from_parent;
     source->known = true;
     source->identity = identity_of(header);
     source->delivery = NULL;
     // What goes up to a parent takes the long way.
-    if (find_member(plane, &source->sender, header, header[AGGREGATION_WORKER], &source->member) &&
-        find_uplink(plane, &source->sender, job, &from_parent) == NULL)
-        source->delivery = results_delivery(&thread->results, plane, job, source->member.group);
+    if (find_member(plane, &source->sender, header, header->worker, &source->member) &&
+        find_uplink(plane, &source->sender, header->job, &from_parent) == NULL)
+        source->delivery = results_delivery(&thread->results, plane, header->job, source->member.group);
 }
 
 // Takes a datagram that starts a round or adds to one, and can be answered with a batch. Returns false for any other.
-static bool contribute(struct thread *thread, struct source *source, const uint8_t *header, size_t length) {
+static bool contribute(struct thread *thread, struct source *source, const uint8_t *datagram, size_t length) {
     const struct slots *slots = &thread->context.plane->slots;
-    if (length < AGGREGATION_SIZE || op_of(header) != OP_DATA || !well_formed(&slots->layout, header, length))
+    if (length < AGGREGATION_SIZE)
         return false;
-    if (!source->known || identity_of(header) != source->identity)
-        recognise(thread, source, header);
-    if (source->delivery == NULL || !owns_half(&source->member, header))
+    const struct header header = header_read(datagram);
+    if (header.op != OP_DATA || !well_formed(&slots->layout, &header, length))
         return false;
-    uint32_t index = half_of(&source->member, header);
+    if (!source->known || identity_of(&header) != source->identity)
+        recognise(thread, source, &header);
+    if (source->delivery == NULL || !owns_half(&source->member, &header))
+        return false;
+    uint32_t index = half_of(&source->member, &header);
     if (index >= slots->layout.halves)
         return false;
 
-    const struct contribution data = contribution_of(&slots->layout, &source->member, header, 0);
+    const struct contribution data =
+        contribution_of(&slots->layout, &source->member, &header, datagram + AGGREGATION_SIZE, 0);
     struct half *half = slots_half(slots, index);
     if (!thread->alone)
         half_lock(half);
@@ -88,7 +91,7 @@ static bool contribute(struct thread *thread, struct source *source, const uint8
         count_packet(&outcomes[outcome], UDP_HEADERS_SIZE + length);
         if (half_contribute(slots, half, &data, outcome)) {
             count_packet(&outcomes[OUTCOME_COMPLETED], UDP_HEADERS_SIZE + length);
-            results_add(&thread->results, slots, source->delivery, half, header);
+            results_add(&thread->results, slots, source->delivery, half, datagram, header.active);
         }
     }
     if (!thread->alone)

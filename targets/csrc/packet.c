@@ -18,13 +18,14 @@ static void parse_aggregation(struct packet *packet, const struct layout *layout
     packet->aggregation = extract(packet, AGGREGATION_SIZE);
     if (packet->aggregation == NULL)
         return;
+    packet->header = header_read(packet->aggregation);
     uint8_t *keys = packet->payload;
     for (unsigned lane = 0; lane < layout->lanes; lane++)
         if (extract(packet, KEY_SIZE) == NULL)
             return;
     packet->keys = keys;
     for (unsigned lane = 0; lane < layout->lanes; lane++) {
-        if ((packet->aggregation[AGGREGATION_PRESENT] >> lane & 1) == 0)
+        if ((packet->header.present >> lane & 1) == 0)
             continue;
         if (extract(packet, lane_length(layout)) == NULL)
             return;

@@ -23,6 +23,7 @@ struct packet {
     // Headers that are there; NULL otherwise.
     const uint8_t *packet_out;
     uint8_t *ethernet, *arp, *ipv4, *icmp, *udp, *aggregation;
+    struct header header; // what `aggregation` said when the packet came in
     uint8_t *keys;    // NULL unless all are there
     uint8_t *payload; // what follows the parsed headers
     unsigned values;  // bit i: lane i's values are there

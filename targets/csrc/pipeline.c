@@ -36,7 +36,7 @@ static struct verdict ingress(struct context *context, struct packet *packet) {
             verdict.egress_port = header >> 16 & 0x1FF;
         } else if (packet->aggregation == NULL) {
             to_forwarding = true;
-        } else if (op_of(packet->aggregation) == OP_ABORT) {
+        } else if (packet->header.op == OP_ABORT) {
             verdict.multicast_group = header & 0xFFFF;
         } else {
             to_aggregator = true;
@@ -65,7 +65,7 @@ static struct verdict ingress(struct context *context, struct packet *packet) {
 static void deliver(struct context *context, struct packet *packet, unsigned instance) {
     if (packet->aggregation == NULL || instance == 0)
         return;
-    uint64_t job = load_16(packet->aggregation + AGGREGATION_JOB);
+    uint64_t job = packet->header.job;
     const struct action *action = table_apply(&context->plane->tables[TABLE_WORKERS], job << 16 | instance, 0, NULL);
     if (action->id == ACTION_ADDRESS) {
         store_48(packet->ethernet + ETHERNET_DST, action->arguments[0]);

@@ -37,8 +37,8 @@ static void to_parent(struct aggregation *aggregation, struct verdict *verdict, 
 
 // The parent says which of its workers; the workers here are others.
 static void name_worker(struct aggregation *aggregation) {
-    uint8_t *worker = aggregation->packet->aggregation + AGGREGATION_WORKER;
-    *worker = *worker == aggregation->uplink->arguments[4] ? aggregation->half->envoy : NOBODY;
+    const bool named = aggregation->packet->header.worker == aggregation->uplink->arguments[4];
+    aggregation->packet->aggregation[AGGREGATION_WORKER] = named ? aggregation->half->envoy : NOBODY;
 }
 
 // Makes room for the values of `lanes` in place of those that came; what followed them goes on following.
@@ -69,7 +69,7 @@ static void without_values(struct aggregation *aggregation, uint32_t word) {
 // Keys, and the values of the active lanes, or of those of them that are in `lanes`, from the registers.
 static void from_slot(struct aggregation *aggregation, unsigned lanes) {
     const struct slots *slots = &aggregation->context->plane->slots;
-    lanes &= aggregation->packet->aggregation[AGGREGATION_ACTIVE];
+    lanes &= aggregation->packet->header.active;
     uint8_t *values = set_lanes(aggregation, lanes);
     memcpy(aggregation->packet->keys, half_keys(aggregation->half), keys_length(&slots->layout));
     for (unsigned lane = 0; lane < slots->layout.lanes; lane++) {
@@ -88,7 +88,7 @@ static void to_controller(struct aggregation *aggregation, struct verdict *verdi
 
 static void tell_mismatch(struct aggregation *aggregation, struct verdict *verdict) {
     uint8_t *header = aggregation->packet->aggregation;
-    if (op_of(header) == OP_ERROR) {
+    if (aggregation->packet->header.op == OP_ERROR) {
         without_values(aggregation, load_32(aggregation->packet->keys));
     } else {
         without_values(aggregation, aggregation->data.fingerprint);

@@ -62,9 +62,8 @@ static void send_row(const struct results *results, const struct delivery *deliv
 }
 
 void results_add(struct results *results, const struct slots *slots, struct delivery *delivery, const struct half *half,
-                 const uint8_t *header) {
+                 const uint8_t *header, unsigned active) {
     size_t lane_size = lane_length(&slots->layout);
-    unsigned active = header[AGGREGATION_ACTIVE];
     unsigned lanes = lanes_in(active);
     struct row *row = &delivery->rows[lanes];
     row->size = bare_length(&slots->layout) + lanes * lane_size;

@@ -24,8 +24,8 @@ struct delivery {
 struct results {
     unsigned thread;
     struct port *const *ports; // of the switch, by number
-    // To single packets, and what goes the long way. They go before RESULTs of the short way: the answer to a packet that
-    // was sent again, before its slot's next RESULT.
+    // To single packets, and what goes the long way. They go before RESULTs of the short way: the answer to a packet
+    // that was sent again, before its slot's next RESULT.
     struct rows *answers;
     struct delivery *deliveries[DELIVERIES];
     uint64_t unsent; // bit i: deliveries[i] has rows to send
@@ -33,9 +33,9 @@ struct results {
 
 // The delivery of a job's results; NULL where they have to take the long way.
 struct delivery *results_delivery(struct results *results, const struct plane *plane, unsigned job, unsigned group);
-// `half` has completed; `header` is that of the packet which completed it.
+// `half` has completed; the packet that completed it has this header, with these lanes active.
 void results_add(struct results *results, const struct slots *slots, struct delivery *delivery, const struct half *half,
-                 const uint8_t *header);
+                 const uint8_t *header, unsigned active);
 // Sends what has been added.
 void results_flush(struct results *results);
 // Tables have changed; everything has been flushed.

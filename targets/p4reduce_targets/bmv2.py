@@ -18,8 +18,8 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
+from p4reduce.control.diagnostics import cannot_listen, of_os
 from p4reduce.control.grpc_channels import open_grpc_channel
-from p4reduce.control.words import cannot_listen, of_os
 from p4reduce_targets import offloads
 from p4reduce_targets.launch import bound_to_us
 from p4reduce_targets.ports import PortError, check_interface, check_ports, split_port

@@ -18,7 +18,7 @@ import typer
 from grpc import ServerCredentials
 
 from p4reduce.commands.signals import termination_signals
-from p4reduce.control import words
+from p4reduce.control import diagnostics
 from p4reduce.control.certificates import CertificateError, TlsFiles, server_credentials
 from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
 from p4reduce_targets.p4runtime import Server
@@ -89,7 +89,7 @@ def switch(
         _check_address(grpc, insecure=insecure or tls_ca is not None)
         tls = _tls(tls_cert, tls_key, tls_ca)
         if pcap is not None:
-            words.check_folder("--pcap", pcap)
+            diagnostics.check_folder("--pcap", pcap)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     try:

@@ -16,7 +16,7 @@ import struct
 import threading
 from collections.abc import Iterable, Mapping
 
-from p4reduce.control.words import of_os
+from p4reduce.control.diagnostics import of_os
 from p4reduce_targets import offloads
 
 LOOK_S = 0.2

@@ -11,8 +11,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from p4reduce.control.words import of_os
+from p4reduce.control.diagnostics import of_os
 from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce.transport.frames import HEADERS, frame_headers
 from p4reduce_targets.interfaces import (
     SOL_PACKET,
     BoundInterface,
@@ -25,11 +26,7 @@ RECEIVE_BUFFER = 8 << 20
 LARGEST_FRAME = 65536 + 18
 REMEMBERED = 4096  # header and address caches: bounded, because anybody may send from any address
 
-ETHERTYPE_IPV4 = 0x0800
 ETHERTYPE_VLAN = 0x8100
-DONT_FRAGMENT = 0x4000
-TTL = 64
-HEADERS = struct.Struct("!6s6sH BBHHHBBH4s4s HHHH")  # Ethernet, IPv4, UDP
 _IPV4_START = b"\x08\x00\x45"  # the EtherType, then version 4 and 5 words of header
 
 PACKET_AUXDATA = 8
@@ -145,12 +142,8 @@ class UdpPort:
 
     def _header(self, peer: tuple[str, int], length: int) -> bytes:
         source = socket.inet_aton(peer[0])
-        values = (
-            *(b"\x02\x00" + self._ip, b"\x02\x00" + source, ETHERTYPE_IPV4),
-            *(0x45, 0, 28 + length, 0, DONT_FRAGMENT, TTL, socket.IPPROTO_UDP),
-        )
-        rest = (source, self._ip, peer[1], AGGREGATION_PORT, 8 + length, 0)
-        header = HEADERS.pack(*values, ipv4_checksum(HEADERS.pack(*values, 0, *rest)[14:34]), *rest)
+        own = b"\x02\x00" + self._ip, self._ip, AGGREGATION_PORT
+        header = frame_headers((b"\x02\x00" + source, source, peer[1]), own, length)
         if len(self._headers) >= REMEMBERED:
             self._headers.clear()
         self._headers[peer, length] = header
@@ -230,15 +223,6 @@ def _with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> byte
                 tag_type = tag_type if status & _VLAN_TYPE_VALID else ETHERTYPE_VLAN
                 return frame[:12] + struct.pack("!HH", tag_type, tag) + frame[12:]
     return frame
-
-
-def ipv4_checksum(header: bytes) -> int:
-    """RFC 1071's checksum of a header whose checksum field is 0."""
-    words: tuple[int, ...] = struct.unpack(f"!{len(header) // 2}H", header)
-    total = sum(words)
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
 
 
 def split_port(text: str) -> tuple[int, str, str]:

@@ -5,36 +5,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from tests.support.waiting import has_ended, wait_until
 
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def gone(pid: int, within: float = 5.0) -> bool:
-    """Whether the process ends within some seconds; a zombie has ended."""
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        try:
-            with open(f"/proc/{pid}/stat") as stat:
-                if stat.read().rsplit(")", 1)[1].split()[0] in "ZX":
-                    return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def test_first_line_is_read_and_the_child_stopped() -> None:
     child = Child("sleeper", python("import time; print('{\"ready\": true}', flush=True); time.sleep(60)"))
     assert child.first(10) == {"ready": True}
     child.stop()
-    assert gone(child.process.pid)
+    wait_until(lambda: has_ended(child.process.pid), "the child to end")
 
 
 def test_a_child_that_ends_early_tells_its_last_words() -> None:
@@ -74,7 +60,7 @@ def test_family_notices_a_server_that_dies() -> None:
         family.children.extend([server, worker])
         with pytest.raises(ChildFailed, match="server ended with exit code 1\nout of memory"):
             list(family.events([worker], timeout=20))
-    assert gone(worker.process.pid)
+    wait_until(lambda: has_ended(worker.process.pid), "the child to end")
 
 
 def test_children_die_with_a_killed_parent() -> None:
@@ -90,4 +76,4 @@ def test_children_die_with_a_killed_parent() -> None:
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    assert gone(pid)
+    wait_until(lambda: has_ended(pid), "the child to end")

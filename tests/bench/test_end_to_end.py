@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`p4reduce bench allreduce` as a user runs it."""
 
+import itertools
 import json
 import os
 import shutil
@@ -8,21 +9,17 @@ import signal
 import subprocess
 import sys
 import uuid
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interruption import MARK, interrupt
+from p4reduce_bench.allreduce.mpi import missing
+from tests.support.interruption import MARK, interrupt
 
 SMALL = ("--workers", "2", "--numel", "4096", "--density", "1,0.1,0", "--repeat", "2")
 FIELDS = {"system", "target", "workers", "numel", "dtype", "density", "overlap", "sparsity", "link_gbps", "median_s",
           "min_s", "max_s", "limit_s", "tx_bytes", "rx_bytes", "packets", "retransmissions", "wrong"}  # fmt: skip
-
-needs_mpi = pytest.mark.skipif(
-    shutil.which("mpirun") is None or find_spec("mpi4py") is None, reason="needs mpirun and mpi4py"
-)
 
 
 def start(mark: str, *arguments: str) -> "subprocess.Popen[str]":
@@ -107,10 +104,28 @@ def test_other_dtypes_and_elements(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.slow
-@needs_mpi
-def test_mpi(tmp_path: Path) -> None:
-    rows = bench(tmp_path, *SMALL, "--systems", "mpi", "--overlap", "all", "--sparsity", "block")
+@pytest.mark.timeout(900)  # DeepSpeed compiles its operator, once
+@pytest.mark.parametrize(
+    ("system", "local"),
+    [*itertools.product(("mpi", "openmpi", "mpich"), ("off", "auto")), ("deepspeed", "auto"), ("p4reduce-c", "auto")],
+)
+def test_others_of_one_host(tmp_path: Path, system: str, local: str) -> None:
+    if needed := missing(system):
+        pytest.skip(f"needs {system}: {needed}")
+    rows = bench(tmp_path, *SMALL, "--systems", system, "--overlap", "all", "--sparsity", "block", "--local", local)
     assert [(row["error"], row["wrong"]) for row in rows] == [(None, 0)] * 3
+
+
+def test_calls_in_a_row_are_all_right(tmp_path: Path) -> None:
+    rows = bench(tmp_path, "--workers", "2", "--numel", "16,1000", "--calls", "50", "--density", "1", "--overlap",
+                 "all", "--sparsity", "block", "--repeat", "2", "--local", "auto", "--input", "dense,shared",
+                 "--systems", "p4reduce,p4reduce-c,gloo")  # fmt: skip
+    assert [(row["numel"], row["system"]) for row in rows] == list(
+        itertools.product((16, 1000), ("p4reduce", "p4reduce-shared", "p4reduce-c", "gloo"))
+    )
+    for row in rows:
+        assert (row["error"], row["wrong"], row["calls"]) == (None, 0, 50)
+        assert row["processor_s"] > 0
 
 
 @pytest.mark.root
@@ -169,6 +184,8 @@ def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
         (("--local", "bogus"), "--local bogus: accepted are auto, off"),
         (("--input", "dense,shared"), "--input dense,shared with --local off"),
         (("--link", "fast"), "accepted are rates"),
+        (("--systems", "p4reduce-c"), "p4reduce-c reduces in the memory of one host: accepted with --local auto"),
+        (("--systems", "gloo-sparse", "--calls", "2"), "--calls 2 with gloo-sparse: accepted are p4reduce, "),
         (("--link", "1gbit", "--target", "bmv2"), "accepted are native and sim"),
     ],
 )

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from p4reduce.tensors import recordings
+from p4reduce_bench.analyze import recordings
 from p4reduce_bench.cli import bench
 from p4reduce_bench.gradients import models, packages
 from p4reduce_bench.gradients.layers import ALL, BLOCK_SIZES, OTHER
-from tests.interruption import MARK, interrupt
+from tests.support.interruption import MARK, interrupt
 
 TINY = ("--models", "recommender", "--workers", "2", "--steps", "1", "--batch", "64")
 REAL = [name for name in models.MODELS if name != "recommender"]

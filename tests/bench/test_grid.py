@@ -38,5 +38,5 @@ def test_lists() -> None:
 
 
 def test_the_grid_keeps_numbers_of_workers_together() -> None:
-    cases = grid(workers=[2, 4], numel=8, dtype="float32", densities=[1, 0], overlaps=["all"], sparsities=["block"])
+    cases = grid(workers=[2, 4], numels=[8], dtype="float32", densities=[1, 0], overlaps=["all"], sparsities=["block"])
     assert [(case.workers, case.density) for case in cases] == [(2, 1), (2, 0), (4, 1), (4, 0)]

@@ -64,10 +64,11 @@ def test_payloads_are_without_what_a_wire_has_around_them() -> None:
     assert traffic(masks("11", "11"), slots=1).payload == 2 * (2 * (18 + 4 * 4) + 2 * 64 * 4)
 
 
-def test_memory_is_read_and_packets_are_copied_by_the_same_processors() -> None:
-    assert Memory(read=1000, copied=100).seconds(2000, 300) == 5
+def test_memory_is_read_and_written_and_packets_are_copied_by_the_same_processors() -> None:
+    assert Memory(read=1000, written=500, copied=100).seconds(2000, written=500, copied=300) == 6
     measured = memory(2, repeat=1)
     assert measured.read > 1e8
+    assert measured.written > 1e8
     assert measured.copied > 1e7
 
 

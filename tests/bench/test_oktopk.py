@@ -14,8 +14,8 @@ import torch
 
 from p4reduce_bench.training import oktopk
 from p4reduce_bench.training.oktopk import OkTopkState, oktopk_hook, threshold
-from tests.bench.test_peers import threads
-from tests.ddp.buckets import Bucket, model
+from tests.bench.ranks_as_threads import threads
+from tests.support.hostlib.buckets import Bucket, model
 
 NUMEL = 400
 

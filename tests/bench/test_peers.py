@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -15,38 +13,11 @@ from hypothesis import strategies as st
 
 from p4reduce_bench.peers import gtopk, zen
 from p4reduce_bench.peers.algorithms import ALGORITHMS
-from p4reduce_bench.peers.vectors import Exchange, Vector, Words
+from p4reduce_bench.peers.vectors import Vector
+from tests.bench.ranks_as_threads import threads
 
 NUMEL = 1 << 14
 EXACT = sorted(set(ALGORITHMS) - {"gtopk"})
-
-
-class Threads(Exchange):
-    """Between ranks of one process."""
-
-    def __init__(self, rank: int, queues: Mapping[tuple[int, int], SimpleQueue[Words]]) -> None:
-        self.rank, self.size = rank, math.isqrt(len(queues))
-        self.words = 0
-        self._queues = queues
-
-    def swap(
-        self, to: Mapping[int, Words], of: Sequence[int], lengths: Mapping[int, int] | None = None
-    ) -> dict[int, Words]:
-        for rank, words in to.items():
-            self._queues[self.rank, rank].put(np.array(words))
-            self.words += words.size
-        come = {rank: self._queues[rank, self.rank].get(timeout=20) for rank in of}
-        if lengths is not None:  # as Gloo receives it
-            assert {rank: lengths[rank] for rank in of} == {rank: words.size for rank, words in come.items()}
-        return come
-
-
-def threads(size: int) -> list[Threads]:
-    """The exchanges of ranks that are threads."""
-    queues: dict[tuple[int, int], SimpleQueue[Words]] = {
-        (one, other): SimpleQueue() for one in range(size) for other in range(size)
-    }
-    return [Threads(rank, queues) for rank in range(size)]
 
 
 def run(name: str, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], list[int]]:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.parts.soak import resident, soak, totals, trend
 from p4reduce_bench.parts.soak_rank import Reduction, WrongSum
+from tests.support.waiting import pass_time, wait_until
 
 DROP_RATE = 0.01
 GROWN_KIB = 2048
@@ -110,12 +110,9 @@ def test_it_stops_in_order(how: "signal.Signals | str", tmp_path: Path) -> None:
     process = start(state, *(["--seconds", "1"] if how == "seconds" else []))
     try:
         if isinstance(how, signal.Signals):
-            deadline = time.monotonic() + 60
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            while len(children.read_text().split()) < 4:  # switch, controller, two ranks
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            time.sleep(3)
+            wait_until(lambda: len(children.read_text().split()) >= 4, "a switch, a controller and two ranks", 60)
+            pass_time(3)
             process.send_signal(how)
         output, errors = process.communicate(timeout=60)
     finally:

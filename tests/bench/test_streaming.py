@@ -3,18 +3,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "protocol"))  # for simulator
-
-from simulator import Simulation
 
 from p4reduce.collectives.plan import Group
 from p4reduce.errors import UnsupportedDtype
@@ -23,6 +17,7 @@ from p4reduce_bench.allreduce.grid import MODES, Case
 from p4reduce_bench.allreduce.inputs import block_masks, tensors
 from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD, Traffic, traffic
 from p4reduce_bench.peers import streaming
+from tests.support.protocol.simulator import Simulation
 
 MEMBERSHIP = Membership(1, 1, 0, 4, slots=8, lanes=4, block_size=64, first_seq=0)
 STREAMS = MEMBERSHIP.slots * MEMBERSHIP.lanes

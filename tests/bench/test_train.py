@@ -17,7 +17,7 @@ import torch
 from p4reduce_bench.gradients import models
 from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_bench.training import architectures, trainings, workloads
-from tests.interruption import MARK, interrupt
+from tests.support.interruption import MARK, interrupt
 
 FIELDS = {"model", "system", "hook", "workers", "link_gbps", "seed", "steps_per_s", "samples_per_s", "final_loss",
           "tx_bytes", "counted", "losses", "ends", "sent", "evaluated", "held_out"}  # fmt: skip

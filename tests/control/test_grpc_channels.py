@@ -13,10 +13,10 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import grpc_target, open_aio_channel, open_grpc_channel
-
-from ..own_network import Namespace, ip
+from tests.support.own_network import Namespace, ip
+from tests.support.scripted_controller import serving
 
 
 class Jobs(rpc.JobsServicer):
@@ -34,9 +34,8 @@ def serve(address: str) -> tuple[grpc.Server, int]:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server, port = serve("127.0.0.1:0")
-    yield f"127.0.0.1:{port}"
-    server.stop(None)
+    with serving(Jobs()) as address:
+        yield address
 
 
 @pytest.fixture
@@ -53,9 +52,6 @@ def test_the_environments_proxy_is_not_used(address: str) -> None:
     with open_grpc_channel(address) as channel:
         rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=10)
 
-
-@pytest.mark.usefixtures("proxy")
-def test_the_environments_proxy_is_not_used_by_asyncio(address: str) -> None:
     async def ask() -> None:
         async with open_aio_channel(address) as channel:
             await rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=10)

@@ -9,9 +9,8 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Session
-
-from .conftest import ScriptedController
-from .test_session import joined, ready, wait_until
+from tests.support.scripted_controller import ScriptedController, joined, ready
+from tests.support.waiting import wait_until
 
 
 class FakeHolder:
@@ -29,20 +28,45 @@ class FakeHolder:
         self.calls.append(("go_on", slots, first_seq))
 
 
-def send(controller: ScriptedController, **message: object) -> None:
-    controller.script.send.put(pb.ServerMessage(**message))  # type: ignore[arg-type]
+class Holding:
+    """A session whose rank holds operations, and its controller."""
+
+    def __init__(self, controller: ScriptedController, **options: object) -> None:
+        self.controller, self.holder = controller, FakeHolder()
+        self.session: Session = ready(controller, **options)
+
+    def hold(self, operations: int = 0, number: int = 0) -> None:
+        """The controller asks for it, and the rank hears it."""
+        self._send(hold=pb.Hold(operations=operations, number=number))
+        assert self.holder.calls[-1] == ("hold", operations)
+
+    def release(self, slots: int = 0, first_seq: int = 0) -> tuple[object, ...]:
+        """Returns what the rank hears."""
+        self._send(release=pb.Release(slots=slots, first_seq=first_seq))
+        return self.holder.calls[-1]
+
+    def _send(self, **message: object) -> None:
+        before = len(self.holder.calls)
+        self.controller.send(**message)
+        wait_until(lambda: len(self.holder.calls) > before, "the rank to hear it")
+
+    def held(self) -> pb.Held:
+        """What the controller hears next."""
+        message = self.controller.script.next()
+        assert message.WhichOneof("message") == "held"
+        return message.held
+
+    def come_back(self) -> None:
+        """The controller is another, to which the rank rejoins."""
+        self.controller = self.controller.again()
+        self.controller.script.ready()
+        assert self.controller.script.next().WhichOneof("message") == "rejoin"
 
 
-def held(controller: ScriptedController) -> pb.Held:
-    message = controller.script.next()
-    assert message.WhichOneof("message") == "held"
-    return message.held
-
-
-def with_holder(controller: ScriptedController, **options: object) -> tuple[Session, FakeHolder]:
-    session, holder = ready(controller, **options), FakeHolder()
-    session.hold_with(holder)
-    return session, holder
+def with_holder(controller: ScriptedController, **options: object) -> Holding:
+    made = Holding(controller, **options)
+    made.session.hold_with(made.holder)
+    return made
 
 
 @pytest.mark.parametrize("holds", [False, True])
@@ -54,16 +78,13 @@ def test_join_says_whether_the_rank_can_hold(controller: ScriptedController, hol
 
 
 def test_hold_and_release_are_passed_on(controller: ScriptedController) -> None:
-    session, holder = with_holder(controller)
-    send(controller, hold=pb.Hold(operations=2**40, number=2**63))
-    wait_until(lambda: holder.calls == [("hold", 2**40)])
-    holder.tells[0](2**40, False, 0)
-    assert held(controller) == pb.Held(operations=2**40, number=2**63)
-    holder.tells[0](2**40, True, 2**32 - 2)
-    assert held(controller) == pb.Held(operations=2**40, quiet=True, first_seq=2**32 - 2, number=2**63)
-    send(controller, release=pb.Release(slots=3, first_seq=2**32 - 2))
-    wait_until(lambda: holder.calls[1:] == [("go_on", 3, 2**32 - 2)])
-    session.close()
+    it = with_holder(controller)
+    it.hold(2**40, number=2**63)
+    it.holder.tells[0](2**40, False, 0)
+    assert it.held() == pb.Held(operations=2**40, number=2**63)
+    it.holder.tells[0](2**40, True, 2**32 - 2)
+    assert it.held() == pb.Held(operations=2**40, quiet=True, first_seq=2**32 - 2, number=2**63)
+    assert it.release(3, 2**32 - 2) == ("go_on", 3, 2**32 - 2)
 
 
 @pytest.mark.parametrize(
@@ -73,121 +94,87 @@ def test_hold_and_release_are_passed_on(controller: ScriptedController) -> None:
 def test_what_an_earlier_change_was_changes_nothing(
     controller: ScriptedController, told: tuple[int, bool, int] | None, first_seq: int, slots: int
 ) -> None:
-    session, holder = with_holder(controller)
-    send(controller, hold=pb.Hold())
-    wait_until(lambda: len(holder.calls) == 1)
+    it = with_holder(controller)
+    it.hold()
     if told is not None:
-        holder.tells[0](*told)
-    send(controller, release=pb.Release(slots=3, first_seq=first_seq))
-    wait_until(lambda: len(holder.calls) == 2)
-    assert holder.calls[1][:2] == ("go_on", slots)
-    session.close()
+        it.holder.tells[0](*told)
+    assert it.release(3, first_seq)[:2] == ("go_on", slots)
 
 
 def test_who_does_not_hold_ignores_release(controller: ScriptedController) -> None:
-    session, holder = with_holder(controller)
-    send(controller, release=pb.Release(slots=3, first_seq=2))
-    send(controller, hold=pb.Hold())
-    wait_until(lambda: bool(holder.calls))
-    assert holder.calls == [("hold", 0)]
-    for _ in range(2):
-        send(controller, release=pb.Release())
-    send(controller, hold=pb.Hold(operations=7))
-    wait_until(lambda: len(holder.calls) == 3)
-    assert holder.calls[1:] == [("go_on", 0, 0), ("hold", 7)]
-    session.close()
+    it = with_holder(controller)
+    controller.send(release=pb.Release(slots=3, first_seq=2))
+    it.hold()
+    assert it.release() == ("go_on", 0, 0)
+    controller.send(release=pb.Release())
+    it.hold(7)
+    assert it.holder.calls == [("hold", 0), ("go_on", 0, 0), ("hold", 7)]
 
 
 def test_a_hold_may_come_before_who_holds(controller: ScriptedController) -> None:
-    session, holder = ready(controller), FakeHolder()
-    send(controller, hold=pb.Hold(operations=1))
-    send(controller, release=pb.Release())
-    send(controller, hold=pb.Hold(operations=2))
-    wait_until(lambda: session._holding._count == 3)
-    session.hold_with(holder)
-    assert holder.calls == [("hold", 2)]
-    holder.tells[0](2, True, 4)
-    assert held(controller).operations == 2
-    session.close()
+    it = Holding(controller)
+    for message in ({"hold": pb.Hold(operations=1)}, {"release": pb.Release()}, {"hold": pb.Hold(operations=2)}):
+        controller.send(**message)
+    wait_until(lambda: it.session._holding._count == 3, "the session to hear all three")
+    it.session.hold_with(it.holder)
+    assert it.holder.calls == [("hold", 2)]
+    it.holder.tells[0](2, True, 4)
+    assert it.held().operations == 2
 
 
 def test_what_is_told_late_is_not_said(controller: ScriptedController) -> None:
     """It is of a hold that the controller has ended."""
-    session, holder = with_holder(controller)
-    send(controller, hold=pb.Hold())
-    wait_until(lambda: len(holder.calls) == 1)
-    send(controller, release=pb.Release())
-    wait_until(lambda: len(holder.calls) == 2)
-    holder.tells[0](1, True, 2)
-    send(controller, hold=pb.Hold())
-    wait_until(lambda: len(holder.calls) == 3)
-    holder.tells[0](1, True, 2)
-    holder.tells[1](5, True, 6)
-    assert held(controller) == pb.Held(operations=5, quiet=True, first_seq=6)
-    session.close()
+    it = with_holder(controller)
+    it.hold()
+    it.release()
+    it.holder.tells[0](1, True, 2)
+    it.hold()
+    it.holder.tells[0](1, True, 2)
+    it.holder.tells[1](5, True, 6)
+    assert it.held() == pb.Held(operations=5, quiet=True, first_seq=6)
 
 
 def test_a_controller_that_is_back_hears_of_no_hold_but_its_own(controller: ScriptedController) -> None:
-    session, holder = with_holder(controller, key="secret")
-    send(controller, hold=pb.Hold())
-    wait_until(lambda: len(holder.calls) == 1)
-    holder.tells[0](3, True, 8)
-    held(controller)
+    it = with_holder(controller, key="secret")
+    it.hold()
+    it.holder.tells[0](3, True, 8)
+    it.held()
     controller.stop()
-    wait_until(lambda: session._away)
-    holder.tells[0](4, True, 8)  # said to nobody
-    back = ScriptedController(port=controller.port)
-    try:
-        back.script.ready()
-        assert back.script.next().WhichOneof("message") == "rejoin"
-        send(back, release=pb.Release())
-        send(back, hold=pb.Hold(operations=6, number=2))
-        wait_until(lambda: len(holder.calls) == 3)
-        assert holder.calls[1:] == [("go_on", 0, 0), ("hold", 6)]
-        holder.tells[0](4, True, 8)
-        holder.tells[1](6, True, 12)
-        assert held(back) == pb.Held(operations=6, quiet=True, first_seq=12, number=2)
-    finally:
-        session.close()
-        back.stop()
+    wait_until(lambda: it.session._away, "the session to notice")
+    it.holder.tells[0](4, True, 8)  # said to nobody
+    it.come_back()
+    assert it.release() == ("go_on", 0, 0)
+    it.hold(6, number=2)
+    it.holder.tells[0](4, True, 8)
+    it.holder.tells[1](6, True, 12)
+    assert it.held() == pb.Held(operations=6, quiet=True, first_seq=12, number=2)
 
 
 def test_who_does_not_hold_says_nothing_to_a_controller_that_is_back(controller: ScriptedController) -> None:
-    session, holder = with_holder(controller, key="secret")
-    send(controller, hold=pb.Hold())
-    wait_until(lambda: len(holder.calls) == 1)
-    holder.tells[0](3, True, 8)
-    held(controller)
-    send(controller, release=pb.Release())
-    wait_until(lambda: len(holder.calls) == 2)
+    it = with_holder(controller, key="secret")
+    it.hold()
+    it.holder.tells[0](3, True, 8)
+    it.held()
+    it.release()
     controller.stop()
-    wait_until(lambda: session._away)
-    back = ScriptedController(port=controller.port)
-    try:
-        back.script.ready()
-        assert back.script.next().WhichOneof("message") == "rejoin"
-        wait_until(lambda: not session._away)
-        session.ask(1)
-        assert back.script.next().WhichOneof("message") == "unanswered"
-    finally:
-        session.close()
-        back.stop()
+    wait_until(lambda: it.session._away, "the session to notice")
+    it.come_back()
+    wait_until(lambda: not it.session._away, "the session to be back")
+    it.session.ask(1)
+    assert it.controller.script.next().WhichOneof("message") == "unanswered"
 
 
 def test_who_leaves_says_nothing_more(controller: ScriptedController) -> None:
-    session, holder = with_holder(controller)
-    send(controller, hold=pb.Hold())
-    wait_until(lambda: len(holder.calls) == 1)
-    send(controller, left=pb.Left())
-    session.leave()
-    holder.tells[0](3, True, 8)
+    it = with_holder(controller)
+    it.hold()
+    controller.send(left=pb.Left())
+    it.session.leave()
+    it.holder.tells[0](3, True, 8)
     assert controller.script.received.empty() or controller.script.next().WhichOneof("message") == "leave"
-    session.close()
 
 
 def test_nobody_is_told_before_the_job_is_ready(controller: ScriptedController) -> None:
     session = joined(controller)
-    send(controller, release=pb.Release())
+    controller.send(release=pb.Release())
     controller.script.ready()
     session.wait_ready(lambda: None)
-    session.close()

@@ -3,78 +3,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import socket
+import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
 
-from p4reduce.control import client, line
+from p4reduce.control import client, rpc, stream
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session, Tls
-from p4reduce.control.messages import MOST_SAID, Counted
+from p4reduce.control.messages import MOST_SAID
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
-from tests.certificates import self_signed
-
-from .conftest import DEADLINE, ScriptedController
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
-class Attempt(threading.Thread):
-    """Something that is expected to fail, in a thread; `error` waits for that."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self._work = work
-        self._error: Exception | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._work()
-        except Exception as error:
-            self._error = error
-
-    def error(self) -> Exception | None:
-        self.join(DEADLINE)
-        assert not self.is_alive()
-        return self._error
-
-
-def joined(controller: ScriptedController, rejoin_time: float = 10.0, key: str = "", **options: object) -> Session:
-    session = Session(controller.address, **options)  # type: ignore[arg-type]
-    controller.script.assign(rejoin_time, key)
-    session.join("job", 1, 2)
-    assert controller.script.next().WhichOneof("message") == "join"
-    return session
-
-
-def ready(controller: ScriptedController, **options: object) -> Session:
-    session = joined(controller, **options)  # type: ignore[arg-type]
-    controller.script.ready()
-    session.wait_ready(lambda: None)
-    return session
-
-
-def abort(rank: int | None = None) -> pb.ServerMessage:
-    message = pb.Abort(reason=pb.WORKER_LOST, message="job 'job': rank 0 was lost")
-    if rank is not None:
-        message.rank = rank
-    return pb.ServerMessage(abort=message)
+from tests.support.certificates import self_signed
+from tests.support.scripted_controller import (
+    DEADLINE,
+    Attempt,
+    ScriptedController,
+    abort,
+    joined,
+    ready,
+    serving,
+    wait_for_no_session_thread,
+)
+from tests.support.waiting import wait_until
 
 
 def test_join_says_what_is_wanted_and_returns_what_was_given(controller: ScriptedController) -> None:
@@ -101,7 +59,6 @@ def test_hello_is_said_until_ready(controller: ScriptedController) -> None:
     assert len(said) in (4, 5)
     assert 0.05 < (said[3] - said[0]) / 3 < 0.5
     assert session.ready
-    session.close()
 
 
 @pytest.mark.parametrize(("unheard", "least", "most"), [([1], 7, 21), ([0], 1, 6), ([], 1, 6)])
@@ -111,12 +68,11 @@ def test_hello_is_said_often_by_who_was_not_heard(
     """In two seconds of rank 1's."""
     session = joined(controller)
     waiting = pb.Waiting(what=pb.Waiting.HELLO if unheard else pb.Waiting.JOIN, ranks=unheard)
-    controller.script.send.put(pb.ServerMessage(waiting=waiting))
+    controller.send(waiting=waiting)
     said: list[None] = []
     with pytest.raises(JoinError, match="not ready after 2 s"):
         session.wait_ready(lambda: said.append(None), timeout=2.0)
     assert least <= len(said) <= most
-    session.close()
 
 
 def test_who_sends_for_whom_is_known_when_it_is_ready(controller: ScriptedController) -> None:
@@ -125,9 +81,8 @@ def test_who_sends_for_whom_is_known_when_it_is_ready(controller: ScriptedContro
         session.join("name", 1, 3, host="here", shares_stream=True)
         said = controller.script.next().join
         assert (said.host, said.stream) == ("here", pb.SHARED)
-        controller.script.send.put(pb.ServerMessage(ready=pb.Ready(peers=[0, 2], hosts=[0, 0, 2], leaders=[0, 0, 2])))
-        ready = session.wait_ready(lambda: None)
-        assert (ready.peers, ready.hosts, ready.leaders) == ((0, 2), (0, 0, 2), (0, 0, 2))
+        controller.send(ready=pb.Ready(peers=[0, 2], hosts=[0, 0, 2], leaders=[0, 0, 2]))
+        assert session.wait_ready(lambda: None) == pb.Ready(peers=[0, 2], hosts=[0, 0, 2], leaders=[0, 0, 2])
 
 
 def test_the_controllers_word_is_awaited_for_a_while(controller: ScriptedController) -> None:
@@ -139,10 +94,9 @@ def test_the_controllers_word_is_awaited_for_a_while(controller: ScriptedControl
     threading.Timer(0.2, controller.script.send.put, [abort(rank=0)]).start()
     session.await_abort(20)
     assert session.aborted is not None
-    session.close()
 
 
-def test_a_failure_is_told_once(controller: ScriptedController) -> None:
+def test_a_failure_is_told_once_and_until_the_session_is_closed(controller: ScriptedController) -> None:
     session = ready(controller)
     session.fail("x" * 5000)
     session.fail("another")
@@ -151,6 +105,12 @@ def test_a_failure_is_told_once(controller: ScriptedController) -> None:
     assert (told.message, told.HasField("rank")) == ("x" * MOST_SAID, False)
     assert controller.script.next().WhichOneof("message") == "unanswered"
     session.close()
+    session.fail("too late")
+
+
+def test_a_failure_may_have_any_text(controller: ScriptedController) -> None:
+    ready(controller).fail("it ended \udc80", rank=0)
+    assert controller.script.next().failed == pb.Failed(message="it ended ?", rank=0)
 
 
 @pytest.mark.parametrize("addresses", ["127.0.0.1:7700,", "127.0.0.1:7700,http://127.0.0.1:7701", ""])
@@ -164,46 +124,29 @@ def test_a_message_that_cannot_be_taken_ends_the_line(
 ) -> None:
     """And so nobody waits for the next one."""
     heard: list[JobAborted] = []
-    session = ready(controller, on_abort=heard.append)
+    ready(controller, on_abort=heard.append)
 
     def refuse(_: object) -> None:
         raise ValueError("mine")
 
     monkeypatch.setattr("p4reduce.control.client.take_abort", refuse)
     controller.script.send.put(abort(rank=0))
-    wait_until(lambda: heard)
+    wait_until(lambda: heard, "the end of the job to be heard of")
     assert heard[0].reason == "CONTROLLER_LOST"
-    session.close()
 
 
-def test_a_failure_of_any_text_is_told_until_the_session_is_closed(controller: ScriptedController) -> None:
-    session = ready(controller)
-    session.fail("it ended \udc80", rank=0)
-    assert controller.script.next().failed == pb.Failed(message="it ended ?", rank=0)
-    session.close()
-    session.fail("too late")
-
-
-def test_an_abort_reaches_callback_and_property(controller: ScriptedController) -> None:
+@pytest.mark.parametrize("rank", [0, None])
+def test_an_abort_reaches_callback_and_property(controller: ScriptedController, rank: int | None) -> None:
     heard: list[JobAborted] = []
     session = ready(controller, on_abort=heard.append)
-    controller.script.send.put(abort(rank=0))
-    wait_until(lambda: heard)
+    controller.script.send.put(abort(rank))
+    wait_until(lambda: heard, "the end of the job to be heard of")
     assert session.aborted is heard[0]
     assert not session.ready
-    assert (heard[0].rank, heard[0].reason, str(heard[0])) == (0, "WORKER_LOST", "job 'job': rank 0 was lost")
+    assert (heard[0].rank, heard[0].reason, str(heard[0])) == (rank, "WORKER_LOST", "job 'job': rank 0 was lost")
     session.leave()
     session.close()
     assert len(heard) == 1
-
-
-def test_an_abort_that_names_nobody(controller: ScriptedController) -> None:
-    session = ready(controller)
-    controller.script.send.put(abort())
-    wait_until(lambda: session.aborted)
-    assert session.aborted is not None
-    assert session.aborted.rank is None
-    session.close()
 
 
 def test_an_abort_before_ready_is_an_error_of_joining(controller: ScriptedController) -> None:
@@ -229,18 +172,17 @@ def test_not_ready_in_time_says_who_is_missing(controller: ScriptedController) -
         (pb.Waiting.HELLO, "ranks that the switch has not heard from: 0, 3"),
         (pb.Waiting.SWITCH, "the switch is still being set up"),
     ):
-        controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=what, ranks=[0, 3])))
+        controller.send(waiting=pb.Waiting(what=what, ranks=[0, 3]))
         with pytest.raises(JoinError, match=f"the job is not ready after 0.2 s: {text}"):
             session.wait_ready(lambda: None, timeout=0.2)
-    session.close()
 
 
 def test_a_switch_that_is_away_is_told_once(controller: ScriptedController, caplog: pytest.LogCaptureFixture) -> None:
     session = joined(controller)
     why = "the switch leaf1 cannot be used: unreachable for 3 s: pulled"
     for _ in range(3):
-        controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.AWAY, why=why)))
-    controller.script.send.put(pb.ServerMessage(abort=pb.Abort(message="over")))
+        controller.send(waiting=pb.Waiting(what=pb.Waiting.AWAY, why=why))
+    controller.send(abort=pb.Abort(message="over"))
     with pytest.raises(JoinError, match="over"):
         session.wait_ready(lambda: None, timeout=DEADLINE)
     session.close()
@@ -249,18 +191,17 @@ def test_a_switch_that_is_away_is_told_once(controller: ScriptedController, capl
 
 def test_a_controller_that_goes_away_ends_the_job(controller: ScriptedController) -> None:
     heard: list[JobAborted] = []
-    session = ready(controller, on_abort=heard.append)
+    ready(controller, on_abort=heard.append)
     controller.stop()
-    wait_until(lambda: heard)
+    wait_until(lambda: heard, "the end of the job to be heard of")
     assert heard[0].reason == "CONTROLLER_LOST"
     assert controller.address in str(heard[0])
-    session.close()
 
 
 def test_leave_waits_for_the_answer(controller: ScriptedController) -> None:
     heard: list[JobAborted] = []
     session = ready(controller, on_abort=heard.append)
-    controller.script.send.put(pb.ServerMessage(left=pb.Left()))
+    controller.send(left=pb.Left())
     session.leave()
     assert controller.script.next().WhichOneof("message") == "leave"
     session.leave()
@@ -272,7 +213,7 @@ def test_leave_waits_for_the_answer(controller: ScriptedController) -> None:
 def test_who_is_awaited_is_told_once_for_each_change(
     controller: ScriptedController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client, "_REMIND_JOINING", 0.1)
+    monkeypatch.setattr(client, "_LOG_JOINING_INTERVAL", 0.1)
     session = joined(controller)
     hellos = 0
 
@@ -281,9 +222,9 @@ def test_who_is_awaited_is_told_once_for_each_change(
         hellos += 1
         if hellos == 2:
             waiting = pb.Waiting(what=pb.Waiting.JOIN, ranks=[0, 2])
-            controller.script.send.put(pb.ServerMessage(waiting=waiting))
+            controller.send(waiting=waiting)
         elif hellos == 5:
-            controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.JOIN, ranks=[2])))
+            controller.send(waiting=pb.Waiting(what=pb.Waiting.JOIN, ranks=[2]))
         elif hellos == 8:
             controller.script.ready()
 
@@ -300,24 +241,23 @@ def test_who_is_awaited_is_told_once_for_each_change(
 def test_leaving_is_heard_before_all_have_left(
     controller: ScriptedController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client, "_REMIND_LEAVING", 0.1)
+    monkeypatch.setattr(client, "_LOG_LEAVING_AFTER", 0.1)
     session, heard = ready(controller), threading.Event()
     waiter = Attempt(lambda: session.leave(on_heard=heard.set))
     assert controller.script.next().WhichOneof("message") == "leave"
     assert not heard.wait(0.2)
-    controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))
+    controller.send(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0]))
     assert heard.wait(10)
-    wait_until(lambda: "ranks that have not left: 0" in caplog.text)
-    controller.script.send.put(pb.ServerMessage(left=pb.Left()))
+    wait_until(lambda: "ranks that have not left: 0" in caplog.text, "the log to say so")
+    controller.send(left=pb.Left())
     assert waiter.error() is None
-    session.close()
 
 
 def test_who_is_not_the_last_of_its_process_waits_for_nobody(controller: ScriptedController) -> None:
     session = ready(controller)
     waiter = Attempt(lambda: session.leave(is_last=False))
     assert controller.script.next().WhichOneof("message") == "leave"
-    controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))
+    controller.send(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0]))
     assert waiter.error() is None
     session.close()
     assert session.aborted is None
@@ -325,13 +265,12 @@ def test_who_is_not_the_last_of_its_process_waits_for_nobody(controller: Scripte
 
 def test_leave_has_a_deadline_and_names_who_is_awaited(controller: ScriptedController) -> None:
     session = ready(controller)
-    controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))
+    controller.send(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0]))
     with pytest.raises(
         CollectiveTimeout, match=r"did not confirm within 0\.2 s that this rank may leave: ranks that have not left: 0"
     ) as caught:
         session.leave(timeout=0.2)
     assert caught.value.awaited == (0,)
-    session.close()
 
 
 def test_close_ends_stream_and_threads(controller: ScriptedController) -> None:
@@ -339,7 +278,7 @@ def test_close_ends_stream_and_threads(controller: ScriptedController) -> None:
     session.close()
     session.close()
     assert controller.script.gone.wait(DEADLINE)
-    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
+    wait_for_no_session_thread()
     assert session.aborted is None
 
 
@@ -347,43 +286,37 @@ def test_close_ends_stream_and_threads(controller: ScriptedController) -> None:
 def test_close_leaves_no_call_for_the_interpreters_exit(controller: ScriptedController, left: bool) -> None:
     """Where collecting it would wait for ever, if one of gRPC's threads held its lock when all threads were stopped."""
     session = ready(controller)
-    call = weakref.ref(session._line._call)  # type: ignore[union-attr]
+    call = weakref.ref(session._connections.serving._call)  # type: ignore[union-attr]
     if left:
-        controller.script.send.put(pb.ServerMessage(left=pb.Left()))
+        controller.send(left=pb.Left())
         session.leave()
     gc.disable()
     try:
         session.close()
-        wait_until(lambda: call() is None)
+        wait_until(lambda: call() is None, "the call to be gone")
     finally:
         gc.enable()
 
 
-def test_close_wakes_those_who_wait(controller: ScriptedController) -> None:
-    session = ready(controller)
-    waiter = Attempt(session.leave)
-    assert controller.script.next().WhichOneof("message") == "leave"
-    session.close()
-    assert waiter.error() is None
-
-
-def test_close_ends_the_wait_for_others(controller: ScriptedController) -> None:
-    session = joined(controller)
-    said = threading.Event()
-    waiter = Attempt(lambda: session.wait_ready(said.set))
-    assert said.wait(DEADLINE)
+@pytest.mark.parametrize("waits_for", ["the controller", "others", "leave"])
+def test_close_wakes_those_who_wait(controller: ScriptedController, waits_for: str) -> None:
+    waits = threading.Event()
+    if waits_for == "the controller":
+        session = Session(controller.address)
+        waiter = Attempt(lambda: session.join("job", 0, 1))
+    elif waits_for == "others":
+        session = joined(controller)
+        waiter = Attempt(lambda: session.wait_ready(waits.set))
+        assert waits.wait(DEADLINE)
+    else:
+        session = ready(controller)
+        waiter = Attempt(session.leave)
+    if waits_for != "others":
+        controller.script.next()  # which the rank has said
     session.close()
     error = waiter.error()
-    assert isinstance(error, JoinError)
-    assert "closed" in str(error)
-
-
-def test_close_ends_the_wait_for_the_controller(controller: ScriptedController) -> None:
-    session = Session(controller.address)
-    waiter = Attempt(lambda: session.join("job", 0, 1))
-    controller.script.next()
-    session.close()
-    assert isinstance(waiter.error(), JoinError)
+    assert error is None if waits_for == "leave" else isinstance(error, JoinError)
+    assert waits_for != "others" or "closed" in str(error)
 
 
 @pytest.mark.parametrize("after", ["created", "started"])
@@ -407,12 +340,12 @@ def test_close_while_the_stream_begins(
         Thread = Slow
         current_thread = staticmethod(threading.current_thread)
 
-    monkeypatch.setattr(line, "threading", Threads)
+    monkeypatch.setattr(stream, "threading", Threads)
     waiter = Attempt(lambda: session.join("job", 0, 1))
     assert begun.wait(DEADLINE)
     session.close()
     assert isinstance(waiter.error(), JoinError)
-    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
+    wait_for_no_session_thread()
 
 
 # Coming back to a controller that was restarted.
@@ -425,12 +358,12 @@ class Restarted:
         self.heard: list[JobAborted] = []
         make = ready if is_ready else joined
         self.session = make(controller, rejoin_time=rejoin_time, key="secret", on_abort=self.heard.append)
-        self.port = controller.port
+        self.controller = controller
         controller.stop()
 
     def again(self) -> ScriptedController:
         """Rejoin is the first that it has heard."""
-        later = ScriptedController(port=self.port)
+        later = self.controller.again()
         rejoin = pb.Rejoin(job=3, generation=9, rank=1, key="secret")
         assert later.script.next() == pb.ClientMessage(rejoin=rejoin)
         return later
@@ -441,16 +374,14 @@ def test_a_restarted_controller_finds_the_rank_back(controller: ScriptedControll
     for back in range(2):
         later = restarted.again()
         later.script.ready()
-        wait_until(lambda back=back: restarted.session._returns > back)  # type: ignore[misc]
+        wait_until(lambda back=back: restarted.session._returns > back, "the rank to be back")  # type: ignore[misc]
         assert restarted.session.aborted is None
         later.stop()
     later = restarted.again()
     later.script.ready()
     later.script.send.put(abort(rank=0))
-    wait_until(lambda: restarted.heard)
+    wait_until(lambda: restarted.heard, "the end of the job to be heard of")
     assert restarted.heard[0].rank == 0
-    restarted.session.close()
-    later.stop()
 
 
 def test_a_rank_that_still_waits_may_be_ready_when_it_is_back(controller: ScriptedController) -> None:
@@ -458,40 +389,32 @@ def test_a_rank_that_still_waits_may_be_ready_when_it_is_back(controller: Script
     later = restarted.again()
     later.script.ready()
     restarted.session.wait_ready(lambda: None)
-    restarted.session.close()
-    later.stop()
 
 
 def test_a_controller_that_says_no_is_quoted_at_once(controller: ScriptedController) -> None:
     restarted = Restarted(controller, rejoin_time=60.0)
     later = restarted.again()
     refusal = pb.Abort(rank=1, reason=pb.JOIN_REFUSED, message="who is that?")
-    later.script.send.put(pb.ServerMessage(abort=refusal))
-    wait_until(lambda: restarted.heard)
+    later.send(abort=refusal)
+    wait_until(lambda: restarted.heard, "the end of the job to be heard of")
     assert (str(restarted.heard[0]), restarted.heard[0].reason) == ("who is that?", "JOIN_REFUSED")
-    restarted.session.close()
-    later.stop()
 
 
-def test_a_controller_that_does_not_come_back_in_time_is_given_up(controller: ScriptedController) -> None:
+@pytest.mark.parametrize("is_back", [False, True], ids=["away", "does not answer"])
+def test_a_controller_that_does_not_come_back_in_time_is_given_up(
+    controller: ScriptedController, is_back: bool
+) -> None:
     begun = time.monotonic()
-    restarted = Restarted(controller, rejoin_time=0.8)
-    wait_until(lambda: restarted.heard)
-    assert 0.8 <= time.monotonic() - begun < 5
+    restarted = Restarted(controller, rejoin_time=2.0)
+    if is_back:
+        restarted.again()
+    wait_until(lambda: restarted.heard, "the end of the job to be heard of")
+    assert 2.0 <= time.monotonic() - begun < 10
     assert restarted.heard[0].reason == "CONTROLLER_LOST"
-    assert f"{controller.address} broke" in str(restarted.heard[0])
-    assert "this rank could not rejoin its job for 0.8 s" in str(restarted.heard[0])
+    assert f"{controller.address} broke" in str(restarted.heard[0]) or is_back
+    assert "this rank could not rejoin its job for 2 s" in str(restarted.heard[0])
     restarted.session.close()
     assert len(restarted.heard) == 1
-
-
-def test_a_controller_that_is_back_but_does_not_answer_is_given_up(controller: ScriptedController) -> None:
-    restarted = Restarted(controller, rejoin_time=1.0)
-    later = restarted.again()
-    wait_until(lambda: restarted.heard)
-    assert restarted.heard[0].reason == "CONTROLLER_LOST"
-    restarted.session.close()
-    later.stop()
 
 
 def test_a_token_that_is_not_accepted_any_more_is_said_at_once(controller: ScriptedController) -> None:
@@ -501,16 +424,10 @@ def test_a_token_that_is_not_accepted_any_more_is_said_at_once(controller: Scrip
         def Session(self, _: object, context: grpc.ServicerContext) -> None:  # type: ignore[override]
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
 
-    server = grpc.server(ThreadPoolExecutor(1))
-    rpc.add_JobsServicer_to_server(Refusing(), server)
-    server.add_insecure_port(f"127.0.0.1:{restarted.port}")
-    server.start()
-    try:
-        wait_until(lambda: restarted.heard)
+    with serving(Refusing(), port=restarted.controller.port):
+        wait_until(lambda: restarted.heard, "the end of the job to be heard of")
         assert "the token is wrong; pass the token" in str(restarted.heard[0])
         restarted.session.close()
-    finally:
-        server.stop(None).wait(DEADLINE)
 
 
 def test_leaving_has_its_deadline_without_a_controller(controller: ScriptedController) -> None:
@@ -535,22 +452,20 @@ def test_leaving_is_said_when_the_controller_is_back(controller: ScriptedControl
     else:
         session = Restarted(controller).session
         waiter = Attempt(session.leave)
-    later = ScriptedController(port=controller.port)
+    later = controller.again()
     assert later.script.next().WhichOneof("message") == "rejoin"
     later.script.ready()
     assert later.script.next().WhichOneof("message") == "leave"
-    later.script.send.put(pb.ServerMessage(left=pb.Left()))
+    later.send(left=pb.Left())
     assert waiter.error() is None
     assert session.aborted is None
-    session.close()
-    later.stop()
 
 
 def test_closing_ends_the_wait_for_a_controller_that_is_away(controller: ScriptedController) -> None:
     restarted = Restarted(controller, rejoin_time=60.0)
     begun = time.monotonic()
     restarted.session.close()
-    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
+    wait_for_no_session_thread()
     assert time.monotonic() - begun < 2
     assert not restarted.heard
 
@@ -559,7 +474,6 @@ def test_a_session_is_for_one_job(controller: ScriptedController) -> None:
     session = joined(controller)
     with pytest.raises(JoinError, match="joined already"):
         session.join("job", 0, 1)
-    session.close()
 
 
 @pytest.mark.parametrize(("rank", "world_size", "slots"), [(-1, 1, 0), (0, -1, 0), (0, 1, -1), (2**32, 1, 0)])
@@ -590,7 +504,7 @@ def test_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
     address = f"127.0.0.1:{free_port()}"
     text = failure(Session(address, connect_timeout=0.6))
     [said] = [record.getMessage() for record in caplog.records]
-    assert said == f"rank 0 of job 'job' waits up to 1 s for a controller: {text}"
+    assert said in [f"rank 0 of job 'job' waits up to {left} s for a controller: {text}" for left in (0, 1)]
     assert f"connection refused; start one with `p4reduce controller --listen {address}`" in text
 
 
@@ -611,33 +525,56 @@ def test_a_controller_may_start_a_little_later() -> None:
     controllers[0].stop()
 
 
+def reset_one(listener: socket.socket) -> None:
+    """Resets the next connection, as a controller does that is killed before it has accepted it."""
+    connection, _ = listener.accept()
+    connection.recv(1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def test_a_controller_may_be_restarted_while_a_rank_connects() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        session = Session(f"127.0.0.1:{port}", connect_timeout=DEADLINE)
+        joining = Attempt(lambda: session.join("job", 1, 2))
+        reset_one(listener)
+    controller = ScriptedController(port=port)
+    controller.script.assign()
+    assert joining.error() is None
+    session.close()
+    controller.stop()
+
+
+def test_what_resets_every_connection_is_an_error_before_time_is_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        session = Session(f"127.0.0.1:{listener.getsockname()[1]}", connect_timeout=1000.0)
+        joining = Attempt(lambda: session.join("job", 1, 2))
+        listener.settimeout(0.1)
+        while joining.is_alive():
+            with contextlib.suppress(TimeoutError):
+                reset_one(listener)
+    assert "Connection reset by peer" in str(joining.error())
+    session.close()
+
+
 def test_a_host_that_is_none() -> None:
     text = failure(Session("no-such-host.invalid:7700", connect_timeout=1))
     assert "unreachable" in text
     assert "check the address and the network" in text
 
 
-def test_something_else_listens() -> None:
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        assert "it is not a p4reduce controller" in failure(Session(f"127.0.0.1:{port}"))
-    finally:
-        server.stop(None).wait(DEADLINE)
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate that is its own authority, and its key."""
+    """One that is its own authority, and its key."""
     return self_signed(tmp_path_factory.mktemp("tls"), "controller.test")
 
 
 def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    """Faults are told as in test_diagnostics.py."""
     ca, key = certificate
     controller = ScriptedController(grpc.ssl_server_credentials([(key.read_bytes(), ca.read_bytes())]))
     try:
-        assert "not signed by an authority that is trusted here" in failure(Session(controller.address, tls=Tls()))
         assert "for another host name" in failure(Session(controller.address, tls=Tls(ca)))
         assert "it uses TLS; give the certificate auth" in failure(Session(controller.address, connect_timeout=1))
         controller.script.assign()
@@ -649,19 +586,14 @@ def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
         controller.stop()
 
 
-def test_tls_toward_a_controller_without(controller: ScriptedController) -> None:
-    assert "it does not use TLS" in failure(Session(controller.address, tls=Tls()))
-
-
 def test_who_is_counted_can_be_asked(controller: ScriptedController) -> None:
-    told: list[Counted] = []
+    told: list[pb.Counted] = []
     session = joined(controller, on_counted=told.append)
     session.ask(2)  # before there are rounds: nothing
     controller.script.ready()
     session.wait_ready(lambda: None)
     session.ask(9)
     assert controller.script.next() == pb.ClientMessage(unanswered=pb.Unanswered(half=9))
-    controller.script.send.put(pb.ServerMessage(counted=pb.Counted(half=9, seq=13, ranks=[0, 3])))
-    wait_until(lambda: told)
-    assert told == [Counted(9, 13, (0, 3))]
-    session.close()
+    controller.send(counted=pb.Counted(half=9, seq=13, ranks=[0, 3]))
+    wait_until(lambda: told, "the answer")
+    assert told == [pb.Counted(half=9, seq=13, ranks=[0, 3])]

@@ -3,23 +3,26 @@
 
 from __future__ import annotations
 
-import threading
-import time
+import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import pytest
 
-from p4reduce.control import client
+from p4reduce.control import client, rpc
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
 from p4reduce.errors import JobAborted, JoinError
-
-from .conftest import DEADLINE, ScriptedController
-from .test_session import Attempt, abort, wait_until
+from tests.support.scripted_controller import (
+    DEADLINE,
+    Attempt,
+    ScriptedController,
+    abort,
+    serving,
+    wait_for_no_session_thread,
+)
+from tests.support.waiting import stays, wait_until
 
 REJOIN = pb.ClientMessage(rejoin=pb.Rejoin(job=3, generation=9, rank=1, key="secret"))
 
@@ -40,18 +43,16 @@ def standby() -> Iterator[str]:
             context.abort(grpc.StatusCode.UNAVAILABLE, "this controller stands by; the one that serves is elsewhere")
             yield pb.ServerMessage()
 
-    server = grpc.server(ThreadPoolExecutor(4))
-    rpc.add_JobsServicer_to_server(StandsBy(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(None).wait(DEADLINE)
+    with serving(StandsBy()) as address:
+        yield address
 
 
-def in_job(controller: ScriptedController, *others: str, heard: list[JobAborted] | None = None) -> Session:
+def in_job(
+    controller: ScriptedController, *others: str, heard: list[JobAborted] | None = None, rejoin_time: float = 10.0
+) -> Session:
     """Ready at that controller, which is the first of several."""
     session = Session(",".join([controller.address, *others]), on_abort=(heard if heard is not None else []).append)
-    controller.script.assign(10.0, "secret")
+    controller.script.assign(rejoin_time, "secret")
     session.join("job", 1, 2)
     assert controller.script.next().WhichOneof("message") == "join"
     controller.script.ready()
@@ -95,8 +96,8 @@ def test_who_waits_in_the_queue_waits_on_at_the_one_that_takes_over(
         joining = Attempt(lambda: session.join("job", 1, 2, queue=50.0))
         assert controller.script.next().join.queue_s == 50.0
         controller.script.send.put(waits(2))
-        wait_until(session._queued)
-        time.sleep(1.2)  # longer than it would wait for a controller
+        wait_until(session._queued, "the rank to be queued")
+        stays(session._queued, "it waits longer than it would for a controller", 1.2)
         controller.stop()
         again = other.script.next().join
         assert (again.job, again.rank, again.world_size) == ("job", 1, 2)
@@ -107,18 +108,42 @@ def test_who_waits_in_the_queue_waits_on_at_the_one_that_takes_over(
         assert session.address == other.address
 
 
-def test_it_waits_for_the_only_one_to_be_back(controller: ScriptedController) -> None:
-    with Session(controller.address) as session:
+def test_it_waits_for_the_only_one_to_be_back(controller: ScriptedController, caplog: pytest.LogCaptureFixture) -> None:
+    """For as long as it would have waited in the queue, and says so."""
+    with Session(controller.address, connect_timeout=0.5) as session:
         joining = Attempt(lambda: session.join("job", 1, 2, queue=50.0))
         assert controller.script.next().WhichOneof("message") == "join"
         controller.script.send.put(waits(1))
-        wait_until(session._queued)
+        wait_until(session._queued, "the rank to be queued")
         controller.stop()
-        later = ScriptedController(port=controller.port)
+        stays(joining.is_alive, "it waits longer than it would for a controller", 1.2)
+        later = controller.again()
         later.script.assign(10.0, "secret")
         assert joining.error() is None
         assert later.script.next().join.queue_s < 50.0
-        later.stop()
+    # gRPC cancels the stream, or the controller ends it before.
+    assert re.search(r"rank 1 of job 'job' waits up to [45]\d s for a controller: controller at ", caplog.text)
+
+
+def test_it_gives_up_soon_where_no_controller_would_take_it_again() -> None:
+    """For its token is known no more, for example."""
+
+    class Refuses(rpc.JobsServicer):
+        queued = False
+
+        def Session(self, _: Any, context: grpc.ServicerContext) -> Iterator[pb.ServerMessage]:
+            if not Refuses.queued:
+                Refuses.queued = True
+                yield waits(1)
+                wait_until(lambda: knows(), "the rank to know that it is queued")
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not known")
+
+    with serving(Refuses()) as one, serving(Refuses()) as other:
+        session = Session(f"{one},{other}", connect_timeout=0.5)
+        knows = session._queued
+        error = Attempt(lambda: session.join("job", 1, 2, queue=50.0)).error()
+    assert isinstance(error, JoinError)
+    assert str(error).count("the token is not known") == 2
 
 
 def test_the_rank_goes_to_the_one_that_takes_over(controller: ScriptedController, other: ScriptedController) -> None:
@@ -127,10 +152,10 @@ def test_the_rank_goes_to_the_one_that_takes_over(controller: ScriptedController
         assert other.script.next() == REJOIN  # which waits there
         controller.stop()
         other.script.ready()
-        wait_until(lambda: session._returns)
+        wait_until(lambda: session._returns, "the rank to be back")
         assert session.address == other.address
         other.script.send.put(abort(rank=0))
-        wait_until(lambda: heard)
+        wait_until(lambda: heard, "the end of the job to be heard of")
         assert heard[0].rank == 0
 
 
@@ -139,25 +164,21 @@ def test_it_goes_there_while_the_first_stands_still(controller: ScriptedControll
     with in_job(controller, other.address) as session:
         assert other.script.next() == REJOIN
         other.script.ready()
-        wait_until(lambda: session._returns)
+        wait_until(lambda: session._returns, "the rank to be back")
         assert controller.script.gone.wait(DEADLINE)
         assert controller.script.next() == REJOIN  # for when it is its turn again
         leaving = Attempt(session.leave)
         assert other.script.next().WhichOneof("message") == "leave"
-        other.script.send.put(pb.ServerMessage(left=pb.Left()))
+        other.send(left=pb.Left())
         assert leaving.error() is None
         assert session.aborted is None
 
 
 def test_time_is_up_where_none_takes_over(controller: ScriptedController, standby: str) -> None:
     heard: list[JobAborted] = []
-    session = Session(f"{controller.address},{standby}", on_abort=heard.append)
-    controller.script.assign(0.5, "secret")
-    session.join("job", 1, 2)
-    controller.script.ready()
-    session.wait_ready(lambda: None)
+    session = in_job(controller, standby, heard=heard, rejoin_time=0.5)
     controller.stop()
-    wait_until(lambda: heard)
+    wait_until(lambda: heard, "the end of the job to be heard of")
     assert "this rank could not rejoin its job for 0.5 s" in str(heard[0])
     session.close()
-    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "p4reduce-session"])
+    wait_for_no_session_thread()

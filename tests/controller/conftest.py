@@ -3,71 +3,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from p4reduce.control import words
-from p4reduce.control.client import Assigned
-from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.seeing.tracing import Traces
-from p4reduce_controller.service.listening import ServiceConfig
-from p4reduce_controller.service.service import Service
-from p4reduce_controller.store.state import StateFile
-from p4reduce_controller.switches.aggregator import Heard
-from p4reduce_controller.switches.frames import Endpoint, hello_nonce
-from p4reduce_controller.tenants.audit import Audit, note_job
-from p4reduce_controller.tenants.gate import Gate
-from p4reduce_controller.tenants.quotas import Tenancy
-from p4reduce_controller.tenants.users import UsersFile
-
-from ..dataplane.targets import TARGETS, Target, Unavailable
-from .fake_switch import FakeSwitch
-from .ranks import DEADLINE, Rank, hello_packet
-
-T = TypeVar("T")
-
-
-class Loop:
-    """An event loop in a thread. `run` runs a coroutine there; `call` a function."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE)
-
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        async def work() -> T:
-            return function(*arguments)
-
-        return self.run(work())
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(DEADLINE)
-        self.loop.close()
+from p4reduce.control import diagnostics
+from p4reduce_controller.jobs import compacting
+from tests.support.controller.bench import Bench
+from tests.support.controller.changing import Changing
+from tests.support.controller.running import Loop, Running
+from tests.support.dataplane.targets import TARGETS, Target, Unavailable
 
 
 @pytest.fixture(autouse=True)
 def _fakes_have_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The targets of fake switches are names, which settings would refuse."""
-    check = words.check_address
+    check = diagnostics.check_address
 
     def checked(what: str, text: str, *rest: Any, **more: Any) -> None:
         if not text.startswith("fake"):
             check(what, text, *rest, **more)
 
-    monkeypatch.setattr(words, "check_address", checked)
+    monkeypatch.setattr(diagnostics, "check_address", checked)
 
 
 @pytest.fixture
@@ -75,138 +33,6 @@ def loop() -> Iterator[Loop]:
     loop = Loop()
     yield loop
     loop.close()
-
-
-class Running:
-    """A service on fake switches, and ranks that join it; a rank whose number is in `mute` sends no HELLO.
-
-    `switch` is the first of the switches. One whose index is in `deaf` hears no HELLO.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        config: ServiceConfig | None = None,
-        rejoin_time: float = 10.0,
-        leave_grace: float = 2.0,
-        slots: int = 16,
-        switches: int = 1,
-        state: Path | None = None,
-        users: Path | None = None,
-        audit: Path | None = None,
-        traces: Traces | None = None,
-    ) -> None:
-        """`state`: a file for `start_again` after `crash`. `users`: whom the service knows; `audit`: what it writes."""
-        self._users = users
-        self._audit = audit
-        self._traces = traces
-        self.loop = loop
-        self.mute: set[int] = set()
-        self.deaf: set[int] = set()
-        self.ranks: list[Rank] = []
-        self._config = config or ServiceConfig(listen="127.0.0.1:0")
-        self._path = state
-
-        async def make() -> list[FakeSwitch]:
-            return [FakeSwitch(slots, number) for number in range(switches)]
-
-        self.switches = loop.run(make())
-        self.switch = self.switches[0]
-        self._leave_grace = leave_grace
-        loop.run(self._start(rejoin_time))
-        self.address: str = self.service.listen
-
-    async def _start(self, rejoin_time: float, early: Callable[[], Awaitable[object]] | None = None) -> None:
-        self.state = StateFile(self._path) if self._path else None
-        addresses = [switch.address for switch in self.switches]
-        audit = Audit(self._audit)
-        gate = Gate(UsersFile(self._users), audit) if self._users else None
-        self.jobs = Jobs(
-            self.switch.layout,
-            addresses,
-            rejoin_time=rejoin_time,
-            leave_grace=self._leave_grace,
-            returns=self._path is not None,
-            absence=lambda number: self.switches[number].absence,
-            tenancy=Tenancy(gate.users.book.policy) if gate else None,
-            note=partial(note_job, audit),
-        )
-        self.service = Service(self.switches, self.jobs, self._config, self.state, gate, audit, self._traces)
-        self.service.restore()
-        self.service.bind()
-        if early is not None:
-            await self.service.listen_early()
-            await early()
-        for number, switch in enumerate(self.switches):
-            await switch.start(self.service.listener(number), 1.0)
-        await self.service.start()
-
-    def crash(self) -> None:
-        """As if the controller had been killed: nothing more comes of it."""
-
-        async def work() -> None:
-            service = self.service
-            service._supervisor.stop()
-            assert service._server is not None
-            await service._tasks.close()
-            await service._server.stop(None)
-
-        self.loop.run(work())
-        self.release()
-
-    def release(self) -> None:
-        """The state file, as a controller that has ended does."""
-        if self.state is not None:
-            self.state.close()
-
-    def start_again(self, rejoin_time: float = 10.0) -> None:
-        """At the same address."""
-        self._config = replace(self._config, listen=self.address)
-        self.loop.run(self._start(rejoin_time))
-
-    @contextlib.contextmanager
-    def waiting_for_a_switch(self) -> Iterator[None]:
-        """After `crash`: started again, and serving when the block is left."""
-        self._config = replace(self._config, listen=self.address)
-        listens, there = threading.Event(), self.loop.call(asyncio.Event)
-
-        async def early() -> None:
-            listens.set()
-            await there.wait()
-
-        started = asyncio.run_coroutine_threadsafe(self._start(10.0, early), self.loop.loop)
-        try:
-            assert listens.wait(DEADLINE)
-            yield
-        finally:
-            self.loop.call(there.set)
-            started.result(DEADLINE)
-
-    def rank(self, rank: int, world_size: int, **options: Any) -> Rank:
-        self.ranks.append(Rank(self.address, rank, world_size, send_hello=self._hello, **options))
-        return self.ranks[-1]
-
-    def _hello(self, assigned: Assigned) -> None:
-        if assigned.worker in self.mute:
-            return
-        packet = hello_packet(assigned)
-        for number, switch in enumerate(self.switches):
-            udp_port = 40000 + 1000 * number + assigned.worker
-            sender = Endpoint(f"02:00:00:00:00:{assigned.worker:02x}", "127.0.0.1", udp_port)
-            heard = Heard(1, sender, packet.job, packet.generation, packet.worker, hello_nonce(packet))
-            if number not in self.deaf:
-                self.loop.call(switch.hear, heard)
-
-    def used(self) -> int:
-        """Slots of all switches."""
-        return self.loop.call(lambda: sum(pool.used for pool in self.jobs.pools))
-
-    def close(self) -> None:
-        for rank in self.ranks:
-            rank.session.close()
-            rank.outcome()
-        self.loop.run(self.service.close())
-        self.release()
 
 
 @pytest.fixture
@@ -225,3 +51,25 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         pytest.skip(str(missing))
     with target:
         yield target
+
+
+@pytest.fixture
+def bench(loop: Loop, target: Target) -> Iterator[Bench]:
+    bench = Bench(loop, target)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def changing(loop: Loop) -> Iterator[Changing]:
+    changing = Changing(loop)
+    yield changing
+    changing.close()
+
+
+@pytest.fixture(scope="module")
+def few_slots_do() -> Iterator[None]:
+    """Slots of running jobs move for any job that waits, however few slots that gives."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compacting, "LEAST", 1)
+        yield

@@ -21,22 +21,24 @@ import grpc
 from prometheus_client import generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.packet import hello
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.fabric.changes import InitialSwitches
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.fabric.specs import SwitchSpec
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.pools import SlotRange
-from p4reduce_controller.seeing.metrics import Metrics
-from p4reduce_controller.seeing.page_data import history_of, view_of
-from p4reduce_controller.seeing.watch import Watch
-from p4reduce_controller.service.listening import ServiceConfig
-from p4reduce_controller.service.service import Service
+from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.observability.metrics import Metrics
+from p4reduce_controller.observability.watch import Watch
+from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
+from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.switches.aggregator import Placement, SwitchError
-from p4reduce_controller.switches.changes import Beginning
-from p4reduce_controller.switches.cpu_channel import CpuChannel
-from p4reduce_controller.switches.frames import Aggregation, Endpoint, build
-from p4reduce_controller.switches.specs import SwitchSpec
+from p4reduce_controller.switches.frames import Endpoint, build
+from p4reduce_controller.switches.pools import SlotRange
+from p4reduce_controller.webpage.page_data import history_of, view_of
+from tests.support.controller.fake_switch import FakeSwitch
 
-from .fake_switch import FakeSwitch
 from .fuzzed import Ended, FakeContext, Words, mutated
 
 RANKS = 24  # sessions at a time
@@ -111,27 +113,28 @@ class Fuzzer:
         for number, switch in enumerate(self.switches):
             switch.halves = {half: (self.random.getrandbits(32), self.random.getrandbits(32)) for half in range(32)}
             switch.cables = {1: [(self.switches[(number + 1) % 3], 1)]}
-        jobs = Jobs(self.switches[0].layout, [one.address for one in self.switches], leave_grace=0.5, rejoin_time=0.5)
-        self.service = Service(self.switches, jobs, ServiceConfig(listen="127.0.0.1:0"))
-        self.service.bind()
+        inventory = Inventory(self.switches)
+        jobs = Jobs(inventory, JobOptions(leave_grace=0.5, rejoin_time=0.5))
+        self.controller = Controller(inventory, jobs, ServiceConfig(listen="127.0.0.1:0"))
+        self.controller.bind()
         self.link = FakeLink()
         self.channels = []
         for number, switch in enumerate(self.switches):
-            await switch.start(self.service.listener(number), 1.0)
-            ear = self.service.listener(number)
+            await switch.start(self.controller.listener(number), 1.0)
+            ear = self.controller.listener(number)
             self.channels.append(
                 CpuChannel("fuzz", switch.address, switch.layout, lambda: self.link, ear.heard, ear.awaits)  # type: ignore[arg-type,return-value]
             )
-        self.service.open(load(None, {}), self._new_switch, Beginning((), ()))
-        await self.service.start()
+        self.controller.open(load(None, {}), self._new_switch, InitialSwitches((), ()))
+        await self.controller.start()
         try:
             for _ in range(EPISODE):
                 try:
                     await self._step()
                 except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
                     raise Found(repr(error)) from error
-                if self.service.failure is not None:
-                    raise Found(f"the service has failed: {self.service.failure!r}") from self.service.failure
+                if self.controller.failure is not None:
+                    raise Found(f"the service has failed: {self.controller.failure!r}") from self.controller.failure
                 if time.monotonic() >= end:
                     break
             await self._settle(jobs)
@@ -142,7 +145,7 @@ class Fuzzer:
                 other.cancel()
             await asyncio.gather(*self._others, *[task for _, task in self._sessions], return_exceptions=True)
             self._sessions, self._others = [], set()
-            await self.service.close()
+            await self.controller.close()
 
     def _new_switch(self, _: SwitchSpec) -> FakeSwitch:
         return FakeSwitch(16, self.random.randrange(3, 9))
@@ -178,7 +181,7 @@ class Fuzzer:
 
     async def _session(self, context: FakeContext) -> None:
         try:
-            await self.service.Session(None, context)  # type: ignore[arg-type]
+            await self.controller.service.Session(None, context)  # type: ignore[arg-type]
         except Ended as ended:
             self.refusals[ended.code.name] += 1
 
@@ -223,19 +226,19 @@ class Fuzzer:
 
     async def _asked(self, method: str, request: Any) -> None:
         try:
-            await getattr(self.service, method)(request, FakeContext(self.words))
+            await getattr(self.controller.service, method)(request, FakeContext(self.words))
         except Ended as ended:
             self.refusals[ended.code.name] += 1
 
     async def _look(self) -> None:
         """As the page and Prometheus do."""
-        watch = Watch(self.service.status, self.service.reports.ports)
-        watch.look(await self.service.status(), time.time())
+        watch = Watch(self.controller.status, self.controller.reports.ports)
+        watch.look(await self.controller.status(), time.time())
         assert watch.latest is not None
-        view_of(watch.latest, self.service.unready)
+        view_of(watch.latest, self.controller.unavailable)
         history_of(watch.history, lambda _: True)
         list(Metrics(lambda: watch.latest).collect())
-        generate_latest(self.service.telemetry.registry)
+        generate_latest(self.controller.telemetry.registry)
 
     # Packets.
 
@@ -244,15 +247,7 @@ class Fuzzer:
         if not self.words.assigned:
             return
         one = self.random.choice(self.words.assigned)
-        nonce = one.hello_nonce
-        packet = Aggregation(
-            Op.HELLO,
-            one.job,
-            one.generation,
-            one.worker,
-            fingerprint=nonce >> 32,
-            keys=(nonce & NO_KEY,) + (NO_KEY,) * 3,
-        )
+        packet = hello(4, one.hello_nonce, job=one.job, generation=one.generation, worker=one.worker)
         sender = Endpoint(f"02:00:00:00:00:{one.worker % 256:02x}", "127.0.0.1", 40000 + one.worker)
         self._arrives(build(packet, sender, self.switches[0].address))
 
@@ -314,7 +309,7 @@ class Fuzzer:
         for context, _ in self._sessions:
             context.put(grpc.aio.EOF)
         deadline = time.monotonic() + SETTLE_S
-        while left := [*list(jobs), *jobs._door.waitlist, *(pool for pool in jobs.pools if pool.used)]:
+        while left := [*list(jobs), *jobs.queue.waitlist, *(pool for pool in jobs.pools if pool.used)]:
             if time.monotonic() > deadline:
                 raise Found(f"{SETTLE_S:g} s after all sessions have ended, there are still {left}")
             await asyncio.sleep(0.01)

@@ -13,7 +13,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.switches.frames import Aggregation, Endpoint, build
+from p4reduce.protocol.packet import Packet
+from p4reduce_controller.switches.frames import Endpoint, build
 
 _M = TypeVar("_M", bound=Message)
 _F = FieldDescriptor
@@ -155,7 +156,7 @@ class Words:
         """Of the protocol, from and to anybody."""
         bits = self.random.getrandbits
         words = self.random.choice([0, 1, 4, 4, 4, 260])
-        packet = Aggregation(
+        packet = Packet(
             self.random.randrange(16),
             *(self.random.choice([0, 1, bits(size)]) for size in (16, 16, 8, 16, 32, 32, 8, 8)),
             keys=tuple(bits(32) for _ in range(words)),

@@ -11,19 +11,23 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Assigned
-from p4reduce_controller.seeing import status as status_module
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.service import status as status_module
 from p4reduce_controller.service.run import running as a_controller
+from p4reduce_controller.service.status import status_of
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import build
-from p4reduce_controller.switches.trees import Trees
-
-from ..dataplane.targets import PORTS, TARGETS, Target
-from .conftest import Loop, Running
-from .proxy import Proxy
-from .ranks import Rank, hello_packet, ready, wait_until
-from .test_switch import SWITCH, host
-from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+from p4reduce_controller.switches.trees import Trees, Uplink
+from tests.support.controller.bench import SWITCH, host
+from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.proxy import Proxy
+from tests.support.controller.ranks import Rank, hello_packet, ready
+from tests.support.controller.running import Loop, Running
+from tests.support.dataplane.targets import PORTS, TARGETS, Target
+from tests.support.waiting import wait_until
 
 GONE = "unreachable for 12 s: pulled"
 
@@ -106,7 +110,7 @@ def test_a_job_that_is_ready_is_none_of_that() -> None:
 
 def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> None:
     desk = TreeDesk()
-    del desk.jobs._children[LEAF2]
+    del desk.switches.children[LEAF2]
     desk.ready_at(LEAF2, LEAF2)
     one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
     desk.hear_at(one, LEAF1)
@@ -114,11 +118,38 @@ def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> No
     assert not desk.hear_at(two, SPINE, port=LEAF2)
     assert desk.hear_at(two, LEAF2)
     assert "the switch leaf2 has not been heard by its parent spine; check the cable" in desk.last(one).message
-    desk.jobs.child_heard(LEAF2, Heard(LEAF2, ADDRESSES[LEAF2], 0, 0, LEAF2, 1))
+    desk.switches.children[LEAF2] = Heard(LEAF2, ADDRESSES[LEAF2], 0, 0, LEAF2, 1)
     desk.ready_at(LEAF1, LEAF2, name="later")
 
 
 # --- status ----------------------------------------------------------------------------------------------------------
+
+
+def test_operators_see_each_switch_in_one_state() -> None:
+    """Two trees: spine and leaf1, and root; and leaf2, which its parent has not heard."""
+    switches = [FakeSwitch(number=number) for number in range(4)]
+    trees = Trees(["spine", "leaf1", "leaf2", "root"], {LEAF1: Uplink(9, SPINE), LEAF2: Uplink(9, SPINE)})
+    for switch in switches:
+        switch._connected.set()
+    inventory = Inventory(switches, trees)
+    inventory.children[LEAF1] = Heard(LEAF1, ADDRESSES[LEAF1], 0, 0, LEAF1, 1)
+    jobs = Jobs(inventory)
+
+    def states() -> list[tuple[str, str]]:
+        return [(one.state, one.problem) for one in asyncio.run(status_of(jobs, inventory, 0.0)).switches]
+
+    unheard = "its parent spine has not heard it"
+    assert states() == [("Ready", ""), ("Ready", ""), ("UplinkDown", unheard), ("Ready", "")]
+    inventory.members[LEAF2].draining = inventory.members[3].draining = True
+    drained = "it is being drained"
+    assert states() == [("Ready", ""), ("Ready", ""), ("UplinkDown", f"{unheard}; {drained}"), ("Cordoned", drained)]
+    inventory.members[3].leaving = True
+    assert states()[3] == ("Draining", "it is being removed")
+    inventory.members[3].draining = inventory.members[3].leaving = False
+    switches[SPINE].problem = "pulled"
+    gone = "unreachable for 7 s: pulled"
+    why = f"the switch spine cannot be used: {gone}"
+    assert states()[:2] == [("NotReady", gone), ("Unschedulable", why)]
 
 
 def test_a_switch_that_hangs_does_not_keep_status_from_telling_of_the_others(
@@ -135,12 +166,11 @@ def test_a_switch_that_hangs_does_not_keep_status_from_telling_of_the_others(
         monkeypatch.setattr(running.switches[1], "outcomes", hang)
         loop.call(running.switches[2].disconnect)
         before = time.monotonic()
-        switches = loop.run(running.service.status()).switches
+        switches = loop.run(running.controller.status()).switches
         assert time.monotonic() - before < 2
-        states = ["ready", "no answer within 0.3 s", "unreachable for 7 s"]
-        assert [switch.state for switch in switches] == states
+        assert [switch.state for switch in switches] == ["Ready", "NotReady", "NotReady"]
+        assert [switch.problem for switch in switches] == ["", "no answer within 0.3 s", "unreachable for 7 s: pulled"]
         assert [switch.outcomes["hello"] for switch in switches] == [7, 0, 0]
-        assert switches[2].problem == "pulled"
     finally:
         running.close()
 
@@ -165,9 +195,9 @@ def test_one_switch_that_is_away_keeps_nobody_from_the_other(loop: Loop, targets
     leaf = targets[1].grpc_address
     options = {"switch": [proxy.address, leaf], "address": ["10.0.0.253", SWITCH.ip], "listen": "127.0.0.1:0"}
     options |= {"ports": list(range(1, PORTS + 1)), "uplink": [f"{leaf}:{PORTS}={proxy.address}"]}
-    controller = a_controller(load(None, options), 20.0)
+    whole = a_controller(load(None, options), 20.0)
     before = time.monotonic()
-    service = loop.run(controller.__aenter__())
+    controller = loop.run(whole.__aenter__())
     ranks = []
 
     def hello(assigned: Assigned) -> None:
@@ -176,16 +206,16 @@ def test_one_switch_that_is_away_keeps_nobody_from_the_other(loop: Loop, targets
 
     try:
         assert time.monotonic() - before < 10  # two leases, for which ranks wait that come back
-        ranks = [Rank(service.listen, rank, 2, send_hello=hello) for rank in range(2)]
+        ranks = [Rank(controller.service.address, rank, 2, send_hello=hello) for rank in range(2)]
         ready(ranks)
-        spine, there = loop.run(service.status()).switches
-        assert spine.state.startswith("unreachable for ")
-        assert there.state == "ready"
+        spine, there = loop.run(controller.status()).switches
+        assert (spine.state, there.state) == ("NotReady", "UplinkDown")
+        assert spine.problem.startswith("unreachable for ")
         proxy.mend()
-        wait_until(lambda: loop.run(service.status()).switches[0].state == "ready", "it to be taken in")
+        wait_until(lambda: loop.run(controller.status()).switches[0].state == "Ready", "it to be taken in")
         assert [rank.session.aborted for rank in ranks] == [None, None]
     finally:
         for rank in ranks:
             rank.session.close()
-        loop.run(controller.__aexit__(None, None, None))
+        loop.run(whole.__aexit__(None, None, None))
         proxy.close()

@@ -15,18 +15,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from typer.testing import CliRunner
 
 from p4reduce.control.certificates import TlsFiles
+from p4reduce_controller.base.limits import Rates
+from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.doctor import cli
 from p4reduce_controller.doctor.certificates import SOON, until
-from p4reduce_controller.seeing.certificates import Ends
-from p4reduce_controller.seeing.standby_web import standby_web
-from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.observability.certificates import Ends
 from p4reduce_controller.settings.settings import Settings
-from p4reduce_controller.tenants.limits import Rates
+from p4reduce_controller.standby.standby_web import standby_web
 from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.peers import Peers
-
-from ..certificates import self_signed
-from .conftest import Loop, Running
+from tests.support.certificates import self_signed
+from tests.support.controller.running import Loop, Running
 
 DAY = 86400.0
 HERE = "IP:127.0.0.1"

@@ -14,22 +14,21 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Assigned
-from p4reduce_controller.service import run as controller
+from p4reduce_controller.fabric.changes import Changes, changes_from, written
+from p4reduce_controller.fabric.specs import SwitchSpec, spec_of, specs_of
+from p4reduce_controller.service import run as whole
 from p4reduce_controller.service.run import _beginning
 from p4reduce_controller.settings.settings import Settings, load
 from p4reduce_controller.store.state import StateError, StateFile
 from p4reduce_controller.switches.aggregator import Heard
-from p4reduce_controller.switches.changes import Changes, changes_from, written
-from p4reduce_controller.switches.frames import Endpoint, hello_nonce
-from p4reduce_controller.switches.specs import SwitchSpec, spec_of, specs_of
-
-from .conftest import Loop
-from .fake_etcd import FakeEtcd
-from .fake_switch import FakeSwitch
-from .ranks import hello_packet, ready, wait_until
-from .test_etcd import Controller, after, run
-from .test_fabric import FIRST, SECOND, UP, Changing, leave
-from .test_fabric import one as filed
+from p4reduce_controller.switches.frames import Endpoint
+from tests.support.controller.changing import FIRST, SECOND, UP, Changing, filed, leave
+from tests.support.controller.fake_etcd import FakeEtcd
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.ranks import hello_packet, ready
+from tests.support.controller.running import Loop
+from tests.support.controller.standby import Controller, after, run
+from tests.support.waiting import wait_until
 
 ONE = {"name": "one", "switch": "one:1", "address": ["10.0.0.1"]}
 TWO = {"name": "two", "switch": "two:1", "address": ["10.0.0.2"]}
@@ -96,7 +95,7 @@ def test_one_that_leaves_still_does_and_who_waits_for_its_place_comes_then(kept:
     assert (names(beginning.specs), names(beginning.leaving), names(beginning.waiting)) == (
         [SECOND, FIRST], [SECOND], ["heir"],
     )  # fmt: skip
-    kept.loop.call(kept.service.open, kept.settings, kept._make, replace(beginning))
+    kept.loop.call(kept.controller.open, kept.settings, kept._make, replace(beginning))
     assert kept.status()[SECOND].leaving
     assert "heir" not in kept.status()
     leave(kept, running)
@@ -150,7 +149,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, fabric: Any) -> None:
 
 
 def test_what_a_port_carried_is_forgotten_with_its_switch(kept: Changing) -> None:
-    reports = kept.service.reports
+    reports = kept.controller.reports
     for place in ((0, 1), (1, 1), (1, 2)):
         kept.loop.call(reports.ports.__getitem__, place)
     kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
@@ -167,8 +166,8 @@ class Later:
     def __init__(self, kept: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
         self._kept = kept
         self._made: dict[str, FakeSwitch] = {}
-        monkeypatch.setattr(controller, "P4RuntimeSwitch", self._make)
-        monkeypatch.setattr(controller, "Program", lambda _: kept.switch)  # which has a layout
+        monkeypatch.setattr(whole, "P4RuntimeSwitch", self._make)
+        monkeypatch.setattr(whole, "Program", lambda _: kept.switch)  # which has a layout
 
     def _make(self, config: Any, *_: Any) -> FakeSwitch:
         """With the jobs that the switch has."""
@@ -186,15 +185,15 @@ class Later:
         assert self._kept.state is not None
         path = self._kept.state.path.with_name("copy")
         shutil.copy(self._kept.state.path, path)
-        async with controller.running(replace(settings, state=str(path), listen="127.0.0.1:0"), 1.0) as service:
-            switches = service.fabric.switches
-            self.status = (await service.status()).switches
+        async with whole.running(replace(settings, state=str(path), listen="127.0.0.1:0"), 1.0) as controller:
+            switches = controller.inventory.switches
+            self.status = (await controller.status()).switches
             self.jobs = {
                 job.name: {switches[number].target for number in job.holds}
-                for job in service._jobs.live
+                for job in controller.jobs.live
                 if not job.over
             }
-            await service._save()
+            await controller.saver.save()
         again = json.loads(path.read_text())
         now = json.loads(self._kept.state.path.read_text())
         assert [job["site"] for job in again["jobs"]] == [job["site"] for job in now["jobs"]]
@@ -244,7 +243,7 @@ def test_one_of_the_settings_that_a_command_has_replaced_stays_so(kept: Changing
     assert later.jobs == {"before": {"fake", "fake 1"}, "after": {"fake", "new:1"}}
     assert by_target(later)["fake 1"] == (SECOND, True)
     leave(kept, before)
-    wait_until(lambda: len(kept.loop.run(kept.service.status()).switches) == 2, "the old one to go")
+    wait_until(lambda: len(kept.loop.run(kept.controller.status()).switches) == 2, "the old one to go")
     later.serve()
     assert by_target(later) == {"fake": (FIRST, False), "new:1": (SECOND, False)}
     assert later.jobs == {"after": {"fake", "new:1"}}
@@ -268,10 +267,10 @@ def test_who_waits_for_the_address_of_one_whose_name_another_has_does_so_later(k
     kept.add("third", switch="new:1", address=["127.0.0.1:40201"])
     kept.add("heir")  # at the address of the first
     beginning = next_one(kept)
-    assert (names(beginning.specs), names(beginning.aside), names(beginning.waiting)) == (
+    assert (names(beginning.specs), names(beginning.retained), names(beginning.waiting)) == (
         [FIRST, SECOND, "third"], ["third"], ["heir"],
     )  # fmt: skip
-    assert beginning.aside[0].config.target == "third:1"
+    assert beginning.retained[0].config.target == "third:1"
 
 
 def test_a_file_that_calls_another_so(kept: Changing, later: Later) -> None:
@@ -279,13 +278,13 @@ def test_a_file_that_calls_another_so(kept: Changing, later: Later) -> None:
     run_job(kept, "before")
     first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
     after = settings(first, filed(SECOND, "127.0.0.1:40201", switch="new:1"))
-    kept.loop.run(kept.service.reload(after))
+    kept.loop.run(kept.controller.operations.reload(after))
     run_job(kept, "after")
     later.serve(after)
     assert later.jobs == {"before": {"fake", "fake 1"}, "after": {"fake", "new:1"}}
     assert by_target(later)["fake 1"] == (SECOND, True)
     beginning = next_one(kept)
-    assert (names(beginning.specs), beginning.aside) == ([FIRST, SECOND], [])
+    assert (names(beginning.specs), beginning.retained) == ([FIRST, SECOND], [])
 
 
 LEAVES = {"a": 40211, "b": 40212}
@@ -310,18 +309,18 @@ def leaves(kept: Changing) -> Changing:
                 other.cables.setdefault(UP, []).append((switch, 8))
         return switch
 
-    kept.loop.call(kept.service.open, kept.settings, make, Changes().begin_with(specs_of(kept.settings)))
+    kept.loop.call(kept.controller.open, kept.settings, make, Changes().begin_with(specs_of(kept.settings)))
     change(kept, tree(1), "top:1", "a:1", "b:1")
     return kept
 
 
 def change(kept: Changing, after: Settings, *targets: str) -> None:
     """The settings; and waits until these are all that there are, and heard."""
-    kept.loop.run(kept.service.reload(after))
+    kept.loop.run(kept.controller.operations.reload(after))
 
     def there() -> bool:
-        every = kept.loop.run(kept.service.status()).switches
-        return {one.address for one in every if not one.problem} == set(targets)
+        every = kept.loop.run(kept.controller.status()).switches
+        return {one.address for one in every if one.state in ("Ready", "Draining", "Cordoned")} == set(targets)
 
     wait_until(there, f"{targets} to be there")
 
@@ -332,7 +331,7 @@ def run_at(kept: Changing, name: str, *leaves: str) -> None:
     def hello(assigned: Assigned) -> None:
         packet = hello_packet(assigned)
         sender = Endpoint(f"02:00:00:00:00:{assigned.worker:02x}", "127.0.0.1", 41000 + assigned.worker)
-        heard = Heard(1, sender, packet.job, packet.generation, packet.worker, hello_nonce(packet))
+        heard = Heard(1, sender, packet.job, packet.generation, packet.worker, packet.nonce)
         kept.loop.call(kept.made[f"{leaves[assigned.worker]}:1"].hear, heard)
 
     kept._hello = hello  # type: ignore[method-assign]

@@ -10,11 +10,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.commands import cli
-from p4reduce_controller.service.listening import ServiceConfig
-
-from .conftest import Loop, Running
-from .ranks import ready, wait_until
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running
+from tests.support.waiting import wait_until
 
 app = typer.Typer()
 app.command("controller")(cli.controller)

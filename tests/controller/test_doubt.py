@@ -12,11 +12,12 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
-
-from .conftest import Loop, Running
-from .ranks import Rank, ready, wait_until
+from p4reduce_controller.switches.availability import Unavailable
+from tests.support.controller.ranks import Rank, ready
+from tests.support.controller.running import Loop, Running
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -24,13 +25,13 @@ def running(loop: Loop, tmp_path: Path) -> Iterator[Running]:
     running = Running(loop, state=tmp_path / "state")
     yield running
     assert running.state is not None
-    running.state.doubt, running.state.shared = "", False
+    running.state.maybe_lost_leadership, running.state.shared = None, False
     running.close()
 
 
 def in_doubt(running: Running, why: str) -> None:
     assert running.state is not None
-    running.loop.call(setattr, running.state, "doubt", why)
+    running.loop.call(setattr, running.state, "maybe_lost_leadership", Unavailable(why) if why else None)
 
 
 def job(running: Running) -> list[Rank]:

@@ -16,36 +16,33 @@ import pytest
 from finsy.proto import p4r, p4r_grpc
 
 from p4reduce.control.grpc_channels import open_aio_channel
-from p4reduce_controller.service.listening import ListenError
+from p4reduce_controller.base.listening import ListenError
+from p4reduce_controller.p4runtime.election import DEFAULT_RANK, Election, in_words
+from p4reduce_controller.p4runtime.link import Link, Standing
+from p4reduce_controller.p4runtime.program import Program
+from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service.run import running
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.switches.aggregator import Superseded
-from p4reduce_controller.switches.election import DEFAULT_RANK, Election, in_words
-from p4reduce_controller.switches.link import Link, Standing
-from p4reduce_controller.switches.program import Program
-from p4reduce_controller.switches.switch import P4RuntimeSwitch
-from p4reduce_controller.switches.switch_config import SwitchConfig
-
-from ..dataplane.targets import PORTS, TARGETS, Target
-from ..targets.p4runtime.test_p4runtime_shell import shell_python
-from .conftest import Loop
-from .ranks import DEADLINE, Rank, wait_until
-from .test_link import AT, Ear, Server, serving, until
-from .test_switch import SWITCH, Bench
+from tests.support.controller.bench import SWITCH, Bench
+from tests.support.controller.p4runtime_server import AT, Ear, Server, serving, until
+from tests.support.controller.ranks import DEADLINE, Rank
+from tests.support.controller.running import Loop
+from tests.support.dataplane.targets import PORTS, TARGETS, Target
+from tests.support.p4runtime_shell import shell_python
+from tests.support.waiting import wait_until
 
 SHELL = Path(__file__).with_name("shell_looks.py")
 
 
-@pytest.fixture
-def bench(loop: Loop, target: Target) -> Iterator[Bench]:
-    bench = Bench(loop, target)
-    yield bench
-    bench.close()
-
-
 def state(bench: Bench) -> str:
-    text: str = bench.loop.run(bench.service.status()).switches[0].state
+    text: str = bench.loop.run(bench.controller.status()).switches[0].state
     return text
+
+
+def is_not_primary(switch: P4RuntimeSwitch) -> bool:
+    return switch.unavailable is not None and switch.unavailable.summary == "not primary"
 
 
 def refused(bench: Bench, **options: Any) -> Exception:
@@ -77,7 +74,7 @@ def test_a_second_controller_does_not_start_and_says_what_to_do(bench: Bench) ->
     assert own.startswith(f"{DEFAULT_RANK},")
     assert f"another controller, with election id {own}, is the primary of the switch at" in str(error)
     assert "nothing was changed; end that one, or give --take-over" in str(error)
-    assert state(bench) == "ready"
+    assert state(bench) == "Ready"
     bench.round(assigned)
     assert unharmed(ranks)
 
@@ -127,18 +124,19 @@ def test_who_is_taken_over_stands_by_until_the_other_has_gone(loop: Loop, target
     ranks, _ = older.job(2)
     newer = Bench(loop, target, take_over=True)
     try:
-        wait_until(lambda: state(older) == "not primary", "the older one to notice")
-        [switch] = loop.run(older.service.status()).switches
+        wait_until(lambda: state(older) == "NotReady", "the older one to notice")
+        [switch] = loop.run(older.controller.status()).switches
+        assert switch.problem.startswith("not primary: ")
         assert f"another controller with election id {in_words(newer.switch._own_id)}" in switch.problem
         # Its jobs are not what it can know anything of, and are as they were.
         assert unharmed(ranks)
-        assert [job.state for job in loop.run(older.service.status()).jobs] == ["ready"]
-        assert not older.service.over.is_set()
+        assert [job.state for job in loop.run(older.controller.status()).jobs] == ["ready"]
+        assert not older.controller.over.is_set()
         newer.round(newer.job(2)[1])
-        assert state(newer) == "ready"  # it is not taken back
+        assert state(newer) == "Ready"  # it is not taken back
     finally:
         newer.close()
-    wait_until(lambda: state(older) == "ready", "the older one to be primary again")
+    wait_until(lambda: state(older) == "Ready", "the older one to be primary again")
     # The newer one has cleared what it did not know.
     wait_until(lambda: all(rank.aborted_at for rank in ranks), "its job to be found lost")
     assert "still runs, but lacks entries of the job" in str(ranks[0].session.aborted)
@@ -149,10 +147,10 @@ def test_two_that_may_take_over_do_so_once(loop: Loop, target: Target) -> None:
     one = Bench(loop, target, take_over=True)
     two = Bench(loop, target, take_over=True)
     try:
-        wait_until(lambda: state(one) == "not primary", "the first to notice")
+        wait_until(lambda: state(one) == "NotReady", "the first to notice")
         first = two.switch._own_id
         loop.run(asyncio.sleep(1.0))
-        assert (state(one), state(two)) == ("not primary", "ready")
+        assert (state(one), state(two)) == ("NotReady", "Ready")
         assert two.switch._own_id == first
     finally:
         one.close()  # takes nothing of the other's away
@@ -181,11 +179,11 @@ def test_a_client_that_was_primary_for_a_while_costs_no_job(loop: Loop, target: 
     async def pass_by() -> None:
         async with stranger(target, (1 << 128) - 2) as stream:
             assert (await stream.read()).arbitration.status.code == 0
-            await until(lambda: bench.switch.state == "not primary")
+            await until(lambda: is_not_primary(bench.switch))
 
     loop.run(pass_by())
     bench.round(assigned)
-    wait_until(lambda: state(bench) == "ready", "to be primary again")
+    wait_until(lambda: state(bench) == "Ready", "to be primary again")
     bench.round(assigned, slot=1)
     assert unharmed(ranks)
     bench.round(bench.job(2, job="another")[1])
@@ -213,7 +211,7 @@ def test_p4runtime_shell_as_most_would_start_it_only_looks(target: Target, bench
         assert process.stdout.readline() == "set up\n"
         print(file=process.stdin, flush=True)
         assert process.stdout.readline() == "2\n"
-        assert state(bench) == "ready"
+        assert state(bench) == "Ready"
         bench.round(assigned)
         process.stdin.close()
         assert process.wait(DEADLINE) == 0
@@ -268,7 +266,7 @@ def test_a_switch_that_remembers_the_highest_id_is_given_a_higher_one() -> None:
             with pytest.raises(Superseded):
                 await switch.look(DEADLINE)
             starting = asyncio.create_task(switch.start(Ear(), DEADLINE))
-            await until(lambda: switch.state == "not primary")
+            await until(lambda: is_not_primary(switch))
             assert server.asked_for == [0, 0]
             server.gone.set()
             await starting

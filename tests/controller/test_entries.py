@@ -12,12 +12,12 @@ import finsy as fy
 import pytest
 from finsy.proto import p4r
 
-from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.p4runtime.program import Program, load_schema
+from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import Heard, Parent, Placement, SwitchError, SwitchUnavailable
 from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.program import Program, load_schema
-from p4reduce_controller.switches.switch import P4RuntimeSwitch
-from p4reduce_controller.switches.switch_config import SwitchConfig
+from p4reduce_controller.switches.pools import SlotRange
 
 SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE

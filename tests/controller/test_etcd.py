@@ -5,42 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.etcd.client import EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
-from p4reduce_controller.etcd.settings import parse_store, way
-from p4reduce_controller.etcd.state import EtcdState
-from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.etcd.settings import parse_store
 from p4reduce_controller.settings.settings import Settings, check_store
 from p4reduce_controller.store.state import StateError
-
-from .fake_etcd import FakeEtcd
-from .test_state import Kept
-from .test_trees import LEAF1, LEAF2
-
-T = TypeVar("T")
-KEY = "/p4reduce/serving"
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, 20))
+from tests.support.controller.desks import LEAF1, LEAF2
+from tests.support.controller.fake_etcd import FakeEtcd
+from tests.support.controller.standby import KEY, Controller, after, run, taken
 
 
 @pytest.fixture
 def etcd() -> FakeEtcd:
     return FakeEtcd()
-
-
-def taken(etcd: FakeEtcd, said: str = "me") -> Lease:
-    lease = Lease(etcd, KEY, etcd.clock)
-    assert run(lease.take(said, 2))
-    return lease
 
 
 def beat(lease: Lease) -> None:
@@ -65,11 +48,11 @@ class TestLease:
         beat(first)
         etcd.now += 1.9
         assert not run(second.take("second", 2))
-        assert not first.doubt
+        assert not first.maybe_lost_leadership
         etcd.now += 0.2
         assert run(second.take("second", 2))
         assert second.term > first.term
-        assert first.doubt
+        assert first.maybe_lost_leadership
         assert not first.lost.is_set()  # it has not heard yet
         beat(first)
         assert first.lost.is_set()
@@ -80,10 +63,10 @@ class TestLease:
         etcd.away = True
         etcd.now += 1.9
         beat(lease)
-        assert not lease.doubt
+        assert not lease.maybe_lost_leadership
         etcd.now += 0.2
         beat(lease)
-        assert "has not been renewed for 2.1 s: it is not connected" in lease.doubt
+        assert "has not been renewed for 2.1 s: it is not connected" in str(lease.maybe_lost_leadership)
         assert not lease.lost.is_set()
 
     @pytest.mark.parametrize("how", ["ours", "revoked", "another's", "given back"])
@@ -97,7 +80,7 @@ class TestLease:
             asking = asyncio.ensure_future(lease.is_ours())
             await asyncio.sleep(0.05)
             assert not asking.done()
-            assert not lease.doubt
+            assert not lease.maybe_lost_leadership
             etcd.away = False
             if how in ("revoked", "another's"):
                 await etcd.revoke(1)
@@ -132,24 +115,6 @@ class TestLease:
         assert lease.term == etcd.keys[KEY].create_revision
 
 
-class Controller:
-    """One that has a desk of jobs, and keeps them in etcd."""
-
-    def __init__(self, etcd: FakeEtcd, folder: Path) -> None:
-        folder.mkdir()
-        self.kept = Kept(folder)
-        self.lease = taken(etcd)
-        self.state = EtcdState(etcd, self.lease, "/p4reduce/state/", "--store etcd://x")
-
-    def load(self) -> list[Job]:
-        run(self.state.fetch())
-        return self.state.load(self.kept.setup(), 1000.0)[0]
-
-    def keep(self) -> None:
-        desk = self.kept.desk
-        run(self.state.keep(lambda: list(desk.jobs), desk.jobs.children, desk.now))
-
-
 @pytest.fixture
 def one(etcd: FakeEtcd, tmp_path: Path) -> Controller:
     controller = Controller(etcd, tmp_path / "one")
@@ -158,12 +123,6 @@ def one(etcd: FakeEtcd, tmp_path: Path) -> Controller:
     controller.kept.job("b", LEAF1)
     controller.keep()
     return controller
-
-
-def after(etcd: FakeEtcd, tmp_path: Path, name: str = "two") -> Controller:
-    """The one that takes over when the lease has run out."""
-    etcd.now += 3
-    return Controller(etcd, tmp_path / name)
 
 
 class TestState:
@@ -191,7 +150,7 @@ class TestState:
 
     def test_what_is_over_is_not_found(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
         desk = one.kept.desk
-        run(one.state.keep(lambda: [job for job in desk.jobs if job.name == "b"], desk.jobs.children, desk.now))
+        run(one.state.keep(lambda: [job for job in desk.jobs if job.name == "b"], desk.switches.children, desk.now))
         assert [job.name for job in after(etcd, tmp_path).load()] == ["b"]
 
     def test_who_has_lost_the_lease_writes_nothing(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
@@ -215,7 +174,7 @@ class TestState:
             one.keep()
         etcd.deaf = False
         desk = one.kept.desk
-        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.jobs.children, desk.now))
+        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.switches.children, desk.now))
         assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b"]
 
     def test_a_write_that_a_member_does_late_changes_nothing(
@@ -226,11 +185,11 @@ class TestState:
             one.kept.job(name, LEAF2)
             one.keep()
         desk = one.kept.desk
-        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.jobs.children, desk.now))
+        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.switches.children, desk.now))
         for late in etcd.transactions[::-1]:
             run(etcd.transact(late))
         one.kept.job("e", LEAF2)
-        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.jobs.children, desk.now))
+        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.switches.children, desk.now))
         assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b", "d", "e"]
 
     @pytest.mark.parametrize("when", ["twice at once", "known later"])
@@ -290,13 +249,13 @@ class TestSettings:
             parse_store(text)
 
     def test_other_hosts_are_reached_by_tls(self) -> None:
-        assert way(["127.0.0.1:1"], "", "", "", insecure=False) is None
-        assert way(["10.0.0.1:1"], "", "", "", insecure=True) is None
+        assert Settings(store="etcd://127.0.0.1:1").store_tls() is None
+        assert Settings(store="etcd://10.0.0.1:1", store_insecure=True).store_tls() is None
         with pytest.raises(SettingsError, match="give --store-ca, or --store-insecure"):
-            way(["127.0.0.1:1", "10.0.0.1:1"], "", "", "", insecure=False)
+            Settings(store="etcd://127.0.0.1:1,10.0.0.1:1").store_tls()
         for cert, key in (("c", ""), ("", "k"), ("c", "k")):
             with pytest.raises(SettingsError, match="--store-cert"):
-                way(["127.0.0.1:1"], cert, key, "", insecure=False)
+                Settings(store="etcd://127.0.0.1:1", store_cert=cert, store_key=key).store_tls()
 
     @pytest.mark.parametrize(
         ("settings", "said"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,22 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
-from p4reduce.control.grpc_channels import open_grpc_channel
-from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.fabric.changes import Changes
+from p4reduce_controller.fabric.specs import SwitchSpec, other_changes, spec_of, specs_of
 from p4reduce_controller.settings.settings import Settings, load
 from p4reduce_controller.switches.aggregator import Layout, Superseded
-from p4reduce_controller.switches.changes import Changes
+from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.site import Site
-from p4reduce_controller.switches.specs import SwitchSpec, other_changes, spec_of, specs_of
 from p4reduce_controller.switches.trees import Trees, Uplink
-
-from .conftest import Loop, Running
-from .fake_switch import FakeSwitch
-from .ranks import DEADLINE, Rank, ready, wait_until
-from .test_trees import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+from tests.support.controller.changing import FIRST, SECOND, UP, Changing, filed, leave
+from tests.support.controller.desks import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.ranks import DEADLINE, ready
+from tests.support.controller.running import Loop, Running
+from tests.support.waiting import wait_until
 
 GONE = "unreachable for 12 s: pulled"
 TWO = Trees(["one", "two"])
@@ -137,7 +136,8 @@ def test_a_dead_leaf_is_left_out_and_who_is_there_is_told() -> None:
 def test_a_switch_that_is_drained_takes_no_job_that_begins() -> None:
     desk = TreeDesk(TWO_LEAVES)
     gathering = [desk.join(rank, 2, name="gathering") for rank in range(2)]
-    desk.jobs.closed = lambda number: "it is being drained" if number == SPINE else ""
+    drained = {SPINE: [Unavailable("it is being drained", SwitchState.DRAINING)]}
+    desk.switches.conditions = lambda number: drained.get(number, [])  # type: ignore[method-assign]
     desk.hear_at(gathering[0], LEAF1)
     desk.hear_at(gathering[1], LEAF2)
     desk.installed()
@@ -150,67 +150,6 @@ def test_a_switch_that_is_drained_takes_no_job_that_begins() -> None:
 
 
 # --- a service -------------------------------------------------------------------------------------------------------
-
-
-class Changing(Running):
-    """One of two switches, to which others may come. `made`: those that did, by their targets."""
-
-    def __init__(self, loop: Loop, **options: Any) -> None:
-        self.made: dict[str, FakeSwitch] = {}
-        super().__init__(loop, switches=2, **options)
-
-    async def _start(self, rejoin_time: float) -> None:
-        await super()._start(rejoin_time)
-        one = [{"switch": switch.target, "address": [str(switch.address)]} for switch in self.switches]
-        for part, switch in zip(one, self.switches, strict=True):
-            part["name"] = str(switch.address)
-        self.settings = load(None, {"switches": one, "switch_insecure": True})
-        self.jobs._absence = self.service.fabric.absence
-        self.service.open(self.settings, self._make, Changes().begin_with(specs_of(self.settings)))
-
-    def _make(self, spec: SwitchSpec) -> FakeSwitch:
-        switch = FakeSwitch(16)
-        switch.target, switch.address = spec.config.target, spec.config.address
-        self.made[spec.config.target] = switch
-        self.switches.append(switch)
-        return switch
-
-    def ask(self, method: str, request: Any) -> list[str]:
-        with open_grpc_channel(self.address) as channel:
-            return list(getattr(rpc.JobsStub(channel), method)(request, timeout=10.0).said)
-
-    def done(self, switch: FakeSwitch) -> list[str]:
-        """But for looking at counters."""
-        return [what for what in switch.log if what != "outcomes"]
-
-    def add(self, called: str, **more: Any) -> list[str]:
-        one = {"name": called, "switch": f"{called}:1", "address": ["127.0.0.1:40100"], **more}
-        return self.ask("AddSwitch", pb.AddSwitchRequest(settings=json.dumps(one)))
-
-    def refused(self, work: Callable[[], Any]) -> str:
-        with pytest.raises(grpc.RpcError) as caught:
-            work()
-        assert isinstance(caught.value, grpc.Call)
-        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        return caught.value.details() or ""
-
-    def status(self) -> dict[str, pb.Switch]:
-        return {one.name: one for one in self.loop.run(self.service.status()).switches}
-
-
-@pytest.fixture
-def changing(loop: Loop) -> Iterator[Changing]:
-    changing = Changing(loop)
-    yield changing
-    changing.close()
-
-
-def leave(changing: Changing, *ranks: Rank) -> None:
-    for rank in ranks:
-        changing.loop.loop.run_in_executor(None, rank.session.leave)
-
-
-FIRST, SECOND = "127.0.0.1:31314", "127.0.0.1:31315"
 
 
 def test_a_switch_is_added_and_jobs_that_begin_use_it(changing: Changing) -> None:
@@ -235,6 +174,7 @@ def test_a_switch_is_drained_and_then_removed(changing: Changing) -> None:
     ready([changing.rank(0, 1, job="next")])
     there = changing.status()
     assert (there[SECOND].draining, list(there[SECOND].jobs), there[SECOND].slots_used) == (True, ["running"], 2)
+    assert (there[SECOND].state, there[SECOND].problem) == ("Draining", "it is being drained")
     changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
     assert changing.status()[SECOND].leaving
     assert running.session.aborted is None
@@ -242,7 +182,7 @@ def test_a_switch_is_drained_and_then_removed(changing: Changing) -> None:
     wait_until(lambda: SECOND not in changing.status(), "it to be gone")
     wait_until(lambda: changing.done(changing.switches[1])[-1] == "close", "the connection to end")
     assert changing.done(changing.switches[1]) == ["install", "reset", "fence", "forget", "close"]
-    job = changing.loop.run(changing.service.status()).jobs[0]
+    job = changing.loop.run(changing.controller.status()).jobs[0]
     assert (job.name, len(job.pools), len(job.members[0].places)) == ("next", 1, 1)
     leave(changing, changing.ranks[1])
     wait_until(lambda: changing.used() == 0, "the slots to be freed")
@@ -258,7 +198,9 @@ def test_who_waits_goes_on_waiting_while_every_switch_is_drained(changing: Chang
     leave(changing, running)
     wait_until(lambda: waits(changing) == f"the switch {FIRST} cannot be used: it is being drained", "to know why")
     waiting.append(Waiting(changing, 1))
-    wait_until(lambda: len(changing.loop.run(changing.service.status()).queue[0].ranks) == 2, "the other to wait, too")
+    wait_until(
+        lambda: len(changing.loop.run(changing.controller.status()).queue[0].ranks) == 2, "the other to wait, too"
+    )
     assert "it is being drained" in str(changing.rank(0, 1, job="does not wait").outcome())
     changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND, undo=True))
     for one in waiting:
@@ -288,7 +230,7 @@ class Waiting(threading.Thread):
 
 def waits(changing: Changing) -> str:
     """Why, who waits there."""
-    return "".join(one.why for one in changing.loop.run(changing.service.status()).queue)
+    return "".join(one.why for one in changing.loop.run(changing.controller.status()).queue)
 
 
 def test_draining_is_taken_back(changing: Changing) -> None:
@@ -322,9 +264,9 @@ def test_a_switch_is_replaced_while_its_jobs_run(changing: Changing) -> None:
     changing.add(SECOND, switch="elsewhere:1")
     assigned = ready([changing.rank(0, 1, job="next")])
     assert [one.udp_port for one in assigned[0].aggregators] == [31314, 40100]
-    assert len(changing.loop.run(changing.service.status()).switches) == 3
+    assert len(changing.loop.run(changing.controller.status()).switches) == 3
     leave(changing, running)
-    wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 2, "the old one to be gone")
+    wait_until(lambda: len(changing.loop.run(changing.controller.status()).switches) == 2, "the old one to be gone")
     assert changing.status()[SECOND].address == "elsewhere:1"
 
 
@@ -336,7 +278,7 @@ def test_a_switch_is_replaced_at_its_address_when_its_jobs_are_over(changing: Ch
     assert changing.add(SECOND, **same) == [f"the switch {SECOND} will be added when {SECOND} has left its address"]
     leave(changing, running)
     wait_until(lambda: "fake 1" in changing.made, "the new one to come")
-    wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 2, "the old one to be gone")
+    wait_until(lambda: len(changing.loop.run(changing.controller.status()).switches) == 2, "the old one to be gone")
     wait_until(lambda: changing.made["fake 1"].listener is not None, "it to be started")
     assert len(ready([changing.rank(0, 1, job="next")])[0].aggregators) == 2
 
@@ -351,16 +293,13 @@ def test_a_leaf_comes_and_finds_its_parent(changing: Changing) -> None:
 
     changing._make = make  # type: ignore[method-assign]
     beginning = Changes().begin_with(specs_of(changing.settings))
-    changing.loop.call(changing.service.open, changing.settings, make, beginning)
+    changing.loop.call(changing.controller.open, changing.settings, make, beginning)
     changing.add("leaf", uplink={"port": UP, "to": FIRST})
     wait_until(lambda: not changing.status()["leaf"].problem, "it to be heard")
     assert changing.status()["leaf"].parent == FIRST
     assert f"the switch {FIRST} has leaf below it; remove those first" in changing.refused(
         lambda: changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=FIRST))
     )
-
-
-UP = 9
 
 
 @pytest.mark.parametrize(
@@ -418,71 +357,68 @@ def test_ranks_that_gather_at_a_switch_that_goes_hear_of_it(changing: Changing) 
 # --- a file ----------------------------------------------------------------------------------------------------------
 
 
-def one(name: str, address: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "switch": f"{name}:1", "address": [address], **more}
-
-
 def test_a_file_that_is_read_again(changing: Changing) -> None:
     """What is new comes, in whatever order it stands; what is gone goes, and what has changed is replaced."""
     first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
-    leaf = one("leaf", "10.0.0.2", uplink={"port": 3, "to": "spine"})
-    after = load(None, {"switches": [first, leaf, one("spine", "10.0.0.1")], "switch_insecure": True, "slots": 7})
-    said = changing.loop.run(changing.service.reload(after))
+    leaf = filed("leaf", "10.0.0.2", uplink={"port": 3, "to": "spine"})
+    after = load(None, {"switches": [first, leaf, filed("spine", "10.0.0.1")], "switch_insecure": True, "slots": 7})
+    said = changing.loop.run(changing.controller.operations.reload(after))
     assert said[0] == "slots has changed: restart the controller to apply it"
     assert "the switch spine is added" in said
     wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "leaf", "spine"]), "the second to go")
     assert changing.status()["leaf"].parent == "spine"
     changed = load(
-        None, {"switches": [first, one("spine", "10.0.0.3", switch="new:1"), leaf], "switch_insecure": True, "slots": 7}
+        None,
+        {"switches": [first, filed("spine", "10.0.0.3", switch="new:1"), leaf], "switch_insecure": True, "slots": 7},
     )
-    changing.loop.run(changing.service.reload(changed))
+    changing.loop.run(changing.controller.operations.reload(changed))
     wait_until(lambda: changing.status()["spine"].address == "new:1", "the spine to be replaced")
-    wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 3, "the old one to be gone")
+    wait_until(lambda: len(changing.loop.run(changing.controller.status()).switches) == 3, "the old one to be gone")
     assert changing.status()["leaf"].parent == "spine"
-    assert changing.loop.run(changing.service.reload(changed)) == [
+    assert changing.loop.run(changing.controller.operations.reload(changed)) == [
         "slots has changed: restart the controller to apply it"
     ]
 
 
 def renamed(parent: str, *more: dict[str, Any]) -> Settings:
     """A tree at one address, below the first switch, by what its parent is called."""
-    leaf = one("leaf", "10.0.0.2", uplink={"port": 3, "to": parent})
+    leaf = filed("leaf", "10.0.0.2", uplink={"port": 3, "to": parent})
     first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
-    root = one(parent, "10.0.0.1", switch="spine:1")
+    root = filed(parent, "10.0.0.1", switch="spine:1")
     return load(None, {"switches": [leaf, root, first, *more], "switch_insecure": True})
 
 
 def test_a_parent_is_renamed_with_who_is_below_it(changing: Changing) -> None:
     """Whichever of the old ones goes first; who is new below it comes with it."""
-    below = one("below", "10.0.0.4", uplink={"port": 4, "to": "leaf"})
-    new = one("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
-    changing.loop.run(changing.service.reload(renamed("spine", below)))
+    below = filed("below", "10.0.0.4", uplink={"port": 4, "to": "leaf"})
+    new = filed("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
+    changing.loop.run(changing.controller.operations.reload(renamed("spine", below)))
     wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "below", "leaf", "spine"]), "the tree")
-    said = changing.loop.run(changing.service.reload(renamed("top", below, new)))
+    said = changing.loop.run(changing.controller.operations.reload(renamed("top", below, new)))
     assert "the switch top will be added when spine has left its address" in said
     assert "the switch new will be added when its parent top is added" in said
     wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "below", "leaf", "new", "top"]), "the other")
     parents = {name: one.parent for name, one in changing.status().items()}
     assert parents == {FIRST: "", "below": "leaf", "leaf": "top", "new": "top", "top": ""}
     wait_until(lambda: all(changing.made[f"{name}:1"].listener for name in ("spine", "leaf", "new")), "their start")
-    assert changing.loop.run(changing.service.reload(renamed("top", below, new))) == []
+    assert changing.loop.run(changing.controller.operations.reload(renamed("top", below, new))) == []
 
 
 def test_who_waits_below_one_that_does_not_come_is_said(changing: Changing) -> None:
-    new = one("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
+    new = filed("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
     running = changing.rank(0, 1, job="running")
     ready([running])
     first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
     top = {"name": "top", "switch": "elsewhere:1", "address": [SECOND]}
     wanted = {"switches": [first, top, new], "switch_insecure": True}
-    said = changing.loop.run(changing.service.reload(load(None, wanted)))
+    said = changing.loop.run(changing.controller.operations.reload(load(None, wanted)))
     assert f"the switch top will be added when {SECOND} has left its address" in said
     wanted["switches"] = [first, {**top, "switch": "fake"}, new]
-    said = changing.loop.run(changing.service.reload(load(None, wanted)))
+    said = changing.loop.run(changing.controller.operations.reload(load(None, wanted)))
     assert f"the switch top is not added: the switch top has an address in common with {FIRST}" in said
     assert "the switch new is not added: its parent top is not a switch" in said
     wanted["switches"] = [first, {**top, "address": ["10.0.0.6"]}, new]
-    changing.loop.run(changing.service.reload(load(None, wanted)))
+    changing.loop.run(changing.controller.operations.reload(load(None, wanted)))
     wait_until(lambda: sorted(changing.status()) == sorted([FIRST, SECOND, "new", "top"]), "both to come")
 
 
@@ -492,10 +428,10 @@ def test_who_waits_for_its_parent_comes_where_that_comes_another_way(changing: C
     ready([running])
     first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
     top = {"name": "top", "switch": "elsewhere:1", "address": [SECOND]}
-    new = one("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
+    new = filed("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
     for address in (SECOND, "10.0.0.6"):
         wanted = {"switches": [first, {**top, "address": [address]}, new], "switch_insecure": True}
-        changing.loop.run(changing.service.reload(load(None, wanted)))
+        changing.loop.run(changing.controller.operations.reload(load(None, wanted)))
     wait_until(lambda: "new" in changing.status() and "top" in changing.status(), "both to come")
     wait_until(lambda: changing.made["new:1"].listener is not None, "it to be started")
     assert changing.status()["new"].parent == "top"
@@ -507,7 +443,7 @@ def test_the_only_switch_is_replaced_at_its_address(changing: Changing) -> None:
     ready([running])
     alone = {"name": FIRST, "switch": "fake", "address": [FIRST], "ports": [1, 2]}
     after = load(None, {"switches": [alone], "switch_insecure": True})
-    changing.loop.run(changing.service.reload(after))
+    changing.loop.run(changing.controller.operations.reload(after))
     refused = changing.rank(0, 1, job="next")
     assert f"the switch {FIRST} cannot be used: it is being removed" in str(refused.outcome())
     leave(changing, running)
@@ -522,21 +458,21 @@ def test_the_last_stays_where_nothing_else_comes(changing: Changing, monkeypatch
         raise Superseded("another controller is its primary")
 
     monkeypatch.setattr(FakeSwitch, "look", look)
-    after = load(None, {"switches": [one("other", "10.0.0.1")], "switch_insecure": True})
-    said = changing.loop.run(changing.service.reload(after))
+    after = load(None, {"switches": [filed("other", "10.0.0.1")], "switch_insecure": True})
+    said = changing.loop.run(changing.controller.operations.reload(after))
     assert "the switch other is not added: another controller is its primary" in said
     wait_until(lambda: len(changing.status()) == 1, "one to go")
     refused = changing.rank(0, 1)
     assert "cannot be used: it is being removed" in str(refused.outcome())
     monkeypatch.undo()
-    changing.loop.run(changing.service.reload(after))
+    changing.loop.run(changing.controller.operations.reload(after))
     wait_until(lambda: list(changing.status()) == ["other"], "the other to be there alone")
 
 
 def test_who_has_others_below_it_stays_until_they_go(changing: Changing) -> None:
     changing.add("leaf", uplink={"port": UP, "to": SECOND})
     first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
-    changing.loop.run(changing.service.reload(load(None, {"switches": [first], "switch_insecure": True})))
+    changing.loop.run(changing.controller.operations.reload(load(None, {"switches": [first], "switch_insecure": True})))
     ready([changing.rank(0, 1)])  # ticks have gone by
     assert changing.status()[SECOND].leaving
     changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="leaf"))
@@ -545,7 +481,7 @@ def test_who_has_others_below_it_stays_until_they_go(changing: Changing) -> None
 
 def test_what_people_added_stays_when_the_file_is_read_again(changing: Changing) -> None:
     changing.add("third")
-    assert changing.loop.run(changing.service.reload(changing.settings)) == []
+    assert changing.loop.run(changing.controller.operations.reload(changing.settings)) == []
     assert "third" in changing.status()
 
 
@@ -553,14 +489,14 @@ def test_a_file_that_is_wrong_changes_nothing(changing: Changing, caplog: pytest
     def wrong() -> Any:
         raise SettingsError("--config x: it is not")
 
-    changing.loop.call(changing.service.read_again, wrong)
+    changing.loop.call(changing.controller.operations.read_again, wrong)
     wait_until(lambda: "the settings are unchanged: --config x: it is not" in caplog.text, "the log")
     assert list(changing.status()) == [FIRST, SECOND]
 
 
 def test_settings_of_one_switch_are_those_of_a_file() -> None:
     common = load(None, {"switch": ["a:1", "b:1"], "address": ["10.0.0.1", "10.0.0.2"], "switch_insecure": True})
-    text = json.dumps(one("third", "10.0.0.3", ports=[1, 2], uplink={"port": 2, "to": "a:1"}))
+    text = json.dumps(filed("third", "10.0.0.3", ports=[1, 2], uplink={"port": 2, "to": "a:1"}))
     spec = spec_of(text, common)
     assert (spec.name, spec.uplink, spec.config.ports) == ("third", (2, "a:1"), [1, 2])
     with pytest.raises(SettingsError, match="third:1 is on another host"):

@@ -15,12 +15,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands import cli
 from p4reduce_controller.settings.example import example
-from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.settings import SCHEMA, load, tomllib  # type: ignore[attr-defined]
-
-from ..certificates import self_signed
+from tests.support.certificates import self_signed
 
 app = typer.Typer()
 app.command("controller")(cli.controller)

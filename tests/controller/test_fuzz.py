@@ -7,9 +7,10 @@ import asyncio
 
 import pytest
 
+from p4reduce_controller.jobs.gathering import Gathering
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.pools import SlotPool
-from p4reduce_controller.switches.cpu_channel import CpuChannel
+from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
+from p4reduce_controller.switches.pools import SlotPool
 
 from .fuzz import Found, Fuzzer
 
@@ -31,7 +32,7 @@ def broken(*_: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "method"), [(Jobs, "leave"), (Jobs, "heard"), (CpuChannel, "on_packet")])
+@pytest.mark.parametrize(("where", "method"), [(Jobs, "leave"), (Gathering, "heard"), (CpuChannel, "on_packet")])
 def test_an_error_that_nobody_expects_is_found(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> None:
     monkeypatch.setattr(where, method, broken)
     with pytest.raises(Found, match="a bug"):

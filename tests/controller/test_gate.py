@@ -7,89 +7,28 @@ import io
 import json
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import code_of
+from p4reduce.control import rpc
 from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError, SlotsExhausted
+from p4reduce_controller.base.limits import BURST_S, Bucket
 from p4reduce_controller.commands.tables import show
-from p4reduce_controller.service.listening import ServiceConfig
 from p4reduce_controller.tenants.access import ANYONE, METHODS
 from p4reduce_controller.tenants.audit import REFUSALS_PER_S, Audit
-from p4reduce_controller.tenants.limits import BURST_S, Bucket
 from p4reduce_controller.tenants.users import digest
-
-from .conftest import Loop, Running
-from .ranks import ready, wait_until
-from .test_service import leave
-from .test_users import Provider
-
-USERS = f"""
-[tenants.alice]
-jobs = 2
-ranks = 5
-calls_per_s = 0.2
-
-[tenants.carol]
-joins_per_s = 0.2
-
-[users.alice]
-token_sha256 = "{digest("a")}"
-[users.bob]
-token_sha256 = "{digest("b")}"
-[users.carol]
-token_sha256 = "{digest("c")}"
-[users.olga]
-token_sha256 = "{digest("o")}"
-role = "operator"
-[users.vera]
-token_sha256 = "{digest("v")}"
-role = "viewer"
-tenant = "alice"
-"""
-
-
-class House(Running):
-    """A service with users; `audit` has what was written."""
-
-    def __init__(self, loop: Loop, folder: Path, text: str = USERS, **options: Any) -> None:
-        self.users = folder / "users.toml"
-        self.users.write_text(text)
-        self.log = folder / "audit.jsonl"
-        super().__init__(loop, ServiceConfig(listen="127.0.0.1:0"), users=self.users, audit=self.log, **options)
-
-    @property
-    def audit(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
-
-    def as_user(self, token: str | None, call: Callable[[rpc.JobsStub, Any], Any]) -> Any:
-        metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
-        with open_grpc_channel(self.address) as channel:
-            return call(rpc.JobsStub(channel), metadata)
-
-    def status(self, token: str | None) -> pb.StatusReply:
-        reply: pb.StatusReply = self.as_user(
-            token, lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=10, metadata=metadata)
-        )
-        return reply
-
-    def end(self, token: str, job: str, tenant: str = "") -> str:
-        request = pb.AbortJobRequest(job=job, tenant=tenant, reason="enough")
-        reply = self.as_user(token, lambda stub, metadata: stub.AbortJob(request, timeout=10, metadata=metadata))
-        return str(reply.tenant)
-
-    def lose(self, token: str) -> None:
-        request = pb.SetLossRequest(port=1, rate=0.5)
-        self.as_user(token, lambda stub, metadata: stub.SetLoss(request, timeout=10, metadata=metadata))
+from tests.support.controller.house import USERS, House, refused, refused_or_none
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running, leave
+from tests.support.controller.users import Provider
+from tests.support.waiting import stays, wait_until
 
 
 @pytest.fixture
@@ -104,13 +43,6 @@ def roomy(loop: Loop, tmp_path: Path) -> Iterator[House]:
     house = House(loop, tmp_path, slots=64)
     yield house
     house.close()
-
-
-def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.RpcError) as error:
-        call()
-    assert isinstance(error.value, grpc.Call)
-    return error.value.code(), str(error.value.details())
 
 
 def test_each_tenants_jobs_are_its_own(house: House) -> None:
@@ -177,14 +109,6 @@ def test_floods_are_the_floods_own_trouble(roomy: House) -> None:
     assert time.monotonic() - began < 5
 
 
-def refused_or_none(call: Callable[[], object]) -> grpc.StatusCode | None:
-    try:
-        call()
-    except grpc.RpcError as error:
-        return code_of(error)
-    return None
-
-
 def test_messages_that_nobody_needs_wait_at_the_rank_that_sends_them(house: House) -> None:
     handled = 0
     unanswered = house.jobs.unanswered
@@ -199,8 +123,8 @@ def test_messages_that_nobody_needs_wait_at_the_rank_that_sends_them(house: Hous
     ready([rank])
     for _ in range(5000):
         rank.session.ask(0)
-    time.sleep(0.5)
-    assert 0 < handled < 400
+    wait_until(lambda: handled, "the first questions")
+    stays(lambda: handled < 400, "messages beyond the limit are handled", 0.5)
     leave_late = house.rank(0, 1, token="a")
     ready([leave_late])
 

@@ -18,7 +18,7 @@ import pytest
 from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.service import run
 from p4reduce_controller.settings.settings import Settings, load
-from p4reduce_controller.store import turns
+from p4reduce_controller.standby import turns
 
 ONE = {"name": "one", "switch": "127.0.0.1:1", "address": ["10.0.0.1"]}
 TWO = {"name": "two", "switch": "127.0.0.1:2", "address": ["10.0.0.2"]}
@@ -29,7 +29,7 @@ class Over(Exception):
 
 
 class Served:
-    """A service that is over at once. `read`: names of switches, each time that settings were read again."""
+    """A controller that is over at once. `read`: names of switches, each time that settings were read again."""
 
     def __init__(self) -> None:
         self.read: list[list[str]] = []
@@ -37,6 +37,7 @@ class Served:
         self.over.set()
         self.failure = Over()
         self.keeps_jobs = True
+        self.operations = self
 
     def read_again(self, again: Callable[[], Settings]) -> None:
         self.read.append([one["name"] for one in again().switches])
@@ -100,7 +101,7 @@ def test_one_of_two_has_what_was_read_while_its_turn_began(monkeypatch: pytest.M
         monkeypatch.setattr(mine, "_state", lambda _: Kept())
 
         class Ours:
-            term, doubt = 1, ""
+            term, maybe_lost_leadership = 1, None
 
         with pytest.raises(Over):
             await mine._turn(cast(Lease, Ours()))

@@ -8,11 +8,10 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.switches import hosts as limits
-from p4reduce_controller.switches.aggregator import Heard, Layout
+from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
-
-from .test_jobs import ADDRESS, Desk
+from tests.support.controller.desks import ADDRESS, Desk
 
 VICTIM = "02:00:00:00:00:07"
 OTHER = Endpoint("02:00:0a:00:00:fd", "10.0.0.253", 31314)
@@ -126,7 +125,7 @@ def test_a_rank_with_a_neighbours_address_is_refused_and_told_where_that_one_is(
 
 def test_hosts_that_were_told_are_kept_from_ranks() -> None:
     desk = Desk()
-    desk.jobs = Jobs(Layout(4, 64, 16), [ADDRESS], fixed=[{VICTIM: 1}], default_slots=4)
+    desk.jobs = Jobs(desk.switches, fixed=[{VICTIM: 1}])
     session = desk.join(0, 1)
     hear(desk, session, VICTIM, 2)
     assert "is on port 1, as --host says" in desk.last(session).message

@@ -3,124 +3,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs import aborts
 from p4reduce_controller.jobs.deadlines import LEAVE_GRACE
-from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Remove, Tell
-from p4reduce_controller.jobs.job import Job, State
-from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs, digest
-from p4reduce_controller.switches.aggregator import Heard, Layout
-from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.jobs.effects import Remove
+from p4reduce_controller.jobs.job import State
+from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs
+from p4reduce_controller.jobs.options import JobOptions
+from tests.support.controller.desks import GRACE, AnyOrder, Desk, rejoin, restarted
 
-ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
-REJOIN_TIME = 10.0
-GRACE = 2.0  # of leaving
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
-
-
-class Desk:
-    """Jobs, with what each session was told. A session is (job name, rank, which attempt)."""
-
-    def __init__(self, slots: int = 16, switches: int = 1) -> None:
-        self.jobs = Jobs(
-            Layout(4, 64, slots), [ADDRESS] * switches, rejoin_time=REJOIN_TIME, leave_grace=GRACE, default_slots=4
-        )
-        self.now = 100.0
-        self.told: dict[object, list[pb.ServerMessage]] = defaultdict(list)
-        self.ended: set[object] = set()
-        self.installs: list[Job] = []
-        self.removals: list[Remove] = []
-        self.looks: list[Look] = []
-        self.answers: list[Answer] = []
-        self.changes: list[Job] = []
-
-    def carry_out(self) -> None:
-        for effect in self.jobs.take_effects():
-            if isinstance(effect, Tell):
-                assert effect.session not in self.ended, "a word after the last word"
-                self.told[effect.session].append(effect.message)
-                if effect.last:
-                    self.ended.add(effect.session)
-            elif isinstance(effect, Install):
-                assert effect.job.state is State.INSTALLING
-                self.installs.append(effect.job)
-            elif isinstance(effect, Look):
-                self.looks.append(effect)
-            elif isinstance(effect, Change):
-                self.changes.append(effect.job)
-            elif isinstance(effect, Answer):
-                self.answers.append(effect)
-            else:
-                self.removals.append(effect)
-
-    def ask(self, session: object, half: int) -> None:
-        self.jobs.unanswered(session, half)
-        self.carry_out()
-
-    def answer(self, found: pb.Counted | None) -> None:
-        look = self.looks.pop()
-        assert not self.looks
-        self.jobs.looked(look.job, look.half, found)
-        self.carry_out()
-
-    def join(self, rank: int, world_size: int = 2, name: str = "job", attempt: int = 0, **options: Any) -> object:
-        session = (name, rank, attempt)
-        self.jobs.join(session, pb.Join(job=name, rank=rank, world_size=world_size, **options), self.now)
-        self.carry_out()
-        return session
-
-    def hear(self, session: object, switch: int = 0, **changes: int) -> bool:
-        [assigned] = [message.assigned for message in self.told[session] if message.HasField("assigned")]
-        claims = {
-            "port": 1,
-            "job": assigned.job,
-            "generation": assigned.generation,
-            "worker": assigned.worker,
-            "nonce": assigned.hello_nonce,
-        }
-        sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-        news = self.jobs.heard(switch, Heard(sender=sender, **(claims | changes)))
-        self.carry_out()
-        return news
-
-    def tick(self, seconds: float = 0.0) -> None:
-        self.now += seconds
-        self.jobs.tick(self.now)
-        self.carry_out()
-
-    def installed(self) -> None:
-        for job in self.installs:
-            self.jobs.installed(job)
-        self.installs.clear()
-        self.carry_out()
-
-    def removed(self) -> None:
-        for removal in self.removals:
-            self.jobs.freed(removal.job)
-        self.removals.clear()
-
-    def ready(self, world_size: int = 2, name: str = "job") -> list[object]:
-        sessions = [self.join(rank, world_size, name) for rank in range(world_size)]
-        for session in sessions:
-            self.hear(session)
-        self.installed()
-        assert all(self.kinds(session)[-1] == "ready" for session in sessions)
-        return sessions
-
-    def kinds(self, session: object) -> list[str]:
-        return [message.WhichOneof("message") or "" for message in self.told[session]]
-
-    def last(self, session: object) -> pb.Abort:
-        assert self.kinds(session)[-1] == "abort"
-        return self.told[session][-1].abort
 
 
 @pytest.mark.parametrize(
@@ -257,29 +153,7 @@ def test_all_who_leave_within_the_grace_leave_in_peace() -> None:
     desk.carry_out()
     assert desk.kinds(one)[-1] == desk.kinds(two)[-1] == "left"
     assert desk.removals == [Remove(desk.removals[0].job, None)]
-    assert (desk.jobs.started, desk.jobs.finished, desk.jobs.aborted) == (1, 1, 0)
-
-
-def restarted(desk: Desk) -> Desk:
-    """Another controller takes up the jobs that are ready."""
-    later = Desk()
-    later.now = desk.now
-    kept = [job for job in desk.jobs.live if job.state is State.READY]
-    for job in kept:
-        for member in job.members.values():
-            member.session, member.leaving, member.key = None, False, digest(str(member.rank))
-        job.leave_deadline = None
-    later.jobs.restore(kept, {})
-    later.jobs.expect_returns(later.now)
-    return later
-
-
-def rejoin(desk: Desk, job: Job, rank: int, attempt: int = 0) -> object:
-    session = (job.name, rank, "back", attempt)
-    message = pb.Rejoin(job=job.number, generation=job.generation, rank=rank, key=str(rank))
-    desk.jobs.rejoin(session, message, desk.now)
-    desk.carry_out()
-    return session
+    assert (desk.jobs.lifecycle.started, desk.jobs.lifecycle.finished, desk.jobs.lifecycle.aborted) == (1, 1, 0)
 
 
 def test_the_grace_of_leaving_begins_anew_with_each_rank_that_is_back() -> None:
@@ -323,7 +197,7 @@ def test_who_was_not_away_puts_off_nobodys_leaving() -> None:
 def test_why_a_job_has_ended_is_kept_for_a_while_and_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aborts, "MOST", 2)
     desk = Desk(slots=64)
-    desk.jobs._returns = True
+    desk.jobs = Jobs(desk.switches, JobOptions(returns=True))
     for name in ("one", "two", "three"):
         desk.ready(name=name)
     jobs = desk.jobs.live
@@ -395,126 +269,6 @@ def test_a_request_that_cannot_be_met_is_refused(changes: dict[str, float | str]
     assert "\n" not in desk.last(session).message
     assert len(desk.last(session).message) < 1000
     assert desk.jobs.pools[0].used == 0
-
-
-def slots_of(job: Job) -> set[int]:
-    """With its former ones, while it is moved."""
-    taken = [*job.ranges.values(), *(job.move.before.values() if job.move and job.move.before else ())]
-    return {slot for each in taken for slot in range(each.first, each.end)}
-
-
-class AnyOrder(RuleBasedStateMachine):
-    """Whatever happens in whatever order, nobody hears two last words and no slot is lost."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.desk = Desk()
-        self.sessions: list[object] = []
-        self.attempts = 0
-
-    def some(self, data: st.DataObject) -> object:
-        return data.draw(st.sampled_from([*self.sessions, "a stranger"]))
-
-    @rule(name=st.sampled_from("abc"), rank=st.integers(0, 2), world=st.integers(1, 2), slots=st.integers(0, 9))
-    def join(self, name: str, rank: int, world: int, slots: int) -> None:
-        self.attempts += 1
-        session = self.desk.join(
-            rank, world, name, self.attempts, slots=slots, holds=True, queue_s=float(5 * (slots % 2))
-        )
-        self.sessions.append(session)
-
-    @rule(data=st.data())
-    def hello(self, data: st.DataObject) -> None:
-        session = self.some(data)
-        if session in self.desk.told and "assigned" in self.desk.kinds(session):
-            self.desk.hear(session)
-
-    @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
-        self.desk.jobs.leave(self.some(data), self.desk.now)
-        self.desk.carry_out()
-
-    @rule(data=st.data())
-    def lost(self, data: st.DataObject) -> None:
-        self.desk.jobs.lost(self.some(data))
-        self.desk.carry_out()
-
-    @rule(fails=st.booleans())
-    def switch_answers(self, fails: bool) -> None:
-        if fails:
-            for job in self.desk.installs:
-                self.desk.jobs.failed(job, "the switch failed")
-            self.desk.installs.clear()
-            self.desk.carry_out()
-        self.desk.installed()
-
-    @rule(data=st.data(), used=st.integers(1, 4))
-    def rank_reports(self, data: st.DataObject, used: int) -> None:
-        if seat := self.desk.jobs.member_at(self.some(data)):
-            seat[1].used.extend([used] * 15)
-
-    @rule(data=st.data(), operations=st.integers(0, 2), quiet=st.booleans(), first_seq=st.sampled_from([4, 6]))
-    def rank_holds(self, data: st.DataObject, operations: int, quiet: bool, first_seq: int) -> None:
-        held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq)
-        self.desk.jobs.held(self.some(data), held, self.desk.now)
-        self.desk.carry_out()
-
-    @rule(kept=st.booleans())
-    def change_ends(self, kept: bool) -> None:
-        for job in self.desk.changes:
-            if kept:
-                self.desk.jobs.moved(job, self.desk.now)
-            else:
-                self.desk.jobs.not_moved(job, "no space left on the device", self.desk.now)
-        self.desk.changes.clear()
-        self.desk.carry_out()
-
-    @rule()
-    def controller_restarts(self) -> None:
-        changes = [job for job in self.desk.changes if not job.over]
-        self.desk = restarted(self.desk)
-        self.desk.changes = changes
-        self.sessions = []
-
-    @rule(data=st.data())
-    def rejoin(self, data: st.DataObject) -> None:
-        if ready := [job for job in self.desk.jobs if job.members and all(one.key for one in job.members.values())]:
-            self.attempts += 1
-            job = data.draw(st.sampled_from(ready))
-            self.sessions.append(rejoin(self.desk, job, data.draw(st.integers(0, job.world_size)), self.attempts))
-
-    @rule()
-    def removals_end(self) -> None:
-        self.desk.removed()
-
-    @rule(seconds=st.sampled_from([0.1, 1.0, 6.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.desk.tick(seconds)
-
-    @invariant()
-    def slots_add_up(self) -> None:
-        jobs = list(self.desk.jobs)
-        held = [slot for job in jobs for slot in slots_of(job)]
-        assert self.desk.jobs.pools[0].used == len(held) == len(set(held))
-        over = [job for job in jobs if job.state in (State.FINISHED, State.ABORTED)]
-        assert {id(job) for job in over} == {id(removal.job) for removal in self.desk.removals}
-        assert len(over) + len(self.desk.jobs.live) == len(jobs)
-
-    @invariant()
-    def only_the_ready_are_admitted(self) -> None:
-        for session, messages in self.desk.told.items():
-            kinds = [message.WhichOneof("message") for message in messages]
-            assert kinds[0] in ("assigned", "ready", "abort", "waiting")
-            assert kinds.count("ready") <= 1
-            assert ("left" in kinds or "abort" in kinds) == (session in self.desk.ended)
-
-    def teardown(self) -> None:
-        self.desk.jobs.abort_all(pb.CONTROLLER_STOPPED, "the end")
-        self.desk.carry_out()
-        self.desk.removed()
-        assert self.desk.jobs.pools[0].used == 0
-        assert set(self.sessions) == self.desk.ended
-        assert self.desk.jobs.started == self.desk.jobs.finished + self.desk.jobs.aborted
 
 
 TestAnyOrder = AnyOrder.TestCase
@@ -616,3 +370,17 @@ def test_slots_of_jobs_that_run_or_stay_are_not_waited_for() -> None:
 def test_ranks_have_as_long_to_leave_as_the_page_says() -> None:
     page = " ".join(WIRE.read_text().split())
     assert f"After the first `Leave`, all other ranks must send theirs within {LEAVE_GRACE:g} s" in page
+
+
+def test_a_queued_job_keeps_the_slots_that_one_of_its_ranks_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(slots=16)
+    first = [desk.join(rank, name="first", slots=16) for rank in range(2)]
+    default = desk.jobs.switches.slots_at(desk.jobs.switches.for_new())
+    desk.join(0, queue_s=60.0)
+    desk.join(1, queue_s=60.0, slots=default)
+    monkeypatch.setattr(desk.jobs.switches, "slots_at", lambda _: default // 2)  # a switch came or went
+    desk.jobs.lost(first[0])
+    desk.tick(0.1)
+    job = desk.jobs.named("job")
+    assert job is not None
+    assert job.slots == default

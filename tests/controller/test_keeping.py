@@ -11,9 +11,9 @@ import pytest
 
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.switches.aggregator import Heard
-
-from .conftest import Loop, Running
-from .ranks import ready, wait_until
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_what_an_earlier_controller_kept_of_switches_stays_until_they_may_change
     assert running.state is not None
     kept = {"added": [], "removed": [], "leaving": [], "replaced": [], "draining": ["leaf"]}
     running.state.fabric = kept
-    running.loop.run(running.service._save())
+    running.loop.run(running.controller.saver.save())
     assert running.state.fabric == kept
 
 
@@ -45,7 +45,7 @@ def test_a_job_that_gathers_under_the_number_of_one_that_died_is_not_kept(
 
     monkeypatch.setattr(running.state, "keep", keep)
     dying = [running.rank(rank, 2, job="dying") for rank in range(2)]
-    wait_until(lambda: running.service._to_be_ready, "it to be on its switches")
+    wait_until(lambda: any(job.installed for job in running.jobs), "it to be on its switches")
     for rank in dying:
         rank.session.close()
     wait_until(lambda: not list(running.jobs), "its end")
@@ -68,7 +68,7 @@ def test_a_job_that_is_just_kept_is_not_forgotten_with_another(
     async def keep(jobs: Callable[[], Iterable[Job]], _: Mapping[int, Heard], __: float) -> None:
         written.append([job.name for job in jobs()])
         if len(written) == 1:
-            await running.service._save_what_is_over()
+            await running.controller.saver.save_within(None)
 
     monkeypatch.setattr(running.state, "keep", keep)
     ready([running.rank(rank, 2, job="new") for rank in range(2)])

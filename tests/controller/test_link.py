@@ -4,96 +4,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from typing import Any
 
-import grpc.aio
 import pytest
 from finsy import p4client
-from finsy.proto import p4r, p4r_grpc
+from finsy.proto import p4r
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.jobs.effects import Tell
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.pools import SlotRange
-from p4reduce_controller.service.listening import ServiceConfig
-from p4reduce_controller.service.service import Service
+from p4reduce_controller.p4runtime import link as link_module
+from p4reduce_controller.p4runtime.link import Link, switch_channel
+from p4reduce_controller.p4runtime.port_watch import NO_GNMI, watch_ports
+from p4reduce_controller.p4runtime.program import Program
+from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.service.streams import Stream
-from p4reduce_controller.switches import link as link_module
 from p4reduce_controller.switches.aggregator import Heard, Placement, SwitchUnavailable
 from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.link import Link, switch_channel
-from p4reduce_controller.switches.port_watch import NO_GNMI, watch_ports
-from p4reduce_controller.switches.program import Program, load_schema
-from p4reduce_controller.switches.switch import P4RuntimeSwitch
-from p4reduce_controller.switches.switch_config import SwitchConfig
-
-DEADLINE = 10.0
-AT = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
-
-
-class Server(p4r_grpc.P4RuntimeServicer):
-    """Has the pipeline and no entries. A call whose name is in `hangs` is not answered."""
-
-    def __init__(self) -> None:
-        self.schema = load_schema()
-        self.hangs: set[str] = set()
-        self.asked = asyncio.Queue[str]()
-        self.drop = asyncio.Event()
-        self.connections = 0
-
-    async def _answer(self, what: str) -> None:
-        self.asked.put_nowait(what)
-        if what in self.hangs:
-            await asyncio.Event().wait()
-
-    async def StreamChannel(self, messages: Any, _: Any) -> AsyncIterator[p4r.StreamMessageResponse]:
-        self.connections += 1
-        drop = self.drop = asyncio.Event()
-        async for message in messages:
-            yield p4r.StreamMessageResponse(arbitration=message.arbitration)
-            if message.arbitration.HasField("election_id"):
-                await drop.wait()
-                return
-
-    async def Capabilities(self, *_: Any) -> p4r.CapabilitiesResponse:
-        return p4r.CapabilitiesResponse(p4runtime_api_version="1.3.0")
-
-    async def GetForwardingPipelineConfig(self, *_: Any) -> p4r.GetForwardingPipelineConfigResponse:
-        if "cookie" in self.hangs:
-            await asyncio.Event().wait()
-        reply = p4r.GetForwardingPipelineConfigResponse()
-        reply.config.cookie.cookie = self.schema.p4cookie
-        return reply
-
-    async def Write(self, *_: Any) -> p4r.WriteResponse:
-        await self._answer("write")
-        return p4r.WriteResponse()
-
-    async def Read(self, *_: Any) -> AsyncIterator[p4r.ReadResponse]:
-        await self._answer("read")
-        yield p4r.ReadResponse()
-
-
-@asynccontextmanager
-async def serving(servicer: Server | None = None) -> AsyncIterator[tuple[Server, str]]:
-    server, servicer = grpc.aio.server(), servicer or Server()
-    p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield servicer, f"127.0.0.1:{port}"
-    finally:
-        await server.stop(None)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async def work() -> None:
-        while not condition():
-            await asyncio.sleep(0.005)
-
-    await asyncio.wait_for(work(), DEADLINE)
+from p4reduce_controller.switches.pools import SlotRange
+from tests.support.controller.p4runtime_server import AT, DEADLINE, Ear, serving, until
 
 
 def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() -> None:
@@ -121,6 +56,28 @@ def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() 
                     await asyncio.wait_for(call, DEADLINE)
             with pytest.raises(SwitchUnavailable, match="a write failed: the connection is closed"):
                 await link.write([update])
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("what", ["read", "write"])
+def test_what_begins_as_the_connection_closes_hears_that_the_switch_is_away(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    async def work() -> None:
+        async with serving() as (server, address):
+            link = Link(address, 1, server.schema, lambda *_: None)
+            await link.look()
+
+            async def closed_meanwhile(asked: Coroutine[Any, Any, object]) -> object:
+                await link.close()
+                return await asked
+
+            monkeypatch.setattr(link_module, "isolate_cancellation", closed_meanwhile)
+            outcomes = Program(server.schema).outcomes()
+            asking = link.write([p4r.Update()]) if what == "write" else anext(link.read([outcomes]))
+            with pytest.raises(SwitchUnavailable, match=f"a {what} failed: the connection is closed"):
+                await asking
 
     asyncio.run(work())
 
@@ -162,13 +119,14 @@ def test_a_switch_that_goes_away_in_the_middle_of_an_installation_costs_the_job_
     async def work() -> None:
         async with serving() as (server, address):
             switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
-            jobs = Jobs(switch.layout, [AT])
-            service = Service([switch], jobs, ServiceConfig())
-            await switch.start(service.listener(0), DEADLINE)
+            inventory = Inventory([switch])
+            jobs = Jobs(inventory)
+            controller = Controller(inventory, jobs, ServiceConfig())
+            await switch.start(controller.listener(0), DEADLINE)
             while not server.asked.empty():
                 server.asked.get_nowait()
             server.hangs = {"write"}
-            [job] = start_a_job(service, jobs)
+            [job] = start_a_job(controller, jobs)
             await asyncio.wait_for(server.asked.get(), DEADLINE)
             assert job.state is State.INSTALLING
             server.hangs = set()
@@ -176,20 +134,19 @@ def test_a_switch_that_goes_away_in_the_middle_of_an_installation_costs_the_job_
             await until(lambda: job.state is State.ABORTED)
             await until(lambda: jobs.pools[0].used == 0)
             assert server.connections > 1
-            await service.close()
+            await controller.close()
             await switch.close()
 
     asyncio.run(work())
 
 
-def start_a_job(service: Service, jobs: Jobs) -> list[Any]:
+def start_a_job(controller: Controller, jobs: Jobs) -> list[Any]:
     """All of its ranks are heard."""
     session = Stream(None, lambda *_: None)  # type: ignore[arg-type]
     jobs.join(session, pb.Join(job="job", rank=0, world_size=1, slots=4), 0.0)
-    [effect] = jobs.take_effects()
-    assigned = effect.message.assigned  # type: ignore[union-attr]
+    [assigned] = [one.message.assigned for one in jobs.take_effects() if isinstance(one, Tell)]
     sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-    service.heard(0, Heard(1, sender, assigned.job, assigned.generation, 0, assigned.hello_nonce))
+    controller.listener(0).heard(Heard(1, sender, assigned.job, assigned.generation, 0, assigned.hello_nonce))
     return list(jobs)
 
 
@@ -205,9 +162,9 @@ def test_a_write_that_is_not_answered_breaks_the_connection(monkeypatch: pytest.
             worker = Heard(1, Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000), 1, 1, 0, 0)
             with pytest.raises(SwitchUnavailable, match="a write failed: no answer in time"):
                 await switch.install(Placement(1, 1, SlotRange(0, 4), 2, (worker,)))
-            await until(lambda: switch.problem)
+            await until(lambda: switch.unavailable)
             server.hangs = set()
-            await until(lambda: not switch.problem)
+            await until(lambda: not switch.unavailable)
             assert server.connections > 1
             await switch.close()
 
@@ -226,9 +183,9 @@ def test_a_write_that_is_cancelled_breaks_the_connection() -> None:
             writing = asyncio.create_task(switch.install(Placement(1, 1, SlotRange(0, 4), 2, (worker,))))
             await asyncio.wait_for(server.asked.get(), DEADLINE)
             writing.cancel()
-            await until(lambda: switch.problem)
+            await until(lambda: switch.unavailable)
             server.hangs = set()
-            await until(lambda: not switch.problem)
+            await until(lambda: not switch.unavailable)
             await switch.close()
 
     asyncio.run(work())
@@ -243,12 +200,13 @@ def test_a_switch_that_hangs_is_noticed_though_nothing_is_asked_of_it(monkeypatc
             switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
             await switch.start(Ear(), DEADLINE)
             server.hangs = {"cookie"}
-            await until(lambda: switch.problem)
-            assert switch.state == "unreachable for 0 s"
-            assert switch.absence == ""  # yet
-            await until(lambda: switch.absence.startswith("unreachable for 2 s: "))
+            await until(lambda: switch.unavailable)
+            assert switch.unavailable is not None
+            assert (switch.unavailable.summary, switch.unavailable.brief) == ("unreachable for 0 s", True)
+            await until(lambda: switch.unavailable is not None and not switch.unavailable.brief)
+            assert str(switch.unavailable).startswith("unreachable for 2 s: ")
             server.hangs = set()
-            await until(lambda: switch.state == "ready")
+            await until(lambda: switch.unavailable is None)
             await switch.close()
 
     asyncio.run(work())
@@ -259,28 +217,7 @@ def test_a_failure_that_nobody_expected_costs_a_connection_and_no_more() -> None
         async with serving() as (server, address):
             switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
             await switch.start(Ear(fails=True), DEADLINE)
-            await until(lambda: server.connections == 2 and not switch.problem)
+            await until(lambda: server.connections == 2 and not switch.unavailable)
             await switch.close()
 
     asyncio.run(work())
-
-
-class Ear:
-    """A listener, which may fail at the first connection."""
-
-    def __init__(self, *, fails: bool = False) -> None:
-        self.fails = fails
-
-    def awaits(self, _: int) -> bool:
-        return True
-
-    def heard(self, hello: Heard) -> None: ...
-
-    def connected(self, _: frozenset[int], **__: bool) -> None:
-        fails, self.fails = self.fails, False
-        if fails:
-            raise ZeroDivisionError("a bug")
-
-    def disconnected(self, why: str) -> None: ...
-
-    def ports_changed(self) -> None: ...

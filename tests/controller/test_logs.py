@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.seeing import logs
-from p4reduce_controller.seeing.logs import about, logging_about, start_logging
-
-from .sites import site_of
+from p4reduce_controller.observability import logs
+from p4reduce_controller.observability.logs import about, logging_about, start_logging
+from tests.support.controller.sites import site_of
 
 
 def job_called(name: str) -> Job:

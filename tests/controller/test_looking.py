@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.effects import Install
+from p4reduce_controller.fabric.looking import look
+from p4reduce_controller.jobs.effects import Install, Tell
 from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.switches.aggregator import Heard, Layout
 from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.looking import look
 from p4reduce_controller.switches.trees import Trees, Uplink
-
-from .fake_switch import FakeSwitch
+from tests.support.controller.fake_switch import FakeSwitch
 
 
 async def counted(
@@ -24,12 +24,12 @@ async def counted(
     for switch, held in zip(switches, halves, strict=True):
         switch._connected.set()
         switch.halves = held
-    jobs = Jobs(Layout(4, 64, 16), [switch.address for switch in switches], trees=trees, default_slots=4)
-    for child in trees.uplinks:
-        jobs.child_heard(child, Heard(10 + child, switches[child].address, 0, 0, child, 0))
+    known = Switches(Layout(4, 64, 16), [switch.address for switch in switches], trees, default_slots=4)
+    known.children = {child: Heard(10 + child, switches[child].address, 0, 0, child, 0) for child in trees.uplinks}
+    jobs = Jobs(known)
     for rank in at:
         jobs.join(rank, pb.Join(job="job", rank=rank, world_size=len(at)), 0.0)
-    assigned = {effect.session: effect.message.assigned for effect in jobs.take_effects()}  # type: ignore[union-attr]
+    assigned = {one.session: one.message.assigned for one in jobs.take_effects() if isinstance(one, Tell)}
     for rank, places in at.items():
         told = assigned[rank]
         for switch in places:

@@ -5,12 +5,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.reports import Traffic
-from p4reduce_controller.seeing import metrics as module
-from p4reduce_controller.seeing.metrics import Metrics
-from p4reduce_controller.seeing.watch import Watch
-
-from .conftest import Running
-from .ranks import ready, wait_until
+from p4reduce_controller.observability import metrics as module
+from p4reduce_controller.observability.metrics import Metrics
+from p4reduce_controller.observability.watch import Watch
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Running
+from tests.support.waiting import wait_until
 
 
 async def _nothing() -> pb.StatusReply:
@@ -33,9 +33,11 @@ def job(name: str, ranks: int, state: str = "ready") -> pb.Job:
 
 def test_a_scrape_tells_jobs_slots_and_outcomes(running: Running) -> None:
     ready([running.rank(rank, 2) for rank in range(2)])
-    lines = scraped(running.loop.run(running.service.status()))
+    lines = scraped(running.loop.run(running.controller.status()))
     assert lines >= {
         'p4reduce_switch_connected{switch="fake"} 1.0',
+        'p4reduce_switch_state{state="Ready",switch="fake"} 1.0',
+        'p4reduce_switch_state{state="NotReady",switch="fake"} 0.0',
         'p4reduce_slots{switch="fake"} 16.0',
         'p4reduce_slots_used{switch="fake"} 4.0',
         'p4reduce_jobs{state="ready"} 1.0',
@@ -93,4 +95,4 @@ def test_install_and_join_times_and_calls_are_told(running: Running) -> None:
 
 
 def texts(running: Running) -> set[str]:
-    return set(generate_latest(running.service.telemetry.registry).decode().splitlines())
+    return set(generate_latest(running.controller.telemetry.registry).decode().splitlines())

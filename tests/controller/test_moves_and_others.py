@@ -11,15 +11,13 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.holding import Holding
 from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.jobs.jobs import digest
+from p4reduce_controller.jobs.lifecycle import digest
 from p4reduce_controller.jobs.moves import HOLD_S, LONG_REST_S, LOOK_S, REST_S
 from p4reduce_controller.jobs.waitlist import HOLD_BACK
 from p4reduce_controller.tenants.access import Caller, Role
 from p4reduce_controller.tenants.quotas import Policy, Quota
-
-from .test_jobs import rejoin, restarted
-from .test_moves import Hall, report
-from .test_trees import LEAF1, LEAF2, SPINE, TreeDesk
+from tests.support.controller.desks import LEAF1, LEAF2, SPINE, TreeDesk, rejoin, restarted
+from tests.support.controller.moves import Hall, report
 
 
 class Host:
@@ -241,7 +239,7 @@ def test_a_job_does_not_grow_beyond_a_quota_that_another_has_used_meanwhile() ->
         number = hall.told[session][-1].hold.number
         hall.jobs.held(session, pb.Held(operations=1, quiet=True, first_seq=100, number=number), hall.now)
     hall.carry_out()
-    assert hall.jobs._door.held.slots["eve"] <= 8
+    assert hall.jobs._registry.held.slots["eve"] <= 8
 
 
 class Leaves(TreeDesk):

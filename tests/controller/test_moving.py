@@ -4,50 +4,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs import rearranging
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.fabric import rollout
+from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.pools import SlotRange
-from p4reduce_controller.service import service as service_module
-from p4reduce_controller.service.listening import ServiceConfig
-from p4reduce_controller.service.service import Service
+from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.service import effect_runner
+from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.store.state import StateError, StateFile
-from p4reduce_controller.switches import rollout
 from p4reduce_controller.switches.aggregator import HalfState, Heard, Placement, SwitchError
+from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.frames import Endpoint
-
-from .fake_switch import FakeSwitch
-from .ranks import DEADLINE
+from p4reduce_controller.switches.pools import SlotRange
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.ranks import DEADLINE
 
 SEQ = 500
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _few_slots_do() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rearranging, "LEAST", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("few_slots_do")
 
 
 class Call:
     """The stream of a job's only rank, in memory. It is heard as soon as it is assigned, and holds when it is asked."""
 
-    def __init__(self, service: Service, switch: FakeSwitch, message: pb.ClientMessage) -> None:
+    def __init__(self, controller: Controller, switch: FakeSwitch, message: pb.ClientMessage) -> None:
         self.told: list[pb.ServerMessage] = []
         self.said: asyncio.Queue[pb.ClientMessage] = asyncio.Queue()
         self.said.put_nowait(message)
         self._switch = switch
-        self.task = asyncio.create_task(service.Session(None, self))  # type: ignore[arg-type]
+        self.task = asyncio.create_task(controller.service.Session(None, self))  # type: ignore[arg-type]
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
 
     async def read(self) -> pb.ClientMessage:
         return await self.said.get()
@@ -81,26 +82,30 @@ async def wait(condition: Callable[[], object], what: str) -> None:
     raise AssertionError(f"waited in vain for {what}")
 
 
+class BrieflyAway(FakeSwitch):
+    """However long it is away, jobs count on it, as on a real switch for the first moments."""
+
+    @property
+    def unavailable(self) -> Unavailable | None:
+        return replace(why, brief=True) if (why := super().unavailable) else None
+
+
 class Hall:
-    """Of 16 slots, jobs a (4), b (4) and c (4), of which b ends; d waits for 8."""
+    """Jobs a, b and c have 4 of 16 slots each. Then b ends, and d waits for 8."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self.switch = FakeSwitch()
+        self.switch = BrieflyAway()
 
     async def open(self) -> None:
         self.state = StateFile(self.path) if self.path else None
-        self.jobs = Jobs(
-            self.switch.layout,
-            [self.switch.address],
-            returns=self.path is not None,
-            problem=lambda number: self.service.fabric.problem(number),
-        )
-        self.service = Service([self.switch], self.jobs, ServiceConfig(), self.state)
-        self.service.restore()
-        await self.switch.start(self.service.listener(0), 1.0)
-        self.jobs.expect_returns(self.service._clock())
-        self.service._tasks.start(self.service._tick(), "ticks")
+        inventory = Inventory([self.switch])
+        self.jobs = Jobs(inventory, JobOptions(returns=self.path is not None))
+        self.controller = Controller(inventory, self.jobs, ServiceConfig(), self.state)
+        self.controller.restore()
+        await self.switch.start(self.controller.listener(0), 1.0)
+        self.jobs.expect_returns(self.controller.clock())
+        self.controller.tasks.start(self.controller.tick(), "ticks")
 
     async def begin(self) -> None:
         await self.open()
@@ -114,14 +119,14 @@ class Hall:
 
     def join(self, name: str, slots: int, **options: Any) -> Call:
         join = pb.Join(job=name, world_size=1, slots=slots, holds=True, **options)
-        return Call(self.service, self.switch, pb.ClientMessage(join=join))
+        return Call(self.controller, self.switch, pb.ClientMessage(join=join))
 
     def wants_room(self) -> Call:
         return self.join("d", 8, queue_s=1000.0)
 
     async def close(self) -> None:
-        self.service._supervisor.stop()
-        await self.service._tasks.close()
+        self.controller.runner.supervisor.stop()
+        await self.controller.tasks.close()
         for call in self.calls.values():
             call.task.cancel()
         await asyncio.gather(*(call.task for call in self.calls.values()), return_exceptions=True)
@@ -240,7 +245,7 @@ def test_what_cannot_be_kept_is_not_begun(tmp_path: Path, monkeypatch: pytest.Mo
 def test_no_rank_goes_on_before_it_is_kept_where_its_job_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
-    monkeypatch.setattr(service_module, "SAVE_AGAIN", 0.02)
+    monkeypatch.setattr(effect_runner, "SAVE_AGAIN", 0.02)
 
     async def work(hall: Hall) -> None:
         state = hall.state
@@ -284,7 +289,7 @@ def test_the_next_controller_ends_what_this_one_began(tmp_path: Path, at: str) -
         hall.calls.clear()
         await hall.open()
         rejoin = pb.Rejoin(job=assigned.job, generation=assigned.generation, key=assigned.rejoin_key)
-        back = hall.calls["c"] = Call(hall.service, hall.switch, pb.ClientMessage(rejoin=rejoin))
+        back = hall.calls["c"] = Call(hall.controller, hall.switch, pb.ClientMessage(rejoin=rejoin))
         back.hold()
         assert (await back.until("release")).release == pb.Release(slots=4, first_seq=SEQ)
         assert "abort" not in back.kinds
@@ -305,7 +310,7 @@ class Slow:
         self._fails = fails
         self._kept = kept
         self._busy = asyncio.Lock()
-        self.doubt = ""
+        self.maybe_lost_leadership: Unavailable | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)
@@ -322,7 +327,7 @@ class Slow:
 
 
 def use(hall: Hall, store: Slow) -> Slow:
-    hall.service._state = store  # type: ignore[assignment]
+    hall.controller.saver.store = store  # type: ignore[assignment]
     return store
 
 
@@ -331,7 +336,7 @@ def use(hall: Hall, store: Slow) -> Slow:
 def test_a_switch_that_was_restarted_while_it_is_kept_is_reset_before_any_rank_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int, when: float
 ) -> None:
-    monkeypatch.setattr(service_module, "SAVE_AGAIN", 0.02)
+    monkeypatch.setattr(effect_runner, "SAVE_AGAIN", 0.02)
 
     async def work(hall: Hall) -> None:
         assert hall.state is not None
@@ -356,7 +361,7 @@ def test_a_switch_that_was_restarted_while_it_is_kept_is_reset_before_any_rank_g
         await asyncio.sleep(0.3)
         assert gone_on
         assert not any(gone_on)
-        assert hall.service.failure is None
+        assert hall.controller.failure is None
         slots = [one.slots for one in hall.switch.admitted.values()]
         assert sorted(slots) == sorted({*slots})
 
@@ -381,7 +386,7 @@ def test_a_switch_that_was_restarted_before_it_could_not_be_kept_ends_the_job(
         hall.wants_room()
         assert "lost the job's state" in (await hall.calls["c"].until("abort")).abort.message
         assert "release" not in hall.calls["c"].kinds
-        assert hall.service.failure is None
+        assert hall.controller.failure is None
 
     moving(work, tmp_path / "state")
 
@@ -390,19 +395,19 @@ def test_where_it_may_be_kept_or_not_no_rank_goes_on_before_that_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reply came too late; and then this controller ends."""
-    monkeypatch.setattr(service_module, "SAVE_AGAIN", 0.1)
-    monkeypatch.setattr(service_module, "SAVE_TRIES", 2)
+    monkeypatch.setattr(effect_runner, "SAVE_AGAIN", 0.1)
+    monkeypatch.setattr(effect_runner, "SAVE_TRIES", 2)
 
     async def work(hall: Hall) -> None:
         assert hall.state is not None
         store = use(hall, Slow(hall.state, 1000, kept=True))
         hall.wants_room()
         await wait(lambda: [job for job in hall.jobs if job.moving], "the move")
-        store.doubt = "the lease has not been renewed"
+        store.maybe_lost_leadership = Unavailable("the lease has not been renewed")
         await asyncio.sleep(1.5)
         assert hall.calls["c"].kinds == ["assigned", "ready", "hold"], "another controller may go on with it"
         assert hall.switch.log == []
-        store.doubt = ""
+        store.maybe_lost_leadership = None
         await hall.calls["c"].until("abort")
 
     moving(work, tmp_path / "state")
@@ -429,7 +434,7 @@ def test_what_is_looked_up_while_the_slots_change_is_not_told() -> None:
         async def query(half: int) -> HalfState:
             asked.append(half)
             await asyncio.sleep(1.2)
-            return HalfState(half, 1_000_000_000, 1, 0, (), ())
+            return HalfState(half, 1_000_000_000, 1, 0)
 
         hall.switch.query = query  # type: ignore[method-assign]
         hall.switch.hold_resets.clear()
@@ -449,14 +454,14 @@ def test_what_is_looked_up_while_the_slots_change_is_not_told() -> None:
 
 def test_what_was_asked_of_other_slots_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be no such slot any more."""
-    monkeypatch.setattr(service_module, "LOOK_AFTER", 1.0)
+    monkeypatch.setattr(effect_runner, "LOOK_AFTER", 1.0)
 
     async def work(hall: Hall) -> None:
         asked: list[int] = []
 
         async def query(half: int) -> HalfState:
             asked.append(half)
-            return HalfState(half, SEQ + 2, 1, 0, (), ())
+            return HalfState(half, SEQ + 2, 1, 0)
 
         hall.switch.query = query  # type: ignore[method-assign]
         for half in (7, 6):

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.seeing.names import Names
-from p4reduce_controller.tenants.limits import Rates
+from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.peers import Peers
-
-from .conftest import Running
-from .test_web import BEARER, TOKEN, Site
+from p4reduce_controller.webpage.names import Names
+from tests.support.controller.running import Running
+from tests.support.controller.web import BEARER, TOKEN, Site
 
 EVERYTHING = ("/", "/page.js", "/api/status", "/api/history", "/metrics", "/healthz")
 

@@ -15,15 +15,15 @@ from typer.testing import CliRunner
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import messages
 from p4reduce_controller.commands import operating, shell, views
+from p4reduce_controller.commands.rates import Rates
 from p4reduce_controller.doctor import cli as doctor
 from p4reduce_controller.doctor import host, switches
 from p4reduce_controller.doctor.finding import Finding
-from p4reduce_controller.seeing.rates import Rates
-
-from ..own_network import ip, own_network
-from .conftest import Loop, Running
-from .ranks import ready, wait_until
-from .test_users import file
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running
+from tests.support.controller.users import file
+from tests.support.own_network import ip, own_network
+from tests.support.waiting import wait_until
 
 app = typer.Typer()
 app.add_typer(operating.jobs, name="jobs")
@@ -47,7 +47,7 @@ def text(what: object) -> str:
 def test_whom_a_job_waits_for_is_named(running: Running) -> None:
     running.mute.add(0)
     running.rank(0, 3, job="gathering")
-    wait_until(lambda: running.jobs.joins, "the rank to join")
+    wait_until(lambda: running.jobs.lifecycle.joins, "the rank to join")
     listed = run(running, "jobs", "list")
     assert "gathering" in listed
     assert "rank 1, rank 2 to join" in listed
@@ -71,7 +71,7 @@ def test_whose_job_is_shown_has_to_be_said_where_several_have_one(loop: Loop, tm
     try:
         for token in ("a", "b"):
             running.rank(0, 2, token=token)
-        wait_until(lambda: running.jobs.joins == 2, "both to join")
+        wait_until(lambda: running.jobs.lifecycle.joins == 2, "both to join")
         as_operator = ["--token-file", str(tmp_path / "token")]
         (tmp_path / "token").write_text("o")
         (tmp_path / "token").chmod(0o600)
@@ -113,7 +113,7 @@ def test_slots_of_a_job(running: Running) -> None:
 
 def test_slots_of_a_job_that_is_on_no_switch(running: Running) -> None:
     running.rank(0, 2)
-    wait_until(lambda: running.jobs.joins, "the rank to join")
+    wait_until(lambda: running.jobs.lifecycle.joins, "the rank to join")
     assert "is gathering, and on no switch yet" in run(running, "slots", "job", code=1)
 
 
@@ -130,9 +130,11 @@ def test_rates_are_of_counters_that_may_start_again() -> None:
 
 
 def test_a_switch_that_drains_is_seen() -> None:
-    status = pb.StatusReply(switches=[pb.Switch(name="a", state="ready", draining=True, jobs=["x", "y"])])
+    status = pb.StatusReply(
+        switches=[pb.Switch(name="a", state="Draining", problem="it is being drained", jobs=["x", "y"])]
+    )
     shown = text(views.switches(status))
-    assert "draining, ready" in shown
+    assert "Draining: it is being drained" in shown
     assert "x, y" in shown
 
 
@@ -246,10 +248,11 @@ def test_small_buffers_and_closed_memory_are_found(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("switch", "verdict"),
     [
-        (pb.Switch(connected=True, state="ready"), "ok"),
-        (pb.Switch(connected=True, state="ready", draining=True), "warning"),
-        (pb.Switch(state="unreachable for 7 s", problem="pulled"), "problem"),
-        (pb.Switch(connected=True, state="ready", problem="its parent spine has not heard it"), "problem"),
+        (pb.Switch(connected=True, state="Ready"), "ok"),
+        (pb.Switch(connected=True, state="Draining", problem="it is being drained"), "warning"),
+        (pb.Switch(connected=True, state="Cordoned", problem="it is being drained"), "warning"),
+        (pb.Switch(state="NotReady", problem="unreachable for 7 s: pulled"), "problem"),
+        (pb.Switch(connected=True, state="UplinkDown", problem="its parent spine has not heard it"), "problem"),
     ],
 )
 def test_what_the_controller_says_of_a_switch(switch: pb.Switch, verdict: str) -> None:

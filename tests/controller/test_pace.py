@@ -16,17 +16,17 @@ import pytest
 from prometheus_client import generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
-from p4reduce_controller.service.listening import ServiceConfig
-from p4reduce_controller.tenants.limits import BURST_S, Bucket, Rates
+from p4reduce_controller.base.limits import BURST_S, Bucket, Rates
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.base.sizes import LARGEST_REQUEST, MOST_READ
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, MOST_KNOWN, PENALTY, UNIT, Pace, host_of
-from p4reduce_controller.tenants.sizes import LARGEST_REQUEST, MOST_READ
-
-from .conftest import Loop, Running
-from .ranks import ready, wait_until
-from .test_gate import USERS, House, refused, refused_or_none
-from .test_web import Site
+from tests.support.controller.house import USERS, House, refused, refused_or_none
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running
+from tests.support.controller.web import Site
+from tests.support.waiting import stays, wait_until
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -83,7 +83,7 @@ def narrow(loop: Loop) -> Iterator[Running]:
 
 
 def limited(running: Running) -> dict[tuple[str, str], int]:
-    return dict(running.loop.call(lambda: running.service.pace.limited))
+    return dict(running.loop.call(lambda: running.controller.service.door.pace.limited))
 
 
 def test_without_users_hosts_are_limited(narrow: Running) -> None:
@@ -97,7 +97,7 @@ def test_without_users_hosts_are_limited(narrow: Running) -> None:
     errors = [str(rank.outcome()) for rank in ranks]
     assert sum("127.0.0.1 starts ranks more than 0.01 times a second" in error for error in errors) == 5
     assert (limited(narrow)["", "call"], limited(narrow)["", "join"]) == (6, 5)
-    assert b'p4reduce_limited_total{tenant="",what="call"}' in generate_latest(narrow.service.telemetry.registry)
+    assert b'p4reduce_limited_total{tenant="",what="call"}' in generate_latest(narrow.controller.telemetry.registry)
 
 
 def test_wrong_tokens_are_written_down_and_soon_told_late(loop: Loop, tmp_path: Path) -> None:
@@ -151,8 +151,7 @@ def test_messages_of_all_ranks_of_a_host_wait_together(loop: Loop) -> None:
         for _ in range(100):
             rank.session.ask(0)
     wait_until(lambda: handled >= 7 and limited(running)["", "message"], "messages")
-    time.sleep(0.5)
-    assert handled <= 10 + (time.monotonic() - began)
+    stays(lambda: handled <= 10 + (time.monotonic() - began), "messages beyond the limit are handled", 0.5)
     running.close()
 
 
@@ -185,7 +184,7 @@ def test_what_is_too_large_is_refused_and_counted(running: Running, loop: Loop, 
 
 FLOOD = """
 import sys, time, threading
-from p4reduce.control import jobs_pb2 as pb, jobs_pb2_grpc as rpc
+from p4reduce.control import jobs_pb2 as pb, rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 address, token, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 metadata = (("authorization", "Bearer " + token),)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from p4reduce_controller.jobs.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 
 SLOTS = 24
 

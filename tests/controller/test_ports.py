@@ -4,30 +4,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
 
 from p4reduce_controller.commands import views
-from p4reduce_controller.seeing.metrics import Metrics
-from p4reduce_controller.seeing.page_data import view_of
-from p4reduce_controller.seeing.watch import Watch
-from p4reduce_controller.switches.ports import dead, severed
+from p4reduce_controller.fabric.ports import all_down, uplink_down
+from p4reduce_controller.observability.metrics import Metrics
+from p4reduce_controller.observability.watch import Watch
+from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.site import Site
-
-from .conftest import Loop
-from .fake_switch import FakeSwitch
-from .ranks import ready, wait_until
-from .test_fabric import FIRST, SECOND, Changing
-from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
-
-
-@pytest.fixture
-def changing(loop: Loop) -> Iterator[Changing]:
-    changing = Changing(loop)
-    yield changing
-    changing.close()
+from p4reduce_controller.webpage.page_data import view_of
+from tests.support.controller.changing import FIRST, SECOND, Changing
+from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.ranks import ready
+from tests.support.waiting import wait_until
 
 
 def cut(changing: Changing, at: int, **states: str) -> None:
@@ -52,15 +44,15 @@ def switches(*ports: dict[int, str]) -> dict[int, FakeSwitch]:
     ],
 )
 def test_who_is_dead(ports: dict[int, str], why: str) -> None:
-    assert dead(switches(ports)[0]) == why
+    assert str(all_down(switches(ports)[0]) or "") == why
 
 
 def test_which_cable_is_out() -> None:
     desk = TreeDesk(TWO_LEAVES)
-    site = Site(desk.jobs.site.layout, tuple(ADDRESSES), TWO_LEAVES)
+    site = Site(desk.switches.site.layout, tuple(ADDRESSES), TWO_LEAVES)
 
     def why(at: int, *ports: dict[int, str]) -> str:
-        return severed(site, at, desk.jobs.children, switches(*ports))
+        return str(uplink_down(site, at, desk.switches.children, switches(*ports)) or "")
 
     assert why(LEAF1, {}, {UP: "UP"}, {}) == ""
     assert why(LEAF1, {}, {UP: "DOWN"}, {}) == f"port {UP} of leaf1 toward spine is down"
@@ -71,7 +63,8 @@ def test_which_cable_is_out() -> None:
 
 def test_a_job_that_begins_is_not_placed_over_a_link_that_is_down() -> None:
     desk = TreeDesk(TWO_LEAVES)
-    desk.jobs.severed = lambda number: "port 9 of leaf2 toward spine is down" if number == LEAF2 else ""
+    down = {LEAF2: [Unavailable("port 9 of leaf2 toward spine is down", SwitchState.UPLINK_DOWN)]}
+    desk.switches.conditions = lambda number: down.get(number, [])  # type: ignore[method-assign]
     wide = [desk.join(rank, 2, "wide") for rank in range(2)]
     desk.hear_at(wide[0], LEAF1)
     desk.hear_at(wide[1], LEAF2)
@@ -86,10 +79,11 @@ def test_a_dead_root_is_left_out_and_its_jobs_are_told(changing: Changing, caplo
         cut(changing, 1, p1="DOWN", p2="DOWN")
         text = f"port 1 of {SECOND} is down, where ranks 0, 1 are"
         wait_until(lambda: sum(one.getMessage() == text for one in caplog.records) == 2, "both ranks to hear of it")
-    job = changing.loop.run(changing.service.status()).jobs[0]
+    job = changing.loop.run(changing.controller.status()).jobs[0]
     assert list(job.in_trouble) == [text]
     there = changing.status()[SECOND]
-    assert (there.problem, [port.state for port in there.ports]) == ("all its 2 ports are down", ["DOWN", "DOWN"])
+    assert (there.state, there.problem) == ("NotReady", "all its 2 ports are down")
+    assert [port.state for port in there.ports] == ["DOWN", "DOWN"]
     assert len(ready([changing.rank(0, 1, job="next")])[0].aggregators) == 1
     running[1].session.close()
     wait_until(lambda: running[0].session.aborted, "the other to hear that it is lost")
@@ -105,14 +99,14 @@ def test_a_port_that_comes_back_is_told_too(changing: Changing, caplog: pytest.L
         cut(changing, 0, p1="UP", p2="DOWN")
         text = f"port 1 of {FIRST} is down, where rank 0 is"
         wait_until(lambda: f"resolved: {text}" in [one.getMessage() for one in caplog.records], "it to be told")
-    assert not changing.loop.run(changing.service.status()).jobs[0].in_trouble
+    assert not changing.loop.run(changing.controller.status()).jobs[0].in_trouble
 
 
 def test_they_are_shown(changing: Changing) -> None:
     ready([changing.rank(0, 1)])
     cut(changing, 0, p1="DOWN", p2="UP")
-    status = changing.loop.run(changing.service.status())
-    watch = Watch(changing.service.status, {})
+    status = changing.loop.run(changing.controller.status())
+    watch = Watch(changing.controller.status, {})
     watch.look(status, 1000.0)
     assert watch.latest is not None
     found = {
@@ -122,7 +116,7 @@ def test_they_are_shown(changing: Changing) -> None:
         if sample.name == "p4reduce_port_up"
     }
     assert found == {("fake", "1"): 0, ("fake", "2"): 1}
-    told = view_of(watch.latest, "")
+    told = view_of(watch.latest, None)
     assert [one["ports_down"] for one in told["switches"]] == [[1], []]
     assert told["jobs"][0]["trouble"] == [f"port 1 of {FIRST} is down, where rank 0 is"]
     assert "1 of 2 up; down: 1" in shown(views.switches(status))

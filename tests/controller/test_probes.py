@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.jobs import SHORT_HELLOS
-
-from .test_jobs import Desk
+from p4reduce_controller.jobs.gathering import SHORT_HELLOS
+from tests.support.controller.desks import Desk
 
 
 def test_a_rank_of_which_only_short_ones_come_is_refused() -> None:

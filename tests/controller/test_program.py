@@ -13,8 +13,8 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from p4reduce.transport import base
-from p4reduce_controller.switches.builds import BUILDS, LEAST_MTU, Build, build_for
-from p4reduce_controller.switches.program import P4INFO, PipelineError, Program, load_schema
+from p4reduce_controller.p4runtime.builds import BUILDS, LEAST_MTU, Build, build_for
+from p4reduce_controller.p4runtime.program import P4INFO, PipelineError, Program, load_schema
 
 COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
 SUMS = re.compile(r"\.lane(\d+)\.value(\d+)\.sums$")

@@ -14,11 +14,10 @@ import pytest
 from p4reduce.control.client import Session
 from p4reduce_controller.jobs.waitlist import RETURN
 from p4reduce_controller.tenants.quotas import Policy, Quota
-
-from .conftest import Loop, Running
-from .ranks import DEADLINE, ready, wait_until
-from .test_service import leave
-from .test_tenants import ALICE, BOB, CAROL, Hall
+from tests.support.controller.halls import ALICE, BOB, CAROL, Hall
+from tests.support.controller.ranks import DEADLINE, ready
+from tests.support.controller.running import Loop, Running, leave
+from tests.support.waiting import wait_until
 
 
 def two_in_the_queue() -> tuple[Hall, list[Any]]:
@@ -28,12 +27,12 @@ def two_in_the_queue() -> tuple[Hall, list[Any]]:
     hall.tick(1)
     hall.come(BOB, "second", queue_s=60)
     hall.tick(1)
-    return hall, hall.jobs.queue_to_keep(hall.now)
+    return hall, hall.jobs.queue.to_keep(hall.now)
 
 
 def taken_over(kept: list[Any], policy: Policy | None = None) -> Hall:
     hall = Hall(policy, slots=4)
-    hall.jobs.expect_queue(kept, hall.now)
+    hall.jobs.queue.expect(kept, hall.now)
     return hall
 
 
@@ -86,9 +85,9 @@ def test_who_asks_for_something_else_comes_last() -> None:
 def test_it_is_kept_until_it_is_back_or_gone() -> None:
     _, kept = two_in_the_queue()
     hall = taken_over(kept)
-    assert hall.jobs.queue_changed()
-    assert not hall.jobs.queue_changed()
-    assert hall.jobs.queue_to_keep(hall.now) == kept
+    assert hall.jobs.queue.take_change()
+    assert not hall.jobs.queue.take_change()
+    assert hall.jobs.queue.to_keep(hall.now) == kept
 
 
 @pytest.mark.parametrize("kept", [[3], [{}], [{"tenant": 1, "name": "x", "slots": 1, "world_size": 1, "since": 1.0}]])
@@ -126,7 +125,7 @@ class Waiting(threading.Thread):
 
 
 def queue(running: Running) -> list[str]:
-    return [one.name for one in running.loop.run(running.service.status()).queue]
+    return [one.name for one in running.loop.run(running.controller.status()).queue]
 
 
 @pytest.mark.parametrize("killed", [True, False])
@@ -145,10 +144,10 @@ def test_places_are_kept_over_a_restart(running: Running, tmp_path: Path, killed
     if killed:
         running.crash()
     else:
-        running.loop.run(running.service.close())
+        running.loop.run(running.controller.close())
         running.release()
     running.start_again()
-    wait_until(lambda: [len(one.ranks) for one in running.jobs._door.waitlist] == [1, 1], "both to be back")
+    wait_until(lambda: [len(one.ranks) for one in running.jobs.queue.waitlist] == [1, 1], "both to be back")
     assert queue(running) == ["first", "second"]
     leave(running, [busy])
     wait_until(lambda: waiting[0].let_in or waiting[0].error, "the first to be let in")

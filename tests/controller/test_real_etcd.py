@@ -16,9 +16,9 @@ import pytest
 
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
-from p4reduce_controller.etcd.settings import way
-from tests.certificates import self_signed
-from tests.etcd import Members
+from p4reduce_controller.settings.settings import Settings
+from tests.support.certificates import self_signed
+from tests.support.etcd import Members
 
 KEY = "/test/serving"
 
@@ -39,7 +39,7 @@ def test_a_lease_is_one_controllers_until_it_runs_out(members: Members) -> None:
         found = await holder(etcd, KEY, 5.0)
         assert found is not None
         assert found[0] == "first"
-        assert not first.doubt
+        assert not first.maybe_lost_leadership
         assert await first.is_ours()
         assert not await second.take("second", 2)
         keeping.cancel()
@@ -48,7 +48,7 @@ def test_a_lease_is_one_controllers_until_it_runs_out(members: Members) -> None:
         while await holder(etcd, KEY, 5.0) is not None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
-        assert first.doubt  # before anybody can have it
+        assert first.maybe_lost_leadership  # before anybody can have it
         assert await second.take("second", 2)
         assert second.term > first.term
         assert await second.is_ours()
@@ -83,7 +83,9 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
     with closing(Members(tmp_path, options=options, scheme="https")) as members:
 
         async def asked(ca: str, cert: str, key: str, within: float) -> None:
-            etcd = Etcd(members.addresses, way(members.addresses, cert, key, ca, insecure=False))
+            store = f"etcd://{','.join(members.addresses)}"
+            tls = Settings(store=store, store_cert=cert, store_key=key, store_ca=ca).store_tls()
+            etcd = Etcd(members.addresses, tls)
             try:
                 await etcd.range(KEY, within=within)
             finally:

@@ -16,10 +16,9 @@ from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.etcd.state import EtcdState
 from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.store.state import OLDER, VERSION, StateError, StateFile
-
-from .fake_etcd import FakeEtcd
-from .test_state import Kept
-from .test_trees import LEAF1, LEAF2, SPINE
+from tests.support.controller.desks import LEAF1, LEAF2, SPINE
+from tests.support.controller.fake_etcd import FakeEtcd
+from tests.support.controller.kept import Kept
 
 STATES = Path(__file__).with_name("states")
 READ = ["version3.json", "version4.json"]  # the release before switches came and went, and the next

@@ -13,10 +13,10 @@ from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.reports import MOST_AWAITED, Reports, interval, stragglers
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
-
-from .conftest import Running
-from .ranks import ready, wait_until
-from .sites import site_of
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Running
+from tests.support.controller.sites import site_of
+from tests.support.waiting import wait_until
 
 
 def job_of(ranks: int) -> Job:
@@ -126,7 +126,7 @@ def test_ranks_report_as_often_as_they_are_asked_to_and_when_they_leave(
         one.session.report(report_of(rank))
     wait_until(lambda: all((member.report or pb.Report()).operations > 2 for member in job.members.values()), "reports")
     assert job.members[0].rates is not None
-    assert 0 < job.members[0].heard_at <= running.service._clock()
+    assert 0 < job.members[0].heard_at <= running.controller.clock()
     monkeypatch.setattr(placement, "interval", lambda _: 60.0)
     leavers = [threading.Thread(target=one.session.leave) for one in ranks]
     for leaver in leavers:
@@ -135,7 +135,7 @@ def test_ranks_report_as_often_as_they_are_asked_to_and_when_they_leave(
         leaver.join(10)
     last = [member.report.operations for member in job.members.values() if member.report is not None]
     assert last == asked
-    assert running.service.reports.ports[0, 1].packets_in == 4
+    assert running.controller.reports.ports[0, 1].packets_in == 4
 
 
 def test_a_controller_that_asks_for_none_gets_none(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce_controller.jobs.pools import SlotRange
-from p4reduce_controller.switches import cpu_channel
+from p4reduce.protocol.packet import Packet
+from p4reduce.protocol.packet import hello as hello_packet
+from p4reduce_controller.p4runtime import cpu_channel
+from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
+from p4reduce_controller.p4runtime.resets import RETRY, WINDOW, ResetBatch
 from p4reduce_controller.switches.aggregator import Heard, Layout, Placement, SwitchError
-from p4reduce_controller.switches.cpu_channel import CpuChannel
-from p4reduce_controller.switches.frames import Aggregation, Endpoint, build
-from p4reduce_controller.switches.resets import RETRY, WINDOW, ResetBatch
+from p4reduce_controller.switches.frames import Endpoint, build
+from p4reduce_controller.switches.pools import SlotRange
 
 HERE = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 
@@ -57,10 +59,10 @@ def test_what_others_acknowledge_is_no_news() -> None:
     batch = ResetBatch(1, 1, SlotRange(0, 1), first_seq=2, lanes=4)
     packet = next(iter(batch.to_send(0.0)))
     for stranger in (
-        Aggregation(Op.RESET, 2, 1, slot=0, fingerprint=1),
-        Aggregation(Op.RESET, 1, 2, slot=0, fingerprint=1),
-        Aggregation(Op.RESET + 1, 1, 1, slot=0, fingerprint=1),
-        Aggregation(Op.RESET, 1, 1, slot=7, fingerprint=1),
+        Packet(Op.RESET, 2, 1, slot=0, fingerprint=1),
+        Packet(Op.RESET, 1, 2, slot=0, fingerprint=1),
+        Packet(Op.RESET + 1, 1, 1, slot=0, fingerprint=1),
+        Packet(Op.RESET, 1, 1, slot=7, fingerprint=1),
     ):
         assert not batch.acknowledged(stranger)
     assert batch.acknowledged(packet)
@@ -72,8 +74,8 @@ def test_when_done_no_reset_is_on_its_way(seed: int, slots: int, loss: float) ->
     """The way there and the way back keep the order of packets, lose some, and are slow now and then."""
     chance = random.Random(seed)
     batch = ResetBatch(1, 1, SlotRange(0, slots), first_seq=2, lanes=4)
-    there: deque[Aggregation] = deque()
-    back: deque[Aggregation] = deque()
+    there: deque[Packet] = deque()
+    back: deque[Packet] = deque()
     now = 0.0
     for _ in range(20_000):
         if batch.done:
@@ -196,8 +198,7 @@ def test_helloes_that_nobody_awaits_cost_next_to_nothing() -> None:
 
 def hello(nonce: int) -> bytes:
     worker = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-    keys = (nonce & 0xFFFFFFFF, NO_KEY, NO_KEY, NO_KEY)
-    return build(Aggregation(Op.HELLO, job=1, worker=2, fingerprint=nonce >> 32, keys=keys), worker, HERE)
+    return build(hello_packet(4, nonce, job=1, worker=2), worker, HERE)
 
 
 def test_a_job_does_not_wait_until_another_has_all_acknowledged() -> None:

@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.asking import ask
 from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
 from p4reduce_controller.store.state import StateError
-
-from .conftest import Loop, Running
-from .ranks import Rank, ready, wait_until
-from .test_service import leave
+from tests.support.controller.ranks import Rank, ready
+from tests.support.controller.running import Loop, Running, leave
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def jobs_in(file: Path) -> list[dict[str, Any]]:
 
 
 def status(running: Running) -> list[pb.Job]:
-    return list(running.loop.run(running.service.status()).jobs)
+    return list(running.loop.run(running.controller.status()).jobs)
 
 
 def wait_until_back(running: Running) -> None:
@@ -300,17 +299,17 @@ def test_a_controller_that_is_ended_keeps_or_ends_its_jobs(running: Running, fil
     ranks = job(running)
     waiting = running.rank(0, 2, job="not ready")
     wait_until(lambda: waiting.assigned, "the second job")
-    running.loop.run(running.service.close())
+    running.loop.run(running.controller.close())
     running.release()
-    assert running.service.has_kept_jobs
+    assert running.controller.has_kept_jobs
     assert "the controller was stopped" in str(waiting.outcome())
     assert [one["name"] for one in jobs_in(file)] == ["job"]
     running.start_again()
     wait_until_back(running)
     assert [rank.session.aborted for rank in ranks] == [None, None]
 
-    running.service.keeps_jobs = False
-    running.loop.run(running.service.close())
+    running.controller.keeps_jobs = False
+    running.loop.run(running.controller.close())
     running.release()
     wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
     assert ranks[0].session.aborted is not None

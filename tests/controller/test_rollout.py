@@ -11,23 +11,24 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.fabric import rollout as rollout_module
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.fabric.rollout import NEXT, RETRY, Rollout, Stage
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.service import streams
-from p4reduce_controller.service.listening import ServiceConfig
-from p4reduce_controller.service.service import Service
-from p4reduce_controller.switches import rollout as rollout_module
+from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.switches.aggregator import Heard, Layout, Placement, SwitchError
 from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.rollout import NEXT, RETRY, Rollout, Stage
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
-
-from .conftest import Loop, Running
-from .fake_switch import FakeSwitch
-from .ranks import ready, wait_until
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running
+from tests.support.waiting import wait_until
 
 STEPS = 200  # of the event loop: more than there are until a job is ready
 
@@ -60,14 +61,14 @@ def test_a_removal_that_fails_is_tried_until_it_is_done(running: Running, what: 
     running.loop.call(running.switch.fail.clear)
     wait_until(lambda: running.used() == 0, "the slots to be freed")
     assert running.switch.log[-1] == "forget"
-    assert not running.loop.call(running.service.over.is_set)
+    assert not running.loop.call(running.controller.over.is_set)
 
 
 def test_a_switch_that_is_away_holds_up_no_end_of_the_controller(running: Running) -> None:
     ready([running.rank(0, 1)])
     running.loop.call(running.switch.disconnect)
-    [rollout] = [rollout for rollout, _ in running.service._supervisor._rollouts.values()]
-    running.loop.run(running.service.close())
+    [rollout] = [rollout for rollout, _ in running.controller.runner.supervisor._rollouts.values()]
+    running.loop.run(running.controller.close())
     assert rollout.stage is Stage.ABANDONED
 
 
@@ -171,6 +172,9 @@ class Context:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
     async def read(self) -> pb.ClientMessage:
         await asyncio.sleep(0)
         return await self._said.get()
@@ -195,11 +199,12 @@ async def cancelled_after(count: int, victim: int) -> list[str]:
     Nobody's time is up, so that no deadline mends what is wrong.
     """
     switch = SlowSwitch()
-    jobs = Jobs(switch.layout, [switch.address])
-    service = Service([switch], jobs, ServiceConfig())
-    await switch.start(service.listener(0), 1.0)
+    inventory = Inventory([switch])
+    jobs = Jobs(inventory)
+    controller = Controller(inventory, jobs, ServiceConfig())
+    await switch.start(controller.listener(0), 1.0)
     contexts = [Context(rank, switch) for rank in range(2)]
-    calls = [asyncio.create_task(service.Session(None, context)) for context in contexts]  # type: ignore[arg-type]
+    calls = [asyncio.create_task(controller.service.Session(None, context)) for context in contexts]  # type: ignore[arg-type]
     await steps(count)
     calls[victim].cancel()
     await steps(STEPS)
@@ -211,8 +216,8 @@ async def cancelled_after(count: int, victim: int) -> list[str]:
     assert list(jobs) == []
     assert [pool.used for pool in jobs.pools] == [0]
     assert switch.admitted == switch.groups == {}
-    assert not service._supervisor._rollouts
-    assert not service.over.is_set()
+    assert not controller.runner.supervisor._rollouts
+    assert not controller.over.is_set()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     return contexts[1 - victim].told
 
@@ -254,9 +259,10 @@ def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPa
 
     async def work() -> None:
         switch = FakeSwitch()
-        jobs = Jobs(switch.layout, [switch.address])
-        service = Service([switch], jobs, ServiceConfig())
-        await switch.start(service.listener(0), 1.0)
+        inventory = Inventory([switch])
+        jobs = Jobs(inventory)
+        controller = Controller(inventory, jobs, ServiceConfig())
+        await switch.start(controller.listener(0), 1.0)
         told: list[streams.Stream] = []
         said: list[str] = []
 
@@ -266,7 +272,7 @@ def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(jobs, "join", join)
         monkeypatch.setattr(jobs, "lost", lambda _, what, lost=jobs.lost: (said.append(what), lost(_, what)))
-        call = asyncio.create_task(service.Session(None, Deaf(0, switch)))  # type: ignore[arg-type]
+        call = asyncio.create_task(controller.service.Session(None, Deaf(0, switch)))  # type: ignore[arg-type]
         while not told:
             await asyncio.sleep(0.001)
         for _ in range(10):
@@ -274,7 +280,7 @@ def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPa
         with pytest.raises(streams.Unread, match="8 wait"):
             await asyncio.wait_for(call, 5.0)
         assert said[:1] == ["does not read the controller's messages: 8 wait"]
-        await service.close()
+        await controller.close()
 
     asyncio.run(work())
 
@@ -305,8 +311,8 @@ def test_a_bug_ends_the_service_and_is_not_lost(running: Running, monkeypatch: p
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(running.jobs, "tick", tick)
-    wait_until(running.service.over.is_set, "the service to give up")
-    assert isinstance(running.service.failure, ZeroDivisionError)
+    wait_until(running.controller.over.is_set, "the service to give up")
+    assert isinstance(running.controller.failure, ZeroDivisionError)
 
 
 def test_a_service_that_a_rollouts_bug_has_ended_closes(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,6 +321,6 @@ def test_a_service_that_a_rollouts_bug_has_ended_closes(running: Running, monkey
 
     monkeypatch.setattr(running.jobs, "installed", installed)
     running.rank(0, 1)
-    wait_until(running.service.over.is_set, "the service to give up")
-    assert isinstance(running.service.failure, ZeroDivisionError)
-    running.loop.run(running.service.close())
+    wait_until(running.controller.over.is_set, "the service to give up")
+    assert isinstance(running.controller.failure, ZeroDivisionError)
+    running.loop.run(running.controller.close())

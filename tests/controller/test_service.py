@@ -14,29 +14,23 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
-from p4reduce.control.messages import MISMATCH, Counted
+from p4reduce.control.messages import MISMATCH
 from p4reduce.errors import CollectiveTimeout, JoinError
 from p4reduce.join.joining import join_job
+from p4reduce.join.options import JoinOptions
 from p4reduce.transport import TransportError
-from p4reduce_controller.jobs.pools import SlotRange
-from p4reduce_controller.service.listening import ListenError, ServiceConfig, check_listen
+from p4reduce_controller.base.listening import ListenError, ServiceConfig, check_listen
+from p4reduce_controller.service.service import Service
 from p4reduce_controller.switches.aggregator import SwitchError
-
-from ..certificates import self_signed
-from .conftest import Loop, Running
-from .ranks import Rank, ready, wait_until
-
-
-def leave(running: Running, ranks: list[Rank]) -> None:
-    """Together, in peace."""
-    leaving = [running.loop.loop.run_in_executor(None, rank.session.leave) for rank in ranks]
-    wait_until(lambda: all(one.done() for one in leaving), "all to leave")
-    assert [rank.session.aborted for rank in ranks] == [None] * len(ranks)
-    wait_until(lambda: running.used() == 0, "the slots to be freed")
+from p4reduce_controller.switches.pools import SlotRange
+from tests.support.certificates import self_signed
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running, leave
+from tests.support.waiting import stays, wait_until
 
 
 def test_a_job_from_joining_to_leaving(running: Running) -> None:
@@ -65,7 +59,7 @@ def test_a_jobs_secret_is_told_to_its_ranks_and_shown_to_nobody(
     secrets = [one.abort_secret for one in assigned]
     assert secrets[0] == secrets[1] != secrets[2]
     assert running.switch.admitted[1].abort_secret == secrets[0]
-    status = running.loop.run(running.service.status())
+    status = running.loop.run(running.controller.status())
     jobs = running.loop.call(lambda: f"{list(running.jobs)} {running.switch.admitted}")
     ranks[1].session.close()
     wait_until(lambda: ranks[0].aborted_at, "the abort")
@@ -153,10 +147,12 @@ def test_what_the_controller_stood_still_for_counts_against_nobody(running: Runn
     ranks = [running.rank(rank, 3) for rank in range(3)]
     ready(ranks)
     first = running.loop.loop.run_in_executor(None, ranks[0].session.leave)
-    wait_until(lambda: any(m.leaving for m in running.loop.run(running.service.status()).jobs[0].members), "the first")
+    wait_until(
+        lambda: any(m.leaving for m in running.loop.run(running.controller.status()).jobs[0].members), "the first"
+    )
     running.loop.call(time.sleep, 2.5)  # the loop, and with it all of the controller
-    time.sleep(0.3)  # so that it looks who is over time
-    assert [rank.session.aborted for rank in ranks] == [None] * 3
+    # While it looks who is over time.
+    stays(lambda: [rank.session.aborted for rank in ranks] == [None] * 3, "a rank is blamed", 0.3)
     for rank in ranks[1:]:
         running.loop.loop.run_in_executor(None, rank.session.leave)
     wait_until(first.done, "all to have left")
@@ -236,8 +232,9 @@ def test_a_switch_at_another_udp_port_is_told(running: Running, caplog: pytest.L
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
-    jobs = running.service._jobs
-    jobs.change_site(replace(jobs.site, addresses=(replace(jobs.site.addresses[0], udp_port=port),)))
+    jobs = running.controller.jobs
+    site = jobs.switches.site
+    jobs.switches.site = replace(site, addresses=(replace(site.addresses[0], udp_port=port),))
     with pytest.raises(JoinError) as error:
         join(running, 0, 1, timeout=2.5)
     told = f"this host cannot send packets to 127.0.0.1:{port}: Connection refused: no program listens on that UDP port"
@@ -247,20 +244,8 @@ def test_a_switch_at_another_udp_port_is_told(running: Running, caplog: pytest.L
 
 
 def join(running: Running, rank: int, world_size: int, *, interface: str | None = None, timeout: float = 10.0) -> None:
-    join_job(
-        running.address,
-        job="job",
-        rank=rank,
-        world_size=world_size,
-        slots=4,
-        transport="udp",
-        interface=interface,
-        token=None,
-        tls=None,
-        timeout=timeout,
-        at="",
-        on_abort=lambda _: None,
-    )
+    options = JoinOptions(running.address, "job", rank, world_size, slots=4, interface=interface, timeout=timeout)
+    join_job(options, on_abort=lambda _: None)
 
 
 def test_a_latecomer_does_not_kill_a_running_job(running: Running) -> None:
@@ -354,7 +339,7 @@ def test_slots_of_a_job_that_died_while_the_switch_was_away_are_kept_until_it_is
     ready([rank])
     running.loop.call(running.switch.disconnect)
     rank.session.close()
-    wait_until(lambda: running.loop.call(lambda: running.jobs.aborted), "the abort")
+    wait_until(lambda: running.loop.call(lambda: running.jobs.lifecycle.aborted), "the abort")
     assert running.used() == 4
     running.loop.call(running.switch.reconnect)
     wait_until(lambda: running.used() == 0, "the slots to be freed")
@@ -363,7 +348,7 @@ def test_slots_of_a_job_that_died_while_the_switch_was_away_are_kept_until_it_is
 def test_a_stopped_controller_says_so(running: Running) -> None:
     rank = running.rank(0, 1)
     ready([rank])
-    running.loop.run(running.service.close())
+    running.loop.run(running.controller.close())
     wait_until(lambda: rank.aborted_at, "the abort")
     assert rank.session.aborted is not None
     assert rank.session.aborted.reason == "CONTROLLER_STOPPED"
@@ -515,7 +500,7 @@ def test_status_and_loss_of_several_switches(dealt: Running) -> None:
 
 
 def test_loss_is_set_at_all_chosen_switches_or_at_none(dealt: Running) -> None:
-    names = [one.name for one in dealt.service.fabric.members.values()]
+    names = [one.name for one in dealt.controller.inventory.members.values()]
     dealt.switches[0].ports = {1: "UP", 2: "UP"}
     dealt.switches[1].ports = {1: "UP"}
 
@@ -591,7 +576,7 @@ def test_who_is_counted_where_a_rank_has_no_answer(running: Running) -> None:
     running.switch.halves[2 * first + 3] = (2**32 - 1, 0b101)
     ranks[1].session.ask(3)
     wait_until(lambda: all(rank.counted for rank in ranks), "all to be told")
-    assert [rank.counted for rank in ranks] == [[Counted(3, 2**32 - 1, (0, 2))]] * 3
+    assert [rank.counted for rank in ranks] == [[pb.Counted(half=3, seq=2**32 - 1, ranks=[0, 2])]] * 3
     running.switch.fail[f"query {2 * first + 3}"] = SwitchError("broken")
     ranks[1].session.ask(3)
     wait_until(lambda: running.jobs.live[1].looking, "the look")
@@ -602,8 +587,8 @@ def test_who_is_counted_where_a_rank_has_no_answer(running: Running) -> None:
     running.switch.halves[2 * first + 2] = (2, 0)
     ranks[0].session.ask(2)
     wait_until(lambda: all(len(rank.counted) == 2 for rank in ranks), "all to be told of the other")
-    assert ranks[2].counted[1] == Counted(2, 2, ())
-    assert running.service.failure is None
+    assert ranks[2].counted[1] == pb.Counted(half=2, seq=2)
+    assert running.controller.failure is None
 
 
 @pytest.mark.parametrize(("field", "size"), [("switch", 10_000), ("switch", 3 << 20), ("job", 3 << 20)])
@@ -623,3 +608,7 @@ def test_a_request_of_any_size_has_a_short_answer(running: Running, field: str, 
             message = next(replies).abort.message
             assert "the name of its switch has 10000 characters" in message
             assert message in str(first.outcome())
+
+
+def test_the_service_has_all_methods_of_its_description() -> None:
+    assert [method.name for method in rpc.METHODS if not hasattr(Service, method.name)] == []

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller import texts
-from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.p4runtime.switch_config import Route
+from p4reduce_controller.settings import texts
 from p4reduce_controller.settings.settings import EXAMPLE, SCHEMA, Settings, load
 from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.switch_config import Route
-from tests.certificates import self_signed
+from tests.support.certificates import self_signed
 
 
 def test_defaults_are_one_udp_port_on_loopback() -> None:

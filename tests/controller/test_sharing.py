@@ -14,21 +14,20 @@ from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.commands.tables import show
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.fabric.looking import look
 from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.sharing import how_to_be_fewer
-from p4reduce_controller.seeing.status import status_of
+from p4reduce_controller.service.status import status_of
 from p4reduce_controller.switches.aggregator import Heard, Placement
-from p4reduce_controller.switches.fabric import Fabric
 from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.looking import look
 from p4reduce_controller.switches.trees import Trees
-
-from .conftest import Running
-from .fake_switch import FakeSwitch
-from .ranks import ready as all_ready
-from .sites import site_of
-from .test_state import Kept
-from .test_trees import LEAF1, LEAF2, SPINE, TreeDesk
+from tests.support.controller.desks import LEAF1, LEAF2, SPINE, TreeDesk
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.kept import Kept
+from tests.support.controller.ranks import ready as all_ready
+from tests.support.controller.running import Running
+from tests.support.controller.sites import site_of
 
 ONE_SWITCH = Trees(["switch"])
 
@@ -195,10 +194,10 @@ def test_forty_ranks_on_five_hosts_at_one_switch() -> None:
 def test_forty_ranks_join_at_a_service(running: Running) -> None:
     ranks = [running.rank(rank, 40, host=f"h{rank % 5}") for rank in range(40)]
     all_ready(ranks)
-    assert len({rank.known for rank in ranks}) == 1
     known = ranks[0].known
     assert known is not None
-    assert (known.peers, known.leaders) == (tuple(range(5)), tuple(rank % 5 for rank in range(40)))
+    assert all(rank.known == known for rank in ranks)
+    assert (list(known.peers), list(known.leaders)) == (list(range(5)), [rank % 5 for rank in range(40)])
 
 
 def test_more_hosts_than_a_switch_has_bits_for_are_refused_by_number() -> None:
@@ -298,7 +297,7 @@ def test_people_see_who_sends_for_whom() -> None:
     async def asked() -> pb.StatusReply:
         switch = FakeSwitch(16)
         switch._connected.set()
-        return await status_of(desk.jobs, Fabric([switch], desk.jobs), desk.now)
+        return await status_of(desk.jobs, Inventory([switch], ONE_SWITCH), desk.now)
 
     status = asyncio.run(asked())
     gathers, job = sorted(status.jobs, key=lambda one: one.name)

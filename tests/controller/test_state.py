@@ -16,69 +16,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.numbers import GENERATIONS
-from p4reduce_controller.jobs.pools import SlotPool, SlotRange
+from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.store.state import StateError, StateFile
 from p4reduce_controller.store.state_names import Setup
-from p4reduce_controller.switches.aggregator import Placement
 from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees, Uplink
-
-from .fake_switch import FakeSwitch, _entries
-from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.kept import Kept, as_before, entries
 
 KEY = re.compile(r"^[0-9a-f]{32}$")
-
-
-class Kept:
-    """A desk of two leaves and a spine, and its file."""
-
-    def __init__(self, folder: Path, trees: Trees = TWO_LEAVES) -> None:
-        self.path = folder / "state"
-        self.trees = trees
-        self.desk = TreeDesk(trees)
-        self.desk.jobs._returns = True
-        self.file = StateFile(self.path)
-        self.switches = [FakeSwitch(number=number) for number in range(len(trees.names))]
-        self.load()
-
-    def job(self, name: str, *switches: int, host: str = "") -> list[pb.Assigned]:
-        """Ready, with a rank at each of these switches. What the ranks were assigned."""
-        sessions = [self.desk.join(rank, len(switches), name, host=host) for rank in range(len(switches))]
-        for session, switch in zip(sessions, switches, strict=True):
-            self.desk.hear_at(session, switch)
-        self.desk.installed()
-        return [self.desk.told[session][0].assigned for session in sessions]
-
-    def save(self) -> None:
-        self.file.save(self.desk.jobs, self.desk.jobs.children, self.desk.now)
-
-    def load(self) -> list[Job]:
-        return self.file.load(self.setup(), 1000.0)[0]
-
-    def setup(self) -> Setup:
-        return Setup(dict(enumerate(self.switches)), lambda: self.desk.jobs.site)
-
-    def restored(self) -> Jobs:
-        jobs = Jobs(self.desk.jobs.site.layout, ADDRESSES[: len(self.switches)], trees=self.trees, returns=True)
-        jobs.restore(*self.file.load(self.setup(), 1000.0))
-        return jobs
-
-    def close(self) -> None:
-        self.file.close()
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
     return Kept(tmp_path)
-
-
-def entries(placements: dict[int, Placement]) -> dict[int, tuple[object, ...]]:
-    return {switch: _entries(placement) for switch, placement in placements.items()}
 
 
 @settings(deadline=None)  # it waits for the disk
@@ -346,37 +303,11 @@ def test_hosts_are_kept_and_files_without_them_are_read(kept: Kept) -> None:
     assert job.hosts == []
 
 
-def as_before(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
-    """As version 3 had it, which calls switches by their places."""
-
-    def at(place: str) -> str:
-        thread, _, name = place.partition(":")
-        return str(int(thread) * site.switches + list(site.trees.names).index(name))
-
-    jobs = [
-        {
-            **{key: value for key, value in job.items() if key != "site"},
-            "first_slots": {at(place): first for place, first in job["first_slots"].items()},
-            "slots_elsewhere": {at(place): count for place, count in job["slots_elsewhere"].items()},
-            "members": [
-                {**one, "heard": {at(place): heard for place, heard in one["heard"].items()}} for one in job["members"]
-            ],
-        }
-        for job in root["jobs"]
-    ]
-    return {
-        "version": 3,
-        "switches": [setup.described(site, place) for place in range(site.switches)],
-        "children": {at(f"0:{name}"): heard for name, heard in root["children"].items()},
-        "jobs": jobs,
-    }
-
-
 def test_a_file_of_the_release_before_is_read(kept: Kept) -> None:
     kept.job("wide", LEAF1, LEAF2)
     kept.job("rack", LEAF2)
     kept.save()
-    root = as_before(json.loads(kept.path.read_text()), kept.desk.jobs.site, kept.setup())
+    root = as_before(json.loads(kept.path.read_text()), kept.desk.switches.site, kept.setup())
     kept.path.write_text(json.dumps(root))
     for then, now in zip(kept.desk.jobs, kept.restored(), strict=True):
         assert (now.name, entries(now.placements)) == (then.name, entries(then.placements))
@@ -391,7 +322,7 @@ def test_switches_of_no_job_may_come_and_go(kept: Kept) -> None:
     kept.job("rack", LEAF2)
     kept.save()
     fewer = Trees(["new", "leaf2"], {})
-    site = Site(kept.desk.jobs.site.layout, (Endpoint("02:00:00:00:00:09", "10.0.9.9", 1), ADDRESSES[LEAF2]), fewer)
+    site = Site(kept.desk.switches.site.layout, (Endpoint("02:00:00:00:00:09", "10.0.9.9", 1), ADDRESSES[LEAF2]), fewer)
     setup = Setup({0: FakeSwitch(number=9), 1: kept.switches[LEAF2]}, lambda: site)
     with pytest.raises(StateError, match="below spine by port 9; now there is leaf2 at fake 2, aggregator"):
         kept.file.load(setup, 1000.0)
@@ -402,6 +333,6 @@ def test_switches_of_no_job_may_come_and_go(kept: Kept) -> None:
     assert job.holds == {1}
     assert list(children) == [1]
     assert job.site.numbers == (2, -1, 1)
-    jobs = Jobs(site.layout, site.addresses, trees=under, returns=True)
+    jobs = Jobs(Switches(site.layout, site.addresses, under), JobOptions(returns=True))
     jobs.restore([job], children)
     assert [pool.used for pool in jobs.pools] == [0, 4, 0]

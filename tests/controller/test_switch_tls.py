@@ -4,25 +4,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p4reduce_controller.doctor import switches
+from p4reduce_controller.p4runtime.link import Link
+from p4reduce_controller.p4runtime.program import load_schema
 from p4reduce_controller.service.run import running
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.switches.aggregator import SwitchError
-from p4reduce_controller.switches.link import Link
-from p4reduce_controller.switches.program import load_schema
-from tests.certificates import self_signed
-
-from .conftest import Running
+from tests.support.certificates import self_signed
+from tests.support.controller.running import Running
+from tests.support.controller.tls_switch import switch
 
 TIMEOUT_S = 30.0
 CHECK = (
@@ -54,19 +49,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("tls"))
 
 
-@contextmanager
-def switch(*options: str, target: str = "sim") -> Iterator[str]:
-    """Where its P4Runtime server listens."""
-    command = [sys.executable, "-m", "p4reduce", "switch", "--target", target, "--grpc", "127.0.0.1:0", "--json"]
-    command += ["--port", "1=udp:127.0.0.1:0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["grpc"]
-        finally:
-            process.kill()
-
-
 def settings(address: str, options: Options) -> Options:
     return {"switch": [address], "listen": "127.0.0.1:0", **options}
 
@@ -75,8 +57,8 @@ def state(address: str, **options: str) -> str:
     """Of the switch, as a controller with these settings sees it."""
 
     async def work() -> str:
-        async with running(load(None, settings(address, options)), TIMEOUT_S) as service:
-            return (await service.status()).switches[0].state
+        async with running(load(None, settings(address, options)), TIMEOUT_S) as controller:
+            return (await controller.status()).switches[0].state
 
     return asyncio.run(work())
 
@@ -100,12 +82,12 @@ def refusal(address: str, **options: str) -> str:
 @pytest.mark.parametrize("target", ["sim", "native"])
 def test_those_who_know_each_other(certificates: Certificates, target: str) -> None:
     with switch(*certificates.of_switch(), target=target) as address:
-        assert state(address, **certificates.of_controller()) == "ready"
+        assert state(address, **certificates.of_controller()) == "Ready"
 
 
 def test_a_switch_that_lets_in_everybody(certificates: Certificates) -> None:
     with switch(*certificates.of_switch(asks=False)) as address:
-        assert state(address, switch_ca=str(certificates.switch)) == "ready"
+        assert state(address, switch_ca=str(certificates.switch)) == "Ready"
 
 
 def test_a_switch_that_asks_who_is_there(certificates: Certificates) -> None:
@@ -123,7 +105,7 @@ def test_a_switch_that_asks_who_is_there(certificates: Certificates) -> None:
         assert "if the switch uses TLS, give --switch-ca" in refusal(address)
         [found] = switches.p4runtime(address, "switch1", 1, None, None)  # the doctor, on a host without certificates
         assert (found.verdict, "give --switch-ca" in found.advice) == ("skipped", True)
-        assert state(address, **certificates.of_controller()) == "ready"
+        assert state(address, **certificates.of_controller()) == "Ready"
 
 
 def test_a_switch_without_tls(certificates: Certificates) -> None:

@@ -10,17 +10,18 @@ from collections.abc import Iterator
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.client import Assigned
 from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce_controller.fabric import fabric
 from p4reduce_controller.service.run import running as a_controller
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.switches.frames import Endpoint, build
-
-from ..dataplane.targets import PORTS, TARGETS, Target, Unavailable
-from .conftest import Loop
-from .ranks import Rank, hello_packet, ready, wait_until
-from .test_switch import SWITCH, host
+from tests.support.controller.bench import SWITCH, host
+from tests.support.controller.ranks import Rank, hello_packet, ready
+from tests.support.controller.running import Loop
+from tests.support.dataplane.targets import PORTS, TARGETS, Target, Unavailable
+from tests.support.waiting import wait_until
 
 OTHER = Endpoint("02:00:0a:00:00:fd", "10.0.0.253", 31314)
 
@@ -37,12 +38,13 @@ def targets(request: pytest.FixtureRequest) -> Iterator[list[Target]]:
         yield made
 
 
-def test_a_switch_comes_and_goes(loop: Loop, targets: list[Target]) -> None:
+def test_a_switch_comes_and_goes(loop: Loop, targets: list[Target], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric, "ADD_TIMEOUT", 20.0)  # a busy machine may take longer than 3 s to install the program
     options = {"switch": [targets[0].grpc_address], "address": [SWITCH.ip], "listen": "127.0.0.1:0"}
     options |= {"ports": list(range(1, PORTS + 1)), "mac": [SWITCH.mac]}
-    controller = a_controller(load(None, options), 20.0)
-    service = loop.run(controller.__aenter__())
-    stub = rpc.JobsStub(open_grpc_channel(service.listen))
+    whole = a_controller(load(None, options), 20.0)
+    controller = loop.run(whole.__aenter__())
+    stub = rpc.JobsStub(open_grpc_channel(controller.service.address))
     ranks: list[Rank] = []
     addresses = dict(zip([SWITCH.ip, OTHER.ip], zip(targets, [SWITCH, OTHER], strict=True), strict=True))
 
@@ -53,12 +55,12 @@ def test_a_switch_comes_and_goes(loop: Loop, targets: list[Target]) -> None:
             target.sockets[1 + assigned.worker].send(frame)
 
     def job(name: str) -> list[Rank]:
-        ranks.extend(Rank(service.listen, rank, 2, send_hello=hello, job=name) for rank in range(2))
+        ranks.extend(Rank(controller.service.address, rank, 2, send_hello=hello, job=name) for rank in range(2))
         ready(ranks[-2:])
         return ranks[-2:]
 
     def used() -> list[int]:
-        return [one.slots_used for one in loop.run(service.status()).switches]
+        return [one.slots_used for one in loop.run(controller.status()).switches]
 
     try:
         first = job("first")
@@ -90,10 +92,10 @@ def test_a_switch_comes_and_goes(loop: Loop, targets: list[Target]) -> None:
         service_there = loop.run(next_one.__aenter__())
         try:
             [there] = loop.run(service_there.status()).switches
-            assert (there.state, there.slots_used) == ("ready", 0)
+            assert (there.state, there.slots_used) == ("Ready", 0)
         finally:
             loop.run(next_one.__aexit__(None, None, None))
     finally:
         for rank in ranks:
             rank.session.close()
-        loop.run(controller.__aexit__(None, None, None))
+        loop.run(whole.__aexit__(None, None, None))

@@ -5,8 +5,8 @@ import asyncio
 
 import pytest
 
-from p4reduce_controller import tasks
-from p4reduce_controller.tasks import Interrupted, Tasks, apart, ended, first_of
+from p4reduce_controller.base import tasks
+from p4reduce_controller.base.tasks import Interrupted, Tasks, ended, first_of, isolate_cancellation
 
 
 async def forever(ended: list[str]) -> None:
@@ -24,10 +24,10 @@ async def cancels_itself() -> None:
 def test_who_waits_is_not_cancelled_with_the_work() -> None:
     async def work() -> None:
         with pytest.raises(Interrupted):
-            await apart(cancels_itself())
-        assert await apart(asyncio.sleep(0, "done")) == "done"
+            await isolate_cancellation(cancels_itself())
+        assert await isolate_cancellation(asyncio.sleep(0, "done")) == "done"
         with pytest.raises(ZeroDivisionError):
-            await apart(fails())
+            await isolate_cancellation(fails())
 
     asyncio.run(work())
 
@@ -39,7 +39,7 @@ async def fails() -> None:
 def test_the_work_ends_before_who_waits_for_it_and_is_cancelled() -> None:
     async def work() -> None:
         ended: list[str] = []
-        waiting = asyncio.create_task(apart(forever(ended)))
+        waiting = asyncio.create_task(isolate_cancellation(forever(ended)))
         await asyncio.sleep(0.01)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

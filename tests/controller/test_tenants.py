@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,70 +13,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.job import State
-from p4reduce_controller.jobs.jobs import Jobs, digest
-from p4reduce_controller.jobs.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.jobs.lifecycle import digest
+from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.jobs.waitlist import HOLD_BACK
-from p4reduce_controller.seeing.seen import seen_by
-from p4reduce_controller.switches.aggregator import Heard, Layout
+from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.tenants.access import Caller, Role
-from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation, Tenancy
+from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
+from p4reduce_controller.tenants.seen import seen_by
+from tests.support.controller.halls import ALICE, BOB, CAROL, MONTH, Hall
 
-from .test_jobs import ADDRESS, Desk
-
-ALICE, BOB, CAROL = (Caller(name, Role.USER, name) for name in ("alice", "bob", "carol"))
 OPERATOR = Caller("olga", Role.OPERATOR, "olga")
 VIEWER = Caller("vera", Role.VIEWER, "alice")
-MONTH = 1_800_000_000.0  # in the middle of January 2027
-
-
-class Hall(Desk):
-    """A desk where callers have quotas. A session is (tenant, job's name, rank, which attempt)."""
-
-    def __init__(self, policy: Policy | None = None, slots: int = 16, returns: bool = False) -> None:
-        super().__init__(slots)
-        self.tenancy = Tenancy(policy, lambda: MONTH + self.now)
-        self.come_so_far = 0
-        self.noted: list[tuple[str, str]] = []
-        self.jobs = Jobs(
-            Layout(4, 64, slots),
-            [ADDRESS],
-            default_slots=4,
-            returns=returns,
-            tenancy=self.tenancy,
-            note=lambda job, outcome: self.noted.append((job.name, outcome)),
-        )
-
-    def come(self, caller: Caller, name: str = "job", rank: int = 0, world_size: int = 1, **options: Any) -> object:
-        self.come_so_far += 1
-        session = (caller.tenant, name, rank, self.come_so_far)
-        join = pb.Join(job=name, rank=rank, world_size=world_size, **options)
-        self.jobs.join(session, join, self.now, caller)
-        self.carry_out()
-        return session
-
-    def begin(self, caller: Caller, name: str = "job", **options: Any) -> object:
-        """A job of one rank that is ready."""
-        session = self.come(caller, name, **options)
-        self.hear(session)
-        self.installed()
-        assert self.kinds(session)[-1] == "ready", self.told[session]
-        return session
-
-    def leave(self, session: object) -> None:
-        self.jobs.leave(session, self.now)
-        self.carry_out()
-        self.removed()
-
-    def place(self, session: object) -> int:
-        """In the queue, as it was told last."""
-        waiting = self.told[session][-1].waiting
-        assert waiting.what == pb.Waiting.QUEUE
-        return waiting.place
-
-    def status(self) -> pb.StatusReply:
-        jobs = [pb.Job(name=job.name, tenant=job.tenant) for job in self.jobs]
-        return pb.StatusReply(jobs=jobs, queue=self.jobs.queue(self.now), tenants=self.jobs.tenants(), joins=9)
 
 
 def test_names_of_jobs_are_each_tenants_own() -> None:
@@ -328,6 +276,7 @@ def test_what_begins_and_ends_is_noted() -> None:
     hall = Hall()
     hall.leave(hall.begin(ALICE, "one"))
     hall.jobs.lost(hall.begin(ALICE, "two"))
+    hall.carry_out()
     assert [name for name, _ in hall.noted] == ["one", "one", "two", "two"]
     assert [outcome for _, outcome in hall.noted][:3] == ["", "finished", ""]
     assert "was lost" in hall.noted[-1][1]
@@ -435,7 +384,7 @@ class AnySchedule(RuleBasedStateMachine):
             assert slots[tenant] <= quota.slots
             assert jobs[tenant] <= quota.jobs
             assert self.hall.tenancy.hours(tenant) * 3600 == pytest.approx(self.spent[tenant])
-            queued = [one for one in self.hall.jobs.queue(self.hall.now) if one.tenant == tenant]
+            queued = [one for one in self.hall.jobs.queue.described(self.hall.now) if one.tenant == tenant]
             assert len(queued) <= quota.queued
         for job in self.hall.jobs.live:
             assert self.hall.tenancy.hours(job.tenant) < TENANTS[job.tenant].slot_hours
@@ -454,7 +403,7 @@ class AnySchedule(RuleBasedStateMachine):
     @invariant()
     def everyone_is_somewhere(self) -> None:
         """In the queue, in a job, or told that it is over; and nobody is told of another tenant's job."""
-        queued = {(one.tenant, one.name) for one in self.hall.jobs.queue(self.hall.now)}
+        queued = {(one.tenant, one.name) for one in self.hall.jobs.queue.described(self.hall.now)}
         live = {(job.tenant, job.name) for job in self.hall.jobs.live}
         assert not queued & live
         for session in self.open:
@@ -466,7 +415,7 @@ class AnySchedule(RuleBasedStateMachine):
         self.hall.removed()
         assert self.hall.jobs.pools[0].used == 0
         assert not self.open
-        assert not self.hall.jobs.queue(self.hall.now)
+        assert not self.hall.jobs.queue.described(self.hall.now)
 
 
 AnySchedule.TestCase.settings = settings(deadline=None, max_examples=80, stateful_step_count=50)

@@ -11,54 +11,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.fabric.looking import look
 from p4reduce_controller.jobs.placement import find_slots
-from p4reduce_controller.jobs.pools import SlotPool, SlotRange
-from p4reduce_controller.seeing.status import _job as told_of
+from p4reduce_controller.service.status import _job as told_of
 from p4reduce_controller.store.state import StateError
-from p4reduce_controller.switches.aggregator import Heard, Layout, Parent, Placement
-from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.looking import look
+from p4reduce_controller.switches.aggregator import Layout, Parent
+from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
+from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, ONE, SPINE, TWO_LEAVES, UP, ThreadsDesk
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.kept import Kept, as_before, entries
 
-from .fake_switch import FakeSwitch
-from .test_state import Kept, as_before, entries
-from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
-
-ONE = Trees(["one"])
 TWO = Trees(["one", "two"])
-
-
-class ThreadsDesk(TreeDesk):
-    """Ranks of three threads."""
-
-    def enter(self, rank: int, world_size: int = 2, name: str = "job", **options: object) -> object:
-        return self.join(rank, world_size, name, **{"threads": 3, "slots": 7, **options})
-
-    def assigned(self, session: object) -> pb.Assigned:
-        return self.told[session][0].assigned
-
-    def hear_thread(self, session: object, thread: int, switch: int = 0, port: int = 5) -> bool:
-        assigned = self.assigned(session)
-        numbers = [(assigned.job, assigned.generation)]
-        numbers += [(packed >> 16, packed & 0xFFFF) for packed in assigned.more_jobs]
-        rank = assigned.worker
-        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + 100 * thread + rank)
-        news = self.jobs.heard(switch, Heard(port, sender, *numbers[thread], rank, assigned.hello_nonce))
-        self.carry_out()
-        return news
-
-    def all_heard(self, *switches: int, name: str = "job", **options: object) -> list[object]:
-        """A rank at each of these switches, with all its threads."""
-        sessions = [self.enter(rank, len(switches), name, **options) for rank in range(len(switches))]
-        for session, switch in zip(sessions, switches, strict=True):
-            for thread in range(1 + len(self.assigned(session).more_jobs)):
-                assert self.hear_thread(session, thread, switch)
-        return sessions
-
-    def placements(self) -> list[Placement]:  # type: ignore[override]
-        return list(self.installs[0].placements.values())
 
 
 def test_each_thread_is_a_job_of_its_own_to_the_switch() -> None:
@@ -206,7 +171,7 @@ def test_the_state_file_keeps_them(tmp_path: Path) -> None:
     assert (after.numbers, after.ranges) == (before.numbers, before.ranges)
     assert entries(after.placements) == entries(before.placements)
     text = kept.path.read_text()
-    older = as_before(json.loads(text), kept.desk.jobs.site, kept.setup())
+    older = as_before(json.loads(text), kept.desk.switches.site, kept.setup())
     assert any(job["slots_elsewhere"] for job in older["jobs"])
     kept.path.write_text(json.dumps(older))
     assert {job.name: job for job in kept.restored()}["job"].ranges == before.ranges

@@ -21,24 +21,23 @@ from typer.testing import CliRunner
 
 from p4reduce.commands.cli import app
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.certificates import CertificateError, TlsFiles
 from p4reduce.control.channel import Tls, open_channel
 from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.etcd.client import Etcd, EtcdError
-from p4reduce_controller.service.listening import ServiceConfig
 from p4reduce_controller.service.run import running as whole
-from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.settings import load
-from tests.certificates import self_signed
-from tests.etcd import Members
-
-from .conftest import Loop, Running
-from .ranks import ready
-from .test_switch_tls import switch
-from .test_web import Site
+from tests.support.certificates import self_signed
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running
+from tests.support.controller.tls_switch import switch
+from tests.support.controller.web import Site
+from tests.support.etcd import Members
 
 HERE = "IP:127.0.0.1"
 
@@ -259,17 +258,17 @@ def test_a_switch_follows_its_files_while_its_controller_stays(pair: Pair, tmp_p
 
         async def work() -> None:
             settings = load(None, {"switch": [address], "listen": "127.0.0.1:0", **given})
-            async with whole(settings, 30.0) as service:
+            async with whole(settings, 30.0) as controller:
                 capabilities(address, pair.of("old"), mine.made["first"])
                 pair.become("new")
                 with pytest.raises(grpc.RpcError):
                     capabilities(address, pair.of("old"), mine.made["first"])
                 capabilities(address, pair.of("new"), mine.made["first"])
-                assert (await service.status()).switches[0].state == "ready"
+                assert (await controller.status()).switches[0].state == "Ready"
                 # Only the controller's second certificate is let in from now on, and its connection is cut.
                 both.write_bytes(mine.of("second").read_bytes())
                 mine.become("second")
-                [aggregator] = service.fabric.switches.values()
+                [aggregator] = controller.inventory.switches.values()
                 await aggregator._link.close()  # type: ignore[attr-defined]
                 await asyncio.sleep(0.2)
                 await asyncio.wait_for(aggregator.wait_connected(), 20.0)
@@ -288,9 +287,9 @@ def test_etcd_is_shown_the_certificate_of_then(pair: Pair, tmp_path: Path) -> No
             await etcd.range("/key", within=30.0)
             mine.become("second")  # which etcd does not trust, so that it can be told apart
             with pytest.raises(EtcdError, match="--store-cert"):
-                await etcd.range("/key", within=1.0)
+                await etcd.range("/key", within=3.0)
             mine.become("first")
-            await etcd.range("/key", within=5.0)
+            await etcd.range("/key", within=30.0)
             await etcd.close()
 
         asyncio.run(work())

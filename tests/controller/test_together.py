@@ -14,36 +14,38 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce_controller.base.limits import BURST_S, Rates
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.fabric.specs import with_switches_of
 from p4reduce_controller.jobs.effects import Install
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.seeing.metrics import Metrics
-from p4reduce_controller.seeing.standby_web import standby_web
-from p4reduce_controller.seeing.status import status_of
-from p4reduce_controller.seeing.watch import Watch
-from p4reduce_controller.seeing.web import Web, WebConfig
-from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.observability.metrics import Metrics
+from p4reduce_controller.observability.watch import Watch
+from p4reduce_controller.service.status import status_of
 from p4reduce_controller.settings.settings import Settings
-from p4reduce_controller.store.standby import Standby
+from p4reduce_controller.standby.standby import Standby
+from p4reduce_controller.standby.standby_web import standby_web
 from p4reduce_controller.switches.aggregator import Layout
-from p4reduce_controller.switches.specs import with_switches_of
+from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.trees import Trees
 from p4reduce_controller.tenants.access import METHODS, Caller, Role
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Gate
-from p4reduce_controller.tenants.limits import BURST_S, Rates
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
 from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.tenants.users import UsersFile
-
-from .conftest import Loop, Running
-from .fake_etcd import FakeEtcd
-from .ranks import ready, wait_until
-from .test_etcd import Controller, after
-from .test_gate import USERS, House, refused
-from .test_state import Kept
-from .test_trees import ADDRESSES, LEAF1
+from p4reduce_controller.webpage.web import Web, WebConfig
+from tests.support.controller.desks import ADDRESSES, LEAF1
+from tests.support.controller.fake_etcd import FakeEtcd
+from tests.support.controller.house import USERS, House, refused
+from tests.support.controller.kept import Kept
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running
+from tests.support.controller.standby import Controller, after
+from tests.support.waiting import wait_until
 
 ALICE = Caller("alice", Role.USER, "alice")
 DENIED, MISSING = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND
@@ -97,17 +99,17 @@ class Page:
     """Of a house."""
 
     def __init__(self, house: House) -> None:
-        service = house.service
+        controller = house.controller
         self.house = house
-        self.watch = Watch(service.status, service.reports.ports)
-        registry = service.telemetry.registry
+        self.watch = Watch(controller.status, controller.reports.ports)
+        registry = controller.telemetry.registry
         registry.register(Metrics(lambda: self.watch.latest))
         config = WebConfig(page="127.0.0.1:0")
-        self.web = Web(config, self.watch, registry, service, service.door)
+        self.web = Web(config, self.watch, registry, controller, controller.service.door)
         house.loop.run(self.web.start())
 
     def look(self) -> None:
-        status = self.house.loop.run(self.house.service.status())
+        status = self.house.loop.run(self.house.controller.status())
         self.house.loop.call(self.watch.look, status, 1000.0)
 
     def get(self, path: str, token: str = "") -> tuple[int, bytes]:
@@ -148,7 +150,7 @@ def test_what_the_page_refuses_is_written_down_and_soon_told_late(page: Page) ->
         ("alice", "page /metrics", "metrics are for callers who may see the jobs of all tenants", "ipv4:127.0.0.1"),
         ("", "page /api/history", "a token is needed", "ipv4:127.0.0.1"),
     ]
-    gate = page.house.service._gate
+    gate = page.house.controller._gate
     assert gate is not None
     assert gate.refusals == {"": 2, "alice": 1}
 
@@ -186,9 +188,10 @@ def queued(jobs: Jobs, name: str, **options: Any) -> object:
 def two() -> tuple[Jobs, set[int]]:
     """Of two switches with 8 slots each; those in the set are closed."""
     shut: set[int] = set()
-    jobs = Jobs(Layout(4, 64, 8), ADDRESSES[:2], trees=Trees(["s0", "s1"]), default_slots=16)
-    jobs.closed = lambda number: "it is being drained" if number in shut else ""
-    return jobs, shut
+    switches = Switches(Layout(4, 64, 8), ADDRESSES[:2], Trees(["s0", "s1"]), default_slots=16)
+    drained = Unavailable("it is being drained", SwitchState.DRAINING)
+    switches.conditions = lambda number: [drained] if number in shut else []  # type: ignore[method-assign]
+    return Jobs(switches), shut
 
 
 def told(jobs: Jobs, session: object) -> list[Any]:
@@ -264,8 +267,8 @@ def test_who_may_not_serve_any_more_changes_nothing(loop: Loop, tmp_path: Path, 
     ranks = [running.rank(0, 1)]
     ready(ranks)
     assert running.state is not None
-    running.loop.call(setattr, running.state, "doubt", "etcd is away")
-    assert running.service.unready == "another controller may serve: etcd is away"
+    running.loop.call(setattr, running.state, "maybe_lost_leadership", Unavailable("etcd is away"))
+    assert str(running.controller.unavailable) == "another controller may serve: etcd is away"
 
     def call() -> None:
         with open_grpc_channel(running.address) as channel:
@@ -273,7 +276,7 @@ def test_who_may_not_serve_any_more_changes_nothing(loop: Loop, tmp_path: Path, 
 
     assert refused(call) == (grpc.StatusCode.UNAVAILABLE, "this controller stands by: etcd is away")
     assert ranks[0].session.aborted is None
-    running.loop.call(setattr, running.state, "doubt", "")
+    running.loop.call(setattr, running.state, "maybe_lost_leadership", None)
     running.close()
 
 
@@ -342,9 +345,9 @@ def test_a_standby_takes_switches_alone_from_a_file_that_is_read_again() -> None
 def test_what_ports_carry_is_by_number_where_a_switch_has_gone(running: Running) -> None:
     """Numbers of switches have holes then."""
     ready([running.rank(0, 1)])
-    running.loop.call(running.service.reports.ports.__getitem__, (7, 3))
-    status = running.loop.run(status_of(running.jobs, running.service.fabric, 1.0))
-    watch = Watch(running.service.status, running.service.reports.ports)
+    running.loop.call(running.controller.reports.ports.__getitem__, (7, 3))
+    status = running.loop.run(status_of(running.jobs, running.controller.inventory, 1.0))
+    watch = Watch(running.controller.status, running.controller.reports.ports)
     watch.look(status, 1000.0)
     lines = [sample.labels for one in Metrics(lambda: watch.latest).collect() for sample in one.samples]
     assert all(labels.get("port") != "3" for labels in lines)

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from p4reduce_controller.seeing.tracing import Traces, configured
-from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.observability.tracing import Traces, configured
 from p4reduce_controller.switches.aggregator import SwitchError
-
-from .conftest import Loop, Running
-from .ranks import ready, wait_until
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Loop, Running
+from tests.support.waiting import wait_until
 
 trace = pytest.importorskip("opentelemetry.sdk.trace")
 export = pytest.importorskip("opentelemetry.sdk.trace.export")

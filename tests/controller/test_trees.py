@@ -12,65 +12,21 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands.tables import show
+from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.pools import SlotRange
-from p4reduce_controller.service.listening import ServiceConfig
-from p4reduce_controller.service.service import Service
-from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, Settings, load, tomllib
-from p4reduce_controller.switches.aggregator import Heard, Layout
-from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.switch_config import SwitchConfig
+from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.trees import Misplaced, Trees, Uplink
-
-from .conftest import Loop
-from .fake_switch import FakeSwitch
-from .ranks import wait_until
-from .test_jobs import Desk
-
-SPINE, LEAF1, LEAF2 = range(3)
-UP = 9  # the leaves' port toward the spine
-TWO_LEAVES = Trees(["spine", "leaf1", "leaf2"], {LEAF1: Uplink(UP, SPINE), LEAF2: Uplink(UP, SPINE)})
-ADDRESSES = [Endpoint(f"02:00:0a:00:ff:0{n}", f"10.0.255.{n}", 31314) for n in range(3)]
-
-
-class TreeDesk(Desk):
-    """Leaves 1 and 2 have been heard on the spine's ports 1 and 2."""
-
-    def __init__(self, trees: Trees = TWO_LEAVES, slots: int = 16) -> None:
-        super().__init__()
-        addresses = ADDRESSES[: len(trees.names)]
-        self.absent: dict[int, str] = {}
-        self.jobs = Jobs(
-            Layout(4, 64, slots),
-            addresses,
-            trees=trees,
-            default_slots=4,
-            absence=lambda switch: self.absent.get(switch, ""),
-        )
-        for child in trees.uplinks:
-            self.jobs.child_heard(child, Heard(child, addresses[child], 0, 0, child, 1))
-
-    def hear_at(self, session: object, switch: int, port: int = 5) -> bool:
-        assigned = self.told[session][0].assigned
-        rank = assigned.worker
-        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + rank)
-        hello = Heard(port, sender, assigned.job, assigned.generation, rank, assigned.hello_nonce)
-        news = self.jobs.heard(switch, hello)
-        self.carry_out()
-        return news
-
-    def ready_at(self, *switches: int, name: str = "job") -> list[pb.Ready]:
-        """A job of a rank at each of these switches; what the ranks are told."""
-        sessions = [self.join(rank, len(switches), name) for rank in range(len(switches))]
-        for session, switch in zip(sessions, switches, strict=True):
-            assert self.hear_at(session, switch)
-        self.placements = self.installs[0].placements
-        self.installed()
-        return [self.told[session][-1].ready for session in sessions]
-
+from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.running import Loop
+from tests.support.waiting import wait_until
 
 # --- trees by themselves ---------------------------------------------------------------------------------------------
 
@@ -278,54 +234,54 @@ def test_ranks_share_a_switch_in_every_tree_or_in_none() -> None:
 # --- the service -----------------------------------------------------------------------------------------------------
 
 
-def service_of(loop: Loop, cables: bool) -> tuple[Service, list[FakeSwitch]]:
-    async def start() -> tuple[Service, list[FakeSwitch]]:
+def service_of(loop: Loop, cables: bool) -> tuple[Controller, list[FakeSwitch]]:
+    async def start() -> tuple[Controller, list[FakeSwitch]]:
         switches = [FakeSwitch(number=number) for number in range(3)]
         if cables:
             for leaf in (LEAF1, LEAF2):
                 switches[leaf].cables[UP] = [(switches[SPINE], leaf)]
-        jobs = Jobs(switches[0].layout, [switch.address for switch in switches], trees=TWO_LEAVES)
-        service = Service(switches, jobs, ServiceConfig(listen="127.0.0.1:0"))
+        inventory = Inventory(switches, TWO_LEAVES)
+        controller = Controller(inventory, Jobs(inventory), ServiceConfig(listen="127.0.0.1:0"))
         for number, switch in enumerate(switches):
-            await switch.start(service.listener(number), 1.0)
-        return service, switches
+            await switch.start(controller.listener(number), 1.0)
+        return controller, switches
 
     return loop.run(start())
 
 
 def test_leaves_find_their_spine(loop: Loop) -> None:
-    service, switches = service_of(loop, cables=True)
-    loop.run(service.find_children(1.0))
+    controller, switches = service_of(loop, cables=True)
+    loop.run(controller.uplinks.find_all(1.0))
     assert [switch.log for switch in switches] == [[], ["say_hello"], ["say_hello"]]
-    loop.run(service.close())
+    loop.run(controller.close())
 
 
 def test_a_leaf_that_its_spine_does_not_hear_is_named_and_taken_in_when_it_is_heard(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service, switches = service_of(loop, cables=True)
+    controller, switches = service_of(loop, cables=True)
     cables = dict(switches[LEAF2].cables)
     switches[LEAF2].cables.clear()
-    loop.run(asyncio.wait_for(service.find_children(0.3), 5.0))
+    loop.run(asyncio.wait_for(controller.uplinks.find_all(0.3), 5.0))
     assert (
         "the switch leaf2 has sent HELLOs out of its port 9 for 0.3 s, and none has reached its parent spine"
         in caplog.text
     )
 
     def problems() -> list[str]:
-        return [switch.problem for switch in loop.run(service.status()).switches]
+        return [switch.problem for switch in loop.run(controller.status()).switches]
 
     assert problems() == ["", "", "its parent spine has not heard it"]
     switches[LEAF2].cables.update(cables)
     wait_until(lambda: not any(problems()), "the leaf to be heard")
-    loop.run(service.close())
+    loop.run(controller.close())
 
 
 def test_people_see_at_which_switch_a_rank_is() -> None:
     console = Console(record=True, width=160, file=io.StringIO())
     places = [pb.Place(), pb.Place(heard=True, port=5, ip="10.0.0.1", udp_port=5001), pb.Place()]
     switches = [
-        pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", state="ready")
+        pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", state="Ready")
         for n, name in enumerate(TWO_LEAVES.names)
     ]
     job = pb.Job(
@@ -337,7 +293,7 @@ def test_people_see_at_which_switch_a_rank_is() -> None:
     )
     show(pb.StatusReply(switches=switches, jobs=[job]), console)
     text = console.export_text()
-    assert "switch leaf1 at a:1 ready, below spine" in text
+    assert "switch leaf1 at a:1 Ready, below spine" in text
     assert "10.0.0.1:5001 on port 5 of leaf1" in text
     assert "no HELLO yet" not in text
     assert "4-7 of leaf2" in text

@@ -17,9 +17,10 @@ import pytest
 
 from p4reduce.control.client import Assigned
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
-from p4reduce_controller.switches.frames import Aggregation, Endpoint, build, parse
-
-from .ranks import DEADLINE, Rank, hello_packet, ready, wait_until
+from p4reduce.protocol.packet import Codec, Packet
+from p4reduce_controller.switches.frames import Endpoint, build, parse
+from tests.support.controller.ranks import DEADLINE, Rank, hello_packet, ready
+from tests.support.waiting import wait_until
 
 ANYONE = Endpoint("02:00:00:00:00:00", "127.0.0.1", AGGREGATION_PORT)
 HEADERS = 14 + 20 + 8
@@ -58,20 +59,20 @@ class Worker:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
 
-    def send(self, assigned: Assigned, packet: Aggregation) -> None:
+    def send(self, assigned: Assigned, packet: Packet) -> None:
         payload = build(packet, ANYONE, ANYONE)[HEADERS:]
         self.socket.sendto(payload, (assigned.aggregators[0].ip, assigned.aggregators[0].udp_port))
 
     def hello(self, assigned: Assigned) -> None:
         self.send(assigned, hello_packet(assigned))
 
-    def received(self, op: Op) -> Aggregation:
+    def received(self, op: Op) -> Packet:
         end = time.monotonic() + DEADLINE
         while select.select([self.socket], [], [], max(0.0, end - time.monotonic()))[0]:
             payload = self.socket.recv(65536)
-            header = bytearray(build(Aggregation(0), ANYONE, ANYONE)[:HEADERS])
+            header = bytearray(build(Packet(0), ANYONE, ANYONE)[:HEADERS])
             header[38:40] = (8 + len(payload)).to_bytes(2, "big")
-            parsed = parse(bytes(header) + payload, LANES)
+            parsed = parse(bytes(header) + payload, Codec(LANES))
             if parsed and parsed[1].op == op:
                 return parsed[1]
         raise AssertionError(f"no {op.name} came")
@@ -111,7 +112,7 @@ class Stack:
     def round(self, assigned: list[Assigned]) -> None:
         for one in assigned:
             keys = (100 - one.worker,) + (NO_KEY,) * (LANES - 1)
-            packet = Aggregation(Op.DATA, one.job, one.generation, one.worker, seq=one.first_seq, keys=keys)
+            packet = Packet(Op.DATA, one.job, one.generation, one.worker, seq=one.first_seq, keys=keys)
             self.workers[one.worker].send(one, packet)
         for worker in self.workers:
             assert worker.received(Op.RESULT).keys[0] == 101 - len(assigned)
@@ -154,7 +155,7 @@ def test_losses_are_counted_by_port(stack: Stack) -> None:
     keys = (5,) + (NO_KEY,) * (LANES - 1)
     stack.workers[0].send(
         assigned[0],
-        Aggregation(Op.DATA, assigned[0].job, assigned[0].generation, 0, seq=assigned[0].first_seq, keys=keys),
+        Packet(Op.DATA, assigned[0].job, assigned[0].generation, 0, seq=assigned[0].first_seq, keys=keys),
     )
 
     def lost() -> int:

@@ -8,58 +8,18 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import jwt
 import pytest
 import typer
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from jwt.algorithms import ECAlgorithm
 from typer.testing import CliRunner
 
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands import token_cli
-from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.tenants.access import Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.quotas import Quota
 from p4reduce_controller.tenants.users import UsersFile, digest, read_users
-
-USERS = f"""
-[quotas]
-jobs = 2
-
-[tenants.vision]
-slots = 8
-slot_hours = 0.5
-priority = 3
-
-[users.alice]
-token_sha256 = "{digest("a")}"
-tenant = "vision"
-
-[users.bob]
-token_sha256 = "{digest("b")}"
-
-[users.olga]
-token_sha256 = "{digest("o")}"
-role = "operator"
-
-[users.page]
-token_sha256 = "{digest("p")}"
-role = "viewer"
-
-[[reservations]]
-tenant = "vision"
-slots = 4
-until = 2100-01-01T00:00:00Z
-"""
-ISSUER = "https://login.example"
-
-
-def file(folder: Path, text: str = USERS) -> Path:
-    path = folder / "users.toml"
-    path.write_text(text)
-    return path
+from tests.support.controller.users import ISSUER, USERS, Provider, file
 
 
 def test_who_a_token_belongs_to(tmp_path: Path) -> None:
@@ -135,28 +95,6 @@ def test_a_file_that_changes_is_read_again_unless_it_has_an_error(
     path.unlink()
     assert not users.refresh()
     assert users.caller("changed").name == "alice"
-
-
-class Provider:
-    """Of identities: signs what it is told to."""
-
-    def __init__(self, folder: Path, key_id: str = "1") -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.key_id = key_id
-        public: dict[str, Any] = ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
-        (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": key_id, "alg": "ES256"}]}))
-        self.pem = self.key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-
-    def token(self, *, algorithm: str = "ES256", key: Any = None, **claims: Any) -> str:
-        said = {"iss": ISSUER, "aud": "p4reduce", "exp": time.time() + 60, "sub": "carol", **claims}
-        return jwt.encode(
-            {name: value for name, value in said.items() if value is not None},
-            key or self.key,
-            algorithm=algorithm,
-            headers={"kid": self.key_id},
-        )
 
 
 JWT = f'\n[jwt]\nissuer = "{ISSUER}"\naudience = "p4reduce"\nleeway_s = 0\nalgorithms = ["ES256"]\n'

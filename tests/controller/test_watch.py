@@ -7,9 +7,9 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.reports import Traffic
-from p4reduce_controller.seeing import watch as module
-from p4reduce_controller.seeing.page_data import history_of, view_of
-from p4reduce_controller.seeing.watch import HISTORY_S, POINT_S, Watch
+from p4reduce_controller.observability import watch as module
+from p4reduce_controller.observability.watch import HISTORY_S, POINT_S, Watch
+from p4reduce_controller.webpage.page_data import history_of, view_of
 
 
 def status_with(joins: int = 0, **outcomes: int) -> pb.StatusReply:
@@ -53,7 +53,7 @@ def test_rates_are_of_two_looks_and_count_each_packet_once() -> None:
     rates = watch.latest.rates["leaf"]
     assert (rates.packets, rates.rounds, rates.sent_up) == (15, 5, 5)
     assert watch.latest.port_rates == {(0, 3): 40}
-    told = view_of(watch.latest, "")
+    told = view_of(watch.latest, None)
     assert told["switches"][0]["ports"] == {"3": 40}
 
 

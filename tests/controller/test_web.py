@@ -7,51 +7,21 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles
-from p4reduce_controller.seeing.metrics import Metrics
-from p4reduce_controller.seeing.watch import Watch
-from p4reduce_controller.seeing.web import Web, WebConfig
-from p4reduce_controller.service.listening import ListenError
+from p4reduce_controller.base.limits import BURST_S, Rates
+from p4reduce_controller.base.listening import ListenError
 from p4reduce_controller.tenants.audit import Audit
-from p4reduce_controller.tenants.limits import BURST_S, Rates
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
 from p4reduce_controller.tenants.peers import Peers
-
-from ..certificates import self_signed
-from .conftest import Running
-from .ranks import ready
-
-TOKEN = "swordfish"
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
-
-
-class Site:
-    """A service's page and metrics. `door`: another one than the service's."""
-
-    def __init__(self, running: Running, door: Peers | None = None, **config: Any) -> None:
-        self.running = running
-        service = running.service
-        self.watch = Watch(service.status, service.reports.ports)
-        registry = service.telemetry.registry
-        registry.register(Metrics(lambda: self.watch.latest))
-        self.web = Web(WebConfig(**config), self.watch, registry, service, door or service.door)
-
-    def look(self) -> None:
-        status = self.running.loop.run(self.running.service.status())
-        self.running.loop.call(self.watch.look, status, 1000.0)
-
-    def get(self, path: str, headers: dict[str, str] | None = None, at: str = "") -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(at or self.web.page, timeout=10)
-        connection.request("GET", path, headers=headers or {})
-        answer = connection.getresponse()
-        body = answer.read()
-        connection.close()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, body
+from p4reduce_controller.webpage.web import Web, WebConfig
+from tests.support.certificates import self_signed
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Running
+from tests.support.controller.web import BEARER, TOKEN, Site
 
 
 @pytest.fixture
@@ -130,7 +100,7 @@ def test_the_status_tells_jobs_ranks_and_switches(site: Site) -> None:
 def report(running: Running) -> None:
     [job] = running.jobs
     for member in job.members.values():
-        running.service.reports.take(job, member, pb.Report(operations=7), 1.0)
+        running.controller.reports.take(job, member, pb.Report(operations=7), 1.0)
 
 
 def test_health_and_readiness_need_no_token_and_tell_why_not(site: Site) -> None:
@@ -141,7 +111,7 @@ def test_health_and_readiness_need_no_token_and_tell_why_not(site: Site) -> None
     code, _, body = site.get("/readyz")
     assert (code, json.loads(body)["problem"]) == (503, "the switch at fake: unreachable for 7 s")
     site.running.switch.problem = ""
-    site.running.service.failure = ZeroDivisionError("a bug")
+    site.running.controller.failure = ZeroDivisionError("a bug")
     code, _, body = site.get("/healthz")
     assert (code, json.loads(body)["problem"]) == (503, "the service has failed: ZeroDivisionError")
 
@@ -180,8 +150,10 @@ def test_addresses_that_are_not_accepted(running: Running, config: dict[str, str
 
 
 def test_a_port_that_is_taken_is_named(running: Running, site: Site) -> None:
-    service = running.service
-    other = Web(WebConfig(page=site.web.page), site.watch, service.telemetry.registry, service, service.door)
+    controller = running.controller
+    other = Web(
+        WebConfig(page=site.web.page), site.watch, controller.telemetry.registry, controller, controller.service.door
+    )
     with pytest.raises(ListenError, match=f"cannot serve on --page {site.web.page}"):
         running.loop.run(other.start())
     running.loop.run(other.close())

@@ -3,26 +3,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.tofino.builds import PROFILES, TofinoSwitch
+from tests.support.dataplane.switch import PLANES, Switch
+from tests.support.dataplane.targets import Unavailable
+from tests.support.tofino.builds import PROFILES, TofinoSwitch
 
-from .switch import Switch
-from .targets import Unavailable
-
-sys.path.append(str(Path(__file__).parents[1] / "protocol"))  # for the simulator of workers and networks
-
-PLANES = [
-    pytest.param("sim"),
-    pytest.param("native"),
-    pytest.param("native-eth", marks=pytest.mark.root),
-    pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
-]
 TOFINO = [pytest.param(profile, marks=[pytest.mark.p4c, pytest.mark.slow]) for profile in PROFILES]
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from . import frames
-from .frames import Aggregation, Host
-from .jobs import values_of
-from .p4runtime import Entry
-from .switch import MAC_ADDRESSES, Switch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Aggregation, Host
+from tests.support.dataplane.jobs import values_of
+from tests.support.dataplane.p4runtime import Entry
+from tests.support.dataplane.switch import MAC_ADDRESSES, Switch
 
 HERE = Host("02:00:00:00:00:01", "10.0.0.1", 1111)
 THERE = Host("02:00:00:00:00:02", "10.0.0.2", 2222)

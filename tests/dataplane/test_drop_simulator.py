@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from . import frames
-from .frames import Host
-from .jobs import Job, sums, values_of
-from .switch import BURST, LOSS_IN, LOSS_OUT, LOSSES_IN, LOSSES_OUT, Switch, wait_until
-from .targets import CPU_PORT
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Host
+from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.switch import BURST, LOSS_IN, LOSS_OUT, LOSSES_IN, LOSSES_OUT, Switch
+from tests.support.dataplane.targets import CPU_PORT
+from tests.support.waiting import wait_until
 
 ALL = 2**32 - 1
 HERE = Host("02:00:00:00:00:01", "10.0.0.1", 1111)

@@ -13,16 +13,15 @@ from queue import Queue
 from typing import TypeAlias
 
 import pytest
-from faulty_member import FAULTS, FaultyMember, check_ends, membership_of, run_case, run_cases
-from model_switch import ModelSwitch
 
 from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import PARENT
-
-from . import frames
-from .frames import Host
-from .jobs import Job, Member
-from .switch import SWITCH, Switch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Host
+from tests.support.dataplane.jobs import Job, Member
+from tests.support.dataplane.switch import SWITCH, Switch
+from tests.support.protocol.faulty_member import FAULTS, FaultyMember, check_ends, membership_of, run_case, run_cases
+from tests.support.protocol.model_switch import ModelSwitch
 
 SLOTS = 2
 AT_ONCE = 24  # of which each third has as many workers as the others have not

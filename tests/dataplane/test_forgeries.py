@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from . import frames
-from .frames import Aggregation, Host
-from .p4runtime import Entry, PacketIn
-from .switch import FORGERIES, ROUTER_MACS, ROUTES, SWITCH, Switch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Aggregation, Host
+from tests.support.dataplane.p4runtime import Entry, PacketIn
+from tests.support.dataplane.switch import FORGERIES, ROUTER_MACS, ROUTES, SWITCH, Switch
 
 VICTIM = Host("02:00:00:00:00:61", "10.0.0.61", 40001)
 FORGER = Host("02:00:00:00:00:66", "10.0.0.66", 40066)

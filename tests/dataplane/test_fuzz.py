@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from .fuzz import run
-from .switch import OUTCOME_NAMES
-from .targets import Unavailable
+from tests.support.dataplane.fuzz import run
+from tests.support.dataplane.switch import OUTCOME_NAMES
+from tests.support.dataplane.targets import Unavailable
 
 pytestmark = [pytest.mark.bmv2, pytest.mark.root]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from finsy.proto import p4r
 
-from . import frames
-from .frames import Aggregation, Host
-from .p4runtime import P4RuntimeError, PacketIn
-from .switch import HELLOS, SWITCH, Switch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Aggregation, Host
+from tests.support.dataplane.p4runtime import P4RuntimeError, PacketIn
+from tests.support.dataplane.switch import HELLOS, SWITCH, Switch
 
 STRANGER = Host("02:00:00:00:00:66", "10.0.0.66", 40066)
 RANK = Host("02:00:00:00:00:61", "10.0.0.61", 40001)
@@ -82,19 +82,16 @@ def test_limits_are_read_back(switch: Switch) -> None:
     assert list(client.read(every)) == found
 
 
-@pytest.mark.parametrize(
-    ("kind", "index", "code"),
-    [
+def test_what_is_refused(switch: Switch) -> None:
+    for kind, index, code in (
         (p4r.Update.INSERT, 1, INVALID),
         (p4r.Update.DELETE, 1, INVALID),
         (p4r.Update.MODIFY, None, UNIMPLEMENTED),
         (p4r.Update.MODIFY, -1, INVALID),
-    ],
-)
-def test_what_is_refused(switch: Switch, kind: int, index: int | None, code: int) -> None:
-    with pytest.raises(P4RuntimeError) as refused:
-        switch.client.write(kind, [switch.client.meter_entry(HELLOS, index, (1, 1, 1, 1))])
-    assert refused.value.codes == [code]
+    ):
+        with pytest.raises(P4RuntimeError) as refused:
+            switch.client.write(kind, [switch.client.meter_entry(HELLOS, index, (1, 1, 1, 1))])
+        assert refused.value.codes == [code]
 
 
 def test_a_meter_that_is_not_there(switch: Switch) -> None:

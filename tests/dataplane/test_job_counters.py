@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from . import frames
-from .frames import Aggregation
-from .jobs import Job, Member, values_of
-from .switch import JOBS, Switch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Aggregation
+from tests.support.dataplane.jobs import Job, Member, values_of
+from tests.support.dataplane.switch import JOBS, Switch
 
 
 def counted(switch: Switch) -> dict[tuple[int, int], tuple[int, int]]:

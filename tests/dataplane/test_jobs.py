@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from .jobs import Job, sums, values_of
-from .switch import Switch
+from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.switch import Switch
 
 
 def run_round(switch: Switch, job: Job, seq: int, slot: int = 0) -> None:

@@ -8,9 +8,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from .frames import NO_KEY
-from .jobs import Job, sums, values_of
-from .switch import Switch
+from tests.support.dataplane.frames import NO_KEY
+from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.switch import Switch
 
 
 def key(block: int, exponent: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .switch import COMPILED, SHIPPED
+from tests.support.dataplane.switch import COMPILED, SHIPPED
 
 HERE = Path(__file__).parent
 PARTS = ["test_rounds.py", "test_lanes.py", "test_slots.py", "test_admission.py"]

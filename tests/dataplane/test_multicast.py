@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from . import frames
-from .frames import Host
-from .jobs import Job, Member, values_of
-from .switch import SWITCH, Switch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Host
+from tests.support.dataplane.jobs import Job, Member, values_of
+from tests.support.dataplane.switch import SWITCH, Switch
 
 
 def check_headers(data: bytes, to: Host, payload_length: int) -> None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from . import frames
-from .frames import Host
-from .jobs import Job
-from .switch import SWITCH, Switch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Host
+from tests.support.dataplane.jobs import Job
+from tests.support.dataplane.switch import SWITCH, Switch
 
 HOST = Host("02:00:00:00:00:31", "10.0.0.31")
 NOBODY = "00:00:00:00:00:00"

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from . import frames
-from .frames import Aggregation, Host
-from .switch import SWITCH, Switch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Aggregation, Host
+from tests.support.dataplane.switch import SWITCH, Switch
 
 HERE = Host("02:00:00:00:00:01", "10.0.0.1", 1111)
 THERE = Host("02:00:00:00:00:02", "10.0.0.2", 2222)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .frames import NO_KEY
-from .jobs import Job, sums, values_of
-from .switch import Switch
+from tests.support.dataplane.frames import NO_KEY
+from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.switch import Switch
 
 RESETS = 4  # of a job with two slots
 LATER = 0x80000010  # a round with room below and above

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from .frames import Aggregation
-from .jobs import Job, sums, values_of
-from .switch import Outputs, Switch
+from tests.support.dataplane.frames import Aggregation
+from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.switch import Outputs, Switch
 
 
 class Round:

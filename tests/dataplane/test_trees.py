@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real workers on real data planes, two leaves and a spine, over a network that loses, repeats and reorders packets.
 
-The workers and the network live in virtual time (tests/protocol/simulator.py); each switch is a data plane under test.
+The workers and the network live in virtual time (tests/support/protocol/simulator.py). Each switch is a data plane
+under test.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scenarios import Call, call
-from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership
-
-from . import frames
-from .conftest import PLANES
-from .frames import AGGREGATION_PORT, PARENT, Host
-from .jobs import Job, Member
-from .switch import SWITCH, Switch
-from .targets import Unavailable
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import AGGREGATION_PORT, PARENT, Host
+from tests.support.dataplane.jobs import Job, Member
+from tests.support.dataplane.switch import PLANES, SWITCH, Switch
+from tests.support.dataplane.targets import Unavailable
+from tests.support.protocol.scenarios import Call, call
+from tests.support.protocol.simulator import Network, Simulation
 
 SPINE = Host("02:00:00:00:97:01", "10.97.0.1", AGGREGATION_PORT)
 HEADERS = 14 + 20 + 8

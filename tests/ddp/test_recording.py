@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from p4reduce.ddp import Recorder, noop_hook
-from p4reduce.tensors.recordings import Facts, find, path_of
-
-from .buckets import Bucket, model
+from p4reduce.tensors.recordings import Facts, path_of
+from p4reduce_bench.analyze.recordings import find
+from tests.support.hostlib.buckets import Bucket, model
 
 LAYOUT = [["b"], ["c", "a"]]
 

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from p4reduce.ddp import BlockRandomKState, BlockThresholdState, BlockTopKState, ElementTopKState, Int8State
 from p4reduce.ddp.states import block_norms
 from p4reduce.errors import P4ReduceError
-
-from .buckets import BLOCK, communicator, model, step
+from tests.support.hostlib.buckets import BLOCK, communicator, model, step
 
 Make = Callable[..., Any]
 

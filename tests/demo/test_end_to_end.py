@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from p4reduce_targets.native.library import LibraryMissing, library
-from tests.interruption import MARK, interrupt
+from tests.support.interruption import MARK, interrupt
 
 SMALL = ("--workers", "2", "--steps", "4", "--json")
 

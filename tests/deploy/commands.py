@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from p4reduce.commands.cli import COMMANDS
-from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.settings.settings import SCHEMA, Settings, check_store, load
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

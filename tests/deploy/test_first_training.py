@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from p4reduce_targets.launch import bound_to_us
-from tests.own_network import Namespace, ip
+from tests.support.own_network import Namespace, ip
 
 from .commands import DEPLOY, parsed, words_of
 
@@ -108,7 +108,7 @@ def test_from_a_bare_switch_to_the_first_training(shells: Shells) -> None:
     shells.ready(switch)
     shells.ready(controller)
     (said,) = shells.done(shells.begin(look))
-    assert "switch 10.0.0.5:9559 ready" in said
+    assert "switch 10.0.0.5:9559 Ready" in said
     assert "HELLO path" in said
     second = train.replace("--node-rank 0", "--node-rank 1")
     assert second != train

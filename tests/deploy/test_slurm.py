@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import over_udp
+from tests.support.cluster.stack import over_udp
 
 from .commands import DEPLOY
 

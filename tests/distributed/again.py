@@ -15,7 +15,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from saying import say
+
+from .saying import say
 
 
 class Mallinfo2(ctypes.Structure):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tensor_memory import HAS_ALL_TO_ALL
 from torch._C._distributed_c10d import (
     AllgatherOptions,
     AllreduceCoalescedOptions,
@@ -23,6 +22,8 @@ from torch._C._distributed_c10d import (
     ReduceScatterOptions,
     ScatterOptions,
 )
+
+from .tensor_memory import HAS_ALL_TO_ALL
 
 Group = Any
 LIMIT = timedelta(seconds=50)

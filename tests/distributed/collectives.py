@@ -7,26 +7,20 @@ Prints a JSON object for each check that passed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import arguments_of_methods
-import tensor_memory
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from saying import say
 
 from p4reduce.protocol.numbers import reference_allreduce
 
+from . import arguments_of_methods, tensor_memory
+from .saying import Checks
+
 DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "uint8", "bool", "complex64"]
-CHECKS: list[Callable[[int, int], None]] = []
-
-
-def check(function: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    CHECKS.append(function)
-    return function
+CHECKS = Checks()
 
 
 def inputs(size: int, *shape: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -49,7 +43,7 @@ def same(result: torch.Tensor, expected: torch.Tensor) -> None:
     assert torch.equal(result, expected), (result, expected)
 
 
-@check
+@CHECKS.add
 def all_reduce_has_the_bits_of_the_reference(rank: int, size: int) -> None:
     for op, name in ((dist.ReduceOp.SUM, "sum"), (dist.ReduceOp.AVG, "avg")):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -60,7 +54,7 @@ def all_reduce_has_the_bits_of_the_reference(rank: int, size: int) -> None:
             same(tensors[rank], torch.from_numpy(expected).to(dtype))
 
 
-@check
+@CHECKS.add
 def all_reduce_of_other_dtypes_and_operations(rank: int, size: int) -> None:
     for dtype in (torch.int32, torch.int64, torch.float64, torch.uint8):
         tensors = inputs(size, 50, dtype=dtype)
@@ -75,14 +69,14 @@ def all_reduce_of_other_dtypes_and_operations(rank: int, size: int) -> None:
             same(tensor, fold(torch.stack(tensors)))
 
 
-@check
+@CHECKS.add
 def premultiplied_sum(_: int, size: int) -> None:
     tensor = torch.full((10,), 3.0)
     dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
     same(tensor, torch.full((10,), 1.5 * size))
 
 
-@check
+@CHECKS.add
 def premultiplied_sum_by_gloo(rank: int, size: int) -> None:
     """Of each tensor by itself; what is only read stays as it is, and so does what Gloo refuses."""
     half, total = dist._make_nccl_premul_sum(0.5), torch.full((4,), 0.5 * size, dtype=torch.float64)
@@ -118,7 +112,7 @@ def premultiplied_sum_by_gloo(rank: int, size: int) -> None:
         assert refused.double().eq(8).all()
 
 
-@check
+@CHECKS.add
 def sparse_all_reduce(rank: int, size: int) -> None:
     tensor = torch.sparse_coo_tensor([[1, 3 + rank]], torch.ones(2, 64), (1000, 64), check_invariants=True)
     dist.all_reduce(tensor)
@@ -130,7 +124,7 @@ def sparse_all_reduce(rank: int, size: int) -> None:
     same(double.to_dense(), torch.eye(3, dtype=torch.float64) * size)
 
 
-@check
+@CHECKS.add
 def broadcast_and_all_gather_are_bit_exact(rank: int, size: int) -> None:
     for name in DTYPES:
         tensors = inputs(size, 7, 9, dtype=getattr(torch, name))
@@ -146,7 +140,7 @@ def broadcast_and_all_gather_are_bit_exact(rank: int, size: int) -> None:
         same(mine, tensors[size - 1])
 
 
-@check
+@CHECKS.add
 def reduce_and_reduce_scatter(rank: int, size: int) -> None:
     expected = torch.arange(size * 6).float() * size
     tensor = torch.arange(size * 6).float()
@@ -162,7 +156,7 @@ def reduce_and_reduce_scatter(rank: int, size: int) -> None:
     same(doubles, torch.arange(size * 3, dtype=torch.float64).view(size, 3)[rank] * size)
 
 
-@check
+@CHECKS.add
 def what_gloo_does(rank: int, size: int) -> None:
     other = (rank + 1) % size
     got = torch.empty(3)
@@ -172,21 +166,12 @@ def what_gloo_does(rank: int, size: int) -> None:
     for work in works:
         work.wait()
     same(got, torch.full((3,), float((rank - 1) % size)))
-    if rank == 0:
-        dist.send(torch.ones(2), 1)
-    elif rank == 1:
-        dist.recv(got[:2], 0)
     exchanged = torch.empty(size)
     dist.all_to_all_single(exchanged, torch.full((size,), float(rank)))
     same(exchanged, torch.arange(size).float())
-    collected = [torch.empty(1) for _ in range(size)] if rank == 0 else None
-    dist.gather(torch.tensor([float(rank)]), collected)
-    assert collected is None or torch.cat(collected).tolist() == list(range(size))
-    dist.scatter(got[:1], [torch.tensor([float(each)]) for each in range(size)] if rank == 0 else None)
-    assert got[0] == rank
 
 
-@check
+@CHECKS.add
 def objects(rank: int, size: int) -> None:
     everyone: list[Any] = [None] * size
     dist.all_gather_object(everyone, {"rank": rank, "text": "x" * rank})
@@ -196,7 +181,7 @@ def objects(rank: int, size: int) -> None:
     assert told == [1, "from", 1]
 
 
-@check
+@CHECKS.add
 def work_handles_and_futures(_: int, size: int) -> None:
     tensors = [torch.ones(1000) for _ in range(4)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
@@ -216,7 +201,7 @@ def work_handles_and_futures(_: int, size: int) -> None:
         work.wait()
 
 
-@check
+@CHECKS.add
 def groups_have_jobs_of_their_own(rank: int, size: int) -> None:
     alone = [dist.new_group([each]) for each in range(size)][rank]
     both = dist.new_group(list(range(size)), timeout=timedelta(seconds=30))
@@ -230,13 +215,13 @@ def groups_have_jobs_of_their_own(rank: int, size: int) -> None:
     for work in works:
         work.wait()
     same(torch.cat(tensors), torch.full((10,), float(size)))
-    names = {group.communicator()._job for group in (alone, *groups)}
+    names = {group.communicator()._options.job for group in (alone, *groups)}
     assert len(names) == 3
     dist.destroy_process_group(both)
     dist.destroy_process_group(alone)
 
 
-@check
+@CHECKS.add
 def functional_collectives(rank: int, size: int) -> None:
     same(functional.all_reduce(torch.ones(4), "sum", dist.group.WORLD) + 0, torch.full((4,), float(size)))
     gathered = functional.all_gather_tensor(torch.full((2,), rank), 0, dist.group.WORLD) + 0
@@ -245,7 +230,7 @@ def functional_collectives(rank: int, size: int) -> None:
     same(scattered, torch.ones(2))
 
 
-@check
+@CHECKS.add
 def coalesced(rank: int, size: int) -> None:
     tensors = [torch.ones(3), torch.ones(5)]
     with dist._coalescing_manager():
@@ -259,7 +244,7 @@ def coalesced(rank: int, size: int) -> None:
     same(outs[1], torch.arange(size).float())
 
 
-@check
+@CHECKS.add
 def coalesced_by_gloo_each_tensor_by_itself(rank: int, size: int) -> None:
     """Gloo adds up the tensors of a list, too, which nobody asks for here."""
     total = size * (size + 1) // 2
@@ -294,7 +279,7 @@ def coalesced_by_gloo_each_tensor_by_itself(rank: int, size: int) -> None:
     assert [part.tolist() for part in parts] == expected
 
 
-@check
+@CHECKS.add
 def all_gather_of_different_shapes(rank: int, size: int) -> None:
     for dtype in (torch.float32, torch.uint8, torch.complex64):
         shapes = [(each,) * (each + 1) for each in range(size)]  # rank 0's is empty
@@ -305,7 +290,7 @@ def all_gather_of_different_shapes(rank: int, size: int) -> None:
             same(out, torch.full(shapes[each], each + 1).to(dtype))
 
 
-@check
+@CHECKS.add
 def what_follows_may_wait_for_other_collectives(_: int, size: int) -> None:
     def follow(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
         (tensor,) = future.value()
@@ -321,7 +306,7 @@ def what_follows_may_wait_for_other_collectives(_: int, size: int) -> None:
     same(future.wait(), torch.full((100,), float(size**4)))
 
 
-@check
+@CHECKS.add
 def its_name_and_its_numbers(_: int, __: int) -> None:
     group = dist.group.WORLD
     assert group.name() == dist.get_backend() == "p4reduce"
@@ -337,7 +322,7 @@ def its_name_and_its_numbers(_: int, __: int) -> None:
         assert group._get_sequence_number_for_group() == before + 1
 
 
-@check
+@CHECKS.add
 def profiles(_: int, size: int) -> None:
     with torch.profiler.profile() as profile:
         dist.all_reduce(torch.ones(3))
@@ -352,7 +337,7 @@ def profiles(_: int, size: int) -> None:
                 dist.all_reduce(torch.ones(3))
 
 
-@check
+@CHECKS.add
 def traffic_of_switch_and_gloo(rank: int, size: int) -> None:
     """Each call counts once, with its bytes, where it went."""
     group = dist.new_group(list(range(size)))
@@ -385,30 +370,30 @@ def traffic_of_switch_and_gloo(rank: int, size: int) -> None:
     dist.destroy_process_group(group)
 
 
-@check
+@CHECKS.add
 def many_groups(_: int, size: int) -> None:
     """They take few slots, until they have much to reduce."""
     groups = [dist.new_group(list(range(size))) for _ in range(20)]
     for group in groups:
         dist.all_reduce(tensor := torch.ones(10), group=group)
         same(tensor, torch.full((10,), float(size)))
-    assert {group.communicator()._seat.membership.slots for group in groups} == {4}
+    assert {group.communicator()._running.membership.slots for group in groups} == {4}
     follows = [dist.all_reduce(torch.ones(10), group=groups[0], async_op=True) for _ in range(5)]
     dist.all_reduce(tensor := torch.ones(100_000), group=groups[0])
     same(tensor, torch.full((100_000,), float(size)))
     assert all(work.wait() for work in follows)
-    assert groups[0].communicator()._seat.membership.slots > 4
+    assert groups[0].communicator()._running.membership.slots > 4
     for group in groups:
         dist.destroy_process_group(group)
 
 
-@check
+@CHECKS.add
 def whatever_tensors_lie_in_memory_as(_: int, __: int) -> None:
     for function in tensor_memory.CHECKS:
         function(dist.group.WORLD)
 
 
-@check
+@CHECKS.add
 def arguments_of_its_own_methods(_: int, __: int) -> None:
     for function in arguments_of_methods.CHECKS:
         function(dist.group.WORLD)
@@ -419,9 +404,7 @@ def main() -> None:
     dist.init_process_group("p4reduce")
     rank, size = dist.get_rank(), dist.get_world_size()
     assert (dist.get_backend(), size) == ("p4reduce", int(os.environ["WORLD_SIZE"]))
-    for function in CHECKS:
-        function(rank, size)
-        say({"rank": rank, "passed": function.__name__})
+    CHECKS.run(rank, size)
     dist.destroy_process_group()
 
 

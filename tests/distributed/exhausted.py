@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 
-import tensor_memory
 import torch
 import torch.distributed as dist
-from saying import say
 
 from p4reduce import Communicator, SlotsExhausted
 from p4reduce.distributed import Options
+
+from . import tensor_memory
+from .saying import say
 
 
 def check(group: dist.ProcessGroup, rank: int, size: int) -> None:
@@ -73,7 +74,7 @@ def main() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check(small, rank, size)  # which keeps the slots that it has
-        assert small.communicator()._seat.membership.slots == 4
+        assert small.communicator()._running.membership.slots == 4
         for group in (dist.new_group(everyone), dist.new_group(everyone, pg_options=Options(slots=7))):
             check(group, rank, size)
     without = [warning for warning in caught if "uses Gloo, without a switch" in str(warning.message)]

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from saying import say
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import CollectiveTimeout, MismatchError
+
+from .saying import say
 
 
 def expect(

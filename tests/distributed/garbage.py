@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from saying import say
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import Communicator, ddp
+
+from .saying import say
 
 STEPS = 4
 
@@ -69,7 +70,8 @@ def check(name: str, step: Callable[[], Any]) -> None:
     for _ in range(STEPS):
         step()
     dist.barrier()
-    assert left_to_collector() == [], name
+    left = left_to_collector()
+    assert left == [], (name, left)
     say({"rank": dist.get_rank(), "passed": name})
 
 

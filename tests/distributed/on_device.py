@@ -14,18 +14,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from saying import say
-from tensor_memory import HAS_ALL_TO_ALL, behind_an_offset, column, gaps_are_whole, transposed
 from torch.nn.parallel import DistributedDataParallel
 
+from .saying import Checks
+from .tensor_memory import HAS_ALL_TO_ALL, behind_an_offset, column, gaps_are_whole, transposed
+
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8)
-CHECKS: list[Callable[[Any], None]] = []
+CHECKS = Checks()
 Make = Callable[[int], torch.Tensor]
-
-
-def check(function: Callable[[Any], None]) -> Callable[[Any], None]:
-    CHECKS.append(function)
-    return function
 
 
 LAYOUTS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (torch.clone, transposed, column, behind_an_offset)
@@ -72,7 +68,7 @@ def collectives(group: Any, made: Make) -> dict[str, list[torch.Tensor]]:
     }
 
 
-@check
+@CHECKS.add
 def every_collective(gloo: Any) -> None:
     for dtype in DTYPES:
 
@@ -91,7 +87,7 @@ def every_collective(gloo: Any) -> None:
                     assert torch.allclose(ours.cpu().double(), theirs.double()), (name, dtype, place, ours, theirs)
 
 
-@check
+@CHECKS.add
 def streams(_: Any) -> None:
     """A tensor that a stream still computes is reduced, and the stream that waits for a work sees its result."""
     ranks = dist.get_world_size()
@@ -111,7 +107,7 @@ def streams(_: Any) -> None:
         assert bool((result == each * ranks).all()), each
 
 
-@check
+@CHECKS.add
 def graphs(_: Any) -> None:
     """A refused capture leaves the group usable."""
     tensor = torch.ones(1000, device="cuda")
@@ -127,7 +123,7 @@ def graphs(_: Any) -> None:
     assert float(tensor[0]) == dist.get_world_size()
 
 
-@check
+@CHECKS.add
 def memory(_: Any) -> None:
     """Without Python's collector, no memory of the device stays after calls."""
 
@@ -150,7 +146,7 @@ def memory(_: Any) -> None:
     assert after <= before, (before, after)
 
 
-@check
+@CHECKS.add
 def training(gloo: Any) -> None:
     def train(group: Any, device: str, sparse: bool) -> dict[str, torch.Tensor]:
         torch.manual_seed(0)
@@ -178,9 +174,7 @@ def main() -> None:
     torch.cuda.set_device(0)
     dist.init_process_group("p4reduce", timeout=timedelta(seconds=60))
     gloo = dist.new_group(backend="gloo", timeout=timedelta(seconds=60))
-    for function in CHECKS:
-        function(gloo)
-        say({"rank": dist.get_rank(), "passed": function.__name__})
+    CHECKS.run(gloo)
     dist.destroy_process_group()
 
 

@@ -118,8 +118,9 @@ def main() -> None:
 
         get_backend = c10d.get_backend
         c10d.get_backend = lambda group=None: {backend: taken_for}.get(name := get_backend(group), name)
-    from saying import say
     from torch.testing._internal.distributed import distributed_test as pytorch
+
+    from .saying import say
 
     case = type("Case", (pytorch.TestDistBackend, pytorch.DistributedTest._DistTestBase), {})
     for name in names or [name for name in dir(case) if name.startswith("test_")]:

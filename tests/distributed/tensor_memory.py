@@ -15,18 +15,15 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import BroadcastOptions
 
+from .saying import Checks
+
 Group = Any
-CHECKS: list[Callable[[Group], None]] = []
+CHECKS = Checks()
 
 # Through the switch: sums of float32 and int32, bits of all. Through Gloo: all else.
 DTYPES = (torch.float32, torch.int32, torch.float64, torch.int64)
 GAP = 77  # what lies beside a tensor's elements
 HAS_ALL_TO_ALL = torch.__version__ >= "2.12"  # of lists: Gloo of 2.11 lacks it, and that of 2.13 has it
-
-
-def check(function: Callable[[Group], None]) -> Callable[[Group], None]:
-    CHECKS.append(function)
-    return function
 
 
 def same(result: torch.Tensor, expected: torch.Tensor) -> None:
@@ -74,7 +71,7 @@ def matrix(rank: int, dtype: torch.dtype) -> torch.Tensor:
     return (torch.arange(12).view(4, 3) * (rank + 1) + rank).to(dtype)
 
 
-@check
+@CHECKS.add
 def reductions_of_every_layout(group: Group) -> None:
     rank, size = group.rank(), group.size()
     for dtype in DTYPES:
@@ -102,7 +99,7 @@ def reductions_of_every_layout(group: Group) -> None:
     gaps_are_whole(tensor)
 
 
-@check
+@CHECKS.add
 def moves_of_every_layout(group: Group) -> None:
     rank, size = group.rank(), group.size()
     for dtype in DTYPES:
@@ -146,7 +143,7 @@ def moves_of_every_layout(group: Group) -> None:
                 dist.send(layout(given[0]), 1, group=group)
 
 
-@check
+@CHECKS.add
 def parts_of_every_layout(group: Group) -> None:
     """Tensors whose first dimension is divided among the ranks."""
     rank, size = group.rank(), group.size()
@@ -174,7 +171,7 @@ def parts_of_every_layout(group: Group) -> None:
             gaps_are_whole(out)
 
 
-@check
+@CHECKS.add
 def expanded_tensors_are_read_and_not_written(group: Group) -> None:
     """One element in memory stands for four, so there is no room for four results."""
     rank, size = group.rank(), group.size()
@@ -193,7 +190,7 @@ def expanded_tensors_are_read_and_not_written(group: Group) -> None:
         dist.barrier(group)
 
 
-@check
+@CHECKS.add
 def coalesced_tensors_that_share_memory(group: Group) -> None:
     rank, size = group.rank(), group.size()
     total = size * (size + 1) // 2
@@ -238,7 +235,7 @@ def coalesced_tensors_that_share_memory(group: Group) -> None:
         same(tensor, expected)
 
 
-@check
+@CHECKS.add
 def lists_that_share_memory(group: Group) -> None:
     """Of one call, which is not coalesced: outputs with each other, and with inputs."""
     rank, size = group.rank(), group.size()
@@ -274,7 +271,7 @@ def lists_that_share_memory(group: Group) -> None:
         same(tensor, torch.cat([each[1:3] for each in given]) if rank == 0 else given[rank])
 
 
-@check
+@CHECKS.add
 def several_tensors_of_one_call(group: Group) -> None:
     """They are added up with each other, too; the tensor of a broadcast is the root's `rootTensor`."""
     rank, size = group.rank(), group.size()
@@ -298,7 +295,7 @@ def several_tensors_of_one_call(group: Group) -> None:
         ] * 2
 
 
-@check
+@CHECKS.add
 def shapes_are_not_compared(group: Group) -> None:
     """Elements are, one by one in row-major order: so many at all ranks."""
     rank, size = group.rank(), group.size()
@@ -311,7 +308,7 @@ def shapes_are_not_compared(group: Group) -> None:
         assert scalar.item() == size
 
 
-@check
+@CHECKS.add
 def moves_of_dtypes_that_gloo_does_not_know(group: Group) -> None:
     """Bits are moved, whatever they mean, whether switch or Gloo carries them."""
     rank, size = group.rank(), group.size()
@@ -331,7 +328,7 @@ def moves_of_dtypes_that_gloo_does_not_know(group: Group) -> None:
         assert torch.equal(into.float(), torch.stack(shows).float())
 
 
-@check
+@CHECKS.add
 def parts_of_any_shape(group: Group) -> None:
     """The numbers of elements must fit, shapes need not."""
     rank, size = group.rank(), group.size()
@@ -346,7 +343,7 @@ def parts_of_any_shape(group: Group) -> None:
                 same(part, torch.full(shape, (rank + 1) * size))
 
 
-@check
+@CHECKS.add
 def outputs_have_no_graph(group: Group) -> None:
     """Inputs that require a gradient give none to outputs, whoever carries the call."""
     size = group.size()
@@ -358,7 +355,7 @@ def outputs_have_no_graph(group: Group) -> None:
             assert not out.requires_grad
 
 
-@check
+@CHECKS.add
 def storage_can_be_resized_afterwards(group: Group) -> None:
     """FSDP frees a parameter so for a while."""
     size = group.size()
@@ -390,7 +387,7 @@ def versions(begin: Callable[..., object], *tensors: torch.Tensor) -> list[int]:
     return [tensor._version - old for tensor, old in zip(tensors, before, strict=True)]
 
 
-@check
+@CHECKS.add
 def version_counters_are_gloos(group: Group) -> None:
     """The same on all ranks, so that none raises in a backward pass where another goes on."""
     rank, size = group.rank(), group.size()

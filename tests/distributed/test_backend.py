@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,18 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.stack import Stack
-
-from .conftest import RANKS, torchrun
+from tests.distributed.torchrun import RANKS, ROOT, free_port, names, passed, torchrun
+from tests.support.cluster.stack import Stack
 
 
 @pytest.mark.parametrize("engine", ["c", pytest.param("python", marks=pytest.mark.slow)])
 def test_every_collective(stack: Stack, engine: str) -> None:
     from .collectives import CHECKS
 
-    events = torchrun("collectives.py", controller=stack.controller, environment={"P4REDUCE_BACKEND": engine})
-    passed = sorted((event["rank"], event["passed"]) for event in events)
-    assert passed == sorted((rank, function.__name__) for rank in range(RANKS) for function in CHECKS)
+    events = torchrun("collectives", controller=stack.controller, environment={"P4REDUCE_BACKEND": engine})
+    assert passed(events) == [names(CHECKS)] * RANKS
 
 
 @pytest.mark.parametrize("local", ["off", "auto"])
@@ -32,16 +31,15 @@ def test_tensors_on_a_device(native_stack: Stack, local: str) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("needs CUDA")
-    events = torchrun("on_device.py", controller=native_stack.controller, environment={"P4REDUCE_LOCAL": local})
-    passed = sorted((event["rank"], event["passed"]) for event in events)
-    assert passed == sorted((rank, function.__name__) for rank in range(RANKS) for function in CHECKS)
+    events = torchrun("on_device", controller=native_stack.controller, environment={"P4REDUCE_LOCAL": local})
+    assert passed(events) == [names(CHECKS)] * RANKS
 
 
 @pytest.mark.slow
 def test_training(native_stack: Stack, tmp_path: Path) -> None:
     # PowerSGD of some releases asks for the CUDA device of tensors on the host, where there is one.
     without = {"CUDA_VISIBLE_DEVICES": ""}
-    events = torchrun("training.py", str(tmp_path), controller=native_stack.controller, environment=without)
+    events = torchrun("training", str(tmp_path), controller=native_stack.controller, environment=without)
     ddp = [
         "DDP",
         "DDP, sparse gradients",
@@ -50,30 +48,25 @@ def test_training(native_stack: Stack, tmp_path: Path) -> None:
         "uneven inputs",
         "gradient scaler",
     ]
-    kinds = [*ddp, "FSDP2", "checkpoint", "DDP, compiled", "DDP, compiled, hook"]
-    passed = sorted((event["rank"], event["passed"]) for event in events)
-    assert passed == sorted((rank, kind) for rank in range(RANKS) for kind in kinds)
+    assert passed(events) == [[*ddp, "FSDP2", "checkpoint", "DDP, compiled", "DDP, compiled, hook"]] * RANKS
 
 
 @pytest.mark.slow
 def test_failures(native_stack: Stack) -> None:
-    events = torchrun("failures.py", controller=native_stack.controller)
+    events = torchrun("failures", controller=native_stack.controller)
     first = ["mismatch", "future", "result", "timeout", "afterwards", "wait", "DDP", "the other groups"]
-    second = ["mismatch", "future", "result", "the other groups"]
-    assert [event["passed"] for event in events if event["rank"] == 0] == first
-    assert [event["passed"] for event in events if event["rank"] == 1] == second
+    assert passed(events) == [first, ["mismatch", "future", "result", "the other groups"]]
 
 
 def test_waiting_holds_up_nothing_else(native_stack: Stack) -> None:
     from .waits import CHECKS
 
-    events = torchrun("waits.py", controller=native_stack.controller)
-    passed = sorted((event["rank"], event["passed"]) for event in events)
-    assert passed == sorted((rank, function.__name__) for rank in range(RANKS) for function in CHECKS)
+    events = torchrun("waits", controller=native_stack.controller)
+    assert passed(events) == [names(CHECKS)] * RANKS
 
 
 def test_groups_that_find_no_slots_go_through_gloo(native_stack: Stack) -> None:
-    events = torchrun("exhausted.py", controller=native_stack.controller)
+    events = torchrun("exhausted", controller=native_stack.controller)
     assert sorted(event["rank"] for event in events) == list(range(RANKS))
     assert [event["warnings"] for event in sorted(events, key=lambda event: event["rank"])] == [2, 0]
 
@@ -88,13 +81,14 @@ def alone(program: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
-STORE = "store = dist.TCPStore('127.0.0.1', 0, 1, is_master=True); "
+BEGIN = """
+import torch, torch.distributed as dist
+store = dist.TCPStore('127.0.0.1', 0, 1, is_master=True)
+"""
 
 
 def test_a_controller_that_is_not_there_is_named() -> None:
-    program = f"""
-import torch, torch.distributed as dist
-{STORE}
+    program = f"""{BEGIN}
 try:
     dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
 except dist.DistBackendError as error:
@@ -106,41 +100,35 @@ except dist.DistBackendError as error:
 
 
 def test_wrong_options_are_refused() -> None:
-    program = f"""
-import torch, torch.distributed as dist
-{STORE}
+    program = f"""{BEGIN}
 dist.init_process_group("p4reduce", store=store, rank=0, world_size=1, pg_options={{}})
 """
     assert "pg_options is a dict: accepted is p4reduce.distributed.Options" in alone(program)
 
 
 def test_options_are_the_communicators(native_stack: Stack) -> None:
-    program = f"""
-import torch, torch.distributed as dist
+    program = f"""{BEGIN}
 from p4reduce.distributed import Options
-{STORE}
 options = Options(controller={native_stack.controller!r}, slots=3)
 dist.init_process_group("p4reduce", store=store, rank=0, world_size=1, pg_options=options)
 tensor = torch.ones(3)
 dist.all_reduce(tensor)
-print(tensor.tolist(), dist.group.WORLD.communicator()._seat.membership.slots, "slots")
+print(tensor.tolist(), dist.group.WORLD.communicator()._running.membership.slots, "slots")
 dist.destroy_process_group()
 """
     assert "[1.0, 1.0, 1.0] 3 slots" in alone(program, P4REDUCE_CONTROLLER="nowhere:1")
 
 
 def test_a_dimension_of_a_device_mesh_has_options(native_stack: Stack) -> None:
-    program = f"""
-import torch, torch.distributed as dist
+    program = f"""{BEGIN}
 from p4reduce.distributed import Options
 from torch.distributed.device_mesh import init_device_mesh
-{STORE}
 dist.init_process_group("gloo", store=store, rank=0, world_size=1)
 override = {{"replicate": ("p4reduce", Options(slots=3))}}
 mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"), backend_override=override)
 tensor = torch.ones(3)
 dist.all_reduce(tensor, group=mesh.get_group("replicate"))
-print(tensor.tolist(), mesh.get_group("replicate").communicator()._seat.membership.slots, "slots")
+print(tensor.tolist(), mesh.get_group("replicate").communicator()._running.membership.slots, "slots")
 dist.destroy_process_group()
 """
     assert "[1.0, 1.0, 1.0] 3 slots" in alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
@@ -160,9 +148,7 @@ print("loaded", sorted(name for name in modules if name in sys.modules))
 
 def test_groups_of_other_backends_are_as_without_it(native_stack: Stack) -> None:
     """Before and after one of ours."""
-    program = f"""
-import torch, torch.distributed as dist
-{STORE}
+    program = f"""{BEGIN}
 def others():
     group = dist.new_group([0], backend="cpu:gloo,cuda:gloo")
     dist.all_reduce(torch.ones(3), group=group)
@@ -186,11 +172,9 @@ dist.destroy_process_group()
 
 
 def test_a_sharded_tensor_is_gathered(native_stack: Stack) -> None:
-    program = f"""
-import torch, torch.distributed as dist
+    program = f"""{BEGIN}
 from torch.distributed._shard import sharded_tensor
 from torch.distributed._shard.sharding_spec import ChunkShardingSpec
-{STORE}
 dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
 sharded = sharded_tensor.ones(ChunkShardingSpec(0, ["rank:0/cpu"]), 4)
 out = torch.zeros(4)
@@ -204,9 +188,7 @@ dist.destroy_process_group()
 
 
 def test_what_is_refused_names_the_argument(native_stack: Stack) -> None:
-    program = f"""
-import torch, torch.distributed as dist
-{STORE}
+    program = f"""{BEGIN}
 dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
 def refused(name, call, *arguments):
     try:
@@ -238,3 +220,47 @@ dist.destroy_process_group()
     assert (
         said.count("scatter: ValueError input has 4 elements: accepted are 3, for each of 1 ranks the 3 of output") == 2
     )
+
+
+def test_calls_leave_nothing_to_the_collector(native_stack: Stack) -> None:
+    events = torchrun("garbage", controller=native_stack.controller)
+    first, second = passed(events)
+    assert first == second
+    assert first[-1] == "hierarchical_hook"
+
+
+@pytest.mark.parametrize("groups", [12, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_groups_that_fail_are_made_again(native_stack: Stack, tmp_path: Path, groups: int) -> None:
+    environment = {
+        **os.environ, "P4REDUCE_CONTROLLER": native_stack.controller, "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "tests.distributed.again", str(groups)]
+    errors = [tmp_path / f"errors-{rank}" for rank in range(RANKS)]  # PyTorch writes more than a pipe holds
+    ranks = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**environment, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=file.open("w"),
+            text=True,
+        )
+        for rank, file in enumerate(errors)
+    ]
+    try:
+        for rank, file in zip(ranks, errors, strict=True):
+            said, _ = rank.communicate(timeout=500)
+            assert rank.returncode == 0, file.read_text()[-4000:]
+            events = [json.loads(line) for line in said.splitlines()]
+            assert len(events) == groups
+            assert all(event["right"] for event in events)
+            assert not any(event["left"] for event in events)
+            early, late = events[3], events[-1]
+            assert late["threads"] <= early["threads"] + 2
+            assert late["descriptors"] <= early["descriptors"] + 2
+            assert late["heap"] < early["heap"] + (1 << 20)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.stack import Stack
-
-from .conftest import PROGRAMS
+from tests.distributed.torchrun import ROOT
+from tests.support.cluster.stack import Stack
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +39,8 @@ def test_what_passes_on_gloo(taken_for: str, ranks: int, native_stack: Stack) ->
     of_groups = ranks == 4  # which can be halved
     names = [name for name in TESTS if (name in BY_NAME) == (taken_for == "gloo") and ("group" in name) == of_groups]
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / "pytorch_suite.py"), "p4reduce", taken_for, str(ranks), *names],
+        [sys.executable, "-m", "tests.distributed.pytorch_suite", "p4reduce", taken_for, str(ranks), *names],
+        cwd=ROOT,
         env={**os.environ, "P4REDUCE_CONTROLLER": native_stack.controller, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=850, check=True,
     )  # fmt: skip

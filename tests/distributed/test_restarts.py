@@ -14,9 +14,10 @@ torch = pytest.importorskip("torch", reason="needs torch")
 
 from torch.distributed import DistBackendError, HashStore  # noqa: E402
 
+from p4reduce.distributed import restarts  # noqa: E402
 from p4reduce.distributed.options import Options  # noqa: E402
 from p4reduce.distributed.process_group import SwitchGroup  # noqa: E402
-from tests.e2e.stack import Stack  # noqa: E402
+from tests.support.cluster.stack import Stack  # noqa: E402
 
 
 def group(store: Any, rank: int, controller: str, timeout: float) -> Any:
@@ -27,20 +28,53 @@ def group(store: Any, rank: int, controller: str, timeout: float) -> Any:
     return SwitchGroup(place, Options(controller=controller))
 
 
+def check_sum(store: Any, controller: str) -> None:
+    """What two ranks of a group reduce is right."""
+
+    def reduced(one: Any) -> Any:
+        tensor = torch.ones(2)
+        one.allreduce(tensor).wait()
+        return tensor.tolist()
+
+    with ThreadPoolExecutor(2) as pool:
+        groups = list(pool.map(lambda rank: group(store, rank, controller, 20), range(2)))
+        assert list(pool.map(reduced, groups)) == [[2.0, 2.0]] * 2
+        list(pool.map(lambda each: each.shutdown(), groups))
+
+
 def test_the_job_of_an_earlier_start_is_not_joined(native_stack: Stack) -> None:
     store = HashStore()
     store.set("p4reduce/job 1", "torch 0 of an earlier start")
-    with ThreadPoolExecutor(2) as pool:
-        groups = list(pool.map(lambda rank: group(store, rank, native_stack.controller, 20), range(2)))
-        tensors = list(pool.map(lambda each: reduced(each), groups))
-        list(pool.map(lambda each: each.shutdown(), groups))
-    assert [tensor.tolist() for tensor in tensors] == [[2.0, 2.0]] * 2
+    check_sum(store, native_stack.controller)
 
 
-def reduced(one: Any) -> Any:
-    tensor = torch.ones(2)
-    one.allreduce(tensor).wait()
-    return tensor
+@pytest.mark.parametrize("ranks", [{0}, {1}, {0, 1}])
+def test_a_connection_that_gloo_loses_at_once_is_made_again_by_all(
+    native_stack: Stack, monkeypatch: pytest.MonkeyPatch, ranks: set[int]
+) -> None:
+    agreed, losing = restarts.agreed, set(ranks)
+
+    def losing_some(gloo: Any, timeout: timedelta) -> str:
+        word = agreed(gloo, timeout)
+        if gloo.rank() in losing:
+            losing.remove(gloo.rank())
+            raise RuntimeError("[pair.cc:547] Read error [127.0.0.1]:9: Connection reset by peer")
+        return word
+
+    monkeypatch.setattr(restarts, "agreed", losing_some)
+    check_sum(HashStore(), native_stack.controller)
+    assert not losing
+
+
+def test_a_connection_that_gloo_always_loses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: object) -> str:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(restarts, "agreed", lose)
+    made: list[str] = []
+    with pytest.raises(RuntimeError, match="Connection closed by peer"):
+        restarts.connect(made.append, HashStore(), 0, 1, timedelta(seconds=5))
+    assert made == ["gloo/0/", "gloo/1/", "gloo/2/"]
 
 
 @pytest.mark.parametrize(("restarts", "shared"), [("1", "True"), ("0", "True"), ("1", "False")])

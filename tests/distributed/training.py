@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
-from saying import say
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
@@ -38,6 +37,8 @@ from p4reduce.ddp import (
     fp16_wrapper,
     int8_hook,
 )
+
+from .saying import say
 
 HOOKS: list[tuple[Any, Any]] = [
     (lambda communicator, _: AllreduceState(communicator), allreduce_hook),
@@ -115,7 +116,7 @@ def same_everywhere(what: str, got: dict[str, Any]) -> None:
 
 def uneven(rank: int) -> None:
     """Ranks with different numbers of batches, under each kind of hook; the last rank has the most."""
-    job = f"uneven {dist.group.WORLD.communicator()._job}"
+    job = f"uneven {dist.group.WORLD.communicator()._options.job}"
     for number, (make, hook) in enumerate(HOOKS):
         with Communicator(job=f"{job} {number}") as communicator:
             network = DistributedDataParallel(model(), bucket_cap_mb=0.01)
@@ -131,7 +132,7 @@ def uneven(rank: int) -> None:
 
 def scaled(rank: int) -> None:
     """An infinity in one rank's gradients is seen by the gradient scaler of every rank."""
-    with Communicator(job=f"scaled {dist.group.WORLD.communicator()._job}") as communicator:
+    with Communicator(job=f"scaled {dist.group.WORLD.communicator()._options.job}") as communicator:
         network = DistributedDataParallel(model())
         network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
@@ -162,7 +163,7 @@ def main() -> None:
     assert network.module.embedding.weight.grad.layout == torch.sparse_coo
     compare("DDP, sparse gradients", network.module.state_dict(), expected)
 
-    with Communicator(job=f"hook of {dist.group.WORLD.communicator()._job}") as communicator:
+    with Communicator(job=f"hook of {dist.group.WORLD.communicator()._options.job}") as communicator:
         network = DistributedDataParallel(model(sparse=True))
         network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
         train(network, rank)
@@ -198,7 +199,7 @@ def main() -> None:
     train(torch.compile(network, backend="aot_eager"), rank)  # type: ignore[arg-type]
     compare("DDP, compiled", network.module.state_dict(), expected)
 
-    with Communicator(job=f"compiled of {dist.group.WORLD.communicator()._job}") as communicator:
+    with Communicator(job=f"compiled of {dist.group.WORLD.communicator()._options.job}") as communicator:
         network = DistributedDataParallel(model())
         network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
         train(torch.compile(network, backend="aot_eager"), rank)  # type: ignore[arg-type]

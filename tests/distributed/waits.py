@@ -18,17 +18,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from saying import say
 from torch.nn.parallel import DistributedDataParallel
+
+from .saying import Checks
 
 SOON = 8.0  # seconds, and less than any time limit here
 LARGE = 100_000
-CHECKS: list[Callable[[int, int], None]] = []
-
-
-def check(function: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    CHECKS.append(function)
-    return function
+CHECKS = Checks()
 
 
 def pair(*ranks: int) -> Any:
@@ -78,7 +74,7 @@ def interrupted(handler: Callable[..., None], seconds: float = 1) -> Iterator[No
         signal.signal(signal.SIGALRM, before)
 
 
-@check
+@CHECKS.add
 def asynchronous_calls_return_at_once(rank: int, size: int) -> None:
     """Before other ranks come: of a group's first collective, and where it grows. The other rank receives first."""
     group = pair()
@@ -137,7 +133,7 @@ def call_often(call: Callable[[torch.Tensor, Any], None], size: int, group: Any)
         assert tensor.eq(2).all()
 
 
-@check
+@CHECKS.add
 def a_call_that_is_left_fails_for_all(rank: int, size: int) -> None:
     """Before its group has joined a job, where it grows, and when the collective is under way."""
     cases = [
@@ -166,7 +162,7 @@ def a_call_that_is_left_fails_for_all(rank: int, size: int) -> None:
         dist.destroy_process_group(group)
 
 
-@check
+@CHECKS.add
 def a_handler_destroys_a_group_that_joins(rank: int, size: int) -> None:
     for who in range(size):
         group = pair()
@@ -186,7 +182,7 @@ def a_handler_destroys_a_group_that_joins(rank: int, size: int) -> None:
             dist.destroy_process_group(group)
 
 
-@check
+@CHECKS.add
 def abort_ends_a_job_for_all_at_once(rank: int, size: int) -> None:
     for joined in (False, True):
         for who in range(size):
@@ -214,7 +210,7 @@ def abort_ends_a_job_for_all_at_once(rank: int, size: int) -> None:
                 dist.destroy_process_group(group)
 
 
-@check
+@CHECKS.add
 def groups_wait_apart(rank: int, size: int) -> None:
     both, alone = pair(), pair(1)
     if rank:
@@ -229,7 +225,7 @@ def groups_wait_apart(rank: int, size: int) -> None:
     assert waits.eq(size).all()
 
 
-@check
+@CHECKS.add
 def groups_are_destroyed_in_any_order(rank: int, size: int) -> None:
     assert size == 2
     groups = [pair(), pair()]
@@ -241,7 +237,7 @@ def groups_are_destroyed_in_any_order(rank: int, size: int) -> None:
             together(f"destroyed in order {groups.index(group) ^ rank}")
 
 
-@check
+@CHECKS.add
 def a_work_that_only_cpp_has_ends(rank: int, size: int) -> None:
     """DDP's reducer has the one that counts the ranks which still have inputs; Python has let go of it."""
     linear = torch.nn.Linear(1, 1, bias=False)
@@ -255,7 +251,7 @@ def a_work_that_only_cpp_has_ends(rank: int, size: int) -> None:
             assert linear.weight.grad.item() == (sum(range(1, size + 1)) if ranks == size else rank + 1) / ranks
 
 
-@check
+@CHECKS.add
 def works_that_nobody_waits_for_are_not_kept_for_ever(_: int, __: int) -> None:
     group = pair()
     dist.all_reduce(torch.ones(4), group=group)
@@ -277,7 +273,7 @@ def works_that_nobody_waits_for_are_not_kept_for_ever(_: int, __: int) -> None:
     assert all(each() is None for each in gone)
 
 
-@check
+@CHECKS.add
 def a_group_is_split(rank: int, size: int) -> None:
     group = pair()
     assert group.get_group_store() is not None
@@ -296,7 +292,7 @@ def a_group_is_split(rank: int, size: int) -> None:
     dist.destroy_process_group(group)
 
 
-@check
+@CHECKS.add
 def a_group_costs_few_threads_and_descriptors(_: int, __: int) -> None:
     def count(folder: str) -> int:
         return len(os.listdir(f"/proc/self/{folder}"))
@@ -316,7 +312,7 @@ def a_group_costs_few_threads_and_descriptors(_: int, __: int) -> None:
         dist.destroy_process_group(group)
 
 
-@check
+@CHECKS.add
 def a_list_that_is_refused_changes_nothing(_: int, __: int) -> None:
     for others in ([torch.ones(4)], [torch.ones(4), torch.ones(4)]):
         refused(lambda: dist.all_reduce_coalesced([*others, torch.ones(1).expand(4)]), ValueError)  # noqa: B023
@@ -327,10 +323,7 @@ def a_list_that_is_refused_changes_nothing(_: int, __: int) -> None:
 def main() -> None:
     dist.init_process_group("p4reduce", timeout=timedelta(seconds=30))
     rank, size = dist.get_rank(), dist.get_world_size()
-    for function in CHECKS:
-        function(rank, size)
-        say({"rank": rank, "passed": function.__name__})
-        together(function.__name__)
+    CHECKS.run(rank, size, after=together)
     dist.destroy_process_group()
 
 

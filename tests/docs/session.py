@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import self_signed
-
-from .blocks import ROOT
+from tests.support.certificates import self_signed
+from tests.support.document_blocks import ROOT
 
 LONGEST_S = 240
 

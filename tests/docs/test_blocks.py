@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.document_blocks import PAGES, ROOT, Block, blocks, commands, every
 from website import commands as declared
 
-from .blocks import PAGES, ROOT, Block, blocks, commands, every
 from .ways import RULES, Elsewhere, way
 
 if sys.version_info >= (3, 11):

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from p4reduce_controller.settings.settings import load
-
-from .blocks import ROOT, Block, every, only
+from tests.support.document_blocks import ROOT, Block, every, only
 
 
 @pytest.mark.parametrize("block", every("c"), ids=str)

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from p4reduce_bench.demo.cli import free_port
-from tests.e2e.conftest import over_udp
-from tests.e2e.stack import Stack
+from tests.support.cluster.stack import Stack, over_udp
+from tests.support.document_blocks import every
 
-from .blocks import every
 from .ways import Python, way
 
 PREPARED = Path(__file__).with_name("prepared.py")

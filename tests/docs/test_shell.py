@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from .blocks import Block, commands, every
+from tests.support.document_blocks import Block, commands, every
+
 from .session import certify, furnish, run
 from .ways import Shell, way
 

@@ -21,12 +21,12 @@ import yaml
 from markdown_it import MarkdownIt
 
 from p4reduce.commands.cli import COMMANDS
+from tests.support.document_blocks import ROOT
+from tests.support.made_once import made_once
 from website import c_headers, grpc_service, p4_tables
 from website.metrics import metrics
 from website.python_api import as_markdown
 from website.repository import Links
-
-from .blocks import ROOT
 
 pytest.importorskip("mkdocs", reason="needs mkdocs, of the extra docs")
 
@@ -42,11 +42,12 @@ def build(folder: Path, configuration: Path = ROOT / "mkdocs.yml") -> subprocess
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = build(folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "WARNING" not in done.stdout + done.stderr
-    return folder
+    def make(folder: Path) -> None:
+        done = build(folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "WARNING" not in done.stdout + done.stderr
+
+    return made_once(tmp_path_factory, "site", make)
 
 
 def counted(html: str) -> Counter[str]:

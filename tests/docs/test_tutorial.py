@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from .blocks import ROOT, Block, blocks, every
+from tests.support.document_blocks import ROOT, Block, blocks, every
+
 from .session import WAIT, run
 from .ways import Not, Tutorial, way
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
-from .blocks import Block
+from tests.support.document_blocks import Block
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/speed-up.md", "", Python()),
     ("docs/troubleshooting.md", "rdpcap", PACKETS),
     ("docs/benchmarks.md", "", MEASURED),
+    ("docs/decisions/49-*", "p4reduce bench", MEASURED),
     ("docs/first-training.md", "apt install", Not("installs packages")),
     ("docs/first-training.md", "", Elsewhere("tests/deploy/test_first_training.py")),
     ("docs/deploying.md", "docker", Not("needs Docker and Kubernetes; tests/deploy reads their files")),

@@ -3,58 +3,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
-from p4reduce_bench.processes import network
-from tests.own_network import Namespace, ip
+from p4reduce.local.host import digest
+from tests.support.cluster.c_program import program
+from tests.support.cluster.stack import Setting, Stack, over_udp, over_wires
 
-from .stack import Stack
-
-PORTS = 4
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A stack, and how ranks reach its switch."""
-
-    stack: Stack
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@contextlib.contextmanager
-def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1, leaves: int = 0) -> Iterator[Stack]:
-    """Needs nothing: one UDP port, behind which all ranks are. With several aggregators, one of each.
-
-    With leaves, the first switch is their spine, to which a port of its own leads.
-    """
-    ports = ["1=udp:127.0.0.1:0", *(["2=udp:127.0.0.1:0"] if leaves else [])]
-    switches, uplink = (1 + leaves, 2) if leaves else (aggregators, 0)
-    with Stack(target, ports, options=controller_options, aggregators=switches, uplink=uplink) as stack:
-        yield stack
-
-
-@contextlib.contextmanager
-def over_wires(target: str, *controller_options: str, mtu: int = 1500, narrow: str = "") -> Iterator[Stack]:
-    """A network namespace in which rank r has the interface worker<r>, whose other end is switch port r + 1.
-
-    narrow: the interface whose MTU is 1,500 and not `mtu`.
-    """
-    if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
-        pytest.skip("needs simple_switch_grpc")
-    with contextlib.closing(Namespace()) as namespace:
-        with namespace.entered():
-            network.star(PORTS, mtu)
-            if narrow:
-                ip("link", "set", narrow, "mtu", "1500")
-        ports = [f"{port}=eth:port{port}" for port in range(1, PORTS + 1)]
-        with Stack(target, ports, "10.0.0.254:31314", enter=namespace.entered, options=controller_options) as stack:
-            yield stack
+__all__ = ["program"]  # a fixture
 
 
 @pytest.fixture(scope="session")
@@ -87,23 +44,48 @@ def bmv2_on_wires() -> Iterator[Stack]:
         yield stack
 
 
-@pytest.fixture(
-    params=[
-        "sim-udp",
-        "native-udp",
-        pytest.param("native-raw", marks=pytest.mark.root),
-        pytest.param("sim-raw", marks=[pytest.mark.root, pytest.mark.slow]),
-        pytest.param("bmv2-udp", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.slow]),
-        pytest.param("bmv2-raw", marks=[pytest.mark.root, pytest.mark.bmv2]),
-        pytest.param("bmv2-scapy", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.slow]),
-    ]
-)
+SETTINGS = [
+    "sim-udp",
+    "native-udp",
+    pytest.param("native-raw", marks=pytest.mark.root),
+    pytest.param("sim-raw", marks=[pytest.mark.root, pytest.mark.slow]),
+    pytest.param("bmv2-udp", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.slow]),
+    pytest.param("bmv2-raw", marks=[pytest.mark.root, pytest.mark.bmv2]),
+    pytest.param("bmv2-scapy", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.slow]),
+]
+
+
+@pytest.fixture(params=SETTINGS)
 def setting(request: pytest.FixtureRequest) -> Setting:
+    return _setting(request)
+
+
+@pytest.fixture(params=[*SETTINGS, "here"])
+def way(request: pytest.FixtureRequest) -> Setting:
+    """Each way through a switch, and the host's memory."""
+    here: Setting = request.getfixturevalue("here") if request.param == "here" else _setting(request)
+    return here
+
+
+def _setting(request: pytest.FixtureRequest) -> Setting:
     target, transport = request.param.split("-")
-    if request.param == "sim-udp":
-        return Setting(request.getfixturevalue("udp_stack"))
-    if request.param == "native-udp":
-        return Setting(request.getfixturevalue("native_udp_stack"))
     if transport == "scapy":
         pytest.importorskip("scapy", reason="needs scapy")
+    if request.param in ("sim-udp", "native-udp"):
+        return Setting(request.getfixturevalue("udp_stack" if target == "sim" else "native_udp_stack"))
     return Setting(request.getfixturevalue(f"{target}_on_wires"), {"transport": transport, "interfaces": "worker"})
+
+
+@pytest.fixture
+def here(udp_stack: Stack) -> Setting:
+    """The ranks reduce in their host's memory."""
+    if not digest():
+        pytest.skip("this machine does not let processes share memory")
+    return Setting(udp_stack, {"local": "auto"})
+
+
+@pytest.fixture(params=["c", "python"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Ranks have this engine."""
+    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
+    return str(request.param)

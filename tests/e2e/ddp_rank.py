@@ -38,7 +38,9 @@ HOOKS: dict[str, tuple[Any, Any]] = {
     "random-k": (hooks.BlockRandomKState, hooks.block_randomk_hook),
     "int8": (hooks.Int8State, hooks.int8_hook),
     "hierarchical": (
-        lambda communicator, _, **knobs: hooks.HierarchicalState.of_hosts(controller=communicator._controller, **knobs),
+        lambda communicator, _, **knobs: hooks.HierarchicalState.of_hosts(
+            controller=communicator._options.controller, **knobs
+        ),
         hooks.hierarchical_hook,
     ),
 }

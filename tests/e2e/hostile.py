@@ -14,8 +14,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from ..dataplane import frames
-from ..dataplane.frames import Aggregation, Host
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Aggregation, Host
 
 DIFFERENT = 4096
 TICK_S = 0.001

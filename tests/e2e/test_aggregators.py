@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,17 +12,14 @@ from pathlib import Path
 import pytest
 
 from p4reduce_bench.processes import network
-
-from . import test_c_program as c_program
-from .conftest import Namespace, over_udp
-from .rank import Call
-from .stack import Stack
-from .test_stack import SHAPES
-
-program = c_program.program  # the fixture
+from tests.support.cluster import c_program
+from tests.support.cluster.calls import SHAPES
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import REPEATED, Stack, added, over_udp
+from tests.support.own_network import Namespace
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 4.0
-REPEATED = [Call((20_000,), density=1.0, seed=seed) for seed in range(3)]
 
 
 @pytest.fixture(
@@ -41,23 +35,6 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     target, aggregators = request.param.split("-")
     with over_udp(target=target, aggregators=int(aggregators)) as stack:
         yield stack
-
-
-@pytest.fixture(params=["c", "python"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
-    return str(request.param)
-
-
-def status(stack: Stack) -> dict[str, object]:
-    command = [sys.executable, "-m", "p4reduce", "status", "--controller", stack.controller, "--json"]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout)  # type: ignore[no-any-return]
-
-
-def added(stack: Stack) -> list[int]:
-    """Packets that each switch has added to a slot so far."""
-    switches: list[dict[str, dict[str, int]]] = status(stack)["switches"]  # type: ignore[assignment]
-    return [switch["outcomes"]["started"] + switch["outcomes"]["added"] for switch in switches]
 
 
 @pytest.mark.usefixtures("backend")
@@ -77,14 +54,14 @@ def test_ranks_may_be_of_either_kind(stack: Stack) -> None:
     """C and Python deal the slots alike, or the sums would be wrong."""
     calls = {0: SHAPES, 1: SHAPES}
     with stack.ranks([], calls_of=calls, job="mixed", world_size=2, backends={0: "c", 1: "python"}) as ranks:
-        assert all("stats" in last for last in ranks.wait_for_ends(120).values())
+        ranks.end_well(120)
 
 
 def test_programs_in_c(stack: Stack, program: Path) -> None:
     ranks = [c_program.start(stack, "C", rank, program, "100000") for rank in range(2)]
     for rank in ranks:
         output, errors = rank.communicate(timeout=60)
-        assert (rank.returncode, errors) == (0, "")
+        assert (rank.returncode, c_program.complaints(errors)) == (0, [])
         assert output.startswith("sum 1, wrong 0, packets ")
 
 
@@ -92,7 +69,7 @@ def test_more_slots_than_one_could_hold(stack: Stack) -> None:
     """A switch of this program has 512."""
     slots = 513
     with stack.ranks([Call((200_000,), density=0.5)], job="large", world_size=2, slots=slots) as ranks:
-        assert all("stats" in last for last in ranks.wait_for_ends(120).values())
+        ranks.end_well(120)
     more = 512 * len(stack.switches) + 1
     with stack.ranks([Call()], job="too large", world_size=1, slots=more) as ranks:
         last = ranks.wait_for_ends()[0]
@@ -107,29 +84,21 @@ def test_two_jobs_at_once(stack: Stack) -> None:
         stack.ranks(calls[1], job="two", world_size=2) as two,
     ):
         for ranks in (one, two):
-            assert all("stats" in last for last in ranks.wait_for_ends(120).values())
+            ranks.end_well(120)
 
 
 @pytest.mark.usefixtures("backend")
 def test_loss_changes_nothing(stack: Stack) -> None:
     with stack.losing(0.05), stack.ranks(SHAPES, job="lossy", world_size=3) as ranks:
-        lasts = ranks.wait_for_ends(150).values()
-        assert all("stats" in last for last in lasts), lasts
-        assert sum(last["stats"]["retransmissions"] for last in lasts) > 0
+        ranks.end_well(150, loss=True)
 
 
 def test_a_killed_rank_ends_the_job_for_the_others(stack: Stack) -> None:
     with stack.ranks(REPEATED, job="killed", world_size=3, repeat=True) as ranks:
         ranks.wait_for("done")
-        ranks.kill(1)
-        killed_at = time.monotonic()
-        ranks.wait_for("error", timeout=5)
-        assert time.monotonic() - killed_at < 5
-        for events in (ranks.events[0], ranks.events[2]):
-            assert (events[-1]["error"], events[-1]["rank"]) == ("JobAborted", 1)
-        ranks.wait_for_ends()
+        ranks.kill_and_end(1)
     with stack.ranks([Call()], job="killed", world_size=3) as ranks:  # the name and its slots are free again
-        assert all("stats" in last for last in ranks.wait_for_ends().values())
+        ranks.end_well()
 
 
 @pytest.mark.usefixtures("backend")
@@ -144,8 +113,8 @@ def test_ranks_that_differ_are_told(stack: Stack) -> None:
 
 @pytest.mark.usefixtures("backend")
 def test_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
-    calls = {0: [Call((20_000,))], 1: [Call((20_000,), pause=4.0)]}
-    with stack.ranks([], calls_of=calls, job="timeout", world_size=2, timeout=2.0) as ranks:
+    calls = {0: [Call((20_000,), timeout=2.0)], 1: [Call((20_000,), pause=4.0)]}
+    with stack.ranks([], calls_of=calls, job="timeout", world_size=2) as ranks:
         last = ranks.wait_for_ends()[0]
         assert last["error"] == "CollectiveTimeout", last
         assert last["awaited"] == [1]
@@ -169,13 +138,13 @@ def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
                 what = "has not answered|is away"
                 assert re.search(rf"the switch at {re.escape(stack.addresses[1])} ({what})", last["message"]), last
         # Jobs that begin do without it, once that is no break of a moment.
-        deadline = time.monotonic() + 20
-        while not re.match(r"unreachable for ([3-9]|\d\d)", status(stack)["switches"][1]["state"]):  # type: ignore[index]
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(
+            lambda: re.match(r"unreachable for ([3-9]|\d\d)", stack.status()["switches"][1]["problem"]),
+            "the switch to be away",
+        )
         with stack.ranks([Call()], job="next", world_size=1) as ranks:
             assert "stats" in ranks.wait_for_ends()[0]
-        first, second = status(stack)["switches"]  # type: ignore[misc]
+        first, second = stack.status()["switches"]  # type: ignore[misc]
         assert (first["connected"], second["connected"]) == (True, False)  # type: ignore[index]
         assert first["slots_used"] == 0 or second["problem"]  # type: ignore[index]
 
@@ -201,4 +170,4 @@ def test_frames_on_a_common_network(target: str, transport: str) -> None:
             Stack(target, ["1=eth:switch{}"], "10.0.0.25{}:31314", enter=namespace.entered, aggregators=2) as stack,
             stack.ranks(SHAPES, job="raw", world_size=2, transport=transport, interfaces="worker") as ranks,
         ):
-            assert all("stats" in last for last in ranks.wait_for_ends(120).values())
+            ranks.end_well(120)

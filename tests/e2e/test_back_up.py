@@ -10,9 +10,9 @@ from signal import SIGTERM
 
 import pytest
 
-from .rank import Call
-from .stack import Stack
-from .test_controller_restart import ended_well, go_on, job, kept, slots_used, wait_until, wait_until_back
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Stack, go_on, job, kept, slots_used, wait_until_back
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def test_a_copy_that_is_put_back(tmp_path: Path) -> None:
             with stack.ranks(STEPS, job="ended", world_size=2, local="off") as ended:
                 ended.wait_for("done")
                 shutil.copy(state, copy)
-                ended_well(ended)
+                ended.end_well()
             wait_until(lambda: not job(stack, "ended"), "the job that has ended to be forgotten")
             assert [one["name"] for one in json.loads(copy.read_text())["jobs"]] == ["runs", "ended"]
             with stack.ranks(STEPS, job="later", world_size=2, repeat=True, local="off") as later:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.p4src.build import compiler
-
-from .conftest import Setting, over_udp
-from .test_stack import SHAPES, finish
+from tests.support.cluster.calls import SHAPES, finish
+from tests.support.cluster.stack import Setting, over_udp
+from tests.support.made_once import made_once
+from tests.support.scripts import compiler
 
 pytestmark = [pytest.mark.p4c, pytest.mark.slow]
 
@@ -23,9 +23,9 @@ def pipeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if shutil.which("p4c-bm2-ss") is None:
         pytest.skip("p4c-bm2-ss is not on PATH")
     lanes, block_size = request.param
-    folder = tmp_path_factory.mktemp("pipeline")
-    compiler().compile_program(folder, [f"-DLANES={lanes}", f"-DBLOCK_SIZE={block_size}", "-DSLOTS=32"])
-    return folder
+    options = [f"-DLANES={lanes}", f"-DBLOCK_SIZE={block_size}", "-DSLOTS=32"]
+    name = f"pipeline-{lanes}-{block_size}"
+    return made_once(tmp_path_factory, name, lambda folder: compiler().compile_program(folder, options))
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])

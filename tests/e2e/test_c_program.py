@@ -5,55 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
-import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from p4reduce import Communicator
-from p4reduce.fastpath.library import LibraryError, find
-
-from .conftest import Setting, over_udp
-from .stack import Stack
-
-CSRC = Path(__file__).parents[2] / "hostlib" / "csrc"
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        find()
-    except LibraryError as error:
-        pytest.skip(f"needs the C library: {error}")
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
-    flags = subprocess.run([sys.executable, "-m", "p4reduce.fastpath"], check=True, capture_output=True, text=True)
-    program = tmp_path_factory.mktemp("example") / "allreduce"
-    command = ["cc", "-Wall", "-Wextra", "-Werror", f"-I{CSRC / 'include'}", CSRC / "examples" / "allreduce.c"]
-    subprocess.run([*command, "-o", program, *shlex.split(flags.stdout)], check=True)
-    return program
-
-
-def start(
-    stack: Stack, job: str, rank: int, *command: str | Path, world_size: int = 2, **options: object
-) -> subprocess.Popen[str]:
-    arguments = [f"--{name}={value}" for name, value in options.items()]
-    with stack.entered():
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "p4reduce", "exec", "--job", job, "--rank", str(rank)),
-                *("--world-size", str(world_size)),
-                *("--controller", stack.controller, *arguments, "--", *map(str, command)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+from tests.support.cluster.c_program import complaints, start
+from tests.support.cluster.stack import Setting, Stack, over_udp
 
 
 def test_example(setting: Setting, program: Path) -> None:
@@ -62,7 +23,7 @@ def test_example(setting: Setting, program: Path) -> None:
     ranks = [start(setting.stack, "C", rank, program, "100000", **options_of(setting, rank)) for rank in range(2)]
     for rank in ranks:
         output, errors = rank.communicate(timeout=60)
-        assert (rank.returncode, errors) == (0, "")
+        assert (rank.returncode, complaints(errors)) == (0, [])
         assert output.startswith("sum 1, wrong 0, packets ")
 
 
@@ -81,7 +42,7 @@ def test_below_leaves(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ranks.append(start(stack, "C", rank, program, "100000", world_size=4))
         for one in ranks:
             output, errors = one.communicate(timeout=60)
-            assert (one.returncode, errors) == (0, "")
+            assert (one.returncode, complaints(errors)) == (0, [])
             assert output.startswith("sum 2, wrong 0, packets ")
 
 

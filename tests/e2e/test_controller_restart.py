@@ -3,82 +3,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import over_udp
-from .rank import Call
-from .stack import Ranks, Stack
-from .test_aggregators import status
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import (
+    Stack,
+    go_on,
+    job,
+    kept,
+    place,
+    slots_used,
+    wait_until,
+    wait_until_back,
+)
 
 REJOIN_S = 8.0
 STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
-
-
-@contextlib.contextmanager
-def kept(folder: Path, rejoin_s: float = 60.0, **shape: Any) -> Iterator[Stack]:
-    """A stack whose controller keeps its state."""
-    with over_udp("--state", str(folder / "state"), "--rejoin-time", str(rejoin_s), **shape) as stack:
-        yield stack
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with kept(tmp_path_factory.mktemp("state"), REJOIN_S) as stack:
         yield stack
-
-
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-
-
-def go_on(ranks: Ranks, steps: int = 10) -> None:
-    """Until every rank has made so many more calls."""
-    ranks.wait_for("done")
-    before = {rank: events[-1] for rank, events in ranks.events.items()}
-    assert all("done" in last for last in before.values()), before
-    ranks.wait_until(
-        f"{steps} more calls", lambda rank: ranks.events[rank][-1].get("done", 0) >= before[rank]["done"] + steps
-    )
-
-
-def job(stack: Stack, name: str) -> dict[str, Any]:
-    """What the controller says of it; {} if it knows no such job."""
-    jobs: list[dict[str, Any]] = status(stack)["jobs"]  # type: ignore[assignment]
-    return next((one for one in jobs if one["name"] == name), {})
-
-
-def slots_used(stack: Stack) -> int:
-    switches: list[dict[str, int]] = status(stack)["switches"]  # type: ignore[assignment]
-    return sum(switch["slots_used"] for switch in switches)
-
-
-def wait_until_back(stack: Stack, name: str) -> None:
-    wait_until(lambda: not any(member["away"] for member in job(stack, name)["members"]), "the ranks to be back")
-
-
-def place(stack: Stack, name: str) -> dict[str, Any]:
-    """What must not change of a job."""
-    known = job(stack, name)
-    members = [(member["rank"], member["places"]) for member in known["members"]]
-    return {
-        "members": members,
-        **{key: known[key] for key in ("number", "generation", "state", "pools", "slots")},
-    }
-
-
-def ended_well(ranks: Ranks) -> None:
-    lasts = ranks.wait_for_ends(90)
-    assert all("stats" in last for last in lasts.values()), lasts
 
 
 @pytest.mark.parametrize(
@@ -110,8 +62,8 @@ def test_jobs_carry_on_and_are_looked_after_as_before(
             go_on(one)
             # Slots of others are not given away.
             with stack.ranks(STEPS, job="three", world_size=2, at=at) as three:
-                ended_well(three)
-            ended_well(two)
+                three.end_well()
+            two.end_well()
             wait_until(lambda: not job(stack, "two"), "the job that has ended to be forgotten")
             go_on(one)
             one.kill(1)
@@ -149,7 +101,7 @@ def test_a_switch_that_is_restarted_meanwhile_has_lost_its_jobs(tmp_path: Path, 
                 assert f"the switch at {stack.names[1]} was restarted and lost the job's state" in last["message"]
         wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
         with stack.ranks(STEPS, job="lost", world_size=2) as ranks:
-            ended_well(ranks)
+            ranks.end_well()
 
 
 def test_ranks_that_leave_while_there_is_no_controller_leave_when_there_is_one(tmp_path: Path) -> None:
@@ -159,9 +111,9 @@ def test_ranks_that_leave_while_there_is_no_controller_leave_when_there_is_one(t
             stack.stop_controller()
             ranks.wait_for("stats")  # from now on they leave
             stack.start_controller()
-            ended_well(ranks)
+            ranks.end_well()
         wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
-        assert status(stack)["jobs_aborted"] == 0
+        assert stack.status()["jobs_aborted"] == 0
 
 
 def test_without_a_controller_the_job_ends_in_time(stack: Stack) -> None:

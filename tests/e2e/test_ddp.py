@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from p4reduce.tensors.recordings import find
+from p4reduce_bench.analyze.recordings import find
 from p4reduce_bench.processes.children import Child
+from tests.support.cluster.stack import Event, Ranks, Setting
 
-from .conftest import Setting
 from .ddp_rank import WIDTH, WORDS, Training, batch
-from .stack import Event, Ranks
 
 RANK = Path(__file__).with_name("ddp_rank.py")
 

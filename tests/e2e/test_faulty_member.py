@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from p4reduce.join.joining import Place, join_job
+from p4reduce.join.joining import JoinedJob, join_job
+from p4reduce.join.options import JoinOptions
 from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce.protocol.packet import Codec, Packet
-
-from .conftest import over_udp
-from .rank import Call
-from .stack import Stack
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Stack, over_udp
 
 CULPRIT = 2
 TOLD_S = 20.0  # far less than the collectives' own limit
@@ -42,12 +41,10 @@ def culprit(stack: Stack, job: str, at: str) -> Iterator[None]:
     """Joins as any rank does, and then sends nothing but what is ahead."""
     over = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        joining = pool.submit(
-            join_job, stack.controller, job=job, rank=CULPRIT, world_size=4, slots=2, transport="udp", interface=None,
-            token=None, tls=None, timeout=60.0, at=at, on_abort=lambda _: over.set(),
-        )  # fmt: skip
+        options = JoinOptions(stack.controller, job, CULPRIT, 4, slots=2, timeout=60.0, switch=at)
+        joining = pool.submit(join_job, options, on_abort=lambda _: over.set())
         yield
-        place: Place = joining.result(60)
+        place: JoinedJob = joining.result(60)
         place.transport.send([ahead(place.membership)])
         over.wait(60)
         place.leave("it has gone ahead")

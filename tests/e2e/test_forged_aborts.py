@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.dataplane import frames
-
-from .rank import Call
-from .stack import Stack
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Stack
+from tests.support.dataplane import frames
 
 STRANGER = "worker3"  # an interface at a port of the switch's that no rank is at
 

@@ -18,8 +18,7 @@ from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeout, JobAborted
 from p4reduce.join import joining
 from p4reduce.local.host import digest
-
-from .stack import Stack
+from tests.support.cluster.stack import Stack
 
 WAYS = {
     "packets": ((0, 1, 2), {"local": "off"}),

@@ -22,11 +22,8 @@ import pytest
 
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child
-
-from .conftest import over_wires
-from .rank import Call
-from .stack import Ranks, Stack
-from .test_aggregators import status
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Ranks, Stack, over_wires
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("P4REDUCE_HOSTILE_S", "4"))
@@ -57,7 +54,7 @@ def macs(stack: Stack) -> dict[str, str]:
 def plan_against(stack: Stack, job: str, kinds: Sequence[str]) -> dict[str, object]:
     """The neighbour knows the job's number and generation, and where its ranks are."""
     with stack.entered():
-        told: dict[str, Any] = status(stack)
+        told: dict[str, Any] = stack.status()
     (found,) = [one for one in told["jobs"] if one["name"] == job]
     (switch,) = told["switches"]
     places = [member["places"][0] for member in found["members"]]
@@ -158,7 +155,7 @@ def test_jobs_go_on(stack: Stack, kinds: Sequence[str]) -> None:
                         done = len(ranks.events[0])
                         ranks.wait_until("another call", lambda rank, done=done: rank or len(ranks.events[0]) > done)
                         with stack.ranks([Call()], job="joins", world_size=2, **options) as joining:
-                            assert all("stats" in last for last in joining.wait_for_ends(60).values())
+                            joining.end_well(60)
                     last = neighbour.read()[-1]
                     sent = [sent[0] + last["sent"], sent[1] + last["seconds"]]
         probes.count()

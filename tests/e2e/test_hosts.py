@@ -3,25 +3,20 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from p4reduce.local.host import digest
 from p4reduce.protocol.numbers import WIRES
-
-from . import test_stack
-from .conftest import over_udp
-from .rank import Call
-from .stack import Event, Ranks, Stack
+from tests.support.cluster.calls import SHAPES
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Event, Ranks, Stack, over_udp
 
 HOSTS = (0, 1, 0, 1, 1)
 LEADERS = (0, 1, 0, 1, 1)
 CALLS = [
-    *test_stack.SHAPES,
+    *SHAPES,
     *(Call((300_001,), dtype="float16", wire=wire, density=0.4, seed=seed) for seed, wire in enumerate(WIRES, 50)),
     Call((40_000,), dtype="int32", density=0.9, seed=60),
     Call((100_000,), op="average", density=0.05, seed=61),
@@ -44,11 +39,6 @@ def senders(ends: dict[int, Event]) -> list[int]:
     return [rank for rank, last in sorted(ends.items()) if last["stats"]["packets_sent"]]
 
 
-def status(stack: Stack) -> Any:
-    command = [sys.executable, "-m", "p4reduce", "status", "--json", "--controller", stack.controller]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
-
-
 def test_one_of_each_host_sends_and_results_are_those_of_a_switch(stack: Stack) -> None:
     with start(stack, CALLS[::3], "hosts") as ranks:
         assert senders(ranks.wait_for_ends(120)) == [0, 1]
@@ -63,7 +53,7 @@ def test_every_call(stack: Stack) -> None:
 def test_people_see_who_sends(stack: Stack) -> None:
     with start(stack, [Call()], "seen", (0, 0, 1), repeat=True) as ranks:
         ranks.wait_for("done")
-        (job,) = [one for one in status(stack)["jobs"] if one["name"] == "seen"]
+        (job,) = [one for one in stack.status()["jobs"] if one["name"] == "seen"]
         assert [member["leader"] for member in job["members"]] == [0, 0, 2]
 
 
@@ -95,8 +85,8 @@ def test_a_rank_that_is_killed_is_named(stack: Stack, killed: int) -> None:
 def test_who_does_not_call_is_named_with_its_host_elsewhere_and_alone_at_home(stack: Stack) -> None:
     """A host's sum waits for all of its ranks: they know for which, and others that it is one of them. Who gives up
     first ends the job, and the others may hear of that."""
-    calls = {rank: [Call()] for rank in range(5)} | {3: [Call(pause=6.0)]}
-    with start(stack, [], "late", timeout=2.0, calls_of=calls) as ranks:
+    calls = {rank: [Call(timeout=5.0)] for rank in range(5)} | {3: [Call(pause=10.0)]}
+    with start(stack, [], "late", calls_of=calls) as ranks:
         lasts = ranks.wait_for_ends()
         errors = {rank: last for rank, last in lasts.items() if last["error"] == "CollectiveTimeout"}
         assert errors, lasts  # how each ended
@@ -117,7 +107,7 @@ def test_a_job_outlives_its_controller(tmp_path: Any) -> None:
         ranks.wait_for("done")
         stack.stop_controller()
         stack.start_controller()
-        (job,) = status(stack)["jobs"]
+        (job,) = stack.status()["jobs"]
         assert [member["leader"] for member in job["members"]] == list(LEADERS)
         done = {rank: events[-1]["done"] for rank, events in ranks.events.items()}
         ranks.wait_until("done", lambda rank: ranks.events[rank][-1]["done"] > done[rank] + 2)

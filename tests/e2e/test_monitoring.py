@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +18,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from ..etcd import NO_PROXY
-from .conftest import over_udp
-from .rank import Call
-from .stack import Stack
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Stack, over_udp
+from tests.support.etcd import NO_PROXY
+from tests.support.waiting import wait_until
 
 MONITORING = Path(__file__).parents[2] / "controller" / "monitoring"
 DEADLINE_S = 120.0
@@ -89,34 +88,28 @@ def test_every_query_of_the_dashboard_finds_data(stack: Stack, tmp_path: Path) -
     asked = list(expressions())
     assert len(asked) > 25
     with prometheus(tmp_path, stack.served["metrics"]) as address:
-        end = time.monotonic() + DEADLINE_S
-        while not query(address, "count_over_time(p4reduce_joins_total[1m]) > 1"):
-            assert time.monotonic() < end, (tmp_path / "log").read_text()
-            time.sleep(0.5)
+        log = tmp_path / "log"
+        wait_until(lambda: query(address, "count_over_time(p4reduce_joins_total[1m]) > 1"), log.read_text, DEADLINE_S)
         # Only now, so that there are samples from before.
         with stack.losing(0.02), stack.ranks(STEADY, job="seen", at=stack.names[1:], repeat=True, local="off") as ranks:
             ranks.wait_for("done")
-            missing = dict(asked)
-            while missing and time.monotonic() < end:
-                time.sleep(1)
-                missing = {
-                    title: expression
+
+            def missing() -> list[str]:
+                return [
+                    f"{title}: {expression}"
                     for title, expression in asked
                     if not any(math.isfinite(float(one["value"][1])) for one in query(address, expression))
-                }
-            assert not missing
+                ]
+
+            wait_until(lambda: not missing(), missing, DEADLINE_S)
             for expression in (
                 'count(p4reduce_rank_rounds_total{job_name="seen"} > 0) == 4',
                 'sum(rate(p4reduce_rank_retransmissions_total{job_name="seen"}[1m])) > 0',
                 "count(p4reduce_port_bytes_total > 0) >= 4",
             ):
-                while not query(address, expression):
-                    assert time.monotonic() < end, expression
-                    time.sleep(0.5)
+                wait_until(lambda expression=expression: query(address, expression), expression, DEADLINE_S)
         # What has ended is dropped.
-        while query(address, 'p4reduce_job_ranks{job_name="seen"}'):
-            assert time.monotonic() < end
-            time.sleep(1)
+        wait_until(lambda: not query(address, 'p4reduce_job_ranks{job_name="seen"}'), "the job to be gone", DEADLINE_S)
         with NO_PROXY.open(f"http://{address}/api/v1/rules", timeout=10) as answer:
             groups = json.load(answer)["data"]["groups"]
         assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
@@ -136,14 +129,13 @@ def test_rules_and_dashboard_name_metrics_that_there_are(stack: Stack) -> None:
     """Where no Prometheus is at hand."""
     with stack.losing(0), stack.ranks(STEADY, job="named", at=stack.names[1:], repeat=True, local="off") as ranks:
         ranks.wait_for("done")
-        end = time.monotonic() + DEADLINE_S
         wanted = set(re.findall(r"p4reduce_\w+", (MONITORING / "alerts.yml").read_text()))
         wanted |= {name for _, expression in expressions() for name in re.findall(r"p4reduce_\w+", expression)}
         wanted -= {"p4reduce_switch_rpc_errors_total"}  # nothing has failed
         wanted -= {"p4reduce_certificate_expiry_timestamp_seconds"}  # nothing is over TLS
-        there: set[str] = set()
-        while not wanted <= there:
-            assert time.monotonic() < end, wanted - there
-            time.sleep(0.5)
+
+        def missing() -> set[str]:
             with NO_PROXY.open(f"http://{stack.served['metrics']}/metrics", timeout=10) as answer:
-                there = set(re.findall(r"^(p4reduce_\w+)[{ ]", answer.read().decode(), re.MULTILINE))
+                return wanted - set(re.findall(r"^(p4reduce_\w+)[{ ]", answer.read().decode(), re.MULTILINE))
+
+        wait_until(lambda: not missing(), missing, DEADLINE_S)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Setting, over_udp, over_wires
-from .test_stack import SHAPES, finish
+from tests.support.cluster.calls import SHAPES, finish
+from tests.support.cluster.stack import Setting, over_udp, over_wires
 
 JUMBO = ("--mtu", "9000")
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import over_udp
-from .rank import Call
-from .stack import Stack
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Stack, over_udp
 
 TOKEN = "swordfish"
 DEADLINE_MS = 90_000

@@ -14,14 +14,13 @@ from urllib.error import HTTPError
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
-from tests.etcd import NO_PROXY, Members
-
-from .pair import Pair, longest_pause
-from .rank import Call
-from .stack import Ranks
-from .test_controller_restart import go_on, wait_until
+from tests.support.cluster.pair import Pair, longest_pause
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Ranks, go_on
+from tests.support.etcd import NO_PROXY, Members
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow]
 

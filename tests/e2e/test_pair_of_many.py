@@ -17,9 +17,8 @@ import pytest
 
 from p4reduce import Communicator
 from p4reduce_controller.tenants.users import digest
-from tests.etcd import Members
-
-from .test_switches import Site
+from tests.support.cluster.site import Site
+from tests.support.etcd import Members
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow]
 

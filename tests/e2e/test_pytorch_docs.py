@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .stack import Stack
+from tests.support.cluster.stack import Stack
 
 DOCS = Path(__file__).parents[2] / "docs" / "pytorch.md"
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests import sockets
-from tests.sockets import Open
+from tests.support.cluster.stack import Stack
 
-from .stack import Stack
+from . import sockets
+from .sockets import Open
 
 Row = tuple[str, str, str]
 SECURITY = Path(__file__).parents[2] / "SECURITY.md"

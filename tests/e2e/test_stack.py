@@ -10,49 +10,9 @@ import time
 
 import pytest
 
-from p4reduce.protocol.numbers import WIRES
-
-from .conftest import Setting, over_udp
-from .rank import Call
-from .stack import Stack
-
-SHAPES = [
-    Call(()),
-    Call((0,)),
-    Call((1,)),
-    Call((257,), dtype="int32", density=1.0),
-    Call((3, 5, 70), seed=1),
-    Call((20_000,), density=0.05, seed=2),
-    Call((10_000,), density=0.0),
-    Call((33, 100), dtype="float16", density=0.5, strided=True, seed=3),
-    Call((5000,), op="average", seed=4),
-    Call((130, 40), density=1.0, strided=True, seed=5),
-    Call((5000,), wire="int16", density=0.7, seed=6),
-    Call((6000,), wire="int8", op="average", seed=7),
-    Call((90, 100), layout="elements", scattered=True, seed=8),
-    Call((9000,), dtype="float16", layout="elements", op="average", scattered=True, seed=9),
-]
-
-
-# Every form in which values of every dtype travel, by blocks and by elements.
-FORMS = [
-    Call((size,), dtype=dtype, wire=wire, layout=layout, op=op, scattered=layout == "elements", density=0.3, seed=seed)
-    for seed, (dtype, wire) in enumerate(
-        [("int32", "int32"), *((dtype, wire) for dtype in ("float32", "float16", "bfloat16") for wire in WIRES)], 20
-    )
-    for layout, size, op in (
-        ("blocks", 1500, "sum"),
-        ("elements", 2500, "sum" if dtype == "int32" else "average"),
-    )
-]
-
-
-def finish(setting: Setting, calls: list[Call], job: str, **options: object) -> None:
-    """Runs a job whose ranks must all end well."""
-    with setting.stack.ranks(calls, job=job, **setting.options, **options) as ranks:  # type: ignore[arg-type]
-        for rank, last in ranks.wait_for_ends(120).items():
-            assert "stats" in last, f"rank {rank} of {job}: {last}"
-            assert last["stats"]["operations"] == sum(call.operations for call in calls) + 1  # the last is a barrier
+from tests.support.cluster.calls import FORMS, SHAPES, finish
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Setting, Stack, over_udp
 
 
 def test_every_shape_and_dtype(setting: Setting) -> None:
@@ -75,37 +35,29 @@ def test_other_numbers_of_ranks(udp_stack: Stack, world_size: int) -> None:
 def test_two_jobs_at_once(setting: Setting) -> None:
     calls = [[Call((3000,), seed=seed) for seed in range(start, start + 5)] for start in (10, 20)]
     with (
-        setting.stack.ranks(calls[0], job="one", world_size=2, **setting.options) as one,
-        setting.stack.ranks(calls[1], job="two", world_size=2, **setting.options) as two,
+        setting.ranks(calls[0], job="one", world_size=2) as one,
+        setting.ranks(calls[1], job="two", world_size=2) as two,
     ):
         for ranks in (one, two):
-            assert all("stats" in last for last in ranks.wait_for_ends(120).values())
+            ranks.end_well(120)
 
 
-def test_a_killed_rank_ends_the_job_for_the_others(setting: Setting) -> None:
+def test_a_killed_rank_ends_the_job_for_the_others(way: Setting) -> None:
     calls = [Call((2000,), seed=seed) for seed in range(10)]
-    with setting.stack.ranks(calls, job="killed", world_size=3, repeat=True, **setting.options) as ranks:
+    with way.ranks(calls, job="killed", world_size=3, repeat=True) as ranks:
         ranks.wait_for("done")
-        ranks.kill(1)
-        killed_at = time.monotonic()
-        ranks.wait_for("error", timeout=5)
-        assert time.monotonic() - killed_at < 5
-        for events in (ranks.events[0], ranks.events[2]):
-            assert events[-1]["error"] == "JobAborted"
-            assert events[-1]["rank"] == 1
-            assert "rank 1" in events[-1]["message"]
-        ranks.wait_for_ends()
-    finish(setting, [Call()], "killed", world_size=3)  # the name and its slots are free again
+        ranks.kill_and_end(1)
+    finish(way, [Call()], "killed", world_size=3)  # the name and its slots are free again
 
 
 def test_ranks_that_forget_to_leave_end_well(udp_stack: Stack) -> None:
-    """Each leaves at the interpreter's exit; if one did not, the others' exits would take two seconds of grace."""
+    """Each leaves at the interpreter's exit; if one did not, the others' exits would take 30 seconds of grace."""
     for _ in range(3):
         with udp_stack.ranks([Call()], job="forgotten", forget=True) as ranks:
             ranks.wait_for("stats")
             said_at = time.monotonic()
-            assert all("stats" in last for last in ranks.wait_for_ends(60).values())
-            assert time.monotonic() - said_at < 1.9
+            ranks.end_well(60)
+            assert time.monotonic() - said_at < 20
 
 
 IN_ONE_PROCESS = """
@@ -141,17 +93,17 @@ def test_ranks_of_one_process_leave_one_after_the_other(
         assert time.monotonic() - began < 15
 
 
-def test_ranks_that_differ_are_told(setting: Setting) -> None:
+def test_ranks_that_differ_are_told(way: Setting) -> None:
     calls = {0: [Call((100,))], 1: [Call((200,))]}
-    with setting.stack.ranks([], calls_of=calls, job="mismatch", world_size=2, **setting.options) as ranks:
+    with way.ranks([], calls_of=calls, job="mismatch", world_size=2) as ranks:
         for last in ranks.wait_for_ends().values():
             assert last["error"] == "MismatchError"
             assert "different operations" in last["message"]
 
 
-def test_a_rank_that_does_not_call_is_named(setting: Setting) -> None:
-    calls = {0: [Call()], 1: [Call(pause=4.0)]}
-    with setting.stack.ranks([], calls_of=calls, job="timeout", world_size=2, timeout=2.0, **setting.options) as ranks:
+def test_a_rank_that_does_not_call_is_named(way: Setting) -> None:
+    calls = {0: [Call(timeout=4.0)], 1: [Call(pause=8.0)]}
+    with way.ranks([], calls_of=calls, job="timeout", world_size=2) as ranks:
         last = ranks.wait_for_ends()[0]
         assert last["error"] == "CollectiveTimeout", last
         assert last["awaited"] == [1]
@@ -166,14 +118,10 @@ def test_a_rank_that_never_comes_is_named(udp_stack: Stack) -> None:
 
 
 def test_loss_changes_nothing(setting: Setting) -> None:
-    with setting.stack.losing(0.05), setting.stack.ranks(SHAPES, job="lossy", **setting.options) as ranks:
-        lasts = ranks.wait_for_ends(120).values()
-        assert all("stats" in last for last in lasts), lasts
-        assert sum(last["stats"]["retransmissions"] for last in lasts) > 0
+    with setting.stack.losing(0.05), setting.ranks(SHAPES, job="lossy") as ranks:
+        ranks.end_well(120, loss=True)
 
 
 def test_a_controller_may_start_with_loss() -> None:
     with over_udp("--drop-rate", "0.05") as stack, stack.ranks(SHAPES, job="lossy") as ranks:
-        lasts = ranks.wait_for_ends(120).values()
-        assert all("stats" in last for last in lasts), lasts
-        assert sum(last["stats"]["retransmissions"] for last in lasts) > 0
+        ranks.end_well(120, loss=True)

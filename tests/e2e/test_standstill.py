@@ -13,10 +13,10 @@ import pytest
 
 from p4reduce.control.channel import LEASE
 from p4reduce_bench.processes.children import Child
-
-from .conftest import Namespace, over_udp
-from .rank import Call
-from .stack import Ranks, Stack
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Ranks, Stack, over_udp
+from tests.support.own_network import Namespace
+from tests.support.waiting import pass_time
 
 STOPPED_S = 10.0
 LEASE_S = 4  # much less than each process stands still
@@ -32,7 +32,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
 def stop(*children: Child, seconds: float = STOPPED_S) -> None:
     for child in children:
         child.process.send_signal(signal.SIGSTOP)
-    time.sleep(seconds)
+    pass_time(seconds)
     for child in children:
         child.process.send_signal(signal.SIGCONT)
 
@@ -61,7 +61,7 @@ def test_any_process_may_be_stopped_for_a_while(stack: Stack) -> None:
         for last in (lasts[rank] for rank in ranks.children):
             assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
     with stack.ranks([Call()], job="stopped", world_size=3) as ranks:
-        assert all("stats" in last for last in ranks.wait_for_ends().values())
+        ranks.end_well()
 
 
 @pytest.mark.slow
@@ -70,10 +70,9 @@ def test_a_job_may_begin_while_the_controller_stands_still(stack: Stack) -> None
     stopped.process.send_signal(signal.SIGSTOP)
     try:
         with stack.ranks([Call()], job="begins", world_size=2) as ranks:
-            time.sleep(STOPPED_S)
+            pass_time(STOPPED_S)
             stopped.process.send_signal(signal.SIGCONT)
-            lasts = ranks.wait_for_ends()
-            assert all("stats" in last for last in lasts.values()), lasts
+            ranks.end_well()
     finally:
         stopped.process.send_signal(signal.SIGCONT)
 
@@ -82,8 +81,7 @@ def test_a_rank_that_holds_the_interpreters_lock_is_alive(stack: Stack) -> None:
     """For longer than a lease, in which no thread of Python's runs there."""
     calls = {rank: [Call(), Call(hold=2 * LEASE_S if rank == 1 else 0), Call()] for rank in range(3)}
     with stack.ranks([], calls_of=calls, job="lock", world_size=3) as ranks:
-        lasts = ranks.wait_for_ends()
-        assert all("stats" in last for last in lasts.values()), lasts
+        ranks.end_well()
 
 
 def test_a_killed_rank_is_named_though_a_child_of_it_lives(stack: Stack) -> None:

@@ -6,18 +6,15 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from p4reduce_bench.processes import network
-
-from .conftest import Namespace, over_udp
-from .rank import Call
-from .stack import Stack
-from .test_aggregators import REPEATED, added, status
-from .test_stack import SHAPES
+from tests.support.cluster.calls import SHAPES
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import REPEATED, Stack, added, over_udp
+from tests.support.own_network import Namespace
 
 
 @pytest.fixture(scope="module", params=[pytest.param("sim", marks=pytest.mark.slow), "native"])
@@ -26,21 +23,11 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.fixture(params=["c", "python"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
-    return str(request.param)
-
-
-def ended_well(lasts: dict[int, dict[str, object]]) -> None:
-    assert all("stats" in last for last in lasts.values()), lasts
-
-
 @pytest.mark.usefixtures("backend")
 def test_every_shape_and_dtype(stack: Stack) -> None:
     before = added(stack)
     with stack.ranks(SHAPES, job="shapes", at=stack.names[1:]) as ranks:
-        ended_well(ranks.wait_for_ends(120))
+        ranks.end_well(120)
     spine, *leaves = [now - then for then, now in zip(before, added(stack), strict=True)]
     # Each leaf has two ranks, and turns their packets into one.
     assert 0 < 2 * spine <= sum(leaves) * 1.1
@@ -48,44 +35,35 @@ def test_every_shape_and_dtype(stack: Stack) -> None:
 
 def test_ranks_need_not_say_where_they_are(stack: Stack) -> None:
     with stack.ranks(SHAPES[:3], job="anywhere") as ranks:
-        ended_well(ranks.wait_for_ends(120))
+        ranks.end_well(120)
 
 
 def test_a_rack_by_itself_leaves_the_spine_alone(stack: Stack) -> None:
     before = added(stack)[0]
     with stack.ranks(SHAPES[:3], job="rack", world_size=2, at=stack.names[1:2]) as ranks:
-        ended_well(ranks.wait_for_ends(120))
+        ranks.end_well(120)
     assert added(stack)[0] == before
 
 
 def test_ranks_may_be_of_either_kind(stack: Stack) -> None:
     backends = {0: "c", 1: "python", 2: "python", 3: "c"}
     with stack.ranks(SHAPES, job="mixed", backends=backends, at=stack.names[1:]) as ranks:
-        ended_well(ranks.wait_for_ends(120))
+        ranks.end_well(120)
 
 
 @pytest.mark.usefixtures("backend")
 def test_loss_changes_nothing(stack: Stack) -> None:
     """On every port of every switch, so between leaves and spine as well."""
     with stack.losing(0.02), stack.ranks(SHAPES, job="lossy", at=stack.names[1:]) as ranks:
-        lasts = ranks.wait_for_ends(150)
-        ended_well(lasts)
-        assert sum(last["stats"]["retransmissions"] for last in lasts.values()) > 0
+        ranks.end_well(150, loss=True)
 
 
 def test_a_killed_rank_ends_the_job_for_both_racks(stack: Stack) -> None:
     with stack.ranks(REPEATED, job="killed", repeat=True, at=stack.names[1:]) as ranks:
         ranks.wait_for("done")
-        ranks.kill(1)
-        killed_at = time.monotonic()
-        ranks.wait_for("error", timeout=5)
-        assert time.monotonic() - killed_at < 5
-        for events in ranks.events.values():
-            if "error" in events[-1]:
-                assert (events[-1]["error"], events[-1]["rank"]) == ("JobAborted", 1)
-        ranks.wait_for_ends()
+        ranks.kill_and_end(1)
     with stack.ranks([Call()], job="killed", at=stack.names[1:]) as ranks:  # the name and its slots are free again
-        ended_well(ranks.wait_for_ends())
+        ranks.end_well()
 
 
 @pytest.mark.usefixtures("backend")
@@ -117,11 +95,11 @@ def test_the_rack_of_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
 @pytest.mark.slow
 def test_more_ranks_than_a_switch_can_count(stack: Stack) -> None:
     with stack.ranks(REPEATED, job="many", world_size=34, at=stack.names[1:], slots=4, timeout=120.0) as ranks:
-        ended_well(ranks.wait_for_ends(200))
+        ranks.end_well(200)
 
 
 def test_status_tells_how_the_switches_hang_together(stack: Stack) -> None:
-    switches: list[dict[str, str]] = status(stack)["switches"]  # type: ignore[assignment]
+    switches: list[dict[str, str]] = stack.status()["switches"]  # type: ignore[assignment]
     assert [switch["name"] for switch in switches] == stack.names
     assert [switch["parent"] for switch in switches] == ["", stack.names[0], stack.names[0]]
 
@@ -154,7 +132,7 @@ def test_frames_between_switches(target: str) -> None:
             Stack(target, ports, "10.0.0.25{}:31314", enter=namespace.entered, aggregators=3, uplink=3) as stack,
             stack.ranks(SHAPES, job="raw", transport="raw", interfaces="worker") as ranks,
         ):
-            ended_well(ranks.wait_for_ends(120))
+            ranks.end_well(120)
             with stack.entered():
-                switches: list[dict[str, dict[str, int]]] = status(stack)["switches"]  # type: ignore[assignment]
+                switches: list[dict[str, dict[str, int]]] = stack.status()["switches"]  # type: ignore[assignment]
             assert all(switch["outcomes"]["stored"] > 0 for switch in switches[1:])

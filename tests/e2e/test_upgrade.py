@@ -15,12 +15,11 @@ from signal import SIGTERM
 import pytest
 
 from p4reduce_bench.processes.children import Child, ChildFailed
-from tests.etcd import Members
-
-from .pair import Pair, longest_pause
-from .rank import Call
-from .stack import Stack
-from .test_controller_restart import go_on, slots_used, wait_until, wait_until_back
+from tests.support.cluster.pair import Pair, longest_pause
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Stack, go_on, slots_used, wait_until_back
+from tests.support.etcd import Members
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -1,129 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs the examples on some ranks, and sees that a switch has added up for them."""
+"""The cluster that the examples run on."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
-from tests.e2e.conftest import over_udp
-from tests.e2e.stack import Stack
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))  # as when they are run
-LOSS = re.compile(r"rank (\d+) step (\d+) loss ([\d.]+)")
-HOOK = re.compile(r"rank (\d+) switch: (\d+) sums in ([\d,]+) rounds")
-BACKEND = re.compile(r"rank (\d+) switch: (.*); host's memory: 0 calls .* Gloo: \d+ calls of 0\.000 MB")
-SUMS = re.compile(r"(?:all_reduce|reduce_scatter\w*) of float32: [\d,]+ calls of ([\d.,]+) MB")
-LANES = 4
-
-Losses = dict[tuple[int, int], float]
-"""By rank and step."""
+from tests.support.cluster.stack import Stack, over_udp
 
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
     with over_udp(target="native") as stack:
         yield stack
-
-
-def environment(stack: Stack) -> dict[str, str]:
-    """Of the ranks. What looks for a hub or a counter of users is told that there is no network."""
-    offline = {
-        "HF_HUB_OFFLINE": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_DEDUP_LOGS": "0",
-        "ACCELERATE_USE_CPU": "true",
-    }
-    ours = {"P4REDUCE_CONTROLLER": stack.controller, "P4REDUCE_LOCAL": "off"}
-    return {**os.environ, **offline, **ours, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-
-
-def status(stack: Stack) -> Any:
-    command = [sys.executable, "-m", "p4reduce", "status", "--controller", stack.controller, "--json"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
-
-
-@contextlib.contextmanager
-def rounds_of(stack: Stack, at_least: int) -> Iterator[None]:
-    """The switch completes so many rounds meanwhile."""
-    before = _rounds(stack)
-    yield
-    assert _rounds(stack) - before >= at_least
-
-
-def _rounds(stack: Stack) -> int:
-    return sum(int(switch["outcomes"]["completed"]) for switch in status(stack)["switches"])
-
-
-def torchrun(*options: str, ranks: int = 2) -> list[str]:
-    """The command that runs an example, which with its arguments is the last of `options`."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
-
-
-def run(stack: Stack, command: list[str], *, more: Mapping[str, str] | None = None, limit: float = 240) -> str:
-    """What it has printed, when it has ended well, within so many seconds."""
-    environment_ = {**environment(stack), **(more or {})}
-    done = subprocess.run(command, env=environment_, capture_output=True, text=True, timeout=limit, check=False)
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
-    return done.stdout
-
-
-def losses_of(said: str) -> Losses:
-    """Of the lines "rank 0 step 3 loss 0.123"."""
-    return {(int(rank), int(step)): float(loss) for rank, step, loss in LOSS.findall(said)}
-
-
-def expected(ranks: int) -> Losses:
-    """What one process makes of all ranks' batches."""
-    import torch
-    from model import STEPS, Model, batch, loss_of
-
-    model, losses = Model(), {}
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for step in range(STEPS):
-        each = [loss_of(model, batch(step, rank)) for rank in range(ranks)]
-        losses.update({(rank, step): loss.item() for rank, loss in enumerate(each)})
-        optimizer.zero_grad()
-        (sum(each) / ranks).backward()
-        optimizer.step()
-    return losses
-
-
-def rounds(ranks: int) -> int:
-    """In so many at least a switch adds all gradients: those of a word, or of a class, are a block."""
-    import torch
-    from model import CLASSES, STEPS, batch
-
-    words = [torch.cat([batch(step, rank) for rank in range(ranks)]).unique() for step in range(STEPS)]
-    return sum(len(each) + CLASSES for each in words) // LANES
-
-
-def by_switch_alone(said: str) -> set[int]:
-    """The ranks that have said so: nothing of theirs went through the host's memory, and Gloo's was no gradient."""
-    return {int(rank) for rank, *_ in (*HOOK.findall(said), *BACKEND.findall(said))}
-
-
-def all_has_crossed(said: str, ranks: int, hosts: int | None = None) -> None:
-    """Each rank has said that the switch has carried its gradients: all, or on one of several hosts its shards'."""
-    from model import STEPS, Model
-
-    assert by_switch_alone(said) == set(range(ranks)), said
-    share = 1 if hosts is None else hosts / ranks
-    gradients = 4e-6 * STEPS * sum(each.numel() for each in Model().parameters()) * share
-    for _, sums, each in HOOK.findall(said):
-        assert int(sums) >= STEPS, said
-        assert int(each.replace(",", "")) >= rounds(ranks) * share, said
-    for _, what in BACKEND.findall(said):
-        assert sum(float(each) for each in SUMS.findall(what)) == pytest.approx(gradients, abs=0.002), said

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from .conftest import EXAMPLES
+from tests.examples.runs import EXAMPLES
 
 DOCS = EXAMPLES.parent / "docs" / "frameworks.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)

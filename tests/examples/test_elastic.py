@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.stack import Stack
-
-from .conftest import EXAMPLES, by_switch_alone, losses_of, rounds_of, run, status, torchrun
+from tests.examples.runs import EXAMPLES, by_switch_alone, losses_of, rounds_of, run, status, torchrun
+from tests.support.cluster.stack import Stack
 
 STEPS = 20
 DYING = str(Path(__file__).with_name("dying.py"))
@@ -46,7 +45,7 @@ def comes_back(stack: Stack, tmp_path: Path, arguments: list[str], plan: list[st
     restarts = ["--max-restarts", str(kills), "--monitor-interval", "0.1"]
     command = torchrun(*restarts, DYING, ",".join(plan), ELASTIC, str(tmp_path / "killed"), *arguments)
     with rounds_of(stack, STEPS):
-        said = run(stack, command, more=OWN_STORE, limit=60 + 60 * kills)
+        said = run(stack, command, more=OWN_STORE, limit=240 + 120 * kills)
     assert status(stack)["jobs_aborted"] == before + kills
     assert losses_of(said) == expected, plan
     assert by_switch_alone(said) == {0, 1}, said

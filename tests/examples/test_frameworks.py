@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.stack import Stack
-
-from .conftest import EXAMPLES, all_has_crossed, environment, expected, losses_of, rounds, rounds_of, run, torchrun
+from tests.examples.runs import (
+    EXAMPLES,
+    all_has_crossed,
+    environment,
+    expected,
+    losses_of,
+    rounds,
+    rounds_of,
+    run,
+    torchrun,
+)
+from tests.support.cluster.stack import Stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 RAY_CLUSTER = str(Path(__file__).with_name("ray_cluster.py"))

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.stack import Stack
-
-from .conftest import EXAMPLES, all_has_crossed, expected, losses_of, rounds, rounds_of, run, torchrun
+from tests.examples.runs import EXAMPLES, all_has_crossed, expected, losses_of, rounds, rounds_of, run, torchrun
+from tests.support.cluster.stack import Stack
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 
-from tests.docs.blocks import ROOT, only
-from tests.e2e.conftest import over_udp
+from tests.support.cluster.stack import over_udp
+from tests.support.document_blocks import ROOT, only
 
 EXAMPLE = ROOT / "examples" / "sum.py"
 

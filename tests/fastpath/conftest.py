@@ -3,21 +3,27 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-from p4reduce.fastpath.library import LibraryError, find, library
+from p4reduce.fastpath.library import LibraryError, simd_sets
+from tests.support.c_library import needs_c_library
+from tests.support.hostlib.udp_switch import switch
+from tests.support.own_network import network
 
-for folder in ("protocol", "hostlib"):  # for the simulator and the helpers
-    sys.path.append(str(Path(__file__).parents[1] / folder))
+__all__ = ["network", "switch"]  # fixtures
+
+try:
+    SETS = simd_sets()
+except LibraryError:
+    SETS = ["none"]
 
 
 @pytest.fixture(autouse=True)
 def _needs_the_library() -> None:
-    try:
-        find()
-    except LibraryError as error:
-        pytest.skip(f"needs the C library: {error}")
-    library()
+    needs_c_library()
+
+
+@pytest.fixture(scope="session", params=SETS)
+def simd(request: pytest.FixtureRequest) -> str:
+    """Each instruction set that this processor has."""
+    return str(request.param)

@@ -3,25 +3,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import select
 import socket
 import struct
-import threading
-from collections.abc import Iterator
-
-from model_switch import ModelSwitch
 
 from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce.transport import Switch
-from p4reduce.transport.raw import HEADERS_BYTES, internet_checksum
-from tests.own_network import OwnNetwork
+from p4reduce.transport.frames import HEADERS, internet_checksum
+from tests.support.hostlib.udp_switch import Receiver
+from tests.support.own_network import OwnNetwork
+from tests.support.protocol.model_switch import ModelSwitch
 
 UDP = struct.Struct("!HHHH")
 
 
-class FrameSwitch:
+class FrameSwitch(Receiver):
     """One job's aggregator. It learns a rank's UDP port from whatever the rank sends; all ranks are on one host."""
 
     def __init__(self, network: OwnNetwork, membership: Membership) -> None:
@@ -32,36 +28,24 @@ class FrameSwitch:
         self._ports: dict[int, int] = {}
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
         self._socket.bind((network.wire, 0x0800))
-        self._stop, self._stopped = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="model switch", daemon=True)
-        self._thread.start()
+        super().__init__(self._socket)
 
     @property
     def ranks_heard(self) -> int:
         return len(self._ports)
 
-    def close(self) -> None:
-        self._stop.close()
-        self._thread.join(5)
-        self._socket.close()
-        self._stopped.close()
-
-    def _run(self) -> None:
-        while True:
-            ready, _, _ = select.select([self._socket, self._stopped], [], [])
-            if self._stopped in ready:
-                return
-            frame, (_, _, kind, *_) = self._socket.recvfrom(16384)
-            if kind != socket.PACKET_OUTGOING and frame[23] == socket.IPPROTO_UDP:
-                self._take(frame)
+    def _receive(self, sock: socket.socket) -> None:
+        frame, (_, _, kind, *_) = sock.recvfrom(16384)
+        if kind != socket.PACKET_OUTGOING and frame[23] == socket.IPPROTO_UDP:
+            self._take(frame)
 
     def _take(self, frame: bytes) -> None:
-        source, destination, length, _ = UDP.unpack_from(frame, HEADERS_BYTES - UDP.size)
+        source, destination, length, _ = UDP.unpack_from(frame, HEADERS.size - UDP.size)
         if destination != AGGREGATION_PORT:
             return
         assert internet_checksum(frame[14:34]) == 0
         self.frames.append(frame)
-        payload = frame[HEADERS_BYTES : HEADERS_BYTES - UDP.size + length]
+        payload = frame[HEADERS.size : HEADERS.size - UDP.size + length]
         self._ports[payload[3]] = source
         answer = self._model.receive(payload[3], payload)
         for rank in answer[0] if answer else ():
@@ -75,12 +59,3 @@ class FrameSwitch:
         ipv4 += frame[30:34] + frame[26:30]
         ipv4 = ipv4[:10] + struct.pack("!H", internet_checksum(ipv4)) + ipv4[12:]
         return frame[6:12] + frame[:6] + b"\x08\x00" + ipv4 + UDP.pack(AGGREGATION_PORT, port, length, 0) + payload
-
-
-@contextlib.contextmanager
-def frame_switch(network: OwnNetwork, membership: Membership) -> Iterator[FrameSwitch]:
-    switch = FrameSwitch(network, membership)
-    try:
-        yield switch
-    finally:
-        switch.close()

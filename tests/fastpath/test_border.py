@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Iterator
+import math
+import re
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +16,10 @@ import pytest
 
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.engine import NativeEngine
-from p4reduce.fastpath.library import library, to_exception
-from p4reduce.fastpath.worker import Worker, to_c
+from p4reduce.fastpath.library import find, library, to_c
 from p4reduce.protocol import Membership, Operation, Timing
 from p4reduce.transport import Switch, open_transport
+from tests.support.protocol.c_worker import Worker
 
 RESIDUAL = (ctypes.c_float * 64)()
 MEMBERSHIP = Membership(job=1, generation=1, rank=0, world_size=2, slots=1, lanes=1, block_size=64, first_seq=0)
@@ -28,11 +32,13 @@ def worker() -> Iterator[Any]:
     library().p4reduce_worker_free(handle)
 
 
-def submit(worker: Any, **fields: Any) -> tuple[int, c.Error]:
+def refusal(call: Callable[..., int | None], *arguments: Any) -> str:
+    """Returns the message of an invalid call."""
     error = c.Error.make()
-    data = np.zeros(64, np.float32)
-    usual = {"type": 1, "data": data.ctypes.data, "count": 64, **fields}
-    return library().p4reduce_worker_submit(worker, c.Request.make(**usual), 0.0, error), error
+    refused = call(*arguments, error)
+    assert refused in (0, None, c.INVALID)
+    assert error.status == c.INVALID
+    return str(error.message.decode())
 
 
 def test_a_shorter_structure_is_an_older_callers(worker: Any) -> None:
@@ -78,9 +84,10 @@ def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
         ({"type": 3, "residual": RESIDUAL}, "residual is at .*: it must be a multiple of 4, and of float32 data"),
         ({"data": None}, "data is at"),
         ({"type": 2, "divisor": 2.0}, "divisor is 2: int32 sums are not divided"),
+        ({"divisor": math.nan}, "divisor is nan: it must be a number"),
         ({"zeros": 3}, r"zeros is 3: supported are skipped \(0\), first \(1\) and sent \(2\)"),
         ({"timeout": -1.0}, "timeout is -1: it must be 0 or more seconds"),
-        ({"timeout": float("nan")}, "timeout is -?nan"),
+        ({"timeout": math.nan}, "timeout is -?nan"),
         ({"dtype": b"x" * 32}, "too long: accepted are up to 31 characters"),
         ({"size": 0}, "request: this version of the library does not understand this structure"),
         (
@@ -90,38 +97,22 @@ def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
     ],
 )
 def test_requests_that_are_refused(worker: Any, fields: dict[str, Any], message: str) -> None:
-    status, error = submit(worker, **fields)
-    assert status == c.INVALID
-    with pytest.raises(ValueError, match=message):
-        raise to_exception(error)
+    data = np.zeros(64, np.float32)
+    request = c.Request.make(**{"type": 1, "data": data.ctypes.data, "count": 64, **fields})
+    assert re.search(message, refusal(library().p4reduce_worker_submit, worker, request, ctypes.c_double(0)))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("world_size", 0),
-        ("world_size", 256),
-        ("rank", 2),
-        ("slots", 0),
-        ("lanes", 9),
-        ("block_size", 1025),
-        ("job", 2**16),
-    ],
-)
+    [("world_size", 0), ("world_size", 256), ("rank", 2), ("slots", 0), ("lanes", 9), ("block_size", 1025),
+     ("job", 2**16), ("first_seq", 7)],
+)  # fmt: skip
 def test_memberships_that_are_refused(name: str, value: int) -> None:
     membership = to_c(MEMBERSHIP)
     setattr(membership, name, value)
-    error = c.Error.make()
-    assert not library().p4reduce_worker_new(membership, None, error)
-    assert f"{name} is {value}: accepted are" in str(to_exception(error))
-
-
-def test_odd_first_round_is_refused() -> None:
-    membership = to_c(MEMBERSHIP)
-    membership.first_seq = 7
-    error = c.Error.make()
-    assert not library().p4reduce_worker_new(membership, None, error)
-    assert str(to_exception(error)) == "first_seq is 7: accepted are even numbers: slots start in half 0"
+    said = refusal(library().p4reduce_worker_new, membership, None)
+    assert f"{name} is {value}: accepted are" in said
+    assert name != "first_seq" or said.endswith("even numbers: slots start in half 0")
 
 
 def test_timing_that_is_refused() -> None:
@@ -159,3 +150,66 @@ def test_the_engine_describes_its_link() -> None:
     engine.close(ValueError("enough"))
     assert engine.link().startswith("UDP")
     assert "has not answered" in engine.progress()
+
+
+SHAPE = {"job": 7, "generation": 1, "rank": 0, "slots": 8, "lanes": 4, "block_size": 64, "first_seq": 0}
+
+
+@contextlib.contextmanager
+def sockets(count: int) -> Iterator[list[int]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)).fileno() for _ in range(count)]
+
+
+def options_of(sockets: Sequence[int], jobs: Sequence[int], threads: int) -> c.Options:
+    return c.Options.make(
+        link=c.LINK_UDP, socket=sockets[0], threads=threads, more_count=len(sockets) - 1,
+        more_sockets=(ctypes.c_int32 * (len(sockets) - 1))(*sockets[1:]),
+        more_jobs=(ctypes.c_uint32 * len(jobs))(*jobs),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("third", [-1, 0, 1])
+def test_sockets_are_several(threads: int, third: int) -> None:
+    """third: -1, or which of the others."""
+    with sockets(2) as given:
+        given.append(given[third] if third >= 0 else -1)
+        options = options_of(given, [8 << 16, 9 << 16], threads)
+        said = refusal(library().p4reduce_open, c.Membership.make(world_size=1, **SHAPE), options)
+    assert said == f"a socket is {given[2]}: accepted are open ones, each once"
+
+
+@pytest.mark.parametrize("jobs", [(8, 0), (8, 7), (8, 8)])
+def test_threads_have_jobs_of_their_own(jobs: tuple[int, int]) -> None:
+    with sockets(3) as given:
+        options = options_of(given, [job << 16 | 1 for job in jobs], 3)
+        said = refusal(library().p4reduce_open, c.Membership.make(world_size=1, **SHAPE), options)
+    assert said.startswith(f"more_jobs has job {jobs[1]}: accepted are numbers from 1 on, each once")
+
+
+def test_ranks_that_share_a_stream_have_one_thread() -> None:
+    local, member = (
+        c.LocalOptions.make(meeting=b"nobody", timeout=1),
+        c.Membership.make(world_size=2, sharing=1, **SHAPE),
+    )
+    with sockets(2) as given:
+        said = refusal(library().p4reduce_open_sharing, member, options_of(given, [8 << 16], 2), local)
+        assert said == "threads is 2: accepted is 1 where ranks share streams"
+        options = c.Options(size=4, switch_address=ctypes.c_char_p(1))  # which is not among the first 4 bytes
+        assert "link is 0" in refusal(library().p4reduce_open_sharing, member, options, local)
+
+
+def test_ranks_that_send_nothing_are_on_one_host() -> None:
+    member = c.Membership.make(world_size=3, sharing=1, hosts=(ctypes.c_uint8 * 256)(0, 0, 1), **SHAPE)
+    local = c.LocalOptions.make(meeting=b"nobody", timeout=0.1)
+    said = refusal(library().p4reduce_open_local, member, local)
+    assert said == "hosts has 2 hosts: accepted is one, of all ranks"
+
+
+def test_a_seat_may_not_be_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_SEAT", "x" * 3000)
+    opened = ctypes.CDLL(str(find())).p4reduce_open_from_environment
+    opened.restype = ctypes.c_void_p
+    said = refusal(lambda error: opened(ctypes.byref(error)))
+    assert said == "P4REDUCE_SEAT has 3000 characters: accepted are up to 2047"

@@ -7,18 +7,15 @@ import contextlib
 import os
 import random
 import re
-import select
 import socket
 import sys
 import threading
 
 import numpy as np
 import pytest
-from udp_switch import members
-from waiting import wait_until
 
-from p4reduce.engine.carrier import Carrier
 from p4reduce.engine.engine import Engine
+from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker
@@ -26,13 +23,15 @@ from p4reduce.protocol.aggregators import from_aggregator
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import Switch, open_transports
+from tests.support.hostlib.operations import end_of
+from tests.support.hostlib.udp_switch import Receiver, members
 
 SLOTS = 150  # more than a super-packet takes, at each of two aggregators
 ENGINES = ["c", "python"]
 SOL_UDP, UDP_GRO = 17, 104
 
 
-class Aggregators:
+class Aggregators(Receiver):
     """Answer the packets of a job of one rank, whose own packet is the result, and keep what came to each.
 
     loss: share of packets that are only answered when they come again. `longest`: most packets in one super-packet.
@@ -48,28 +47,18 @@ class Aggregators:
         self._loss, self._random = loss, random.Random(5)
         self.came: list[set[bytes]] = [set() for _ in self.sockets]
         self.deaf: set[int] = set()
-        self._stop, self._stopped = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        super().__init__(*self.sockets)
 
     @property
     def places(self) -> list[Switch]:
         return [Switch(*sock.getsockname()) for sock in self.sockets]
 
-    def close(self) -> None:
-        self._stop.close()
-        self._thread.join(5)
-        for sock in (*self.sockets, self._stopped):
-            sock.close()
-
-    def _run(self) -> None:
-        while self._stopped not in (ready := select.select([*self.sockets, self._stopped], [], [])[0]):
-            for sock in ready:
-                payload, ancillary, _, sender = sock.recvmsg(65536, 64)
-                segment = int.from_bytes(ancillary[0][2], sys.byteorder) if ancillary else len(payload)
-                self.longest = max(self.longest, -(-len(payload) // segment))
-                for at in range(0, len(payload), segment):
-                    self._take(sock, payload[at : at + segment], sender)
+    def _receive(self, sock: socket.socket) -> None:
+        payload, ancillary, _, sender = sock.recvmsg(65536, 64)
+        segment = int.from_bytes(ancillary[0][2], sys.byteorder) if ancillary else len(payload)
+        self.longest = max(self.longest, -(-len(payload) // segment))
+        for at in range(0, len(payload), segment):
+            self._take(sock, payload[at : at + segment], sender)
 
     def _take(self, sock: socket.socket, payload: bytes, sender: tuple[str, int]) -> None:
         index = self.sockets.index(sock)
@@ -79,11 +68,11 @@ class Aggregators:
             sock.sendto(bytes([0x10 | Op.RESULT]) + payload[1:], sender)
 
 
-def start(kind: str, aggregators: Aggregators, membership: Membership) -> Carrier:
+def start(kind: str, aggregators: Aggregators, membership: Membership) -> Engine:
     transport = open_transports("udp", aggregators.places)
     if kind == "c":
         return NativeEngine(transport, membership, switch="nowhere")
-    return Engine(transport, Worker(membership), switch="nowhere")
+    return PythonEngine(transport, Worker(membership), switch="nowhere")
 
 
 def tensor() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
@@ -102,15 +91,12 @@ def packets(kind: str, count: int, loss: float = 0.0, slots: int = SLOTS) -> lis
             engine.hold(0, lambda *_: held.set())
             assert held.wait(10)
             engine.go_on(slots, 2**32 - 4)
-        ended: list[BaseException | None] = []
         values = tensor()
         expected = reference_allreduce([values])
-        engine.submit(Operation(values), name="sum", timeout=30, on_end=ended.append)
         try:
-            wait_until(lambda: bool(ended), "the operation to end", 30)
+            assert end_of(engine, Operation(values), timeout=30) is None
         finally:
             engine.close(P4ReduceError("closed by the test"))
-        assert ended == [None]
         np.testing.assert_array_equal(values.view(np.int32), expected.view(np.int32))
         return aggregators.came
 
@@ -147,11 +133,8 @@ def test_an_aggregator_that_is_silent_is_named(kind: str) -> None:
     with contextlib.closing(Aggregators(3)) as aggregators:
         aggregators.deaf = {1}
         engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
-        ended: list[BaseException | None] = []
-        engine.submit(Operation(tensor()), name="sum", timeout=1, on_end=ended.append)
-        wait_until(lambda: bool(ended), "the operation to end")
+        error = end_of(engine, Operation(tensor()), timeout=1)
         engine.close(P4ReduceError("closed by the test"))
-        [error] = ended
         assert isinstance(error, CollectiveTimeout)
         assert re.search(rf"the switch at {aggregators.places[1]} has not answered for \d\.\d s", str(error))
 
@@ -162,13 +145,10 @@ def test_super_packets_are_of_one_aggregator(monkeypatch: pytest.MonkeyPatch, of
     with contextlib.closing(Aggregators(2)) as aggregators:
         engine = start("c", aggregators, members(1, slots=SLOTS)[0])
         assert isinstance(engine, NativeEngine)
-        ended: list[BaseException | None] = []
-        for done in (1, 2, 3):  # with the first, the window opens
-            engine.submit(Operation(tensor()), name="sum", timeout=30, on_end=ended.append)
-            wait_until(lambda done=done: len(ended) == done, "the operation to end", 30)  # type: ignore[misc]
+        ends = [end_of(engine, Operation(tensor()), timeout=30) for _ in range(3)]  # with the first, the window opens
         link, stats, longest = engine.link(), engine.stats, aggregators.longest
         engine.close(P4ReduceError("closed by the test"))
-        assert ended == [None] * 3
+        assert ends == [None] * 3
         assert link == f"{'UDP' if offload else 'UDP, GSO, GRO'}, to 2 aggregators"
         assert stats.foreign == 0
         assert longest == 1 if offload else longest > 1

@@ -8,83 +8,41 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simulator
-import test_begin_anew
-import test_disagreement
-import test_pacing
-import test_scanning
-import test_schedules
-import test_traffic
-from pair import Pair
-from scenarios import random_calls, random_membership
-from test_schedules import run_schedule
+from hypothesis import given
+from hypothesis import strategies as st
 
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce.protocol.endings import REASONS
-from p4reduce.protocol.operation import Zeros
-from p4reduce.protocol.pacing import Pace
+from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.job_errors import REASONS
 from p4reduce.protocol.packet import Codec, Packet
+from tests.support.protocol import c_numbers, simulator, worker_pair
+from tests.support.protocol.scenarios import random_calls, random_membership
+from tests.support.protocol.schedules import BATCHES, SCHEDULES, batches, run_schedule
+from tests.support.protocol.worker_pair import Pair
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
-SCHEDULES, BATCHES = max(20, test_schedules.SCHEDULES // 4), test_schedules.BATCHES
+SEEDS = max(20, SCHEDULES // 4)
 
 
 @pytest.fixture(autouse=True)
 def _pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulator, "Worker", Pair)
+    monkeypatch.setattr(worker_pair, "both", True)
 
 
-@test_schedules.batches
+@batches
 def test_same_packets_in_any_schedule(batch: int) -> None:
-    for seed in range(batch, SCHEDULES, BATCHES):
+    for seed in range(batch, SEEDS, BATCHES):
         try:
             run_schedule(seed, tree=seed % 3 == 0)
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
 
 
-def test_same_packets_whatever_the_slots() -> None:
-    for seed in range(30):
-        test_begin_anew.run_changes(seed, [0.3, 1.0, 0.0], tree=seed % 3 == 0)
-    test_begin_anew.test_each_rank_begins_anew_at_its_own_time()
-    test_begin_anew.test_late_results_of_slots_that_are_gone_are_stale()
-
-
-@pytest.mark.parametrize("racks", [(), ((0, 1), (2,))], ids=["one switch", "two racks"])
-@pytest.mark.parametrize("case", test_disagreement.CASES)
-def test_same_errors(case: str, racks: tuple[tuple[int, ...], ...]) -> None:
-    test_disagreement.test_every_rank_is_told(case, racks)
-
-
-@pytest.mark.parametrize("zeros", ["first", "sent"])
-def test_same_blocks_of_zeros_are_sent(zeros: Zeros) -> None:
-    test_traffic.test_blocks_of_zeros_that_are_sent(zeros, all_ranks=True)
-
-
-def test_same_packets_however_late_the_scan_is() -> None:
-    for seed in range(100, 105):
-        test_scanning.run_scanned(seed)
-
-
-def test_scans_are_bounded_alike() -> None:
-    for share in (0.0, 0.01, 0.1):
-        test_scanning.test_first_packets_leave_after_a_bounded_scan(share)
-    test_scanning.test_what_is_dense_needs_no_tick()
-    test_scanning.test_operations_under_way_go_on_while_another_is_scanned()
-    test_scanning.test_nothing_is_scanned_after_the_end()
-
-
 @pytest.mark.parametrize("racks", [(), ((0, 1), (2,))], ids=["one switch", "two racks"])
 @pytest.mark.parametrize(("loss", "duplicates"), [(0, 0), (0.05, 0), (0.05, 0.05)])
-def test_same_pace(
-    loss: float, duplicates: float, racks: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where answers to copies come late: limits are lifted, and credit is taken back."""
-    lifted = []
-    lift = Pace.lift
-    monkeypatch.setattr(Pace, "lift", lambda pace: (lifted.append(pace), lift(pace)))
+def test_same_pace(loss: float, duplicates: float, racks: tuple[tuple[int, ...], ...]) -> None:
     membership = Membership(1, 1, 0, 3, slots=32, lanes=1, block_size=4, first_seq=2**32 - 4)
     network = simulator.Network(delay=0.002, loss=loss, duplicates=duplicates, duplicate_delay=0.01)
     slowdowns = 0
@@ -94,20 +52,6 @@ def test_same_pace(
             simulation.reduce([[Operation(np.ones(4 * 32 * 15, np.float32))] for _ in range(3)])
         slowdowns += sum(worker.stats.slowdowns for worker in simulation.workers)
     assert slowdowns > 0
-    assert lifted or loss or racks
-
-
-@pytest.mark.slow
-def test_same_pace_where_a_queue_overflows() -> None:
-    simulation = test_pacing.Bottleneck(10_000, 100)
-    test_pacing.reduced(simulation)
-    assert min(test_pacing.slowdowns(simulation)) > 0
-
-
-@pytest.mark.slow
-def test_same_pace_where_a_rank_is_late_or_loses_the_end() -> None:
-    test_pacing.test_who_comes_late_slows_nobody_down()
-    test_pacing.test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next()
 
 
 def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
@@ -139,10 +83,10 @@ def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
     return codec.encode(packet)
 
 
-@test_schedules.batches
+@batches
 def test_same_reaction_to_any_datagram(batch: int) -> None:
     """Between the packets of a normal run come others: wrong, old, of other ops, or slightly changed ones."""
-    for seed in range(batch, SCHEDULES, BATCHES):
+    for seed in range(batch, SEEDS, BATCHES):
         random = Random(seed)
         membership = random_membership(random)
         calls = random_calls(random, membership)
@@ -183,3 +127,13 @@ def test_nothing_is_left_of_what_is_infinite_for_all() -> None:
     assert operation.data.tolist() == [np.inf, 0, 0, 0]
     assert operation.residual is not None
     assert operation.residual.tolist() == [0, 1, 0, 0]
+
+
+@given(
+    st.integers(0, 2**40),
+    st.sampled_from(["bfloat16", "float16", "float32", "int32"]),
+    st.sampled_from(["sum", "avg"]),
+    st.integers(0, 2**64 - 1),
+)
+def test_any_fingerprint(counter: int, dtype: str, op: str, numel: int) -> None:
+    assert c_numbers.fingerprint(counter, dtype, op, numel) == fingerprint(counter, dtype, op, numel)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from p4reduce.fastpath.worker import Worker
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.packet import Codec
+from tests.support.protocol.c_worker import Worker
 
 SLOTS = 8
 CODEC = Codec(1, 4)

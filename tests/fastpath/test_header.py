@@ -12,7 +12,7 @@ import pytest
 
 from p4reduce.fastpath import library
 from p4reduce.fastpath import structures as c
-from tests.c_headers import HOST, constants, functions, is_declared, structures
+from tests.support.c_headers import HOST, constants, functions, is_declared, structures
 
 HEADERS = sorted((HOST / "include").glob("*.h"))
 STRUCTURES = {

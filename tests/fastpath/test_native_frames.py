@@ -3,37 +3,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import select
 import socket
-from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 import pytest
-from frame_switch import frame_switch
-from udp_switch import members
-from waiting import wait_until
 
-from p4reduce.engine.engine import Engine
+from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import Switch, TransportError, open_transport
-from p4reduce.transport.raw import HEADERS_BYTES
-from tests.dataplane import frames
-from tests.own_network import OwnNetwork, ip, own_network
+from p4reduce.transport.frames import HEADERS
+from tests.support.dataplane import frames
+from tests.support.hostlib.operations import end_of
+from tests.support.hostlib.udp_switch import members
+from tests.support.own_network import OwnNetwork, ip
+from tests.support.waiting import wait_until
+
+from .frame_switch import FrameSwitch
 
 pytestmark = pytest.mark.root
 BARE_BYTES, LANE_BYTES = 34, 256  # of a packet of four lanes of 64 values
 CLOSED = P4ReduceError("closed by the test")
-
-
-@pytest.fixture
-def network() -> Iterator[OwnNetwork]:
-    with own_network() as network:
-        yield network
 
 
 def start(membership: Membership, place: Switch, network: OwnNetwork) -> NativeEngine:
@@ -47,7 +42,7 @@ def start(membership: Membership, place: Switch, network: OwnNetwork) -> NativeE
 def test_reduces(network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str, lanes: int, block_size: int) -> None:
     monkeypatch.setenv("P4REDUCE_RING", ring)
     memberships = members(2, lanes=lanes, block_size=block_size)
-    with frame_switch(network, memberships[0]) as switch:
+    with contextlib.closing(FrameSwitch(network, memberships[0])) as switch:
         engines = [start(membership, switch.place, network) for membership in memberships]
         wait_until(lambda: switch.ranks_heard == 2, "the switch to hear all ranks")
         random = np.random.default_rng(1)
@@ -75,15 +70,12 @@ def test_super_packets_that_do_not_arrive(network: OwnNetwork) -> None:
     """A veth pair hands a super-packet over as one frame, which no switch understands: the engine sends singly then."""
     membership = members(1, slots=64)[0]
     ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
-    with frame_switch(network, membership) as switch:
+    with contextlib.closing(FrameSwitch(network, membership)) as switch:
         engine = NativeEngine(open_transport("udp", switch.place), membership, switch=str(switch.place))
         array = np.ones(64 * 64 * 8, np.float32)
-        ended: list[BaseException | None] = []
-        engine.submit(Operation(array), name="sum", timeout=20.0, on_end=ended.append)
-        wait_until(lambda: bool(ended), "the operation to end", 30)
-        assert ended == [None]
+        assert end_of(engine, Operation(array)) is None
         assert engine.link() == "UDP, GRO"
-        lengths = {len(frame) - HEADERS_BYTES for frame in switch.frames}
+        lengths = {len(frame) - HEADERS.size for frame in switch.frames}
         assert lengths - {BARE_BYTES + lanes * LANE_BYTES for lanes in range(5)}  # more than one packet in a frame
         assert engine.stats.retransmissions <= 128  # of 576 packets: only the first were lost
         engine.close(CLOSED)
@@ -91,14 +83,12 @@ def test_super_packets_that_do_not_arrive(network: OwnNetwork) -> None:
 
 def test_an_interface_that_goes_down_is_no_busy_loop(network: OwnNetwork) -> None:
     membership = members(1)[0]
-    with frame_switch(network, membership) as switch:
+    with contextlib.closing(FrameSwitch(network, membership)) as switch:
         engine = start(membership, switch.place, network)
         ip("link", "set", network.host, "down")
-        ended: list[BaseException | None] = []
-        engine.submit(Operation(np.ones(100, np.float32)), name="sum", timeout=1.0, on_end=ended.append)
-        wait_until(lambda: bool(ended), "the operation to end")
-        assert isinstance(ended[0], CollectiveTimeout)
-        assert re.search(r"has not answered for \d\.\d s \(Network is down\)", str(ended[0]))
+        error = end_of(engine, Operation(np.ones(100, np.float32)), timeout=1.0)
+        assert isinstance(error, CollectiveTimeout)
+        assert re.search(r"has not answered for \d\.\d s \(Network is down\)", str(error))
         assert engine.stats.packets_sent < 200
         engine.close(CLOSED)
 
@@ -108,16 +98,14 @@ def test_an_interface_that_goes_down_is_no_busy_loop(network: OwnNetwork) -> Non
 def test_a_path_that_becomes_too_narrow(network: OwnNetwork, kind: str, slots: int) -> None:
     membership = members(1, slots=slots)[0]
     ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
-    with frame_switch(network, membership) as switch:
+    with contextlib.closing(FrameSwitch(network, membership)) as switch:
         transport = open_transport(kind, switch.place, interface=network.host)
         transport.send([Worker(membership).hello(1)])
         engine = NativeEngine(transport, membership, switch=str(switch.place))
         ip("link", "set", network.host, "mtu", "900")
-        ended: list[BaseException | None] = []
-        engine.submit(Operation(np.ones(256 * slots, np.float32)), name="sum", timeout=20.0, on_end=ended.append)
-        wait_until(lambda: bool(ended), "the operation to end", 30)
-        assert isinstance(ended[0], TransportError)
-        assert "a packet of 1058 bytes is longer than the MTU of the path" in str(ended[0])
+        error = end_of(engine, Operation(np.ones(256 * slots, np.float32)))
+        assert isinstance(error, TransportError)
+        assert "a packet of 1058 bytes is longer than the MTU of the path" in str(error)
         engine.close(CLOSED)
 
 
@@ -133,23 +121,23 @@ def forged_icmp(network: OwnNetwork, place: Switch, local: tuple[str, int]) -> b
 def test_forged_icmp_ends_nothing(network: OwnNetwork, engine: str) -> None:
     membership = members(1)[0]
     ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
-    with frame_switch(network, membership) as switch, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as wire:
+    with (
+        contextlib.closing(FrameSwitch(network, membership)) as switch,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as wire,
+    ):
         wire.bind((network.wire, 0))
         transport = open_transport("udp", switch.place, interface=network.host)
         forged = forged_icmp(network, switch.place, transport.local_address)
         transport.send([Worker(membership).hello(1)])
-        running: Engine | NativeEngine
+        running: PythonEngine | NativeEngine
         if engine == "C":
             running = NativeEngine(transport, membership, switch=str(switch.place))
         else:
-            running = Engine(transport, Worker(membership), switch=str(switch.place))
+            running = PythonEngine(transport, Worker(membership), switch=str(switch.place))
         for _ in range(5):
             wire.send(forged)
-            ended: list[BaseException | None] = []
             array = np.ones(5000, np.float32)
-            running.submit(Operation(array), name="sum", timeout=20.0, on_end=ended.append)
-            wait_until(partial(bool, ended), "the operation to end", 30)
-            assert ended == [None]
+            assert end_of(running, Operation(array)) is None
             assert (array == 1).all()
         running.close(CLOSED)
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places in C: what NumPy gives, of any places, of any words, and of tensors of any length."""
+"""Numbers in few words: any that increase come back, in as few bits as the code promises; what is no code is told.
+
+In C as in NumPy: of any numbers, of any words, and of tensors of any length.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,32 +35,54 @@ def both(work: Callable[[], Any]) -> tuple[Any, Any]:
 
 @st.composite
 def increasing(draw: st.DrawFn) -> tuple[np.ndarray, int]:
-    bound = draw(st.one_of(st.integers(1, 300), st.integers(1, 2**20), st.integers(2**31, 2**62)))
-    some = draw(st.one_of(st.sets(st.integers(0, bound - 1), max_size=200), st.just(set(range(min(bound, 200))))))
-    return np.array(sorted(some), np.int64), bound
+    bound = draw(st.one_of(st.integers(0, 300), st.integers(1, 2**20), st.integers(2**31, 2**62)))
+    some = st.sets(st.integers(0, bound - 1), max_size=200) if bound else st.just(set())
+    return np.array(sorted(draw(some | st.just(set(range(min(bound, 200)))))), np.int64), bound
 
 
 @given(given_=increasing())
 @example((np.arange(0, 2**62, 2**56), 2**62))
+@example((np.arange(300), 300))
+@example((np.array([2**62 - 1]), 2**62))
 def test_codes_and_numbers(given_: tuple[np.ndarray, int]) -> None:
     numbers, bound = given_
     code = Code(numbers.size, bound)
     in_c, in_numpy = both(lambda: code.encode(numbers))
     assert in_c == in_numpy
     words = np.array(in_c, np.int32)
+    assert words.shape == (code.words,)
     assert both(lambda: code.decode(words)) == (numbers.tolist(), numbers.tolist())
+
+
+@pytest.mark.parametrize(("density", "bits"), [(0.5, 2.01), (0.1, 5.4), (0.01, 8.7), (0.001, 12.2), (0.0001, 15.9)])
+def test_numbers_take_few_bits(density: float, bits: float) -> None:
+    bound = 1 << 21
+    numbers = np.flatnonzero(np.random.default_rng(1).random(bound) < density)
+    entropy = -(density * math.log2(density) + (1 - density) * math.log2(1 - density)) / density
+    assert 0.98 * entropy <= 32 * Code(numbers.size, bound).words / numbers.size <= bits
+
+
+def test_more_numbers_than_there_are() -> None:
+    with pytest.raises(ValueError, match="4 different numbers below 3"):
+        Code(4, 3)
 
 
 @given(given_=increasing(), data=st.data())
 def test_words_that_are_no_code(given_: tuple[np.ndarray, int], data: st.DataObject) -> None:
+    """They may be a faulty peer's: what they give increases and is below the bound, or there is an error."""
     numbers, bound = given_
     code = Code(numbers.size, bound)
     words = code.encode(numbers).copy()
-    if words.size:
-        for _ in range(data.draw(st.integers(1, 3))):
-            words[data.draw(st.integers(0, words.size - 1))] ^= np.int32(1 << data.draw(st.integers(0, 30)))
-    in_c, in_numpy = both(lambda: code.decode(words))
-    assert in_c == in_numpy
+    if words.size == 0:
+        return
+    for _ in range(data.draw(st.integers(1, 3))):
+        words[data.draw(st.integers(0, words.size - 1))] ^= np.int32(1 << data.draw(st.integers(0, 30)))
+    in_c, got = both(lambda: code.decode(words))
+    assert in_c == got
+    if not isinstance(got, str):
+        assert len(got) == numbers.size
+        assert got == sorted(set(got))
+        assert 0 <= got[0] <= got[-1] < bound
 
 
 @given(

@@ -5,123 +5,50 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import test_engine as python_engine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_native_engine import SHARED, FaultySocket, FaultySwitch, WorkerOfEngine
-from udp_switch import UdpSwitch, members
-from waiting import wait_until
 
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError
 from p4reduce.fastpath.engine import NativeEngine
-from p4reduce.protocol import Membership, Operation
-from p4reduce.protocol.aggregators import first_slot, to_thread
-from p4reduce.protocol.constants import Op
+from p4reduce.protocol import Operation
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.halves import type_name
 from p4reduce.protocol.numbers import Wire, reference_allreduce
-from p4reduce.transport import SharedTransport, Transport, open_transport
+from p4reduce.transport import open_transport
+from tests.support.hostlib import engines
+from tests.support.hostlib.engines import (
+    MORE,
+    Parts,
+    SharedRank,
+    SharedUdpSwitch,
+    shared,
+)
+from tests.support.hostlib.udp_switch import UdpSwitch, members
+from tests.support.waiting import stays, wait_until
 
-CLOSED = python_engine.CLOSED
-LONG = "test_a_half_without_an_answer_is_told_of"
-MORE = 100  # job numbers of shares are so far apart
-
-
-def shared(membership: Membership, threads: int) -> Membership:
-    """Of a rank with so many engine threads."""
-    jobs = [(membership.job + MORE * thread, membership.generation) for thread in range(1, threads)]
-    return replace(membership, more_jobs=tuple(jobs))
-
-
-class SharedUdpSwitch(UdpSwitch):
-    """Has a job for each of three threads, wherever it has one."""
-
-    def __init__(self, *seed: int) -> None:
-        self.came: Counter[int] = Counter()
-        """DATA by the thread that it was from."""
-        self.deaf_to: set[tuple[int, int]] = set()
-        """The threads and ranks of which it takes nothing."""
-        super().__init__(*seed)
-
-    def admit(self, membership: Membership) -> None:
-        for thread in range(3):
-            super().admit(replace(membership, job=membership.job + MORE * thread, more_jobs=()))
-
-    def _take(self, payload: bytes, address: tuple[str, int]) -> None:
-        thread = int.from_bytes(payload[4:6], "big") // MORE
-        if (thread, payload[3]) not in self.deaf_to:
-            self.came[thread] += payload[0] & 0xF == Op.DATA
-            super()._take(payload, address)
-
-
-class FaultySharedSwitch(SharedUdpSwitch, FaultySwitch):
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self._socket = FaultySocket(self._socket, seed)  # type: ignore[assignment]
-
-
-class Parts(SharedTransport):
-    """Says HELLO for all threads."""
-
-    def send(self, payloads: Sequence[bytes]) -> int:
-        for thread, part in enumerate(self.parts):
-            for payload in payloads:
-                job = int.from_bytes(payload[4:6], "big") + MORE * thread
-                part.send([payload[:4] + job.to_bytes(2, "big") + payload[6:]])
-        return len(payloads)
-
-
-class SharedRank(python_engine.Rank):
-    """A rank with so many threads."""
-
-    threads = 2
-
-    def __init__(self, switch: UdpSwitch, membership: Membership, transport: Transport | None = None) -> None:
-        assert transport is None
-        own = Parts([open_transport("udp", switch.place) for _ in range(self.threads)])
-        shares = shared(membership, self.threads)
-        self.engine = NativeEngine(own, shares, switch=str(switch.place))  # type: ignore[assignment]
-        self.worker = WorkerOfEngine(membership, self.engine)  # type: ignore[assignment, arg-type]
-        self.ended: list[tuple[str, BaseException | None]] = []
-
-
-class RankOfThree(SharedRank):
-    threads = 3
+CLOSED = engines.CLOSED
+ranks = partial(engines.ranks, SharedRank)
 
 
 @pytest.fixture
 def switch() -> Iterator[UdpSwitch]:
-    switch = SharedUdpSwitch()
-    try:
+    with contextlib.closing(SharedUdpSwitch()) as switch:
         yield switch
-    finally:
-        switch.close()
-
-
-@pytest.mark.parametrize("kind", [SharedRank, pytest.param(RankOfThree, marks=pytest.mark.slow)], ids=["2", "3"])
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == LONG), id=name.removeprefix("test_")) for name in SHARED],
-)
-def test_as_with_one(name: str, kind: type, switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_engine, "Rank", kind)
-    getattr(python_engine, name)(switch)
 
 
 @pytest.fixture
-def everyone(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SharedRank]]:
+def everyone(switch: UdpSwitch) -> Iterator[list[SharedRank]]:
     """Two ranks of two threads, of which each has four of eight slots."""
-    monkeypatch.setattr(python_engine, "Rank", SharedRank)
-    with python_engine.ranks(switch, 2) as ranks:
-        yield ranks  # type: ignore[misc]
+    with ranks(switch, 2) as both:
+        yield both  # type: ignore[misc]
 
 
 LARGE = 64 * 4 * 100
@@ -149,14 +76,13 @@ FORMS = [("float32", "int32"), ("float32", "int16"), ("float32", "int8"), ("floa
 @pytest.fixture(scope="module")
 def teams() -> Iterator[dict[int, list[SharedRank]]]:
     """Two ranks of one thread, two of two and two of three."""
-    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+    with contextlib.ExitStack() as stack:
         found = {}
         for threads in (1, 2, 3):
             switch = SharedUdpSwitch()
             stack.callback(switch.close)
             kind = type("SharedRankOfSome", (SharedRank,), {"threads": threads})
-            patch.setattr(python_engine, "Rank", kind)
-            found[threads] = stack.enter_context(python_engine.ranks(switch, 2))
+            found[threads] = stack.enter_context(engines.ranks(kind, switch, 2))
         yield found  # type: ignore[misc]
 
 
@@ -206,26 +132,6 @@ def test_residuals_have_the_same_bits(teams: dict[int, list[SharedRank]]) -> Non
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-def test_faults_of_the_network_change_nothing(seed: int) -> None:
-    switch = FaultySharedSwitch(seed)
-    memberships = members(3)
-    switch.admit(memberships[0])
-    everyone = [SharedRank(switch, membership) for membership in memberships]
-    try:
-        for number in range(5):
-            arrays = [python_engine.sparse(seed * 100 + number * 3 + rank, 20_000) for rank in range(3)]
-            expected = reference_allreduce(arrays)
-            reduce(everyone, arrays)
-            for array in arrays:
-                assert array.tobytes() == expected.tobytes()
-        assert sum(rank.worker.stats.retransmissions for rank in everyone) > 0
-    finally:
-        for rank in everyone:
-            rank.engine.close(CLOSED)
-        switch.close()
-
-
 # Who does what.
 
 
@@ -249,29 +155,9 @@ def test_operations_of_all_sizes_may_be_queued(everyone: list[SharedRank]) -> No
     """Threads are at several of them at once."""
     generator = np.random.default_rng(1)
     sizes = [int(size) for size in generator.choice([0, 1, 100, 3000, LARGE], 100)]
-    arrays = [[generator.standard_normal(size).astype(np.float32) for size in sizes] for _ in everyone]
-    expected = [reference_allreduce(pair) for pair in zip(*arrays, strict=True)]
-    for rank, own in zip(everyone, arrays, strict=True):
-        for array in own:
-            rank.submit(array)
-    for rank, own in zip(everyone, arrays, strict=True):
-        rank.wait(len(sizes))
-        for array, sums in zip(own, expected, strict=True):
-            assert array.tobytes() == sums.tobytes()
-
-
-@pytest.mark.parametrize("slots", [1, 2, 3, 7, 32, 513])
-@pytest.mark.parametrize("threads", [1, 2, 3, 16])
-def test_every_slot_has_one_thread(slots: int, threads: int) -> None:
-    if threads > slots:
-        pytest.skip("each needs one")
-    shares = [range(first_slot(t, slots, threads), first_slot(t + 1, slots, threads)) for t in range(threads)]
-    assert [slot for share in shares for slot in share] == list(range(slots))
-    assert all(1 <= len(share) <= -(-slots // threads) for share in shares)
-    for thread, share in enumerate(shares):
-        for slot in share:
-            for half in (2 * slot, 2 * slot + 1):
-                assert to_thread(half, slots, threads) == (thread, half - 2 * share[0])
+    engines.reduce(
+        everyone, *([generator.standard_normal(size).astype(np.float32) for _ in everyone] for size in sizes)
+    )
 
 
 # Ends.
@@ -309,28 +195,26 @@ def test_what_another_threads_half_holds_fails_the_job(switch: SharedUdpSwitch, 
     wait_until(lambda: asked, "the engine to ask", 30)
     assert asked[0] >> 1 in range(4, 8)
     engine.counted(asked[0], seq + 1, MismatchError("cannot be known"))
-    time.sleep(0.1)
-    assert engine.failure is None
+    stays(lambda: engine.failure is None, "what cannot be known fails nothing", 0.1)
     engine.counted(asked[0], seq + 2, MismatchError("rank 1 went ahead"))
     everyone[0].wait()
     ((_, error),) = everyone[0].ended
     assert str(error) == "rank 1 went ahead"
 
 
-def test_tensors_of_what_has_failed_stay_as_they_are(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_of_what_has_failed_stay_as_they_are(switch: UdpSwitch) -> None:
     """An operation ends when no thread has any of it."""
-    monkeypatch.setattr(python_engine, "Rank", SharedRank)
     for number in range(10):
-        with python_engine.ranks(switch, 2) as ranks:
+        with ranks(switch, 2) as both:
             arrays = [full(20 * LARGE), full(20 * LARGE)]
-            for rank, array in zip(ranks, arrays, strict=True):
+            for rank, array in zip(both, arrays, strict=True):
                 rank.submit(array)
             time.sleep(0.002 * number)
-            ranks[0].engine.fail(MismatchError("enough"))
-            ranks[0].wait()
+            both[0].engine.fail(MismatchError("enough"))
+            both[0].wait()
             arrays[0][:] = 7
             time.sleep(0.02)
-            assert (arrays[0] == 7).all() or ranks[0].ended[0][1] is None
+            assert (arrays[0] == 7).all() or both[0].ended[0][1] is None
 
 
 def test_threads_have_to_be_possible(switch: UdpSwitch) -> None:

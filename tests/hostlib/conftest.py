@@ -1,35 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host library's tests share. Helpers of other folders' tests are imported from there."""
+"""What the host library's tests share."""
 
 from __future__ import annotations
 
-import sys
+import contextlib
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "protocol"))  # for model_switch
-
-from fake_session import FakeController
-from in_process import join
-from udp_switch import UdpSwitch, udp_switch
-
 from p4reduce import Communicator
-from tests.own_network import OwnNetwork, own_network
+from p4reduce.backends import NAMES
+from tests.support.c_library import needs_c_library
+from tests.support.hostlib import engines, in_process
+from tests.support.hostlib.fake_session import FakeController
+from tests.support.hostlib.in_process import Join
+from tests.support.hostlib.udp_switch import UdpSwitch, switch, switches
+from tests.support.own_network import network
 
-
-@pytest.fixture
-def network() -> Iterator[OwnNetwork]:
-    """A network namespace of the test's own, with a veth pair."""
-    with own_network() as network:
-        yield network
-
-
-@pytest.fixture
-def switch() -> Iterator[UdpSwitch]:
-    with udp_switch() as switch:
-        yield switch
+__all__ = ["network", "switch", "switches"]  # fixtures
 
 
 @pytest.fixture
@@ -41,23 +31,59 @@ def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeContro
 
 
 @pytest.fixture
-def pair(controller: FakeController) -> Iterator[list[Communicator]]:
-    """The two ranks of a job."""
+def join(controller: FakeController) -> Iterator[Join]:
+    """Makes the communicators of a new job's ranks, which are closed after the test."""
     assert controller is not None
-    communicators = join(2)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
+    with contextlib.ExitStack() as stack:
+
+        def join_and_close(world_size: int, **options: Any) -> list[Communicator]:
+            communicators = in_process.join(world_size, **options)
+            for communicator in communicators:
+                stack.callback(communicator.close)
+            return communicators
+
+        yield join_and_close
 
 
-@pytest.fixture(params=["c", "python"])
-def each_pair(
-    request: pytest.FixtureRequest, controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[Communicator]]:
-    """The two ranks of a job, on each engine."""
-    assert controller is not None
+@pytest.fixture(params=NAMES)
+def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Communicators have this engine from now on."""
+    if request.param == "c":
+        needs_c_library()
     monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
-    communicators = join(2)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
+
+
+@pytest.fixture
+def pair(join: Join) -> list[Communicator]:
+    """The two ranks of a job."""
+    return join(2)
+
+
+@pytest.fixture
+def each_pair(each_engine: None, join: Join) -> list[Communicator]:  # noqa: ARG001
+    """The two ranks of a job, on each engine."""
+    return join(2)
+
+
+@pytest.fixture
+def everyone(join: Join) -> list[Communicator]:
+    """The three ranks of a job."""
+    return join(3)
+
+
+@pytest.fixture
+def trio(each_engine: None, join: Join) -> list[Communicator]:  # noqa: ARG001
+    """The three ranks of a job, on each engine."""
+    return join(3)
+
+
+@pytest.fixture(params=["python", "c", "2 threads", pytest.param("3 threads", marks=pytest.mark.slow)])
+def kind(request: pytest.FixtureRequest) -> type[engines.Rank]:
+    """Each kind of engine."""
+    return engines.kind_of(request.param)
+
+
+@pytest.fixture
+def ranks(kind: type[engines.Rank]) -> engines.Ranks:
+    """`engines.ranks` of that kind."""
+    return partial(engines.ranks, kind)

@@ -12,46 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from fake_session import FakeController
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from in_process import error_of, join, together
 
 from p4reduce import CollectiveTimeout, Communicator, JobAborted, MismatchError
 from p4reduce import UnsupportedDtype as Unsupported
-from p4reduce.backends import NAMES
 from p4reduce.collectives import moves
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.tensors.staging import Buffer
+from tests.support.hostlib.in_process import error_of, together
 
 SIZE = 3
-
-
-@pytest.fixture(params=NAMES)
-def trio(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Communicator]]:
-    if request.param == "c":
-        from p4reduce.fastpath.library import LibraryError, find
-
-        try:
-            find()
-        except LibraryError as error:
-            pytest.skip(f"needs the C library: {error}")
-    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
-    request.getfixturevalue("controller")
-    communicators = join(SIZE)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
-
-
-@pytest.fixture
-def everyone(controller: FakeController) -> Iterator[list[Communicator]]:
-    assert controller is not None
-    communicators = join(SIZE)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
 
 
 # hypothesis may use one job for all its examples: they leave nothing behind.
@@ -78,7 +50,8 @@ def same_shaped(draw: st.DrawFn) -> list[npt.NDArray[Any]]:
     for rank in range(SIZE):
         seed = draw(st.integers(0, 2**32 - 1))
         bits = np.random.default_rng([seed, rank]).integers(0, 256, size, np.uint8)
-        bits[: int(draw(st.floats(0, 1)) * size)] = 0
+        cut = int(draw(st.floats(0, 1)) * size) // 4
+        bits[: 4 * cut] = np.tile(np.array([0, 0, 0, draw(st.sampled_from([0, 0x80]))], np.uint8), cut)  # 0 or -0
         if dtype == np.bool_:
             bits &= 1
         array = np.array(bits.view(dtype).reshape(shape), order=order)
@@ -97,23 +70,16 @@ def bits(array: Any) -> bytes:
 
 @examples
 @given(arrays=same_shaped(), src=st.integers(0, SIZE - 1))
-def test_broadcast_is_bit_exact(everyone: list[Communicator], arrays: list[npt.NDArray[Any]], src: int) -> None:
-    expected = bits(arrays[src])
-    results = together(everyone, lambda each: each.broadcast(arrays[each.rank], src))
-    for array, result in zip(arrays, results, strict=True):
-        assert result is array
-        assert bits(array) == expected
-
-
-@examples
-@given(arrays=same_shaped())
-def test_all_gather_is_bit_exact(everyone: list[Communicator], arrays: list[npt.NDArray[Any]]) -> None:
+def test_moves_are_bit_exact(everyone: list[Communicator], arrays: list[npt.NDArray[Any]], src: int) -> None:
     before = [bits(array) for array in arrays]
-    results = together(everyone, lambda each: each.all_gather(arrays[each.rank]))
-    for array, result in zip(arrays, results, strict=True):
+    for array, result in zip(arrays, together(everyone, lambda each: each.all_gather(arrays[each.rank])), strict=True):
         assert result.shape == (SIZE, *array.shape)
         assert bits(result) == b"".join(before)
     assert [bits(array) for array in arrays] == before
+    results = together(everyone, lambda each: each.broadcast(arrays[each.rank], src))
+    for array, result in zip(arrays, results, strict=True):
+        assert result is array
+        assert bits(array) == before[src]
 
 
 @pytest.mark.parametrize("dtype", TORCH_DTYPES)
@@ -136,42 +102,26 @@ def test_torch_tensors_are_moved_bit_by_bit(trio: list[Communicator], dtype: str
         assert [bits(view) for view in views] == [wanted] * SIZE
 
 
-def test_signed_zeros_nans_and_infinities_arrive(trio: list[Communicator]) -> None:
-    odd = np.array([0x80000000, 0x7FC00001, 0xFFC12345, 0x7F800001, 0x7F800000, 0xFF800000, 1], np.uint32)
-    arrays = [odd.view(np.float32).copy() if rank == 2 else np.full(7, np.nan, np.float32) for rank in range(SIZE)]
-    together(trio, lambda each: each.broadcast(arrays[each.rank], 2))
-    for array in arrays:
-        assert array.view(np.uint32).tolist() == odd.tolist()
-
-
-def test_conjugated_views_are_moved_as_what_they_show(everyone: list[Communicator]) -> None:
+def test_odd_tensors_are_moved_as_what_they_show(everyone: list[Communicator]) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
     tensors = [torch.tensor([1 + 2j, 3 - 4j]).conj() for _ in everyone]
     tensors[1] = tensors[1].resolve_conj()
     together(everyone, lambda each: each.broadcast(tensors[each.rank], 0))
     for tensor in tensors:
         assert tensor.tolist() == [1 - 2j, 3 + 4j]
-
-
-def test_empty_tensors_of_odd_strides_are_moved(everyone: list[Communicator]) -> None:
-    torch = pytest.importorskip("torch", reason="needs torch")
     empty = torch.from_numpy(np.zeros(0))
     assert empty.stride() == (0,), "which torch refuses to view as bytes"
     for result in together(everyone, lambda each: each.all_gather(empty)):
         assert result.shape == (SIZE, 0)
 
 
-def test_broadcast_sends_no_zeros_of_others(trio: list[Communicator]) -> None:
+def test_only_ones_own_blocks_are_sent(trio: list[Communicator]) -> None:
     arrays = [np.random.default_rng(rank).standard_normal(64 * 30) for rank in range(SIZE)]
     together(trio, lambda each: each.broadcast(arrays[each.rank], 0))
     assert [each.stats().blocks_sent for each in trio] == [60, 0, 0]
     assert [each.stats().blocks_received for each in trio] == [60] * SIZE
-
-
-def test_all_gather_sends_only_ones_own(trio: list[Communicator]) -> None:
-    arrays = [np.ones(64 * 10, np.float32) for _ in range(SIZE)]
-    together(trio, lambda each: each.all_gather(arrays[each.rank]))
-    assert [each.stats().blocks_sent for each in trio] == [10] * SIZE
+    together(trio, lambda each: each.all_gather(np.ones(64 * 10, np.float32)))
+    assert [each.stats().blocks_sent for each in trio] == [70, 10, 10]
 
 
 def floats(shape: tuple[int, ...]) -> list[npt.NDArray[np.float32]]:
@@ -179,23 +129,19 @@ def floats(shape: tuple[int, ...]) -> list[npt.NDArray[np.float32]]:
 
 
 @pytest.mark.parametrize("op", ["sum", "average"])
-def test_reduce_scatter_gives_each_its_part(trio: list[Communicator], op: Any) -> None:
-    arrays = floats((SIZE, 50, 3))
-    before = [array.copy() for array in arrays]
-    expected = reference_allreduce(arrays, "avg" if op == "average" else "sum")
-    results = together(trio, lambda each: each.reduce_scatter(arrays[each.rank], op))
-    for rank, result in enumerate(results):
-        np.testing.assert_array_equal(result.view(np.int32), expected[rank].view(np.int32))
-        np.testing.assert_array_equal(arrays[rank], before[rank])
-
-
-@pytest.mark.parametrize("op", ["sum", "average"])
-def test_allreduce_has_the_bits_of_the_reference(trio: list[Communicator], op: Any) -> None:
-    arrays = floats((5, 77))
-    expected = reference_allreduce(arrays, "avg" if op == "average" else "sum")
-    together(trio, lambda each: each.allreduce(arrays[each.rank], op))
-    for array in arrays:
-        np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+def test_sums_have_the_bits_of_the_reference(trio: list[Communicator], op: Any) -> None:
+    before = floats((SIZE, 50, 3))
+    expected = reference_allreduce(before, "avg" if op == "average" else "sum")
+    arrays = [array.copy() for array in before]
+    for rank, part in enumerate(together(trio, lambda each: each.reduce_scatter(arrays[each.rank], op))):
+        assert part.tobytes() == expected[rank].tobytes()
+    assert [bits(array) for array in arrays] == [bits(array) for array in before]
+    together(trio, lambda each: each.reduce(arrays[each.rank], 1, op))
+    assert [bits(array) for array in arrays] == [bits(each) for each in (before[0], expected, before[2])]
+    arrays[1][:] = before[1]
+    for array, result in zip(arrays, together(trio, lambda each: each.allreduce(arrays[each.rank], op)), strict=True):
+        assert result is array
+        assert bits(array) == bits(expected)
 
 
 @pytest.mark.parametrize(("op", "result"), [("sum", np.inf), ("average", 60000)])
@@ -205,16 +151,6 @@ def test_an_average_of_float16_needs_no_sum_of_it(trio: list[Communicator], op: 
     together(trio, lambda each: each.allreduce(arrays[each.rank], op))
     assert [array.tolist() for array in arrays] == [[result]] * SIZE
     assert [float(part) for part in parts] == [result] * SIZE
-
-
-def test_reduce_changes_the_destination_alone(trio: list[Communicator]) -> None:
-    arrays = floats((200,))
-    before = [array.copy() for array in arrays]
-    expected = reference_allreduce(arrays)
-    together(trio, lambda each: each.reduce(arrays[each.rank], 1))
-    np.testing.assert_array_equal(arrays[1].view(np.int32), expected.view(np.int32))
-    for rank in (0, 2):
-        np.testing.assert_array_equal(arrays[rank], before[rank])
 
 
 @pytest.mark.parametrize("op", ["max", "min"])
@@ -235,6 +171,7 @@ def test_extremes_have_the_same_bits_of_arrays_and_tensors(pair: list[Communicat
     one, other = together(pair, work)
     assert one == other
     assert not np.frombuffer(one, f"i{size}")[:100].any()
+    assert np.isnan(np.frombuffer(one, dtype)[-5:]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "bool", ">i4", "float16"])
@@ -250,29 +187,20 @@ def test_extremes(trio: list[Communicator], dtype: str, op: Any, fold: Any) -> N
         np.testing.assert_array_equal(result, expected)
 
 
-def test_extremes_of_torch_tensors_and_nans(trio: list[Communicator]) -> None:
-    torch = pytest.importorskip("torch", reason="needs torch")
-    tensors = [torch.tensor([rank, -rank, 5], dtype=torch.bfloat16) for rank in range(SIZE)]
-    tensors[1][2] = float("nan")
-    together(trio, lambda each: each.allreduce(tensors[each.rank], "max"))
-    for tensor in tensors:
-        assert tensor[:2].tolist() == [2, 0]
-        assert tensor[2].isnan()
-
-
-UNSIGNED_AND_FLOAT8 = {
+OF_TORCH = {
     "uint16": [0, 1, 2**15, 2**16 - 1],
     "uint32": [0, 1, 2**31, 2**32 - 1],
     "uint64": [0, 2**63 - 1, 2**63, 2**64 - 1],
+    "bfloat16": [-3.0, -0.5, 2.0, float("inf")],
     "float8_e4m3fn": [-448.0, -0.5, 0.0, 448.0],
     "float8_e5m2": [-57344.0, -0.0625, 0.0, float("inf")],
 }
 
 
-@pytest.mark.parametrize("dtype", UNSIGNED_AND_FLOAT8)
-def test_extremes_of_what_torch_does_not_compare(everyone: list[Communicator], dtype: str) -> None:
+@pytest.mark.parametrize("dtype", OF_TORCH)
+def test_extremes_of_dtypes_of_torch(everyone: list[Communicator], dtype: str) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
-    values = UNSIGNED_AND_FLOAT8[dtype]
+    values = OF_TORCH[dtype]
     for op in ("max", "min"):
         for shift in range(4):
             tensors = [
@@ -423,6 +351,8 @@ Calls = list[Callable[[Communicator], object]]
         [lambda each: each.reduce(np.ones(3, "f"), 0), lambda each: each.reduce(np.ones(3, "f"), 1)],
         [lambda each: each.reduce_scatter(np.ones((3, 1), "f")), lambda each: each.allreduce(np.ones((3, 1), "f"))],
         [lambda each: each.barrier(), lambda each: each.allreduce(np.ones(0, np.int32))],
+        [lambda each: each.allreduce(np.ones(10, "f")), lambda each: each.allreduce(np.ones(11, "f"))],
+        [lambda each: each.allreduce(np.ones(9, "f")), lambda each: each.allreduce(np.ones(9, "f"), "average")],
     ],
 )
 def test_ranks_that_call_different_things_are_told(everyone: list[Communicator], calls: Calls) -> None:
@@ -459,6 +389,12 @@ def test_a_rank_that_does_not_call_is_named(everyone: list[Communicator]) -> Non
             "factor=inf: must be a number that float32 has",
         ),
         (lambda each: each.allreduce(np.ones(3, "f"), "product"), ValueError, "accepted are sum, average, max, min"),
+        (lambda each: each.allreduce(np.ones(3, "f"), ["sum"]), ValueError, "accepted are sum, average, max, min"),
+        (lambda each: each.allreduce(np.ones(3, "f"), layout=["blocks"]), ValueError, "accepted are auto, blocks"),
+        (lambda each: each.allreduce(np.ones(3, "f"), wire=["int8"]), ValueError, "accepted are auto, int32"),
+        (lambda each: each.allreduce(np.ones(3, np.int32), "average"), Unsupported, "op='average' of int32"),
+        (lambda each: each.allreduce(np.ones(3)), Unsupported, "float64"),
+        (lambda each: each.allreduce(np.ones(3, "f"), timeout=0), ValueError, "timeout=0: must be a positive number"),
     ],
 )
 def test_wrong_calls_are_refused_and_change_nothing(
@@ -467,7 +403,8 @@ def test_wrong_calls_are_refused_and_change_nothing(
     for each in everyone:
         with pytest.raises(kind, match=message):
             call(each)
-    together(everyone, lambda each: each.barrier())
+    for result in together(everyone, lambda each: each.allreduce(np.ones(3, "f"))):
+        assert result.tolist() == [3, 3, 3]
 
 
 def test_what_cannot_be_written_to_may_be_given(everyone: list[Communicator]) -> None:
@@ -548,31 +485,26 @@ CALLS = {
 }
 
 
+def refuse(*_: object, **__: object) -> None:
+    raise CollectiveTimeout("before it began")
+
+
+def end(*_: object, on_end: Callable[[BaseException], None], **__: object) -> None:
+    on_end(ValueError("too long"))
+
+
+@pytest.mark.parametrize("submit", [refuse, end])
 @pytest.mark.parametrize("call", CALLS)
-def test_what_could_not_be_submitted_leaves_inputs_as_they_were(
-    everyone: list[Communicator], call: str, monkeypatch: pytest.MonkeyPatch
+def test_what_the_engine_does_not_take_leaves_inputs_as_they_were(
+    everyone: list[Communicator], call: str, submit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise CollectiveTimeout("before it began")
-
     for each in everyone:
-        monkeypatch.setattr(each._engine, "submit", refuse)
+        for begin in ("submit", "start"):
+            monkeypatch.setattr(each._engine, begin, submit)
         array = np.arange(SIZE * 4, dtype=np.float32).reshape(SIZE, 4)
-        with pytest.raises(CollectiveTimeout, match="before it began"):
-            CALLS[call](each, array)
-        assert array.tolist() == np.arange(SIZE * 4).reshape(SIZE, 4).tolist()
-
-
-@pytest.mark.parametrize("call", ["allreduce", "broadcast"])
-def test_what_the_job_cannot_carry_leaves_inputs_as_they_were(
-    everyone: list[Communicator], call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for each in everyone:
-        array = np.ones((SIZE, 64 * 64), np.float32)
-        monkeypatch.setattr(each._engine, "submit", lambda *_, on_end, **__: on_end(ValueError("too long")))
-        with pytest.raises(ValueError, match="too long"):
+        with pytest.raises((CollectiveTimeout, ValueError), match=r"before it began|too long"):
             CALLS[call](each, array).wait()
-        assert (array == 1).all()
+        assert array.tolist() == np.arange(SIZE * 4).reshape(SIZE, 4).tolist()
 
 
 def test_a_broadcast_that_failed_leaves_receivers_as_they_were(trio: list[Communicator]) -> None:

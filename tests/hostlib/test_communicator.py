@@ -17,55 +17,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_session import FakeController, FakeSession
-from in_process import error_of, join, together
-from waiting import wait_until
 
-from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError
-from p4reduce import UnsupportedDtype as Unsupported
-from p4reduce.control.client import Ready, Tls
-from p4reduce.engine import carrier
+from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, P4ReduceError
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.client import Tls
+from p4reduce.engine import engine as base
 from p4reduce.engine.handle import Handle
-from p4reduce.protocol.numbers import reference_allreduce
+from tests.support.hostlib import in_process
+from tests.support.hostlib.fake_session import FakeController, FakeSession
+from tests.support.hostlib.in_process import Join, error_of, together
+from tests.support.waiting import wait_until
 
 
 def session_of(communicator: Communicator) -> FakeSession:
-    session = communicator._seat.session
+    session = communicator._running.session
     assert isinstance(session, FakeSession)
     return session
 
 
-def test_allreduce_works_in_place_and_returns_the_tensor(pair: list[Communicator]) -> None:
-    arrays = [np.random.default_rng(rank).standard_normal((7, 33)).astype(np.float32) for rank in range(2)]
-    expected = reference_allreduce(arrays)
-    results = together(pair, lambda each: each.allreduce(arrays[each.rank]))
-    for array, result in zip(arrays, results, strict=True):
-        assert result is array
-        np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
-
-
-def test_average_divides_by_the_number_of_ranks(pair: list[Communicator]) -> None:
-    arrays = [np.full(100, value, np.float32) for value in (1, 4)]
-    together(pair, lambda each: each.allreduce(arrays[each.rank], op="average"))
-    assert (np.array(arrays) == 2.5).all()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32"])
-def test_torch_tensors_of_every_dtype(pair: list[Communicator], dtype: str) -> None:
-    torch = pytest.importorskip("torch", reason="needs torch")
-    tensors = [torch.arange(12).reshape(3, 4).to(getattr(torch, dtype)).t() for _ in range(2)]
-    together(pair, lambda each: each.allreduce(tensors[each.rank]))
-    for tensor in tensors:
-        assert tensor.dtype == getattr(torch, dtype)
-        assert tensor.t().reshape(-1).tolist() == list(range(0, 24, 2))
-
-
-def test_a_tensor_too_long_for_the_job_is_refused(
-    controller: FakeController, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    assert controller is not None
+def test_a_tensor_too_long_for_the_job_is_refused(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_BACKEND", "python")  # whose limit can be changed
-    pair: list[Communicator] = request.getfixturevalue("pair")
+    pair = join(2)
     arrays = [np.ones(64 * 64, np.float32) for _ in pair]
     with monkeypatch.context() as patch:
         patch.setattr("p4reduce.protocol.scanning.MAX_STREAM_LENGTH", 1)
@@ -74,23 +46,6 @@ def test_a_tensor_too_long_for_the_job_is_refused(
                 communicator.allreduce(array)
     together(pair, lambda each: each.allreduce(arrays[each.rank]))
     assert arrays[0].tolist() == [2.0] * 64 * 64
-
-
-def test_an_average_of_integers_is_refused(pair: list[Communicator]) -> None:
-    with pytest.raises(Unsupported, match="op='average' of int32"):
-        pair[0].allreduce(np.ones(3, np.int32), op="average")
-
-
-def test_wrong_calls_are_refused_and_change_nothing(pair: list[Communicator]) -> None:
-    with pytest.raises(ValueError, match="op='product': accepted are sum, average"):
-        pair[0].allreduce(np.ones(3, np.float32), op="product")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="timeout=0: must be a positive number of seconds"):
-        pair[0].allreduce(np.ones(3, np.float32), timeout=0)
-    with pytest.raises(Unsupported, match="float64"):
-        pair[0].allreduce(np.ones(3))
-    arrays = [np.ones(3, np.float32) for _ in pair]
-    together(pair, lambda each: each.allreduce(arrays[each.rank]))
-    assert arrays[0].tolist() == [2, 2, 2]
 
 
 def test_handles(pair: list[Communicator]) -> None:
@@ -127,8 +82,7 @@ def test_a_callback_may_start_the_next_operation(pair: list[Communicator]) -> No
         assert array.tolist() == [4.0] * 10
 
 
-def test_threads_may_share_a_communicator(controller: FakeController) -> None:
-    assert controller is not None
+def test_threads_may_share_a_communicator(join: Join) -> None:
     with join(1)[0] as communicator:
 
         def work(seed: int) -> bool:
@@ -144,11 +98,10 @@ def test_threads_may_share_a_communicator(controller: FakeController) -> None:
 
 
 def test_who_is_waited_for_is_logged_long_before_the_time_limit(
-    controller: FakeController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    join: Join, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Again whenever as much time has passed once more, so that a limit of minutes is no hundred lines."""
-    assert controller is not None
-    monkeypatch.setattr(carrier, "REMIND_AFTER_S", 0.5)
+    monkeypatch.setattr(base, "REMIND_AFTER_S", 0.5)
     one, other = join(2)
     for _ in range(2):
         caplog.clear()
@@ -161,40 +114,36 @@ def test_who_is_waited_for_is_logged_long_before_the_time_limit(
         assert 1.2 < ages[2] < 5
         other.allreduce(np.ones(3, np.float32))
         early.wait(20)
-    for communicator in (one, other):
-        communicator.close()
 
 
-@pytest.mark.parametrize("engine", ["c", "python"])
 def test_a_warning_that_cannot_be_logged_fails_collectives_and_leaves_none_waiting(
-    engine: str, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+    each_pair: list[Communicator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: object) -> bool:
         raise ValueError("mine")
 
-    assert controller is not None
-    monkeypatch.setenv("P4REDUCE_BACKEND", engine)
-    monkeypatch.setattr(carrier, "REMIND_AFTER_S", 0.1)
-    one, other = join(2)
-    carrier.log.addFilter(refuse)
+    monkeypatch.setattr(base, "REMIND_AFTER_S", 0.1)
+    base.log.addFilter(refuse)
     try:
-        handle = one.allreduce_async(np.ones(3, np.float32))
+        handle = each_pair[0].allreduce_async(np.ones(3, np.float32))
         assert str(handle.exception(10)) == "the communicator's thread failed: ValueError: mine"
     finally:
-        carrier.log.removeFilter(refuse)
-    for communicator in (one, other):
-        communicator.close()
+        base.log.removeFilter(refuse)
 
 
-def test_a_timeout_names_the_awaited_ranks_and_stays(controller: FakeController) -> None:
-    assert controller is not None
+@pytest.mark.parametrize(
+    "call", [lambda each, **limit: each.allreduce(np.ones(3, np.float32), **limit), Communicator.barrier]
+)
+def test_a_timeout_names_the_awaited_ranks_and_stays(join: Join, call: Any) -> None:
     communicators = join(4)
     first = communicators[0]
+    for _ in range(3):
+        together(communicators, call)
     with pytest.raises(CollectiveTimeout, match=r"did not end within 0.5 s: waiting for ranks 1, 2, 3") as raised:
-        first.allreduce(np.ones(3, np.float32), timeout=0.5)
+        call(first, timeout=0.5)
     assert raised.value.awaited == (1, 2, 3)
-    for call in (lambda: first.allreduce(np.ones(3, np.float32)), first.barrier):
-        again = error_of(call)
+    for later in (lambda: first.allreduce(np.ones(3, np.float32)), first.barrier):
+        again = error_of(later)
         assert isinstance(again, CollectiveTimeout)
         assert (str(again), again.awaited) == (str(raised.value), (1, 2, 3))
     assert "did not end within" in repr(first)
@@ -237,29 +186,28 @@ def test_a_block_that_ends_waits_for_all_of_its_collectives_before_it_raises(pai
     assert one.rank not in job.left, "an exception ends the job for all ranks"
 
 
-def test_a_group_goes_on_to_its_next_job_though_a_collective_ended_badly(controller: FakeController) -> None:
+@pytest.mark.usefixtures("controller")
+def test_a_group_goes_on_to_its_next_job_though_a_collective_ended_badly() -> None:
     """Its own work raises that, and on this rank alone."""
     torch = pytest.importorskip("torch", reason="needs torch")
+    from p4reduce.distributed.group_jobs import LARGE_BYTES, GroupJobs
     from p4reduce.distributed.options import Options
-    from p4reduce.distributed.seats import LARGE_BYTES, Seats
 
-    assert controller is not None
     store = torch.distributed.HashStore()
-    seats = [Seats(store, rank, 2, "group", Options()) for rank in range(2)]
+    jobs = [GroupJobs(store, rank, 2, "group", Options()) for rank in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(lambda seat: seat.communicator(4, 5.0), seats)
+        one, other = pool.map(lambda one: one.communicator(4, 5.0), jobs)
         handle = refused(one)
-        grown = pool.submit(seats[0].communicator, LARGE_BYTES, 5.0)
+        grown = pool.submit(jobs[0].communicator, LARGE_BYTES, 5.0)
         other.reduce_scatter(np.ones((2, 3), np.float32))
-        assert seats[1].communicator(LARGE_BYTES, 5.0) is not other
+        assert jobs[1].communicator(LARGE_BYTES, 5.0) is not other
         assert grown.result(20) is not one
     assert isinstance(handle.exception(20), ValueError)
-    for seat in seats:
-        seat.close()
+    for one in jobs:
+        one.close()
 
 
-def test_an_abort_raises_in_every_call_under_way(controller: FakeController) -> None:
-    assert controller is not None
+def test_an_abort_raises_in_every_call_under_way(join: Join) -> None:
     communicators = join(3)
     handles = [each.allreduce_async(np.ones(3, np.float32)) for each in communicators[:2]]
     session_of(communicators[0]).abort(rank=2)
@@ -274,45 +222,21 @@ def test_an_abort_raises_in_every_call_under_way(controller: FakeController) -> 
         communicator.close()
 
 
-def test_an_abort_while_joining_is_not_missed(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abort_while_joining_is_not_missed(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes after the job is ready and before the engine is there."""
     ready = FakeSession.wait_ready
 
-    def ready_and_dead(session: FakeSession, hello: Callable[[], None], **_: object) -> Ready:
+    def ready_and_dead(session: FakeSession, hello: Callable[[], None], **_: object) -> pb.Ready:
         told = ready(session, hello)
         session.abort(rank=0)
         return told
 
-    assert controller is not None
     monkeypatch.setattr(FakeSession, "wait_ready", ready_and_dead)
     with join(1)[0] as communicator, pytest.raises(JobAborted):
         communicator.allreduce(np.ones(3, np.float32))
 
 
-def test_ranks_that_call_different_things_are_told(pair: list[Communicator]) -> None:
-    arrays = [np.ones(10, np.float32), np.ones(11, np.float32)]
-    errors = together(pair, lambda each: error_of(lambda: each.allreduce(arrays[each.rank])))
-    assert [type(error) for error in errors] == [MismatchError, MismatchError]
-
-
-def test_sum_and_average_are_different_things(pair: list[Communicator]) -> None:
-    ops = ("sum", "average")
-    errors = together(pair, lambda each: error_of(lambda: each.allreduce(np.ones(9, np.float32), ops[each.rank])))  # type: ignore[arg-type]
-    assert [type(error) for error in errors] == [MismatchError, MismatchError]
-
-
-def test_barrier(pair: list[Communicator]) -> None:
-    for _ in range(3):
-        together(pair, lambda each: each.barrier())
-    with pytest.raises(CollectiveTimeout) as raised:
-        pair[0].barrier(timeout=0.1)
-    assert raised.value.awaited == (1,)
-    with pytest.raises(CollectiveTimeout):
-        pair[0].allreduce(np.ones(3, np.float32))
-
-
-def test_leaving_the_block_waits_for_what_is_under_way(controller: FakeController) -> None:
-    assert controller is not None
+def test_leaving_the_block_waits_for_what_is_under_way(join: Join) -> None:
     communicators = join(2)
     arrays = [np.ones(1000, np.float32) for _ in communicators]
 
@@ -370,9 +294,9 @@ def test_an_interrupt_leaves_the_communicator_closable(pair: list[Communicator])
     assert not pair[0]._engine._thread.is_alive()
 
 
-def test_a_forgotten_communicator_leaves(controller: FakeController) -> None:
-    assert controller is not None
-    communicator = join(1)[0]
+@pytest.mark.usefixtures("controller")
+def test_a_forgotten_communicator_leaves() -> None:
+    communicator = in_process.join(1)[0]  # which nobody else keeps
     communicator.allreduce(np.ones(3, np.float32))
     session, thread, gone = session_of(communicator), communicator._engine._thread, weakref.ref(communicator)
     del communicator
@@ -393,6 +317,26 @@ def test_a_forked_child_neither_uses_nor_ends_its_parents_place(pair: list[Commu
     arrays = [np.ones(3, np.float32) for _ in pair]
     together(pair, lambda each: each.allreduce(arrays[each.rank]))
     assert arrays[0].tolist() == [2, 2, 2]
+
+
+def test_a_child_forked_while_another_thread_calls_is_told_so(pair: list[Communicator]) -> None:
+    """And does not wait for the call of a thread that it does not have."""
+    arrays = [np.ones(64, np.float32) for _ in pair]
+    for _ in range(2):  # the second is like the first, and is executed as it was prepared
+        together(pair, lambda each: each.allreduce(arrays[each.rank]))
+    first, other = pair
+    calling = threading.Thread(target=first.allreduce, args=[arrays[0]])
+    calling.start()
+    wait_until(lambda: first._engine.busy, "the call begins")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # ends the process
+        error = error_of(lambda: first.allreduce(arrays[0]))
+        os._exit(0 if isinstance(error, P4ReduceError) and "forked" in str(error) else 1)
+    _, status = os.waitpid(child, 0)
+    other.allreduce(arrays[1])
+    calling.join(10.0)
+    assert status == 0
 
 
 def test_an_error_of_the_users_tensor_is_its_own(pair: list[Communicator]) -> None:
@@ -439,36 +383,20 @@ def test_a_program_that_an_exception_has_ended_does_not_leave_well(
     assert (0 in job.left, 0 in job.closed) == (well, True)
 
 
-def test_says_who_it_is(pair: list[Communicator]) -> None:
+def test_says_who_it_is_and_how_many_threads_it_has(pair: list[Communicator]) -> None:
     assert repr(pair[1]) == "<Communicator: rank 1 of 2 in job 'default' at 127.0.0.1:7700, udp>"
     assert (pair[1].rank, pair[1].world_size, pair[1].block_size, pair[1].stats().threads) == (1, 2, 64, 1)
-
-
-def test_says_how_many_threads_it_has(pair: list[Communicator]) -> None:
-    seat = pair[1]._seat
-    pair[1]._seat = replace(seat, membership=replace(seat.membership, slots=4, more_jobs=((2, 1), (3, 1))))
+    running = pair[1]._running
+    pair[1]._running = replace(running, membership=replace(running.membership, slots=4, more_jobs=((2, 1), (3, 1))))
     assert repr(pair[1]).endswith("at 127.0.0.1:7700, udp, 3 threads>")
     assert pair[1].stats().threads == 3
-    pair[1]._seat = replace(pair[1]._seat, local=True)
+    pair[1]._running = replace(pair[1]._running, local=True)
     assert repr(pair[1]).endswith("at 127.0.0.1:7700, in its host's memory>")
     assert pair[1].stats().threads == 1
 
 
-def test_jobs_do_not_meet(controller: FakeController) -> None:
-    assert controller is not None
-    jobs = {name: join(2, job=name) for name in ("one", "two")}
-    arrays = {name: [np.full(500, number, np.float32) for _ in range(2)] for number, name in enumerate(jobs, 1)}
-    everyone = [(name, each) for name, communicators in jobs.items() for each in communicators]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda pair: pair[1].allreduce(arrays[pair[0]][pair[1].rank]), everyone))
-    assert arrays["one"][0].tolist() == [2.0] * 500
-    assert arrays["two"][0].tolist() == [4.0] * 500
-    for _, communicator in everyone:
-        communicator.close()
-
-
-def test_settings_come_from_the_environment(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert controller is not None
+@pytest.mark.usefixtures("controller")
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {
         "RANK": "0",
         "WORLD_SIZE": "1",
@@ -513,12 +441,6 @@ def test_wrong_arguments_are_named(
     assert not controller.jobs
 
 
-def test_a_number_in_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "zero")
-    with pytest.raises(ValueError, match="RANK='zero': must be an integer from 0 to 3"):
-        Communicator(world_size=4)
-
-
 def test_a_failed_join_gives_everything_back(controller: FakeController) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     with pytest.raises(JoinError, match="rank 1 never came"):
@@ -527,8 +449,7 @@ def test_a_failed_join_gives_everything_back(controller: FakeController) -> None
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_closing_gives_everything_back(controller: FakeController) -> None:
-    assert controller is not None
+def test_closing_gives_everything_back(join: Join) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     threads = threading.active_count()
     for communicator in join(2):

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_process import error_of, together
-from waiting import wait_until
 
 from p4reduce import Communicator
 from p4reduce.engine.continuations import Continuations
 from p4reduce.engine.handle import Handle
+from tests.support.hostlib.in_process import error_of, together
+from tests.support.waiting import wait_until
 
 
 def ones() -> Any:
@@ -146,13 +146,6 @@ def test_threads_are_used_again(continuations: Continuations) -> None:
     assert len(threads) == 1
 
 
-def test_each_blocked_task_has_a_thread(continuations: Continuations) -> None:
-    barrier = threading.Barrier(21)
-    for _ in range(20):
-        continuations.run(lambda: barrier.wait(10))
-    barrier.wait(10)
-
-
 def test_where_no_thread_can_start_tasks_run_at_once(
     continuations: Continuations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,3 +167,18 @@ def test_threads_end_when_they_have_nothing_to_do(monkeypatch: pytest.MonkeyPatc
         after(lambda end: continuations.run(end))
         wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("idle")], "the end")
     continuations.close(10)
+
+
+def test_a_task_runs_though_a_signal_interrupts_the_start_of_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            raise InterruptedError
+
+    pool, ran = Continuations("test"), threading.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", Interrupted)
+        with pytest.raises(InterruptedError):
+            pool.run(ran.set)
+    assert ran.wait(20)
+    pool.close(20)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_process import together
 
 from p4reduce import Communicator
 from p4reduce.protocol.numbers import reference_allreduce
+from tests.support.hostlib.in_process import together
 
 torch = pytest.importorskip("torch", reason="needs torch")
 

@@ -4,127 +4,57 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from faulty_transport import FaultyTransport
-from udp_switch import UdpSwitch, members, udp_switch
-from waiting import pass_time, wait_until
 
-from p4reduce.engine.engine import Engine
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
-from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.numbers import reference_allreduce
-from p4reduce.transport import Transport, open_transport
+from p4reduce.transport import open_transport
+from tests.support.hostlib.engines import CLOSED, FaultySwitch, Ranks, SharedUdpSwitch, reduce, sparse
+from tests.support.hostlib.udp_switch import UdpSwitch, members
+from tests.support.waiting import pass_time, stays, wait_until
 
-CLOSED = P4ReduceError("closed by the test")
+LONG_WITH_THREADS = [pytest.param(name, marks=pytest.mark.slow) for name in ("2 threads", "3 threads")]
+FAULTY = [(1, 5000), (2, 5000), (0, 20_000), (1, 20_000), (2, 20_000)]
+in_python = pytest.mark.parametrize("kind", ["python"], indirect=True)
+"""For a test that looks into the Python engine, or puts a Python transport under it."""
 
 
 @pytest.fixture
 def switch() -> Iterator[UdpSwitch]:
-    with udp_switch() as switch:
+    """It has jobs for ranks of several threads, too."""
+    with contextlib.closing(SharedUdpSwitch()) as switch:
         yield switch
 
 
-class Rank:
-    """One rank's engine, and what has become of its operations."""
-
-    def __init__(self, switch: UdpSwitch, membership: Membership, transport: Transport | None = None) -> None:
-        self.worker = Worker(membership)
-        transport = transport or open_transport("udp", switch.place)
-        self.engine = Engine(transport, self.worker, switch=str(switch.place))
-        self.ended: list[tuple[str, BaseException | None]] = []
-
-    def submit(self, data: npt.NDArray[np.float32], name: str = "sum", timeout: float = 20.0) -> None:
-        self.engine.submit(
-            Operation(data), name=name, timeout=timeout, on_end=lambda error: self.ended.append((name, error))
-        )
-
-    def wait(self, count: int = 1) -> None:
-        wait_until(lambda: len(self.ended) >= count, f"{count} operations to end", 30)
-
-
-@contextlib.contextmanager
-def ranks(switch: UdpSwitch, world_size: int, transports: Sequence[Transport] | None = None) -> Iterator[list[Rank]]:
-    memberships = members(world_size)
-    switch.admit(memberships[0])
-    chosen = transports or [None] * world_size
-    everyone = [Rank(switch, membership, chosen[membership.rank]) for membership in memberships]
-    # What a HELLO does: without it, a result that comes before a rank's own packet would not find the rank.
-    for rank in everyone:
-        rank.engine._transport.send([rank.worker.hello(1)])
-    wait_until(lambda: len(switch.ranks_heard(memberships[0])) == world_size, "the switch to hear all ranks")
-    try:
-        yield everyone
-    finally:
-        for rank in everyone:
-            rank.engine.close(CLOSED)
-
-
-def sparse(seed: int, size: int = 5000) -> npt.NDArray[np.float32]:
-    random = np.random.default_rng(seed)
-    values = random.standard_normal(size).astype(np.float32)
-    values[random.random(size) < 0.99] = 0
-    return values
-
-
-def test_reduces_one_operation_after_the_other(switch: UdpSwitch) -> None:
+def test_reduces_one_operation_after_the_other(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 3) as everyone:
         for size in (0, 1, 63, 64, 5000):
-            arrays = [sparse(size * 10 + rank, size) for rank in range(3)]
-            expected = reference_allreduce(arrays)
-            for rank, array in zip(everyone, arrays, strict=True):
-                rank.ended.clear()
-                rank.submit(array)
-            for rank, array in zip(everyone, arrays, strict=True):
-                rank.wait()
-                assert rank.ended == [("sum", None)]
-                np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+            reduce(everyone, [sparse(size * 10 + rank, size) for rank in range(3)])
 
 
-def test_operations_may_be_queued(switch: UdpSwitch) -> None:
+def test_operations_may_be_queued(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 2) as everyone:
-        arrays = [[sparse(number * 2 + rank, 3000) for number in range(30)] for rank in range(2)]
-        expected = [reference_allreduce([arrays[0][number], arrays[1][number]]) for number in range(30)]
-        for rank, own in zip(everyone, arrays, strict=True):
-            for array in own:
-                rank.submit(array)
-        for rank, own in zip(everyone, arrays, strict=True):
-            rank.wait(30)
-            for array, sum_ in zip(own, expected, strict=True):
-                np.testing.assert_array_equal(array.view(np.int32), sum_.view(np.int32))
+        reduce(everyone, *([sparse(number * 2 + rank, 3000) for rank in range(2)] for number in range(30)))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_faults_of_the_network_change_nothing(switch: UdpSwitch, seed: int) -> None:
-    transports = [
-        FaultyTransport(open_transport("udp", switch.place), seed * 10 + rank, drop=0.03, duplicate=0.1, delay=0.1)
-        for rank in range(3)
-    ]
-    memberships = members(3)
-    switch.admit(memberships[0])
-    everyone = [Rank(switch, membership, transports[membership.rank]) for membership in memberships]
-    try:
+@pytest.mark.parametrize(
+    ("seed", "size"), [(0, 5000), *(pytest.param(seed, size, marks=pytest.mark.slow) for seed, size in FAULTY)]
+)
+def test_faults_of_the_network_change_nothing(ranks: Ranks, seed: int, size: int) -> None:
+    """Packets are lost, duplicated and late, to the switch and from it."""
+    switch = FaultySwitch(seed)
+    with contextlib.closing(switch), ranks(switch, 3, heard=False) as everyone:
         for number in range(5):
-            arrays = [sparse(seed * 100 + number * 3 + rank) for rank in range(3)]
-            expected = reference_allreduce(arrays)
-            for rank, array in zip(everyone, arrays, strict=True):
-                rank.submit(array)
-            for rank, array in zip(everyone, arrays, strict=True):
-                rank.wait(number + 1)
-                assert rank.ended[-1] == ("sum", None)
-                np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+            reduce(everyone, [sparse(seed * 100 + number * 3 + rank, size) for rank in range(3)])
         assert sum(rank.worker.stats.retransmissions for rank in everyone) > 0
-    finally:
-        for rank in everyone:
-            rank.engine.close(CLOSED)
 
 
-def test_a_timeout_names_the_ranks_that_are_awaited(switch: UdpSwitch) -> None:
+def test_a_timeout_names_the_ranks_that_are_awaited(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 4) as everyone:
         for rank in everyone[:2]:
             rank.submit(sparse(1), "allreduce of mine", timeout=1.0)
@@ -140,7 +70,7 @@ def test_a_timeout_names_the_ranks_that_are_awaited(switch: UdpSwitch) -> None:
             assert (str(raised.value), raised.value.awaited) == (str(error), (2, 3))
 
 
-def test_a_timeout_says_that_the_switch_is_silent(switch: UdpSwitch) -> None:
+def test_a_timeout_says_that_the_switch_is_silent(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 1) as [rank]:
         switch.deaf = True
         rank.submit(sparse(1), timeout=0.3)
@@ -151,7 +81,7 @@ def test_a_timeout_says_that_the_switch_is_silent(switch: UdpSwitch) -> None:
         assert re.search(rf"the switch at {switch.place} has not answered for \d\.\d s", str(error))
 
 
-def test_a_timeout_says_what_the_kernel_knows_of_the_switch(switch: UdpSwitch) -> None:
+def test_a_timeout_says_what_the_kernel_knows_of_the_switch(ranks: Ranks, switch: UdpSwitch) -> None:
     place = switch.place
     with ranks(switch, 1) as [rank]:
         switch.close()
@@ -161,7 +91,7 @@ def test_a_timeout_says_what_the_kernel_knows_of_the_switch(switch: UdpSwitch) -
         assert re.search(said, str(rank.ended[0][1]))
 
 
-def test_time_limits_run_one_after_the_other(switch: UdpSwitch) -> None:
+def test_time_limits_run_one_after_the_other(ranks: Ranks, switch: UdpSwitch) -> None:
     """Two operations that each take most of their time limit are no failure, though the second waits for the first."""
     with ranks(switch, 2) as [early, late]:
         for _ in range(2):
@@ -173,7 +103,7 @@ def test_time_limits_run_one_after_the_other(switch: UdpSwitch) -> None:
         assert early.ended == [("sum", None), ("sum", None)]
 
 
-def test_an_abort_through_the_switch_ends_everything(switch: UdpSwitch) -> None:
+def test_an_abort_through_the_switch_ends_everything(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 3) as everyone:
         for rank in everyone[:2]:
             rank.submit(sparse(1))
@@ -186,7 +116,7 @@ def test_an_abort_through_the_switch_ends_everything(switch: UdpSwitch) -> None:
                 assert error.rank == 2
 
 
-def test_an_idle_engine_hears_of_an_abort_too(switch: UdpSwitch) -> None:
+def test_an_idle_engine_hears_of_an_abort_too(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 2) as everyone:
         switch.abort(members(2)[0], rank=1)
         wait_until(lambda: everyone[0].engine.failure is not None, "the abort to arrive")
@@ -194,7 +124,7 @@ def test_an_idle_engine_hears_of_an_abort_too(switch: UdpSwitch) -> None:
             everyone[0].submit(sparse(1))
 
 
-def test_a_failure_from_outside_ends_everything(switch: UdpSwitch) -> None:
+def test_a_failure_from_outside_ends_everything(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 2) as everyone:
         rank = everyone[0]
         rank.submit(sparse(1))
@@ -207,7 +137,7 @@ def test_a_failure_from_outside_ends_everything(switch: UdpSwitch) -> None:
             rank.submit(sparse(1))
 
 
-def test_ranks_that_differ_all_learn_of_it(switch: UdpSwitch) -> None:
+def test_ranks_that_differ_all_learn_of_it(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 3) as everyone:
         for rank, size in zip(everyone, (100, 100, 101), strict=True):
             rank.submit(sparse(1, size))
@@ -216,7 +146,7 @@ def test_ranks_that_differ_all_learn_of_it(switch: UdpSwitch) -> None:
             assert isinstance(rank.ended[0][1], MismatchError)
 
 
-def test_close_fails_what_is_under_way_and_ends_the_thread(switch: UdpSwitch) -> None:
+def test_close_fails_what_is_under_way_and_ends_the_thread(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 2) as [rank, _]:
         rank.submit(sparse(1))
         rank.engine.close(CLOSED)
@@ -227,7 +157,7 @@ def test_close_fails_what_is_under_way_and_ends_the_thread(switch: UdpSwitch) ->
             rank.submit(sparse(1))
 
 
-def test_rubbish_from_the_switch_changes_nothing(switch: UdpSwitch) -> None:
+def test_rubbish_from_the_switch_changes_nothing(ranks: Ranks, switch: UdpSwitch) -> None:
     random = np.random.default_rng(0)
     with ranks(switch, 2) as everyone:
         arrays = [sparse(rank) for rank in range(2)]
@@ -243,7 +173,10 @@ def test_rubbish_from_the_switch_changes_nothing(switch: UdpSwitch) -> None:
             np.testing.assert_array_equal(array, expected)
 
 
-def test_an_error_of_the_worker_ends_everything(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_python
+def test_an_error_of_the_worker_ends_everything(
+    ranks: Ranks, switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ranks(switch, 2) as [rank, _]:
 
         def broken(*_: object) -> None:
@@ -259,7 +192,7 @@ def test_an_error_of_the_worker_ends_everything(switch: UdpSwitch, monkeypatch: 
             assert isinstance(error.__cause__, ZeroDivisionError)
 
 
-def test_waits_without_being_busy(switch: UdpSwitch) -> None:
+def test_waits_without_being_busy(ranks: Ranks, switch: UdpSwitch) -> None:
     """Idle, it sleeps; while a straggler is awaited, it only asks now and then."""
     with ranks(switch, 2) as [rank, straggler]:
         before = time.process_time()
@@ -272,44 +205,32 @@ def test_waits_without_being_busy(switch: UdpSwitch) -> None:
         rank.wait()
 
 
-def test_packets_wait_while_the_kernels_buffer_is_full(switch: UdpSwitch) -> None:
-    class Narrow(FaultyTransport):
-        """Takes one packet a call, as a socket whose buffer is nearly full would."""
-
-        def send(self, payloads: Sequence[bytes]) -> int:
-            return super().send(payloads[:1])
-
-    transports = [Narrow(open_transport("udp", switch.place), seed=0) for _ in range(2)]
+@in_python
+def test_packets_wait_while_the_kernels_buffer_is_full(
+    ranks: Ranks, switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transport takes one packet a call."""
+    transports = [open_transport("udp", switch.place) for _ in range(2)]
+    for transport in transports:
+        monkeypatch.setattr(transport, "send", lambda payloads, send=transport.send: send(payloads[:1]))
     with ranks(switch, 2, transports) as everyone:
-        arrays = [sparse(rank) for rank in range(2)]
-        expected = reference_allreduce(arrays)
-        for rank, array in zip(everyone, arrays, strict=True):
-            rank.submit(array)
-        for rank, array in zip(everyone, arrays, strict=True):
-            rank.wait()
-            np.testing.assert_array_equal(array, expected)
+        reduce(everyone, [sparse(rank) for rank in range(2)])
 
 
-def test_many_threads_may_submit(switch: UdpSwitch) -> None:
+def test_many_threads_may_submit(ranks: Ranks, switch: UdpSwitch) -> None:
     """One rank alone, for which threads may come in any order."""
     with ranks(switch, 1) as [rank]:
         arrays = [sparse(number, 300) for number in range(64)]
         expected = [array.copy() for array in arrays]
-        threads = [
-            threading.Thread(target=lambda own=own: [rank.submit(array) for array in own])  # type: ignore[misc]
-            for own in (arrays[start::8] for start in range(8))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda start: [rank.submit(array) for array in arrays[start::8]], range(8)))
         rank.wait(64)
         assert all(error is None for _, error in rank.ended)
         for array, own in zip(arrays, expected, strict=True):
             np.testing.assert_allclose(array, own, rtol=1e-6)
 
 
-def test_a_forked_process_is_told_that_it_has_no_engine(switch: UdpSwitch) -> None:
+def test_a_forked_process_is_told_that_it_has_no_engine(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 1) as [rank]:
         read_end, write_end = os.pipe()
         child = os.fork()
@@ -331,21 +252,21 @@ def test_a_forked_process_is_told_that_it_has_no_engine(switch: UdpSwitch) -> No
         assert rank.ended == [("sum", None)]
 
 
-def test_a_half_without_an_answer_is_told_of(switch: UdpSwitch) -> None:
+@pytest.mark.parametrize("kind", ["python", "c", *LONG_WITH_THREADS], indirect=True)
+def test_a_half_without_an_answer_is_told_of(ranks: Ranks, switch: UdpSwitch) -> None:
     """And when the answer is that a rank has gone ahead, the job fails with that; not with what may be so."""
     with ranks(switch, 2) as everyone:
         asked: list[int] = []
         engine, seq = everyone[0].engine, members(2)[0].first_seq
         engine.on_silence = asked.append
         everyone[0].submit(np.ones(64, np.float32))
-        time.sleep(0.2)
+        pass_time(0.2)
         switch.deaf = True
         wait_until(lambda: asked, "the engine to ask", 30)
         assert asked[0] == 0
         engine.counted(0, seq + 1, MismatchError("cannot be known"))
         engine.counted(0, seq, MismatchError("is no news"))
-        time.sleep(0.1)
-        assert engine.failure is None
+        stays(lambda: engine.failure is None, "what cannot be known fails nothing", 0.1)
         engine.counted(0, seq + 2, MismatchError("rank 1 went ahead"))
         everyone[0].wait()
         ((_, error),) = everyone[0].ended

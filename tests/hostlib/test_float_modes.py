@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fake_session import FakeController
-from in_process import together
 
 from p4reduce import Communicator
+from tests.support.hostlib.in_process import together
 
 TINY = 1e-40
 NUMEL = 40_000
@@ -77,26 +76,20 @@ def test_few_of_float16_that_are_subnormal_there(count: int, each_pair: list[Com
         assert result == [2 * number for number in range(1, count + 1)]
 
 
-@pytest.mark.parametrize("backend", ["c", "python"])
-def test_where_a_ranks_maker_dropped_them(
-    backend: str, controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("controller", "each_engine")
+def test_where_a_ranks_maker_dropped_them() -> None:
     """New threads begin with the mode of the one that makes them."""
-    assert controller is not None
-    monkeypatch.setenv("P4REDUCE_BACKEND", backend)
     with dropping(True):
         alone = Communicator(rank=0, world_size=1, timeout=20.0)
-    try:
+    with alone:
         tensor = torch.full((100, 2), TINY).to(torch.bfloat16)[:, 0]
         assert (alone.allreduce(np.full(100, TINY, np.float32)) > 0).all()
         assert (alone.allreduce(tensor) > 0).all()  # float32 that becomes bfloat16 in the engine's thread
-    finally:
-        alone.close()
 
 
-def test_ranks_choose_alike(controller: FakeController) -> None:
+@pytest.mark.usefixtures("controller")
+def test_ranks_choose_alike() -> None:
     """A sum of which one rank, if it dropped them, would see few elements, and the other many."""
-    assert controller is not None
 
     def make(rank: int) -> Communicator:
         with dropping(rank == 1):
@@ -108,12 +101,8 @@ def test_ranks_choose_alike(controller: FakeController) -> None:
     values[::64] = 1e-37
 
     def work(each: Communicator) -> list[list[int]]:
-        with dropping(each.rank == 1):
+        with each, dropping(each.rank == 1):
             return [bits(each.allreduce(values.copy())) for _ in range(3)]
 
-    try:
-        one, other = together(ranks, work)
-    finally:
-        for each in ranks:
-            each.close()
+    one, other = together(ranks, work)
     assert one == other

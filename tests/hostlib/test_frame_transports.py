@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from waiting import receive
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, Op
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.transport import Switch, Transport, TransportError, open_transport
-from p4reduce.transport.raw import HEADERS_BYTES, internet_checksum
-from tests.own_network import OwnNetwork, ip
+from p4reduce.transport.frames import internet_checksum
+from tests.support.hostlib.operations import receive
+from tests.support.own_network import OwnNetwork, ip
 
 CODEC = Codec()
 PAYLOADS = [CODEC.encode(Packet(Op.DATA, 7, 2, worker=3, slot=slot, seq=4)) for slot in range(40)]
@@ -192,7 +192,3 @@ def test_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", without_scapy)
     with pytest.raises(TransportError, match=r"pip install 'p4reduce\[scapy\]'"):
         open_transport("scapy", Switch("127.0.0.1", 1, "02:00:00:00:00:01"))
-
-
-def test_headers_are_42_bytes() -> None:
-    assert HEADERS_BYTES == 42

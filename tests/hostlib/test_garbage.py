@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing of a call is left to the garbage collector, which large trainings switch off."""
+"""Nothing of a call is left to the garbage collector, which large trainings switch off; errors keep no frames alive."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_process import error_of, together
 
-from p4reduce import Communicator, MismatchError
+from p4reduce import CollectiveTimeout, Communicator, JobAborted, MismatchError
+from p4reduce.collectives.choice import LEAST
+from p4reduce.errors import without_frames
+from tests.support.hostlib.in_process import error_of, together
+from tests.support.waiting import wait_until
 
 Call = Callable[[Communicator, Any], Any]
 CALLS: dict[str, Call] = {
@@ -57,9 +60,8 @@ def is_left(pair: list[Communicator], make: Callable[[int], Any], call: Call) ->
         return without_traceback(error_of(lambda: call(each, tensor)))
 
     together(pair, run)
-    deadline = time.monotonic() + 10
-    while any(reference() is not None for reference in known) and time.monotonic() < deadline:
-        time.sleep(0.001)
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: all(reference() is None for reference in known), "threads to let go", 10)
     return any(reference() is not None for reference in known)
 
 
@@ -68,7 +70,7 @@ def without_traceback(error: BaseException | None) -> None:
     del error
 
 
-@pytest.mark.parametrize("size", [64, 1 << 15])
+@pytest.mark.parametrize("size", [64, LEAST])
 def test_calls(each_pair: list[Communicator], size: int) -> None:
     with without_collector():
         for name, call in CALLS.items():
@@ -100,3 +102,57 @@ def test_a_call_that_fails(each_pair: list[Communicator], call: str) -> None:
 
         assert not is_left(each_pair, lambda rank: np.ones(64 * (rank + 1), np.float32), failing)
         assert set(errors) == {MismatchError.__name__}
+
+
+class Odd(Exception):
+    """Takes other arguments than its instances have."""
+
+    def __new__(cls, code: int) -> Odd:
+        return super().__new__(cls, code + 1)
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"bad {code}")
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        JobAborted("rank 1 went", rank=1, reason="LEFT"),
+        CollectiveTimeout("late", awaited=(2, 3)),
+        OSError(111, "refused", "socket"),
+        UnicodeDecodeError("ascii", b"\xff", 0, 1, "no"),
+        KeyError("key"),
+        SystemExit(3),
+        Odd(5),
+    ],
+)
+def test_a_copy_has_all_but_the_frames(error: BaseException) -> None:
+    try:
+        raise error from ValueError("cause")
+    except BaseException as caught:
+        copied = without_frames(caught)
+    assert type(copied) is type(error)
+    assert (copied.args, str(copied), vars(copied)) == (error.args, str(error), vars(error))
+    assert getattr(copied, "errno", None) == getattr(error, "errno", None)
+    assert getattr(copied, "code", None) == getattr(error, "code", None)
+    assert copied is not error
+    assert repr(copied.__cause__) == "ValueError('cause')"
+    assert copied.__traceback__ is None
+    assert error.__traceback__ is not None
+
+
+def test_what_led_to_it_has_no_frames_either() -> None:
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise ValueError("second") from None
+    except ValueError as caught:
+        caught.__context__.__context__ = caught  # type: ignore[union-attr] # errors may refer to each other
+        copied = without_frames(caught)
+    context = copied.__context__
+    assert isinstance(context, KeyError)
+    assert context.__traceback__ is None
+    assert context.__context__ is copied
+    assert copied.__suppress_context__

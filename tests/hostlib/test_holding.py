@@ -7,96 +7,43 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-import test_engine
-from fake_session import FakeController
-from in_process import join
-from test_begin_anew import move
-from test_engine import CLOSED, sparse
-from udp_switch import UdpSwitch, udp_switch
-from waiting import pass_time, wait_until
 
 from p4reduce import Communicator
-from p4reduce.engine.carrier import Carrier
-from p4reduce.engine.engine import Engine
+from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
+from tests.support.hostlib import engines
+from tests.support.hostlib.engines import CLOSED, Rank, Ranks, sparse
+from tests.support.hostlib.fake_session import FakeController
+from tests.support.hostlib.holding import Told, change, hold
+from tests.support.hostlib.in_process import join
+from tests.support.hostlib.udp_switch import UdpSwitch
+from tests.support.protocol.dealt_switch import move
+from tests.support.waiting import pass_time, stays, wait_until
 
 SLOTS = 8
 FIRST_SEQ = 2**32 - 4
 
 
-@pytest.fixture
-def switch() -> Iterator[UdpSwitch]:
-    with udp_switch() as switch:
-        yield switch
+@pytest.fixture(params=["python", "c"])
+def kind(request: pytest.FixtureRequest) -> type[Rank]:
+    """Each kind of engine that can hold operations."""
+    return engines.kind_of(request.param)
 
 
-@dataclass
-class Told:
-    """What one engine has said since it was to hold."""
-
-    states: list[tuple[int, bool, int]] = field(default_factory=list)
-
-    def __call__(self, operations: int, quiet: bool, first_seq: int) -> None:
-        self.states.append((operations, quiet, first_seq))
-
-    def wait(self, operations: int, quiet: bool) -> int:
-        """For that state. Returns the first round."""
-        wait_until(lambda: bool(self.states) and self.states[-1][:2] == (operations, quiet), f"{operations}, {quiet}")
-        return self.states[-1][2]
-
-
-def hold(engines: Sequence[Carrier], operations: int = 0) -> list[Told]:
-    told = [Told() for _ in engines]
-    for engine, one in zip(engines, told, strict=True):
-        engine.hold(operations, one)
-    return told
-
-
-def change(switch: UdpSwitch, engines: Sequence[Carrier], slots: int, timeout: float = 20.0) -> None:
-    """What the controller does: all hold after the same operation, the switch is changed, all go on."""
-    deadline = time.monotonic() + timeout
-    told = hold(engines)
-    while True:
-        wait_until(lambda: all(one.states for one in told), "all to hold")
-        states = [one.states[-1] for one in told]
-        most = max(operations for operations, _, _ in states)
-        if all(state == (most, True, states[0][2]) for state in states):
-            break
-        for engine, (operations, _, _), one in zip(engines, states, told, strict=True):
-            if operations < most:
-                one.states.clear()
-                engine.hold(most, one)
-        assert time.monotonic() < deadline, states
-        time.sleep(0.001)
-    [job] = switch._jobs.values()
-    move(job.model, slots, states[0][2])
-    for engine in engines:
-        engine.go_on(slots, states[0][2])
-
-
-def reduce(everyone: Sequence[test_engine.Rank], number: int, size: int = 5000) -> None:
+def reduce(everyone: Sequence[Rank], number: int, size: int = 5000) -> None:
     """One operation, and whether its sum is right."""
-    arrays = [sparse(number * 10 + rank, size) for rank in range(len(everyone))]
-    expected = reference_allreduce(arrays)
-    for rank, array in zip(everyone, arrays, strict=True):
-        rank.ended.clear()
-        rank.submit(array)
-    for rank, array in zip(everyone, arrays, strict=True):
-        rank.wait()
-        assert rank.ended == [("sum", None)]
-        np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+    engines.reduce(everyone, [sparse(number * 10 + rank, size) for rank in range(len(everyone))])
 
 
-def test_slots_change_between_operations(switch: UdpSwitch) -> None:
-    with test_engine.ranks(switch, 3) as everyone:
+def test_slots_change_between_operations(ranks: Ranks, switch: UdpSwitch) -> None:
+    with ranks(switch, 3) as everyone:
         engines = [rank.engine for rank in everyone]
         for number, slots in enumerate((SLOTS, 1, 3, SLOTS, 2, 2)):
             change(switch, engines, slots)
@@ -108,8 +55,8 @@ def test_slots_change_between_operations(switch: UdpSwitch) -> None:
         assert [engine.take_most_slots() for engine in engines] == [0] * 3
 
 
-def test_before_the_first_operation(switch: UdpSwitch) -> None:
-    with test_engine.ranks(switch, 2) as everyone:
+def test_before_the_first_operation(ranks: Ranks, switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
         told = hold([rank.engine for rank in everyone])
         assert [one.wait(0, quiet=True) for one in told] == [FIRST_SEQ] * 2
         rank = everyone[0]
@@ -126,9 +73,9 @@ def test_before_the_first_operation(switch: UdpSwitch) -> None:
         assert all(len(one.states) == 1 for one in told)
 
 
-def test_what_is_under_way_ends_first(switch: UdpSwitch) -> None:
+def test_what_is_under_way_ends_first(ranks: Ranks, switch: UdpSwitch) -> None:
     """And what has been submitted meanwhile follows."""
-    with test_engine.ranks(switch, 2) as everyone:
+    with ranks(switch, 2) as everyone:
         first, second = everyone
         arrays = [[sparse(number * 2 + rank) for number in range(3)] for rank in range(2)]
         expected = [reference_allreduce([arrays[0][number], arrays[1][number]]) for number in range(3)]
@@ -161,8 +108,8 @@ def test_what_is_under_way_ends_first(switch: UdpSwitch) -> None:
                 np.testing.assert_array_equal(array.view(np.int32), sum_.view(np.int32))
 
 
-def test_asked_again_and_again(switch: UdpSwitch) -> None:
-    with test_engine.ranks(switch, 2) as everyone:
+def test_asked_again_and_again(ranks: Ranks, switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
         engines = [rank.engine for rank in everyone]
         for engine in engines:
             engine.go_on(2, 8)  # who does not hold ignores it
@@ -187,8 +134,8 @@ def test_asked_again_and_again(switch: UdpSwitch) -> None:
         reduce(everyone, 2)
 
 
-def test_slots_change_while_many_threads_reduce(switch: UdpSwitch) -> None:
-    with test_engine.ranks(switch, 2) as everyone:
+def test_slots_change_while_many_threads_reduce(ranks: Ranks, switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
         arrays = [[sparse(number * 2 + rank, 2000) for number in range(60)] for rank in range(2)]
         expected = [reference_allreduce([arrays[0][number], arrays[1][number]]) for number in range(60)]
 
@@ -211,8 +158,8 @@ def test_slots_change_while_many_threads_reduce(switch: UdpSwitch) -> None:
                 np.testing.assert_array_equal(array.view(np.int32), sum_.view(np.int32))
 
 
-def test_the_time_limit_runs(switch: UdpSwitch) -> None:
-    with test_engine.ranks(switch, 2) as everyone:
+def test_the_time_limit_runs(ranks: Ranks, switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
         rank = everyone[0]
         [told] = hold([rank.engine])
         told.wait(0, quiet=True)
@@ -228,9 +175,9 @@ def test_the_time_limit_runs(switch: UdpSwitch) -> None:
         assert error.awaited == ()
 
 
-def test_the_time_limit_goes_on_after_it(switch: UdpSwitch) -> None:
+def test_the_time_limit_goes_on_after_it(ranks: Ranks, switch: UdpSwitch) -> None:
     """It is one limit for the time before and after."""
-    with test_engine.ranks(switch, 2) as everyone:
+    with ranks(switch, 2) as everyone:
         rank = everyone[0]
         hold([rank.engine])
         began = time.monotonic()
@@ -243,8 +190,8 @@ def test_the_time_limit_goes_on_after_it(switch: UdpSwitch) -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "fail"])
-def test_the_end_while_it_holds(switch: UdpSwitch, end: str) -> None:
-    with test_engine.ranks(switch, 2) as everyone:
+def test_the_end_while_it_holds(ranks: Ranks, switch: UdpSwitch, end: str) -> None:
+    with ranks(switch, 2) as everyone:
         rank = everyone[0]
         [told] = hold([rank.engine])
         told.wait(0, quiet=True)
@@ -268,8 +215,8 @@ def test_the_end_while_it_holds(switch: UdpSwitch, end: str) -> None:
         (1, FIRST_SEQ - 2, "first_seq is 4294967290: accepted are even numbers that do not come before"),
     ],
 )
-def test_what_cannot_be_fails(switch: UdpSwitch, slots: int, first_seq: int, why: str) -> None:
-    with test_engine.ranks(switch, 2) as everyone:
+def test_what_cannot_be_fails(ranks: Ranks, switch: UdpSwitch, slots: int, first_seq: int, why: str) -> None:
+    with ranks(switch, 2) as everyone:
         rank = everyone[0]
         failures: list[BaseException] = []
         rank.engine.on_failure = failures.append
@@ -285,8 +232,8 @@ def test_what_cannot_be_fails(switch: UdpSwitch, slots: int, first_seq: int, why
         assert rank.engine.stats.packets_sent <= 1  # no more than the HELLO
 
 
-def test_slots_do_not_change_while_operations_are_under_way(switch: UdpSwitch) -> None:
-    with test_engine.ranks(switch, 2) as everyone:
+def test_slots_do_not_change_while_operations_are_under_way(ranks: Ranks, switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
         rank = everyone[0]
         rank.submit(sparse(1))
         wait_until(lambda: rank.engine.stats.packets_sent > 0, "the operation to begin")
@@ -296,8 +243,8 @@ def test_slots_do_not_change_while_operations_are_under_way(switch: UdpSwitch) -
         assert "slots can change only between two operations" in str(rank.ended[0][1])
 
 
-def test_a_forked_process_leaves_it_alone(switch: UdpSwitch) -> None:
-    with test_engine.ranks(switch, 2) as everyone:
+def test_a_forked_process_leaves_it_alone(ranks: Ranks, switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
         engines = [rank.engine for rank in everyone]
         told = hold(engines)
         for one in told:
@@ -314,9 +261,9 @@ def test_a_forked_process_leaves_it_alone(switch: UdpSwitch) -> None:
         reduce(everyone, 1)
 
 
-def test_operations_that_are_submitted_while_slots_change(switch: UdpSwitch) -> None:
+def test_operations_that_are_submitted_while_slots_change(ranks: Ranks, switch: UdpSwitch) -> None:
     """In other threads, which deal them to the slots that there were."""
-    with test_engine.ranks(switch, 1) as everyone:
+    with ranks(switch, 1) as everyone:
         rank = everyone[0]
         hold([rank.engine])[0].wait(0, quiet=True)
         arrays = [np.full(SLOTS * 4 * 64 * 3 + 5, number, np.float32) for number in range(4)]
@@ -356,9 +303,9 @@ def test_communicators_go_on_with_other_slots(switch: UdpSwitch, monkeypatch: py
             communicator.close()
 
 
-def test_who_went_ahead_is_judged_in_the_slots_that_there_are(switch: UdpSwitch) -> None:
+def test_who_went_ahead_is_judged_in_the_slots_that_there_are(ranks: Ranks, switch: UdpSwitch) -> None:
     """Who is told where to go on, and then of a rank that already does."""
-    with test_engine.ranks(switch, 2) as everyone:
+    with ranks(switch, 2) as everyone:
         engines = [rank.engine for rank in everyone]
         for number in range(1, 8):
             for _ in range(4):  # small, so that slot 0 alone goes on
@@ -373,27 +320,28 @@ def test_who_went_ahead_is_judged_in_the_slots_that_there_are(switch: UdpSwitch)
             engines[1].go_on(SLOTS, first_seq)
             engines[1].counted(2 * SLOTS - 2, first_seq, MismatchError("rank 0 went ahead"))
             engines[0].go_on(SLOTS, first_seq)
-            time.sleep(0.02)
-            assert engines[1].failure is None
+            stays(lambda: engines[1].failure is None, "the rank that is ahead has been told", 0.02)
 
 
-def test_what_is_held_back_fails_and_sends_nothing(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_held_back_fails_and_sends_nothing(
+    ranks: Ranks, switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Though another thread says so just before the engine looks after what it holds."""
-    fails: list[Engine] = []
-    look_after = Engine._look_after_hold
+    fails: list[PythonEngine] = []
+    look_after = PythonEngine._look_after_hold
 
-    def look(engine: Engine, now: float) -> None:
+    def look(engine: PythonEngine, now: float) -> None:
         while fails:
             fails.pop().fail(CLOSED)
         look_after(engine, now)
 
-    monkeypatch.setattr(Engine, "_look_after_hold", look)
-    with test_engine.ranks(switch, 1) as everyone:
+    monkeypatch.setattr(PythonEngine, "_look_after_hold", look)
+    with ranks(switch, 1) as everyone:
         rank = everyone[0]
         hold([rank.engine])[0].wait(0, quiet=True)
         rank.submit(np.ones(20_000, np.float32))
         pass_time(0.1)
-        if isinstance(rank.engine, Engine):
+        if isinstance(rank.engine, PythonEngine):
             fails.append(rank.engine)
         else:
             rank.engine.fail(CLOSED)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,19 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fake_session import FakeController
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from in_process import error_of, join, together
 
 from p4reduce import Communicator, MismatchError
 from p4reduce.collectives import choice, sparse
 from p4reduce.collectives.choice import LEAST, Choices, Costs, Estimate, Way
 from p4reduce.collectives.sites import MOST, Key, Sites
-from p4reduce.engine.handle import Handle
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.submit.submission import Submission
 from p4reduce_bench.analyze.forms import forms
+from tests.support.hostlib.in_process import Join, error_of, together
 
 SIZE = 3
 NUMEL = 40_000
@@ -36,15 +33,9 @@ BLOCKS_COST_LESS = Estimate(Way(100, 4e6, 0.16), Way(1000, 5e6, 0.2), 200_000_00
 
 
 @pytest.fixture(params=[sparse.INLINE, 0], ids=["inline", "three operations"])
-def trio(
-    controller: FakeController, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[Communicator]]:
-    assert controller is not None
+def trio(join: Join, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Communicator]:
     monkeypatch.setattr(sparse, "INLINE", request.param)
-    communicators = join(SIZE)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
+    return join(SIZE)
 
 
 def scattered(density: float, numel: int = NUMEL, *, seed: int = 1) -> list[torch.Tensor]:
@@ -106,22 +97,16 @@ def test_other_tensors(trio: list[Communicator]) -> None:
         assert dense.tolist() == [1.5] * 3
 
 
-def test_products_and_inputs_that_stay(trio: list[Communicator]) -> None:
-    given_ = [torch.zeros(1000) for _ in trio]
-    for each in given_:
-        each[5] = 2.0
-    errors = together(
-        trio, lambda each: error_of(lambda: each.allreduce(given_[each.rank][: 1000 - each.rank], layout="elements"))
-    )
-    assert all(isinstance(error, MismatchError) for error in errors)
-    assert all(each[5] == 2 and each.count_nonzero() == 1 for each in given_)
-
-
-def test_factors(trio: list[Communicator]) -> None:
+def test_factors_and_inputs_that_stay(trio: list[Communicator]) -> None:
     given_ = [torch.zeros(1000) for _ in trio]
     for each in given_:
         each[5] = 2.0
     together(trio, lambda each: each.allreduce(given_[each.rank], factor=0.5, layout="elements"))
+    assert all(each[5] == 3 and each.count_nonzero() == 1 for each in given_)
+    errors = together(
+        trio, lambda each: error_of(lambda: each.allreduce(given_[each.rank][: 1000 - each.rank], layout="elements"))
+    )
+    assert all(isinstance(error, MismatchError) for error in errors)
     assert all(each[5] == 3 and each.count_nonzero() == 1 for each in given_)
 
 
@@ -133,8 +118,7 @@ def test_factors(trio: list[Communicator]) -> None:
         ({"layout": "elements", "residual": torch.zeros(4)}, "residual of a tensor that is sent by elements"),
     ],
 )
-def test_wrong_calls_are_refused(controller: FakeController, options: dict[str, Any], message: str) -> None:
-    assert controller is not None
+def test_wrong_calls_are_refused(join: Join, options: dict[str, Any], message: str) -> None:
     [alone] = join(1)
     with alone, pytest.raises(ValueError, match=message):
         alone.allreduce(torch.ones(4), **options)
@@ -147,49 +131,24 @@ def sent(trio: list[Communicator], tensors: list[torch.Tensor], **options: Any) 
     return trio[0].stats().operations - before, results
 
 
-def test_scattered_zeros_go_by_elements_from_the_second_call_on(
-    controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert controller is not None
+def test_scattered_zeros_go_by_elements_from_the_second_call_on(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_LINK", "1mbit")  # so that bytes decide
     trio = join(SIZE)
-    try:
-        few, many = scattered(0.02), scattered(1.0)
-        blocks, by_blocks = sent(trio, few)
-        elements, by_elements = sent(trio, few)
-        assert (blocks, elements) == (1, 3)
-        torch.testing.assert_close(by_elements, by_blocks)
-        # By its header, ranks choose blocks; and after that without one.
-        assert [sent(trio, many)[0] for _ in range(3)] == [2, 1, 1]
-        assert sent(trio, many, layout="elements")[0] == 3
-        assert [sent(trio, few)[0] for _ in range(3)] == [1, 3, 3]
-        # Others have a memory of their own, and what is asynchronous none.
-        assert sent(trio, [each[:-1] for each in few])[0] == 1
-        handles = together(trio, lambda each: each.allreduce_async(few[each.rank].clone()))
-        assert all(torch.equal(handle.result(), by_blocks[0]) for handle in handles)
-        small = scattered(0.02, 1000)
-        assert [sent(trio, small)[0] for _ in range(3)] == [1, 1, 1]
-    finally:
-        for each in trio:
-            each.close()
-
-
-def test_who_is_wrong_asks_less_often() -> None:
-    """A sum that has its zeros scattered, of ranks whose headers say that blocks are cheaper."""
-    choices = Choices()
-    scattered_sum = np.zeros(1 << 16, np.float32)
-    scattered_sum[::32] = 1.0
-    asked = []
-    for call in range(300):
-        if choices.asks("site"):
-            asked.append(call)
-            choices.chosen("site", "blocks", BLOCKS_COST_LESS)
-        else:
-            choices.came("site", scattered_sum, 64, 1)
-    gaps = np.diff(asked)
-    assert asked[0] == 1
-    assert gaps.tolist() == sorted(gaps.tolist())
-    assert gaps[-1] >= 64
+    few, many = scattered(0.02), scattered(1.0)
+    blocks, by_blocks = sent(trio, few)
+    elements, by_elements = sent(trio, few)
+    assert (blocks, elements) == (1, 3)
+    torch.testing.assert_close(by_elements, by_blocks)
+    # By its header, ranks choose blocks; and after that without one.
+    assert [sent(trio, many)[0] for _ in range(3)] == [2, 1, 1]
+    assert sent(trio, many, layout="elements")[0] == 3
+    assert [sent(trio, few)[0] for _ in range(3)] == [1, 3, 3]
+    # Others have a memory of their own, and what is asynchronous none.
+    assert sent(trio, [each[:-1] for each in few])[0] == 1
+    handles = together(trio, lambda each: each.allreduce_async(few[each.rank].clone()))
+    assert all(torch.equal(handle.result(), by_blocks[0]) for handle in handles)
+    small = scattered(0.02, 1000)
+    assert [sent(trio, small)[0] for _ in range(3)] == [1, 1, 1]
 
 
 def test_int8_rounds_by_another_chance_for_other_values(trio: list[Communicator]) -> None:
@@ -211,11 +170,11 @@ def test_sites_of_long_ago_are_forgotten() -> None:
     scattered_sum = np.zeros(1 << 10, np.float32)
     scattered_sum[::32] = 1.0
     for site in ("early", "late"):
-        choices.came(site, scattered_sum, 64, 1)
+        choices.came(site, choices[site], scattered_sum, 64, 1)
     for size in range(choice.MOST - 1):
-        assert not choices.asks(size)
-        assert choices.asks("late")
-    assert not choices.asks("early")
+        assert not choices[size].asks
+        assert choices["late"].asks
+    assert not choices["early"].asks
     assert len(choices._sites.items()) == choice.MOST
 
 
@@ -232,18 +191,15 @@ def test_what_takes_longer_is_not_chosen_though_it_has_fewer_bytes() -> None:
     assert few.estimate([10**8, 10**8]).layout == "elements"
 
 
-def test_a_link_is_what_the_user_says_or_the_interface(
-    controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert controller is not None
+def test_a_link_is_what_the_user_says_or_the_interface(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     [alone] = join(1)
     with alone:
-        assert alone._layouts.link == 0  # loopback has no rate
+        assert alone._allreduce.link == 0  # loopback has no rate
     monkeypatch.setenv("P4REDUCE_LINK", "200mbit")
     for given_, expected in (None, 2 * 10**8), ("2.5Gbit", 25 * 10**8):
         [alone] = join(1, link=given_)
         with alone:
-            assert alone._layouts.link == expected
+            assert alone._allreduce.link == expected
     for wrong in ("fast", "100", "1bit", "-1gbit", "10000000000gbit", f"{'9' * 400}gbit"):
         with pytest.raises(ValueError, match=f"link='{wrong}': accepted are rates such as"):
             join(1, link=wrong)
@@ -260,8 +216,7 @@ def test_costs_are_bytes() -> None:
     assert Costs.of_counts(0, 64, 1, [0], [0]) == Costs(0.0, 0.0, 0, 0, 0)
 
 
-def test_stats_say_how_sums_went_and_why(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert controller is not None
+def test_stats_say_how_sums_went_and_why(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_LINK", "1mbit")
     trio = join(SIZE)
     few, many = scattered(0.02), scattered(1.0)
@@ -271,96 +226,82 @@ def test_stats_say_how_sums_went_and_why(controller: FakeController, monkeypatch
         together(trio, lambda each: each.allreduce(tensors[each.rank].clone(), **options))
         return [each.stats().sites[-1] for each in trio]
 
-    try:
-        assert all(not each.stats().sites for each in trio)
-        for site in after(few):
-            assert (site.op, site.size, site.dtype, site.wire) == ("sum", NUMEL, "float32", "int32")
-            assert (site.blocks, site.elements, site.layout, site.estimate) == (1, 0, "blocks", None)
-            assert site.reason == "blocks: the first call: no sum is known yet"
-            assert site.wire_reason == "the default of float32"
-        costs = Costs.of_counts(
-            NUMEL, 64, 1, [int(each.count_nonzero()) for each in few], [int(_blocks(each)) for each in few]
-        )
-        for site in after(few):
-            assert (site.blocks, site.elements, site.layout) == (1, 1, "elements")
-            assert site.estimate == costs.estimate([10**6] * SIZE)
-            assert site.estimate.elements.count == sum(int(each.count_nonzero()) for each in few)
-            assert site.reason == f"elements: {site.estimate}"
-        for site in after(many):
-            assert (site.blocks, site.elements, site.layout) == (2, 1, "blocks")
-            assert site.reason == f"blocks: {site.estimate}"
-        chosen = site.reason.removeprefix("blocks: ")
-        for site in after(many):
-            assert (site.blocks, site.elements) == (3, 1)
-            assert site.reason == f"blocks: as the ranks chose when they last compared: {chosen}"
-        after(many)
-        [site] = {site.reason for site in after(many)}
-        assert site.endswith("elements save nothing: 100% of its blocks' elements were not zero")
-        [site] = {(site.reason, site.blocks, site.elements) for site in after(few, layout="elements", op="average")}
-        assert site == ("elements: asked for", 0, 1)
-        [site] = {(site.reason, site.wire_reason, str(site)) for site in after(few, layout="blocks", wire="int16")}
-        assert site[:2] == ("blocks: asked for", "asked for")
-        assert site[2] == "sum of 40000 float32, blocks: asked for; int16: asked for"
-        [site] = {site.reason for site in after([each[:100] for each in few])}
-        assert site == f"blocks: fewer than {LEAST} elements"
-        for each in together(trio, lambda each: each.allreduce_async(torch.ones(LEAST, dtype=torch.float16)).result()):
-            assert each.eq(SIZE).all()
-        last = trio[0].stats().sites[-1]
-        assert (last.reason, last.wire) == ("blocks: an asynchronous call does not choose", "int16")
-        assert last.wire_reason == "the default of float16"
-        assert len(trio[0].stats().sites) == 5
-        json.dumps(asdict(trio[0].stats()))
-    finally:
-        for each in trio:
-            each.close()
+    assert all(not each.stats().sites for each in trio)
+    for site in after(few):
+        assert (site.op, site.size, site.dtype, site.wire) == ("sum", NUMEL, "float32", "int32")
+        assert (site.blocks, site.elements, site.layout, site.estimate) == (1, 0, "blocks", None)
+        assert site.reason == "blocks: the first call: no sum is known yet"
+        assert site.wire_reason == "the default of float32"
+    costs = Costs.of_counts(
+        NUMEL, 64, 1, [int(each.count_nonzero()) for each in few], [int(_blocks(each)) for each in few]
+    )
+    for site in after(few):
+        assert (site.blocks, site.elements, site.layout) == (1, 1, "elements")
+        assert site.estimate == costs.estimate([10**6] * SIZE)
+        assert site.estimate.elements.count == sum(int(each.count_nonzero()) for each in few)
+        assert site.reason == f"elements: {site.estimate}"
+    for site in after(many):
+        assert (site.blocks, site.elements, site.layout) == (2, 1, "blocks")
+        assert site.reason == f"blocks: {site.estimate}"
+    chosen = site.reason.removeprefix("blocks: ")
+    for site in after(many):
+        assert (site.blocks, site.elements) == (3, 1)
+        assert site.reason == f"blocks: as the ranks chose when they last compared: {chosen}"
+    after(many)
+    [site] = {site.reason for site in after(many)}
+    assert site.endswith("elements save nothing: 100% of its blocks' elements were not zero")
+    [site] = {(site.reason, site.blocks, site.elements) for site in after(few, layout="elements", op="average")}
+    assert site == ("elements: asked for", 0, 1)
+    [site] = {(site.reason, site.wire_reason, str(site)) for site in after(few, layout="blocks", wire="int16")}
+    assert site[:2] == ("blocks: asked for", "asked for")
+    assert site[2] == "sum of 40000 float32, blocks: asked for; int16: asked for"
+    [site] = {site.reason for site in after([each[:100] for each in few])}
+    assert site == f"blocks: fewer than {LEAST} elements"
+    for each in together(trio, lambda each: each.allreduce_async(torch.ones(LEAST, dtype=torch.float16)).result()):
+        assert each.eq(SIZE).all()
+    last = trio[0].stats().sites[-1]
+    assert (last.reason, last.wire) == ("blocks: an asynchronous call does not choose", "int16")
+    assert last.wire_reason == "the default of float16"
+    assert len(trio[0].stats().sites) == 5
+    json.dumps(asdict(trio[0].stats()))
 
 
 def _blocks(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1, 64).ne(0).any(1).sum()
 
 
-def test_so_few_that_the_header_has_them(controller: FakeController) -> None:
-    assert controller is not None
+def test_so_few_that_the_header_has_them(join: Join) -> None:
     trio = join(SIZE)
-    try:
-        tensor = np.zeros(NUMEL, np.float32)
-        tensor[::4000] = 1
-        together(trio, lambda each: [each.allreduce(tensor.copy()) for _ in range(3)])
-        [site] = trio[1].stats().sites
-        assert (site.blocks, site.elements) == (1, 2)
-        assert site.reason == "elements: so few that all came with the header"
-        assert site.estimate is not None
-        assert site.estimate.link == 0
-        assert "on links of unknown rate" in str(site.estimate)
-    finally:
-        for each in trio:
-            each.close()
+    tensor = np.zeros(NUMEL, np.float32)
+    tensor[::4000] = 1
+    together(trio, lambda each: [each.allreduce(tensor.copy()) for _ in range(3)])
+    [site] = trio[1].stats().sites
+    assert (site.blocks, site.elements) == (1, 2)
+    assert site.reason == "elements: so few that all came with the header"
+    assert site.estimate is not None
+    assert site.estimate.link == 0
+    assert "on links of unknown rate" in str(site.estimate)
 
 
 @pytest.mark.parametrize("link", [10**6, 10**10])
-def test_analyze_says_what_is_taken(controller: FakeController, link: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert controller is not None
+def test_analyze_says_what_is_taken(join: Join, link: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_LINK", f"{link // 1000}kbit")
     trio = join(SIZE)
     taken = set()
-    try:
-        for number, density in enumerate((0.0, 0.001, 0.02, 0.3, 0.7, 1.0)):
-            for numel in (LEAST - 1, NUMEL + number):
-                tensors = scattered(density, numel)
-                made = forms(np.stack([(each != 0).numpy() for each in tensors]), link)
-                for wire, form in made.items():
-                    options: dict[str, Any] = {"wire": wire}
-                    for _ in range(2):
-                        sent(trio, tensors, **options)
-                    site = trio[0].stats().sites[-1]
-                    assert (site.layout == "elements") == form.by_elements, (density, numel, site.reason)
-                    if site.estimate is not None:
-                        assert site.estimate.blocks.bytes == form.blocks_bytes
-                        assert site.estimate.elements.bytes == form.elements_bytes
-                    taken.add((site.layout, site.reason.endswith("with the header")))
-    finally:
-        for each in trio:
-            each.close()
+    for number, density in enumerate((0.0, 0.001, 0.02, 0.3, 0.7, 1.0)):
+        for numel in (LEAST - 1, NUMEL + number):
+            tensors = scattered(density, numel)
+            made = forms(np.stack([(each != 0).numpy() for each in tensors]), link)
+            for wire, form in made.items():
+                options: dict[str, Any] = {"wire": wire}
+                for _ in range(2):
+                    sent(trio, tensors, **options)
+                site = trio[0].stats().sites[-1]
+                assert (site.layout == "elements") == form.by_elements, (density, numel, site.reason)
+                if site.estimate is not None:
+                    assert site.estimate.blocks.bytes == form.blocks_bytes
+                    assert site.estimate.elements.bytes == form.elements_bytes
+                taken.add((site.layout, site.reason.endswith("with the header")))
     assert taken >= {("blocks", False), ("elements", True)}
     assert (("elements", False) in taken) == (link == 10**6)
 
@@ -374,7 +315,7 @@ def test_a_reason_is_in_words() -> None:
 
 def test_sites_are_those_of_the_latest_calls() -> None:
     sites = Sites()
-    keys = [Key.of("sum", size, "float32", "auto") for size in range(MOST + 2)]
+    keys = [Key("sum", size, "float32", "int32") for size in range(MOST + 2)]
     for key in keys:
         sites.went(key, "auto", "blocks", "asked for")
         sites.went(keys[0], "auto", "blocks", "asked for")
@@ -387,60 +328,60 @@ def interrupt(*_: object) -> None:
     raise InterruptedError
 
 
+@pytest.mark.parametrize("left", ["C's call", "the plan's end"])
 def test_ranks_choose_alike_where_a_call_is_left_when_its_sum_is_there(
-    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+    join: Join, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
     """What is learnt of a sum is learnt when it is there, whoever waits."""
-    assert controller is not None
     pair = join(2, link="50mbit")
     values = scattered(0.01)
-    result = Handle.result
+    submission: Any = pair[1]._submission
+    engine: Any = pair[1]._engine
 
-    def left(handle: Handle[Any], timeout: float | None = None) -> Any:
-        result(handle, timeout)
-        if handle._engine is pair[1]._engine:
-            interrupt()
-        return result(handle)
+    def run_and_leave(handle: Any, request: Any, _: float, *results: Any) -> None:
+        library.p4reduce_run(handle, request, 20.0, *results)
+        interrupt()
+
+    def end_and_leave(*arguments: Any) -> None:
+        Submission.run(submission, *arguments)
+        interrupt()
 
     def first(each: Communicator) -> None:
         with pytest.raises(InterruptedError) if each.rank else contextlib.nullcontext():
             each.allreduce(values[each.rank].clone())
 
-    monkeypatch.setattr(Handle, "result", left)
+    if left == "C's call" and hasattr(engine, "_library"):
+        library = engine._library
+        monkeypatch.setattr(engine, "_library", SimpleNamespace(**{**vars(library), "p4reduce_run": run_and_leave}))
+    else:
+        monkeypatch.setattr(submission, "run", end_and_leave)
     together(pair, first)
     monkeypatch.undo()
     one, other = together(pair, lambda each: [each.allreduce(values[each.rank].clone()) for _ in range(2)])
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
     assert [site.elements for each in pair for site in each.stats().sites] == [2, 2]
-    for each in pair:
-        each.close()
 
 
-def test_ranks_choose_alike_where_a_call_is_left_after_a_header(
-    controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_choose_alike_where_a_call_is_left_after_a_header(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a header has made ranks choose is known before the last operation begins, whoever waits for its end."""
-    assert controller is not None
     pair = join(2, link="1mbit")
     few = scattered(0.02)
     together(pair, lambda each: each.allreduce(few[each.rank]))
     submission = pair[1]._submission
 
-    def rows(*args: Any, **options: Any) -> Any:
-        Submission.rows(submission, *args, **options).wait()
-        return SimpleNamespace(result=interrupt)
+    def agree(*args: Any, **options: Any) -> None:
+        Submission.agree(submission, *args, **options)
+        interrupt()
 
     def reduce(each: Communicator) -> None:
         with pytest.raises(InterruptedError) if each.rank else contextlib.nullcontext():
             each.allreduce(torch.ones(NUMEL))
 
-    monkeypatch.setattr(submission, "rows", rows)
+    monkeypatch.setattr(submission, "agree", agree)
     together(pair, reduce)
     monkeypatch.undo()
     for result in together(pair, lambda each: each.allreduce(torch.ones(NUMEL))):
         assert torch.equal(result, torch.full((NUMEL,), 2.0))
-    for each in pair:
-        each.close()
 
 
 class AsWritten:
@@ -496,7 +437,7 @@ def test_a_worker_that_has_read_the_page_chooses_as_this_one() -> None:
         ours, theirs = Choices(), AsWritten(64, per_word)
         for call in range(400):
             size = LEAST + 17 * (call // 40)
-            if ours.asks("site"):
+            if ours["site"].asks:
                 elements = [int(size * random.choice([0.001, 0.01, 0.1])) for _ in range(3)]
                 blocks = [min(count, size // (64 * per_word)) for count in elements]
                 links = [int(one) for one in random.choice([0, 10**8, 10**9, 10**11], 3)]
@@ -509,7 +450,7 @@ def test_a_worker_that_has_read_the_page_chooses_as_this_one() -> None:
             else:
                 total = np.zeros(size, np.float32)
                 total[random.random(size) < random.choice([0.002, 0.02, 0.4, 1])] = 1
-                ours.came("site", total, 64 * per_word, per_word)
+                ours.came("site", ours["site"], total, 64 * per_word, per_word)
                 theirs.after_blocks(total)
-            assert ours.asks("site") == theirs.asked
+            assert ours["site"].asks == theirs.asked
     assert decided == {(per_word, by_blocks) for per_word in (1, 2, 4) for by_blocks in (False, True)}

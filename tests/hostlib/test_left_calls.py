@@ -6,6 +6,7 @@ Their caller has the tensor back. So what it holds from then on is not added, an
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import re
 import signal
@@ -18,13 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fake_session import FakeController
-from in_process import error_of, join, together
-from waiting import wait_until
 
 from p4reduce import Communicator, JobAborted, P4ReduceError
 from p4reduce.ddp import AllreduceState, allreduce_hook
-from tests.ddp.buckets import Bucket
+from p4reduce.engine.waiting import ends_within
+from tests.support.hostlib.buckets import Bucket
+from tests.support.hostlib.fake_session import FakeController
+from tests.support.hostlib.in_process import Join, error_of, together
+from tests.support.waiting import wait_until
 
 LARGE = 100_000
 SOON = 10.0
@@ -78,15 +80,13 @@ def left(each: Communicator, every: float = 0.0) -> contextlib.AbstractContextMa
 
 @pytest.fixture(params=["c", "python", "memory"])
 def two(
-    request: pytest.FixtureRequest, controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[Communicator]]:
+    request: pytest.FixtureRequest, controller: FakeController, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> list[Communicator]:
     controller.in_memory = request.param == "memory"
     monkeypatch.setenv("P4REDUCE_BACKEND", "python" if request.param == "python" else "c")
     pair = join(2, local="auto")
     assert all(each.local == controller.in_memory for each in pair)
-    yield pair
-    for each in pair:
-        each.close()
+    return pair
 
 
 def sparse(tensor: Any) -> Any:
@@ -122,27 +122,25 @@ def is_over(pair: list[Communicator], call: Callable[[Communicator], Any], by: s
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [*((name, "numpy") for name in CALLS), *((name, "torch") for name in ("chosen", "all_gather"))]
+    ("name", "kind", "before"),
+    [
+        *((name, "numpy", 0) for name in CALLS),
+        *((name, "torch", 0) for name in ("chosen", "all_gather")),
+        ("allreduce", "numpy", 1),  # a call like one before
+    ],
 )
-def test_a_call_that_is_left_fails(two: list[Communicator], name: str, kind: str) -> None:
+def test_a_call_that_is_left_fails(two: list[Communicator], name: str, kind: str, before: int) -> None:
     size, call = CALLS[name]
     make = np.ones if kind == "numpy" else torch.ones
-    tensor: Any = make(size, dtype=np.float32 if kind == "numpy" else torch.float32)  # type: ignore[operator]
+    dtype: Any = np.float32 if kind == "numpy" else torch.float32
+    for _ in range(before):
+        together(two, lambda each: call(each, make(size, dtype=dtype)))  # type: ignore[operator]
+    tensor: Any = make(size, dtype=dtype)  # type: ignore[operator]
     with left(two[0]):
         call(two[0], tensor)
     tensor[:] = 1000
-    is_over(two, lambda each: call(each, make(size, dtype=tensor.dtype)))  # type: ignore[operator]
+    is_over(two, lambda each: call(each, make(size, dtype=dtype)))  # type: ignore[operator]
     assert bool((tensor == 1000).all())
-
-
-def test_a_call_like_one_before_that_is_left_fails(two: list[Communicator]) -> None:
-    together(two, lambda each: each.allreduce(np.ones(16, np.float32)))
-    tensor = np.ones(16, np.float32)
-    with left(two[0]):
-        two[0].allreduce(tensor)
-    tensor[:] = 1000
-    is_over(two, lambda each: each.allreduce(np.ones(16, np.float32)))
-    assert tensor.tolist() == [1000] * 16
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -158,7 +156,8 @@ def test_signals_that_come_all_the_time_leave_nothing_under_way(two: list[Commun
 def test_what_others_wait_for_has_ended_too(two: list[Communicator]) -> None:
     """Of the same rank: asynchronous collectives."""
     handles = [two[0].allreduce_async(np.ones(size, np.float32)) for size in (16, LARGE)]
-    with left_when(lambda: len(two[0]._engine.handles) == 3):
+    engine: Any = two[0]._engine
+    with left_when(lambda: len(getattr(engine, "_under_way", engine.handles)) == 3):
         two[0].allreduce(np.ones(16, np.float32))
     assert all(handle.done() for handle in handles)
 
@@ -193,14 +192,14 @@ def test_a_call_whose_turn_has_not_come_begins_nothing(two: list[Communicator]) 
     has_turn, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with two[0]._submission.turns:
+        with two[0]._submission.lock:
             has_turn.set()
             go_on.wait(SOON)
 
     thread = threading.Thread(target=hold)
     thread.start()
     assert has_turn.wait(SOON)
-    with left_when(lambda: bool(two[0]._submission.turns._waiting)):
+    with left_when(lambda: bool(two[0]._submission.lock._waiting)):
         two[0].broadcast(np.ones(16, np.float32), 0)
     go_on.set()
     thread.join(SOON)
@@ -244,3 +243,41 @@ def test_the_wait_of_a_handle_goes_on(two: list[Communicator]) -> None:
     assert not handle.done()
     two[1].allreduce(np.ones(16, np.float32))
     assert handle.result(SOON).tolist() == [2] * 16
+
+
+Future = concurrent.futures.Future[int]
+
+
+def test_a_lock_that_a_handlers_exception_left_held_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    future: Future = concurrent.futures.Future()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Condition, "__exit__", leave)
+        with pytest.raises(Left):
+            future.done()
+    thread = threading.Thread(target=future.set_result, args=[1], daemon=True)
+    thread.start()
+    assert ends_within(future, 10.0)
+    thread.join(10.0)
+    assert not thread.is_alive()
+
+
+def raise_failure() -> None:
+    raise P4ReduceError("the engine has failed")
+
+
+def test_a_call_that_cannot_begin_leaves_no_handle_while_an_earlier_one_has_its_tensor(
+    pair: list[Communicator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = [np.ones(64, np.float32) for _ in pair]
+    for _ in range(2):  # the second is like the first, and is started as it was prepared
+        together(pair, lambda each: each.allreduce_async(arrays[each.rank]).wait())
+    first, other = pair
+    earlier = first.allreduce_async(arrays[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(first._engine, "check", raise_failure)
+        with pytest.raises(P4ReduceError, match="has failed"):
+            first.allreduce_async(arrays[0])
+    assert first._engine.handles == {earlier}
+    other.allreduce(arrays[1])
+    earlier.wait()
+    assert not first._engine.handles

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from p4reduce.errors import JobAborted, JoinError
 from p4reduce.join import probing
 from p4reduce.join.probing import Prober
 from p4reduce.protocol import Membership
-from p4reduce.transport import Switch, Transport, TransportError, open_transports
+from p4reduce.transport import Transport, TransportError, open_transports
+from tests.support.hostlib.udp_switch import places
 
 MEMBERSHIP = Membership(job=3, generation=7, rank=1, world_size=2, slots=4, lanes=8, block_size=256, first_seq=0)
 NONCE = 0x0123456789ABCDEF
@@ -29,17 +29,8 @@ class FakeSession:
 
 
 @pytest.fixture
-def switches() -> Iterator[list[socket.socket]]:
-    with contextlib.ExitStack() as stack:
-        made = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
-        for one in made:
-            one.bind(("127.0.0.1", 0))
-            one.settimeout(5)
-        yield made
-
-
-def places(switches: list[socket.socket]) -> list[Switch]:
-    return [Switch(*one.getsockname()) for one in switches]
+def switches(switches: list[socket.socket]) -> list[socket.socket]:
+    return switches[:2]
 
 
 @pytest.fixture

@@ -82,25 +82,34 @@ def test_a_variable_that_is_no_such_integer_is_named(
 
 
 def test_an_argument_comes_before_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, written in {
-        "P4REDUCE_THREADS": "3",
-        "RANK": "2",
-        "WORLD_SIZE": "4",
-        "P4REDUCE_LINK": "1gbit",
-    }.items():
-        monkeypatch.setenv(variable, written)
+    written = {"P4REDUCE_THREADS": "3", "RANK": "2", "WORLD_SIZE": "4", "P4REDUCE_LINK": "1gbit"}
+    for variable, value in written.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("P4REDUCE_LOCAL", "off")
+    assert (settings.local(None), settings.local("auto")) == ("off", "auto")
     assert (settings.threads(None), settings.threads(2)) == (3, 2)
     assert (settings.rank_of_world(None, None), settings.rank_of_world(0, 2)) == ((2, 4), (0, 2))
     assert (settings.link(None), settings.link("2mbit"), settings.link("")) == (10**9, 2 * 10**6, 0)
 
 
-@pytest.mark.parametrize("value", [True, 1, "", "on", "AUTO"])
-def test_a_wrong_choice_is_told_the_right_ones(value: Any) -> None:
-    with pytest.raises(ValueError, match=f"^local={value!r}: accepted are auto, off"):
-        settings.local(value)
+@pytest.mark.parametrize(
+    ("read", "value", "accepted"),
+    [(settings.local, value, "local={!r}: accepted are auto, off") for value in (True, 1, "", "on", "AUTO")]
+    + [(settings.link, value, "link={!r}: accepted are rates such as") for value in (True, 5, "on")],
+)
+def test_a_wrong_argument_is_told_the_right_ones(read: Callable[[Any], object], value: Any, accepted: str) -> None:
+    with pytest.raises(ValueError, match=f"^{accepted.format(value)}"):
+        read(value)
 
 
-@pytest.mark.parametrize("value", [True, 5, "on"])
-def test_a_wrong_rate_is_told_what_rates_are(value: Any) -> None:
-    with pytest.raises(ValueError, match=f"^link={value!r}: accepted are rates such as"):
-        settings.link(value)
+@pytest.mark.parametrize(("written", "seconds"), [("", 0.0), ("600", 600.0), ("1.5", 1.5)])
+def test_seconds_in_the_queue(monkeypatch: pytest.MonkeyPatch, written: str, seconds: float) -> None:
+    monkeypatch.setenv("P4REDUCE_QUEUE", written)
+    assert settings.queue() == seconds
+
+
+@pytest.mark.parametrize("written", ["soon", "-1", "nan", "inf", "1e9"])
+def test_what_is_no_time_is_refused(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("P4REDUCE_QUEUE", written)
+    with pytest.raises(ValueError, match=f"P4REDUCE_QUEUE='{written}': must be a number of seconds from 0 to 604800"):
+        settings.queue()

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_session import FakeController, FakeSession
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from in_process import error_of, join, together
 
 from p4reduce import Communicator, JobAborted, MismatchError, P4ReduceError, UnsupportedDtype
 from p4reduce.collectives import sparse
 from p4reduce.protocol.numbers import reference_allreduce
+from tests.support.hostlib.fake_session import FakeSession
+from tests.support.hostlib.in_process import Join, error_of, together
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -26,16 +25,10 @@ COUNT = 4 if sys.byteorder == "little" else 5  # of a vector: the header's word,
 
 
 @pytest.fixture(params=[sparse.INLINE, 0], ids=["inline", "three operations"])
-def trio(
-    controller: FakeController, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[Communicator]]:
+def trio(join: Join, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Communicator]:
     """Whose small rows travel with the header, or not."""
-    assert controller is not None
     monkeypatch.setattr(sparse, "INLINE", request.param)
-    communicators = join(SIZE)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
+    return join(SIZE)
 
 
 examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -145,19 +138,14 @@ def test_only_ones_own_rows_are_sent(trio: list[Communicator]) -> None:
     assert all(12 <= each.stats().blocks_sent <= 13 for each in trio)
 
 
-def test_what_is_small_takes_one_operation(controller: FakeController) -> None:
-    assert controller is not None
+def test_what_is_small_takes_one_operation(join: Join) -> None:
     pair = join(2)
-    try:
-        for rows, operations in ((300, 1), (600, 3)):
-            before = [each.stats().operations for each in pair]
-            tensors = [torch.sparse_coo_tensor(torch.arange(rows)[None] * 7, torch.ones(rows), (10_000,)) for _ in pair]
-            together(pair, lambda each: each.allreduce(tensors[each.rank]))  # noqa: B023
-            assert [each.stats().operations - n for each, n in zip(pair, before, strict=True)] == [operations] * 2
-            assert all(torch.equal(tensor.values(), torch.full((rows,), 2.0)) for tensor in tensors)
-    finally:
-        for each in pair:
-            each.close()
+    for rows, operations in ((300, 1), (600, 3)):
+        before = [each.stats().operations for each in pair]
+        tensors = [torch.sparse_coo_tensor(torch.arange(rows)[None] * 7, torch.ones(rows), (10_000,)) for _ in pair]
+        together(pair, lambda each: each.allreduce(tensors[each.rank]))  # noqa: B023
+        assert [each.stats().operations - n for each, n in zip(pair, before, strict=True)] == [operations] * 2
+        assert all(torch.equal(tensor.values(), torch.full((rows,), 2.0)) for tensor in tensors)
 
 
 @pytest.mark.parametrize("what", ["count", "numbers"])
@@ -238,18 +226,18 @@ def test_whose_rows_were_overwritten_ends_the_job(
 ) -> None:
     """Rank 2 adds to what rank 0 tells: where it does not look impossible, only rank 0 can know."""
     faulty = trio[2]
-    submit, begun = faulty._engine.submit, 0
+    prepare, begun = faulty._engine.prepare, 0
 
-    def overwriting(operation_: Any, **options: Any) -> None:
+    def overwriting(operation_: Any, name: str) -> Any:
         nonlocal begun
         if begun == operation:
             words = operation_.data.reshape(SIZE, -1)[0] if operation == 0 else operation_.data
             words[{"count": COUNT, "first": 0, "last": -1}[place]] += 1
         begun += 1
-        submit(operation_, **options)
+        return prepare(operation_, name)
 
     tensors = [many() for _ in trio]
-    monkeypatch.setattr(faulty._engine, "submit", overwriting)
+    monkeypatch.setattr(faulty._engine, "prepare", overwriting)
     errors = ends(trio, tensors)
     assert "another rank overwrote the row numbers that this rank, 0, sent" in str(errors[0])
     assert all(isinstance(error, P4ReduceError) for error in errors[1:])

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_process import error_of, together
-from waiting import wait_until
 
 from p4reduce import Communicator
 from p4reduce.collectives.moves import all_gather_apart
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from tests.support.hostlib.in_process import error_of, together
+from tests.support.waiting import wait_until
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from fake_cuda import Cuda, Stream, fake_cuda  # noqa: E402 # which needs torch
+from .fake_cuda import Cuda, Stream, fake_cuda  # noqa: E402
 
 OLD = 5.0  # what stands where results come
 
@@ -51,6 +51,14 @@ COLLECTIVES: dict[str, tuple[Start, Callable[[list[Any]], list[Any]]]] = {
 def cuda() -> Iterator[Cuda]:
     with fake_cuda() as cuda:
         yield cuda
+
+
+def pending(cuda: Cuda) -> Any:
+    """A tensor that its device has yet to compute, and does not until it runs again."""
+    tensor = cuda.tensor(torch.ones(70))
+    tensor.add_(1)
+    cuda.running.clear()
+    return tensor
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -132,9 +140,7 @@ def test_a_collective_within_a_graph_is_refused(cuda: Cuda, pair: list[Communica
 
 
 def test_a_device_that_does_not_come_to_it_is_a_timeout(cuda: Cuda, pair: list[Communicator]) -> None:
-    tensor = cuda.tensor(torch.ones(70))
-    tensor.add_(1)
-    cuda.running.clear()
+    tensor = pending(cuda)
     handle = pair[0].allreduce_async(tensor, timeout=0.2)
     behind = pair[0].allreduce_async(np.ones(3, np.float32))
     for each in (handle, behind):
@@ -164,7 +170,7 @@ def test_a_device_may_be_late_while_an_earlier_collective_is_under_way(
     earlier = one.allreduce_async(np.ones(3, np.float32))
     tensors[0].add_(1)
     handle = one.allreduce_async(tensors[0], timeout=0.2)
-    assert "waiting for rank 1" in str(error_of(lambda: handle.wait(0.6)))
+    wait_until(lambda: "waiting for rank 1" in str(error_of(lambda: handle.wait(0.6))), "the earlier one to be awaited")
     cuda.running.set()
     other.allreduce(np.ones(3, np.float32))
     earlier.wait(20)
@@ -174,9 +180,7 @@ def test_a_device_may_be_late_while_an_earlier_collective_is_under_way(
 
 
 def test_who_waits_for_a_device_is_told_so(cuda: Cuda, each_pair: list[Communicator]) -> None:
-    tensor = cuda.tensor(torch.ones(70))
-    tensor.add_(1)
-    cuda.running.clear()
+    tensor = pending(cuda)
     handles = [each_pair[0].allreduce_async(each) for each in (tensor, np.ones(3, np.float32))]
     wait_until(lambda: bool(cuda.hosts), "the line's first look at the device")
     for handle, size in zip(handles, (70, 3), strict=True):
@@ -205,9 +209,7 @@ def test_a_tensor_that_cannot_be_copied_ends_the_communicator(cuda: Cuda, pair: 
 
 
 def test_closing_a_communicator_ends_what_waits_for_a_device(cuda: Cuda, pair: list[Communicator]) -> None:
-    tensor = cuda.tensor(torch.ones(70))
-    tensor.add_(1)
-    cuda.running.clear()
+    tensor = pending(cuda)
     handle = pair[0].allreduce_async(tensor)
     pair[0].close()
     with pytest.raises(P4ReduceError, match="the communicator is closed"):

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_session import FakeController
-from in_process import join, together
-from waiting import wait_until
 
 from p4reduce import Communicator, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
+from tests.support.hostlib.in_process import Join, together
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +29,9 @@ def _c(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def alone(controller: FakeController) -> Iterator[Communicator]:
+def alone(join: Join) -> Communicator:
     """A job's only rank."""
-    assert controller is not None
-    (communicator,) = join(1)
-    yield communicator
-    communicator.close()
+    return join(1)[0]
 
 
 @contextmanager
@@ -66,7 +62,9 @@ def test_who_waits_is_told_by_no_thread(pair: list[Communicator], monkeypatch: p
 
     monkeypatch.setattr(NativeEngine, "_complete", noted)
     ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
-    late = threading.Timer(1.0, pair[1].allreduce, [theirs])
+    # One wait in C: between two of them nobody waits for a moment, and a thread may tell.
+    monkeypatch.setattr("p4reduce.fastpath.engine._PATIENCE_S", 30.0)
+    late = threading.Timer(0.5, pair[1].allreduce, [theirs])
     late.start()
     if call == "allreduce":
         pair[0].allreduce(ours)
@@ -81,11 +79,13 @@ def test_who_waits_carries_the_operation(alone: Communicator) -> None:
     array = np.ones(16, np.float32)
     task = _thread_of_c()
     alone.allreduce(array)
-    before, begun = _switches(task), time.monotonic()
-    for _ in range(300):
-        alone.allreduce(array)
-    quiet = 30 * (1 + time.monotonic() - begun)
-    assert _switches(task) - before < quiet
+    slept = []
+    for _ in range(5):  # a busy machine may stop the engine's thread while it holds the progress lock
+        before = _switches(task)
+        for _ in range(300):
+            alone.allreduce(array)
+        slept.append(_switches(task) - before)
+    assert min(slept) < 30
 
 
 def _thread_of_c() -> Path:

@@ -3,43 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from in_process import error_of, join, together
 
-from p4reduce import Communicator, MismatchError
-from p4reduce.backends import NAMES
+from p4reduce import Communicator, MismatchError, UnsupportedDtype
 from p4reduce.collectives import reductions
-from p4reduce.collectives.plan import Group
+from p4reduce.collectives.plan import Collective, Group
 from p4reduce.protocol import Operation
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.numbers import WIRES, Wire, error_bound, reference_allreduce, values_per_word
+from p4reduce.tensors.spec import describe
+from tests.support.hostlib.in_process import Join, error_of, together
 
 SIZE = 3
 BLOCK = 64
 MEMORY = torch.ones(8)
-
-
-@pytest.fixture(params=NAMES)
-def trio(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Communicator]]:
-    if request.param == "c":
-        from p4reduce.fastpath.library import LibraryError, find
-
-        try:
-            find()
-        except LibraryError as error:
-            pytest.skip(f"needs the C library: {error}")
-    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
-    request.getfixturevalue("controller")
-    communicators = join(SIZE)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
 
 
 def gradients(size: int = 5000) -> list[torch.Tensor]:
@@ -113,7 +96,7 @@ def test_sixteen_bits_are_reduced_as_float32_and_rounded(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sixteen_bits_are_reduced_where_they_are(dtype: torch.dtype) -> None:
     def plan_of(tensor: torch.Tensor, factor: float = 1.0) -> Operation:
-        operation = reductions.allreduce(Group(0, 2), tensor, "sum", factor, "auto").operation
+        operation = reductions.allreduce(Group(0, 2), tensor, describe(tensor), Collective(factor=factor)).operation
         assert operation is not None
         return operation
 
@@ -168,9 +151,8 @@ def test_ranks_that_take_different_forms_are_told(trio: list[Communicator]) -> N
 
 
 def test_a_form_can_be_the_environments_the_communicators_or_the_calls(
-    monkeypatch: pytest.MonkeyPatch, controller: object
+    monkeypatch: pytest.MonkeyPatch, join: Join
 ) -> None:
-    assert controller is not None
     monkeypatch.setenv("P4REDUCE_WIRE", "int16")
     value = torch.zeros(1)
     for options, expected in ({}, 128), ({"wire": "int8"}, 256):
@@ -180,6 +162,8 @@ def test_a_form_can_be_the_environments_the_communicators_or_the_calls(
             assert alone.values_per_block(value, "int32") == 64
             with pytest.raises(ValueError, match="wire='int4': accepted are auto, int32, int16, int8"):
                 alone.allreduce(value, wire="int4")  # type: ignore[arg-type]
+            with pytest.raises(UnsupportedDtype, match="tensor has dtype float64: supported are"):
+                alone.values_per_block(value.double())
     monkeypatch.setenv("P4REDUCE_WIRE", "narrow")
     with pytest.raises(ValueError, match="P4REDUCE_WIRE='narrow'"):
         Communicator(rank=0, world_size=1)
@@ -236,14 +220,8 @@ def test_a_residual_is_of_a_products_values_and_zero_where_nothing_is_finite(tri
     ],
 )  # fmt: skip
 def test_residuals_that_cannot_be_taken(
-    controller: object, tensor: Any, residual: Any, options: dict[str, Any], message: str
+    join: Join, tensor: Any, residual: Any, options: dict[str, Any], message: str
 ) -> None:
-    assert controller is not None
     [alone] = join(1)
     with alone, pytest.raises(ValueError, match=message):
         alone.allreduce(tensor, residual=residual, **options)
-
-
-def test_int8_is_for_up_to_127_ranks() -> None:
-    with pytest.raises(ValueError, match=r"wire 'int8' of 128 ranks.*up to 127"):
-        reference_allreduce([np.ones(3, np.float32)] * 128, wire="int8")

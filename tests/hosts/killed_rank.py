@@ -12,10 +12,10 @@ import time
 import numpy as np
 
 from p4reduce.errors import CollectiveTimeout, JobAborted, P4ReduceError
-from p4reduce.local.sharing import SharingEngine
+from p4reduce.local.engine import SharingEngine
 from p4reduce.protocol import Membership, Operation
 from p4reduce.transport import Switch, open_transport
-from tests.local.engines import Ending, NoTransport
+from tests.support.hostlib.local_engines import Ending, NoTransport
 
 HOSTS = (0, 0, 0, 1)
 SHAPE = {"job": 1, "generation": 1, "slots": 8, "lanes": 4, "block_size": 64, "first_seq": 0}

@@ -3,27 +3,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import numpy as np
 import pytest
-from test_begin_anew import move
-from test_holding import Told
-from udp_switch import udp_switch
-from waiting import wait_until
 
 from p4reduce.errors import CollectiveTimeout
 from p4reduce.protocol import Operation
-
-from ..local.sums import check_random_sums
-from .job import job
+from tests.support.hostlib.holding import Told
+from tests.support.hostlib.hosts_job import job
+from tests.support.hostlib.sums import check_random_sums
+from tests.support.hostlib.udp_switch import UdpSwitch
+from tests.support.protocol.dealt_switch import move
+from tests.support.waiting import wait_until
 
 SIZES = (0, 1, 65, 3000, 20_000)
-PLACES = 4  # hostlib/csrc/shm/host_memory.h
+BUFFERS = 4  # hostlib/csrc/shm/staging.h
 
 
 def test_slots_change_between_operations() -> None:
-    with udp_switch() as switch, job((0, 0, 1, 1, 2), switch) as running:
+    with contextlib.closing(UdpSwitch()) as switch, job((0, 0, 1, 1, 2), switch) as running:
         leaders = [running.engines[rank] for rank in running.memberships[0].leaders]
         for number, slots in enumerate((8, 1, 3, 8, 2)):
             told = [Told() for _ in leaders]
@@ -97,7 +97,7 @@ def test_what_is_under_way_ends_first() -> None:
 
 def test_what_is_held_back_does_not_begin() -> None:
     """Though what comes before it waits for a place in the ranks' memory, and begins while operations are held."""
-    before = PLACES + 1
+    before = BUFFERS + 1
     with job((0, 0, 1)) as running:
         operations = [[Operation(np.ones(100, np.float32)) for _ in range(before + 1)] for _ in running.engines]
         endings = [running.begin(0, operation) for operation in operations[0][:before]]

@@ -1,27 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are killed or stopped in the middle of operations: the others of their host do not wait for ever."""
+"""Ranks that are killed, stop, stand still or fail: the others of their host do not wait for ever, and name them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import random
+import re
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
-from udp_switch import udp_switch
 
-from p4reduce.protocol import Membership, Worker
+from p4reduce.errors import CollectiveTimeout, JobAborted, P4ReduceError
+from p4reduce.local.engine import SharingEngine, host_meeting
+from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.transport import open_transport
+from tests.support.hostlib.hosts_job import job, memberships
+from tests.support.hostlib.local_engines import NoTransport
+from tests.support.hostlib.sums import SEED
+from tests.support.hostlib.udp_switch import UdpSwitch
+from tests.support.waiting import wait_until
 
-from ..local.sums import SEED
 from .killed_rank import HOSTS, SHAPE
+from .missing_pages import half_missing
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +44,7 @@ def reducing(timeout: float, size: int, *, fork: bool = False) -> Iterator[list[
         Membership(rank=worker, world_size=2, abort_secret=secret, **SHAPE)  # type: ignore[arg-type]
         for worker in range(2)
     ]
-    with udp_switch() as switch:
+    with contextlib.closing(UdpSwitch()) as switch:
         switch.admit(as_switches_see_it[0])
         transport = open_transport("udp", switch.place)
         transport.send([Worker(member).hello(1) for member in as_switches_see_it])
@@ -62,22 +72,14 @@ def said(rank: subprocess.Popen[str]) -> str:
     return rank.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("gone", [0, 2])
-def test_who_is_killed_is_named_at_once(gone: int) -> None:
-    with reducing(60, 50_000) as ranks:
-        time.sleep(0.3)
-        ranks[gone].kill()
-        began = time.monotonic()
-        others = [said(ranks[rank]) for rank in range(3) if rank != gone]
-        assert time.monotonic() - began < 10
-        assert others == [f"aborted {gone} rank {gone} of this host has ended"] * 2
+FORKED = pytest.param(True, marks=pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open"))
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
+@pytest.mark.parametrize("fork", [False, FORKED], ids=["alone", "forked"])
 @pytest.mark.parametrize("gone", [0, 2])
-def test_who_has_forked_is_named_as_soon(gone: int) -> None:
-    """Though its child has all its sockets; and nobody is called again and again for one that has gone."""
-    with reducing(60, 300, fork=True) as ranks:
+def test_who_is_killed_is_named_at_once(gone: int, fork: bool) -> None:
+    """Though a child of it has all its sockets; and nobody is called again and again for one that has gone."""
+    with reducing(60, 300 if fork else 50_000, fork=fork) as ranks:
         time.sleep(0.3)
         ranks[gone].kill()
         began = time.monotonic()
@@ -96,7 +98,7 @@ def seconds_of(rank: subprocess.Popen[str]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attempt", range(20))
+@pytest.mark.parametrize("attempt", range(8))
 def test_at_whatever_moment(attempt: int) -> None:
     chance = random.Random(f"{SEED} {attempt}")
     gone = chance.randrange(3)
@@ -119,3 +121,110 @@ def test_who_is_stopped_is_awaited(slow: int) -> None:
         assert late
         named = (f"late ({slow},)", "late (0, 1, 2)", "aborted")
         assert all(other.startswith(named) for other in others), others
+
+
+def heard(first: int, error: Exception) -> BaseException | None:
+    """What the other rank of the host hears of it, whose own controller says nothing."""
+    with job((0, 0, 1)) as running:
+        ending = running.begin(1 - first, Operation(np.ones(1000, np.float32)))
+        running.engines[first].fail(error)
+        return ending.wait()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_who_went_is_known_whoever_hears_of_it_first(first: int) -> None:
+    error = heard(first, JobAborted("rank 2 was lost", rank=2))
+    assert isinstance(error, JobAborted)
+    assert (error.rank, str(error)) == (2, "rank 2 was lost")
+    assert heard(first, JobAborted("nobody is to blame")).rank is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_rank_that_fails_by_itself_is_the_one_that_went(first: int) -> None:
+    error = heard(first, P4ReduceError("no memory"))
+    assert isinstance(error, JobAborted)
+    assert (error.rank, str(error)) == (first, f"rank {first} has failed: no memory")
+
+
+COUNT = 1 << 20
+
+
+@pytest.mark.parametrize("impatient", [0, 1])
+def test_who_stands_still_while_it_scans_is_awaited(impatient: int) -> None:
+    """By the leader, and by others of its host, who could take the leader for it."""
+    with job((0, 0, 0, 1)) as running:
+        with half_missing(COUNT) as still:
+            limits = [60.0] * 4
+            limits[impatient] = 1.0
+            tensors = [still if rank == 2 else np.zeros(COUNT, np.float32) for rank in range(4)]
+            endings = [running.begin(rank, Operation(tensor), limits[rank]) for rank, tensor in enumerate(tensors)]
+            error = endings[impatient].wait()
+            assert isinstance(error, CollectiveTimeout)
+            assert error.awaited == (2,)
+            assert str(error).endswith("waiting for rank 2 on this host")
+            told = endings[1 - impatient].wait()
+            assert isinstance(told, JobAborted)
+            assert told.rank == impatient
+        assert isinstance(endings[2].wait(), JobAborted)
+
+
+def test_what_is_next_is_not_what_is_awaited() -> None:
+    """An operation that waits for another host, while a rank of this one has not called what comes after it."""
+    with job((0, 0, 1)) as running:
+        first = [
+            running.begin(rank, Operation(np.ones(100, np.float32)), limit) for rank, limit in enumerate((1.5, 60))
+        ]
+        running.begin(0, Operation(np.ones(100, np.float32)))
+        error = first[0].wait()
+    assert isinstance(error, CollectiveTimeout)
+    assert error.awaited == (2,), error
+
+
+def test_a_switch_is_not_blamed_for_a_standstill_of_ones_own() -> None:
+    with job((0, 1)) as running:
+        with half_missing(COUNT) as still:
+            ending = running.begin(0, Operation(still), 1.0)
+            time.sleep(4)
+        error = ending.wait()
+    assert isinstance(error, CollectiveTimeout)
+    said = re.search(r"(\d+\.\d) s.*; this rank's own process was stopped for (\d+\.\d) s$", str(error))
+    assert said is not None, error
+    assert float(said[1]) < 2 < float(said[2])
+
+
+def connect(membership: Membership) -> socket.socket:
+    """As a rank does that is stopped before it has said which it is."""
+    name = f"\0{host_meeting(membership)}"
+    silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def connected() -> bool:
+        return silent.connect_ex(name) == 0
+
+    wait_until(connected, "somebody to listen")
+    return silent
+
+
+@pytest.mark.parametrize("all_come", [True, False])
+def test_who_is_stopped_while_it_comes_keeps_no_other_waiting(all_come: bool) -> None:
+    everyone = memberships((0, 0, 0))
+    with contextlib.closing(UdpSwitch()) as switch, ThreadPoolExecutor(3) as pool:
+
+        def start(membership: Membership) -> SharingEngine:
+            transport = open_transport("udp", switch.place) if membership.rank == 0 else NoTransport()
+            # Who leads gives up first, and tells the others why.
+            limit = 3 if membership.rank == 0 else 20
+            return SharingEngine(transport, membership, switch="it", timeout=20 if all_come else limit)
+
+        first = pool.submit(start, everyone[0])
+        with connect(everyone[0]):
+            began = time.monotonic()
+            ranks = [first, *(pool.submit(start, member) for member in everyone[1 : 3 if all_come else 2])]
+            if all_come:
+                for rank in ranks:
+                    rank.result().close(P4ReduceError("the test is over"))
+                assert time.monotonic() - began < 15
+                return
+            said = [rank.exception() for rank in ranks]
+    assert all(isinstance(error, CollectiveTimeout) for error in said)
+    assert str(said[0]) == "not all ranks of this host have set up shared memory within 3 s: rank 2 has not"
+    assert str(said[1]) == str(said[0]).replace("3 s", "20 s")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import library, to_exception
-from p4reduce.fastpath.worker import to_c
+from p4reduce.fastpath.library import library, to_c, to_exception
 from p4reduce.protocol import Membership
 
 HOSTS = (7, 3, 7, 3, 5, 7)

@@ -15,7 +15,7 @@ import p4reduce
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.engine import LocalEngine
 from p4reduce.protocol import Membership, Operation
-from tests.local.engines import Ending, NoTransport
+from tests.support.hostlib.local_engines import Ending, NoTransport
 
 SIZE = 1 << 21
 

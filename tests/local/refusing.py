@@ -17,9 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 import p4reduce
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.engine import LocalEngine
-
-from .engines import NoTransport, Ranks, memberships
-from .sums import SEED, SIZES, Array, check_random_sums
+from tests.support.hostlib.local_engines import NoTransport, Ranks, memberships
+from tests.support.hostlib.sums import SEED, SIZES, Array, check_random_sums
 
 READ, OPEN = 310, 257  # process_vm_readv and openat of x86-64
 OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # with which files of other ranks are opened

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .engines import Ending
+from tests.support.hostlib.local_engines import Ending
 
 
 def thread_of(name: str) -> int:

@@ -6,40 +6,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import p4reduce
 from p4reduce.protocol import Operation
-
-from .engines import Ranks, ranks
-from .memory import secret
-from .sums import DTYPES, SEED, SIZES, Array, check_random_sums, check_residuals, random_array
+from tests.support.hostlib.local_engines import Ranks, ranks
+from tests.support.hostlib.memory import PLACES, secret
+from tests.support.hostlib.sums import SEED, SIZES, check_residuals
 
 LARGE = (17 << 20) + 5  # more values than all windows have that there are at once
-Place = Callable[[int, Array], Array]
-PLACES: dict[str, Place] = {
-    "all": lambda _, array: secret(array),
-    "one rank's": lambda rank, array: array.copy() if rank else secret(array),
-    "the second half": lambda _, array: secret(array, 0.5, 1),
-    "a page within a piece": lambda rank, array: secret(array, 0.1 * rank, 0.1 * rank),
-}
 
 
 def fallbacks(job: Ranks) -> list[int]:
     return [engine.stats.local_fallbacks for engine in job.engines]
-
-
-@pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_sums_are_the_references(where: str, world_size: int) -> None:
-    with ranks(world_size) as job:
-        check_random_sums(job, 12, SEED, sizes=SIZES[4:], place=PLACES[where])
-        assert min(fallbacks(job)) > 0
-        assert len(set(fallbacks(job))) == 1
 
 
 @pytest.mark.parametrize("where", ["one rank's", "the second half"])
@@ -55,17 +36,6 @@ def test_large_tensors_and_others_between_them(where: str) -> None:
         assert [engine.stats.operations for engine in job.engines] == [3, 3]
 
 
-def test_what_is_counted_is_what_is_counted_otherwise() -> None:
-    arrays = [random_array(np.random.default_rng(SEED + rank), DTYPES[0], SIZES[-1], 0.6) for rank in range(2)]
-    counts = []
-    for place in (lambda _, array: array.copy(), *PLACES.values()):
-        with ranks(2) as job:
-            job.reduce([Operation(place(rank, array)) for rank, array in enumerate(arrays)])
-            stats = [engine.stats for engine in job.engines]
-            counts.append([(each.blocks_sent, each.blocks_skipped, each.blocks_received) for each in stats])
-    assert counts == [counts[0]] * len(counts)
-
-
 @pytest.mark.parametrize("wire", ["int32", "int8"])
 def test_residuals(wire: str) -> None:
     with ranks(2) as job:
@@ -78,18 +48,6 @@ def test_small_tensors_need_none() -> None:
     with ranks(2) as job:
         job.reduce([Operation(secret(np.ones(5000, np.float32))) for _ in range(2)])
         assert fallbacks(job) == [0, 0]
-
-
-def test_beside_tensors_that_others_map() -> None:
-    def place(rank: int, array: Array) -> Array:
-        if rank == 0:
-            return secret(array)
-        shared: Array = p4reduce.shared_empty(array.shape, array.dtype)
-        shared[...] = array
-        return shared
-
-    with ranks(2) as job:
-        check_random_sums(job, 6, SEED, sizes=SIZES[-2:], place=place)
 
 
 @pytest.mark.parametrize("refused", ["read", "map", "map at one rank", "map without reading"])

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from p4reduce_targets.dataplane import Call, Count, DataPlane, Exact, Lpm, MeterConfig, Replica
-
-from ..dataplane import frames
-from ..dataplane.p4runtime import Entry, PacketIn, Program
-from ..dataplane.switch import (
+from tests.support.dataplane import frames
+from tests.support.dataplane.p4runtime import Entry, PacketIn, Program
+from tests.support.dataplane.switch import (
     FORGERIES,
     HELLOS,
     JOBS,
@@ -25,13 +24,13 @@ from ..dataplane.switch import (
     HalfState,
     Outputs,
 )
-from ..dataplane.targets import CPU_PORT, PORTS
+from tests.support.dataplane.targets import CPU_PORT, PORTS
 
 _PACKET_IN = struct.Struct("!HI")
 
 
 class Direct:
-    """What `tests.dataplane.traffic` needs of a switch, by calls into the data plane."""
+    """What `tests.support.dataplane.traffic` needs of a switch, by calls into the data plane."""
 
     can_be_leaf = True
 

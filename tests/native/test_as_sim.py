@@ -7,18 +7,16 @@ By calls into both, so a hundred times as many as in tests/dataplane/test_fuzz.p
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from p4reduce_targets import native, sim
+from tests.support.dataplane.p4runtime import Program
+from tests.support.dataplane.traffic import Setup, Traffic
+from tests.support.scripts import P4SRC, compiler
 
-from ..dataplane.p4runtime import Program
-from ..dataplane.traffic import Setup, Traffic
 from .direct import Direct
-
-P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 
 
 def compare(program: Program, seed: int, steps: int) -> None:
@@ -57,10 +55,5 @@ def test_every_kind_of_addition(simd: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_other_builds_of_the_program(lanes: int, block_size: int, tmp_path: Path) -> None:
     if shutil.which("p4c-bm2-ss") is None:
         pytest.skip("p4c-bm2-ss is not on PATH")
-    sys.path.insert(0, str(P4SRC))
-    try:
-        from compile import compile_program
-    finally:
-        sys.path.remove(str(P4SRC))
-    compile_program(tmp_path, [f"-DLANES={lanes}", f"-DBLOCK_SIZE={block_size}", "-DSLOTS=32"])
+    compiler().compile_program(tmp_path, [f"-DLANES={lanes}", f"-DBLOCK_SIZE={block_size}", "-DSLOTS=32"])
     compare(Program(tmp_path / "p4info.txtpb", tmp_path / "p4reduce.json"), lanes, 3000)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -13,17 +12,14 @@ import pytest
 
 from p4reduce_targets import native, sim
 from p4reduce_targets.dataplane import DataPlane
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import PARENT, Host
+from tests.support.dataplane.jobs import Job, Member
+from tests.support.dataplane.p4runtime import Program
+from tests.support.dataplane.switch import OUTCOMES, SWITCH
+from tests.support.protocol.faulty_member import FAULTS, FaultyMember, check_ends, membership_of, run_case, run_cases
 
-from ..dataplane import frames
-from ..dataplane.frames import PARENT, Host
-from ..dataplane.jobs import Job, Member
-from ..dataplane.p4runtime import Program
-from ..dataplane.switch import OUTCOMES, SWITCH
 from .direct import Direct
-
-sys.path.append(str(Path(__file__).parents[1] / "protocol"))
-
-from faulty_member import FAULTS, FaultyMember, check_ends, membership_of, run_case, run_cases
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 SLOTS = 2

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from tests import c_builds
-from tests.c_builds import ROOT, run
+from tests.support import c_builds
+from tests.support.c_builds import ROOT, run
 
 SEEDS = ROOT / "targets" / "csrc" / "fuzz" / "seeds.py"
 VARIANTS = 20  # of each seed

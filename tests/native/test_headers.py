@@ -10,7 +10,7 @@ import pytest
 
 from p4reduce_targets.native import library, numbers, program
 from p4reduce_targets.native.numbers import ActionId, CounterId, TableId
-from tests.c_headers import NATIVE, constants, functions, is_declared, text_of
+from tests.support.c_headers import NATIVE, constants, functions, is_declared, text_of
 
 
 def test_functions() -> None:

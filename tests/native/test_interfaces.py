@@ -18,9 +18,9 @@ import pytest
 
 from p4reduce_targets.dataplane import Call, Exact, Replica
 from p4reduce_targets.native import NativeSwitch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Aggregation
 
-from ..dataplane import frames
-from ..dataplane.frames import Aggregation
 from .udp_switch import COMPILED, LANES, SOL_UDP, UDP_SEGMENT
 
 pytestmark = pytest.mark.root

@@ -11,10 +11,10 @@ import pytest
 from p4reduce_targets import native, sim
 from p4reduce_targets.dataplane import MeterConfig
 from p4reduce_targets.native.numbers import METER_LIMIT
+from tests.support.dataplane import frames
+from tests.support.dataplane.p4runtime import Program
+from tests.support.dataplane.switch import HELLOS, SWITCH
 
-from ..dataplane import frames
-from ..dataplane.p4runtime import Program
-from ..dataplane.switch import HELLOS, SWITCH
 from .direct import Direct
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from pathlib import Path
 from random import Random
@@ -12,10 +13,10 @@ import pytest
 
 from p4reduce_targets.dataplane import Replica
 from p4reduce_targets.native.switch import PortCounts
+from tests.support.dataplane import frames
+from tests.support.own_network import own_network
 
-from ..dataplane import frames
-from ..own_network import own_network
-from .udp_switch import BLOCK, JOB, LANES, LOOPBACK, OWN, SOL_UDP, UDP_GRO, WORKERS, UdpSwitch
+from .udp_switch import BLOCK, DEADLINE_S, JOB, LANES, LOOPBACK, OWN, SOL_UDP, UDP_GRO, WORKERS, UdpSwitch
 
 LOSS_IN = "SwitchIngress.drop_simulator.loss_rates"
 LOSE_IN = "SwitchIngress.drop_simulator.lose"
@@ -209,7 +210,7 @@ def test_a_rank_that_nothing_can_be_sent_to_costs_the_others_no_chains(ip: str) 
         switch.send(1, *chain)
         sizes = []
         while sum(sizes) < 50 * len(chain[0]):
-            time.sleep(0.01)
+            assert select.select([switch.workers[1]], [], [], DEADLINE_S)[0], sizes
             sizes.append(len(switch.workers[1].recv(65536)))
         assert max(sizes) > len(chain[0])
 

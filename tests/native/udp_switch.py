@@ -15,10 +15,9 @@ from pathlib import Path
 
 from p4reduce_targets.dataplane import Call, Exact, Replica
 from p4reduce_targets.native import NativeDataPlane, NativeSwitch, load
-
-from ..dataplane import frames
-from ..dataplane.frames import Aggregation
-from ..dataplane.switch import OUTCOME_NAMES, OUTCOMES, OWN_SOURCES
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Aggregation
+from tests.support.dataplane.switch import OUTCOME_NAMES, OUTCOMES, OWN_SOURCES
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 LANES, BLOCK = 4, 64

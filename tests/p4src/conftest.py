@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .build import compiler
-
-Build = Callable[[dict[str, int]], Path]
+from tests.support.made_once import made_once
+from tests.support.scripts import Build, compiler
 
 
 @pytest.fixture(scope="session")
@@ -19,13 +17,10 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Compile with these build parameters, once a session; the folder has p4reduce.json and p4info.txtpb."""
     if shutil.which("p4c-bm2-ss") is None:
         pytest.skip("p4c-bm2-ss is not on PATH")
-    folder = tmp_path_factory.mktemp("builds")
 
     def compile_with(parameters: dict[str, int]) -> Path:
         options = [f"-D{name}={value}" for name, value in parameters.items()]
-        to = folder / ("-".join(options) or "default")
-        if not to.exists():
-            compiler().compile_program(to, options)
-        return to
+        name = "-".join(["p4", *options])
+        return made_once(tmp_path_factory, name, lambda to: compiler().compile_program(to, options))
 
     return compile_with

@@ -7,12 +7,11 @@ import filecmp
 
 import pytest
 
-from tests.dataplane.fuzz import compare
-from tests.dataplane.jobs import Job, sums, values_of
-from tests.dataplane.p4runtime import Program
-from tests.dataplane.switch import SHIPPED, Switch
-
-from .conftest import Build
+from tests.support.dataplane.fuzz import compare
+from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.p4runtime import Program
+from tests.support.dataplane.switch import SHIPPED, Switch
+from tests.support.scripts import Build
 
 pytestmark = pytest.mark.p4c
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .build import P4SRC, script
+from tests.support.scripts import P4SRC, script
 
 SOURCE = P4SRC / "tna" / "p4reduce.p4"
 OPTIONS = ("-D__TARGET_TOFINO__=1", "-DLANES=1", "-DBLOCK_SIZE=32")

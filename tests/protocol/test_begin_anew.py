@@ -8,34 +8,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
-from dealt_switch import DealtSwitch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_switch import ModelSwitch
-from scenarios import Call, call, random_array, random_calls, random_membership, random_network, random_racks
-from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership, Operation, Worker
-from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce.protocol.constants import Outcome
 from p4reduce.protocol.packet import Codec
+from tests.support.protocol.dealt_switch import DealtSwitch, move
+from tests.support.protocol.scenarios import (
+    Call,
+    call,
+    random_array,
+    random_calls,
+    random_membership,
+    random_network,
+    random_racks,
+    reduce_calls,
+)
+from tests.support.protocol.simulator import Network, Simulation
 
-pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-def move(switch: ModelSwitch, slots: int, first_seq: int) -> None:
-    """What the controller does: the job has other slots, whose sums are somebody else's, and whose halves are reset."""
-    switches = [switch]
-    if isinstance(switch, DealtSwitch):
-        switches, switch.moved = switch.switches, True
-    for one in switches:
-        one.halves.clear()
-        for half in range(2 * slots_at_each(slots, len(switches))):
-            one.reset(half, (first_seq - 2 + (half & 1)) % 2**32)
-            one.halves[half].sums[...] = 12345
+pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.usefixtures("each_worker")]
 
 
 def begin_anew(simulation: Simulation, slots: int) -> None:
@@ -60,11 +56,8 @@ def run_changes(seed: int, changes: Sequence[float], *, tree: bool = False, aggr
         slots = max(1, round(share * membership.slots))
         begin_anew(simulation, slots)
         calls = random_calls(random, membership, len(done))
-        simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), 10_000 + simulation.now,
-                          skew=random.choice([0, 0.001, 1.0]))  # fmt: skip
+        reduce_calls(simulation, calls, limit=10_000 + simulation.now, skew=random.choice([0, 0.001, 1.0]))
         done += calls
-        for one in calls:
-            one.check()
     simulation.drain()
     for one in done:
         one.check()
@@ -81,29 +74,23 @@ def run_changes(seed: int, changes: Sequence[float], *, tree: bool = False, aggr
 SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=4)
 
 
-@given(st.integers(0, 2**32), SHARES)
-@settings(max_examples=30, deadline=None)
-def test_sums_are_the_references_whatever_the_slots(seed: int, changes: list[float]) -> None:
-    run_changes(seed, changes)
+SHAPES = st.one_of(
+    st.just({}), st.just({"tree": True}), st.fixed_dictionaries({"aggregators": st.integers(2, 4)})
+)  # fmt: skip
 
 
-@given(st.integers(0, 2**32), SHARES)
-@settings(max_examples=20, deadline=None)
-def test_below_several_leaves_too(seed: int, changes: list[float]) -> None:
-    run_changes(seed, changes, tree=True)
-
-
-@given(st.integers(0, 2**32), SHARES, st.integers(2, 4))
-@settings(max_examples=20, deadline=None)
-def test_where_slots_are_dealt(seed: int, changes: list[float], aggregators: int) -> None:
-    run_changes(seed, changes, aggregators=aggregators)
+@given(st.integers(0, 2**32), SHARES, SHAPES)
+@settings(max_examples=40, deadline=None)
+def test_sums_are_the_references_whatever_the_slots(seed: int, changes: list[float], shape: dict[str, Any]) -> None:
+    """On one switch, below several leaves, and where slots are dealt."""
+    run_changes(seed, changes, **shape)
 
 
 @pytest.mark.slow
-@given(st.integers(0, 2**32), SHARES, st.booleans())
-@settings(max_examples=500, deadline=None)
-def test_many_changes(seed: int, changes: list[float], tree: bool) -> None:
-    run_changes(seed, changes, tree=tree)
+@given(st.integers(0, 2**32), SHARES, SHAPES)
+@settings(max_examples=200, deadline=None)
+def test_many_changes(seed: int, changes: list[float], shape: dict[str, Any]) -> None:
+    run_changes(seed, changes, **shape)
 
 
 def test_late_packets_reach_the_changed_slots() -> None:
@@ -188,8 +175,7 @@ def test_what_is_known_of_the_path_stays() -> None:
     simulation = Simulation(membership, seed=1, network=Network(latency=0.003))
     for slots in (4, 2, 4):
         begin_anew(simulation, slots)
-        one = call([random_array(Random(rank), 64, 4, np.float32) for rank in range(2)], 4)
-        simulation.reduce(list(zip(*(one.operations,), strict=True)))
+        reduce_calls(simulation, [call([random_array(Random(rank), 64, 4, np.float32) for rank in range(2)], 4)])
     assert [worker.stats.retransmissions for worker in simulation.workers] == [0, 0]
 
 

@@ -15,7 +15,7 @@ from p4reduce.protocol.constants import Op, Outcome
 from p4reduce.protocol.header import FIELDS, FIXED, KEY
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce_controller.switches import frames
-from tests import c_headers
+from tests.support import c_headers
 
 P4SRC = c_headers.ROOT / "p4src" / "include"
 WIRE = c_headers.HOST / "wire"
@@ -32,15 +32,18 @@ def p4_constants() -> dict[str, int]:
 
 def test_numbers() -> None:
     p4 = p4_constants()
-    assert p4["PROTOCOL_VERSION"] == constants.PROTOCOL_VERSION
-    assert p4["AGGREGATION_PORT"] == constants.AGGREGATION_PORT
-    assert p4["NO_KEY"] == constants.NO_KEY
-    assert p4["LANES"] == constants.DEFAULT_LANES
-    assert p4["BLOCK_SIZE"] == constants.DEFAULT_BLOCK_SIZE
-    assert p4["MAX_GROWTH"] == constants.MAX_GROWTH
-    assert p4["PARENT"] == constants.PARENT
+    names = ("PROTOCOL_VERSION", "AGGREGATION_PORT", "NO_KEY", "MAX_GROWTH", "PARENT", "NOBODY")
+    assert [p4[name] for name in names] == [getattr(constants, name) for name in names]
+    assert (p4["LANES"], p4["BLOCK_SIZE"]) == (constants.DEFAULT_LANES, constants.DEFAULT_BLOCK_SIZE)
     assert p4["PARENT_BIT"] == 1 << constants.PARENT
-    assert p4["NOBODY"] == constants.NOBODY
+    assert p4["OUTCOMES"] == len(Outcome)
+
+
+@pytest.mark.parametrize("kind", [Op, Outcome])
+def test_codes(kind: type[Op | Outcome]) -> None:
+    prefix = f"{kind.__name__.upper()}_"
+    theirs = {name: value for name, value in p4_constants().items() if name.startswith(prefix)}
+    assert {f"{prefix}{one.name}": one.value for one in kind} == theirs
 
 
 def test_numbers_of_c() -> None:
@@ -52,20 +55,6 @@ def test_numbers_of_c() -> None:
     assert {name: c[name] for name in c.keys() - p4.keys()} == {
         name: getattr(constants, name) for name in ("MAX_WORKERS", "MAX_RANKS", "MAX_AGGREGATORS", "MAX_THREADS")
     }
-
-
-def test_ops() -> None:
-    assert {f"OP_{op.name}": op.value for op in Op} == {
-        name: value for name, value in p4_constants().items() if name.startswith("OP_")
-    }
-
-
-def test_outcomes() -> None:
-    p4 = p4_constants()
-    assert {f"OUTCOME_{outcome.name}": outcome.value for outcome in Outcome} == {
-        name: value for name, value in p4.items() if name.startswith("OUTCOME_")
-    }
-    assert len(Outcome) == p4["OUTCOMES"]
 
 
 def test_build_parameters() -> None:
@@ -119,7 +108,7 @@ def by_codec(**fields: int) -> bytes:
 
 def by_controller(**fields: int) -> bytes:
     nobody = frames.Endpoint("00:00:00:00:00:00", "0.0.0.0", 0)
-    return frames.build(frames.Aggregation(**{"op": 0, **fields}), nobody, nobody)[frames._HEADERS - 18 :]
+    return frames.build(Packet(**{"op": 0, **fields}), nobody, nobody)[frames.HEADERS.size :]
 
 
 @pytest.mark.parametrize("pack", [by_codec, by_controller])

@@ -8,13 +8,15 @@ from random import Random
 
 import numpy as np
 import pytest
-from scenarios import random_network
-from simulator import Network, Simulation
 
 from p4reduce.errors import MismatchError
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.numbers import reference_allreduce
+from tests.support.protocol.scenarios import random_network
+from tests.support.protocol.simulator import Network, Simulation
+
+pytestmark = pytest.mark.usefixtures("each_worker")
 
 MEMBERSHIP = Membership(1, 1, 0, 3, slots=3, lanes=2, block_size=4, first_seq=0)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from faulty_member import FAULTS, FaultyMember, check_ends, membership_of, run_case, run_cases
-from model_switch import ModelSwitch
-from simulator import Simulation
 
 from p4reduce.errors import MismatchError
 from p4reduce.protocol import Operation
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.packet import NO_VALUES
+from tests.support.protocol.faulty_member import FAULTS, FaultyMember, check_ends, membership_of, run_case, run_cases
+from tests.support.protocol.model_switch import ModelSwitch
+from tests.support.protocol.simulator import Simulation
 
 RACKS = ((0, 1), (2, 3))
 
@@ -25,7 +25,7 @@ def some_case(seed: int, *, tree: bool) -> FaultyMember:
 
 @pytest.mark.parametrize("tree", [False, True], ids=["one switch", "tree"])
 def test_never_another_sum(tree: bool) -> None:
-    check_ends(run_cases(lambda seed: some_case(seed, tree=tree), FAULTS or 3000))
+    check_ends(run_cases(lambda seed: some_case(seed, tree=tree), FAULTS or 1500))
 
 
 def test_what_it_sends_last_is_not_what_is_known() -> None:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4reduce.protocol.blocks import NOT_FINITE, ZERO, Blocks
 from p4reduce.protocol.halves import BFLOAT16, narrowed, type_name, widened
 
 FORMATS = {np.dtype(np.float16): (5, 10), BFLOAT16: (8, 7)}  # bits of exponent and mantissa
@@ -65,26 +64,3 @@ def test_values_are_rounded_to_the_nearest(dtype: np.dtype[np.generic], value: f
             further = abs(exact(other) - Fraction(abs(value)))
             beyond = magnitude == infinity and Fraction(abs(value)) > exact(infinity)
             assert beyond or distance < further or (distance == further and magnitude % 2 == 0)
-
-
-def test_blocks_are_float32_in_between(dtype: np.dtype[np.generic]) -> None:
-    data = narrowed(np.array([0, -0.0, 1, -2, 0, 0.5, math.inf, 1], np.float32), dtype)
-    data = np.concatenate([data, np.array([0x8000, 1, 0x0003], np.uint16).view(dtype)])
-    blocks = Blocks(data, 2)
-    least = 1 if dtype == BFLOAT16 else 127 - 24
-    assert blocks.scan().tolist() == [ZERO, 128, 126, NOT_FINITE, least, max(least, 1) + (dtype == np.float16)]
-    rows = blocks.gather([1, 5])
-    assert rows.dtype == np.float32
-    assert rows.tolist() == [[1, -2], [value_of(3, dtype), 0]]
-    blocks.scatter([2, 5], np.array([[1 + 2.0**-12, 5], [7, 9]], np.float32))
-    assert widened(data[4:6]).tolist() == [1, 5]
-    assert widened(data[-1:]).tolist() == [7]
-    blocks.clear(list(range(6)))
-    assert not data.view(np.uint16).any()
-
-
-def test_other_arrays_pass(dtype: np.dtype[np.generic]) -> None:
-    for other in (np.arange(3, dtype=np.float32), np.arange(3, dtype=np.int32)):
-        assert widened(other) is other
-        assert narrowed(other, other.dtype) is other
-        assert other.dtype != dtype

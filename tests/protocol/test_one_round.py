@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from model_switch import ModelSwitch
-from scenarios import call
-from simulator import Simulation
 
 from p4reduce.errors import MismatchError
-from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.halves import BFLOAT16, narrowed
 from p4reduce.protocol.numbers import Wire
 from p4reduce.protocol.packet import Codec, Packet
+from tests.support.protocol.model_switch import ModelSwitch
+from tests.support.protocol.scenarios import call, reduce_calls
+from tests.support.protocol.simulator import Simulation
+from tests.support.protocol.worker_pair import new_worker
+
+pytestmark = pytest.mark.usefixtures("each_worker")
 
 
 def membership(world_size: int, *, lanes: int = 4, block_size: int = 64) -> Membership:
@@ -40,9 +43,7 @@ def inputs(world_size: int, size: int, dtype: Any) -> list[npt.NDArray[Any]]:
 def rounds_of(world_size: int, arrays: list[npt.NDArray[Any]], **options: Any) -> int:
     """That an allreduce takes in all slots together, of which each rank has to have the reference's bits."""
     simulation = Simulation(membership(world_size), seed=0)
-    one = call(arrays, 64, **options)
-    simulation.reduce([(operation,) for operation in one.operations])
-    one.check()
+    reduce_calls(simulation, [call(arrays, 64, **options)])
     (rounds,) = {worker.stats.rounds for worker in simulation.workers}
     return int(rounds)
 
@@ -73,7 +74,7 @@ def test_few_floats_have_the_bits_of_many_rounds(wire: Wire, what: str) -> None:
 def test_who_begins_with_an_announcement_is_told() -> None:
     """A rank of an earlier version, say."""
     member = membership(2, lanes=1, block_size=4)
-    worker, switch, codec = Worker(member), ModelSwitch(member), Codec(1, 4)
+    worker, switch, codec = new_worker(member), ModelSwitch(member), Codec(1, 4)
     worker.submit(Operation(np.ones(4, np.int32)), 0.0)
     (first,) = worker.take_packets()
     assert switch.receive(0, first) is None
@@ -87,7 +88,7 @@ def test_who_begins_with_an_announcement_is_told() -> None:
 
 def test_a_rank_whose_values_were_added_to_says_so() -> None:
     member = membership(2, lanes=1, block_size=8)
-    worker = Worker(member)
+    worker = new_worker(member)
     operation = Operation(np.array([1, 2], np.float32))
     worker.submit(operation, 0.0)
     (payload,) = worker.take_packets()

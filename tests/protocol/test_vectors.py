@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_switch import ModelSwitch
 
 from p4reduce.collectives import moves, reductions
-from p4reduce.collectives.plan import Group
-from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.collectives.plan import Collective, Group
+from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.fingerprint import fingerprint, of_round
 from p4reduce.protocol.halves import widened
 from p4reduce.protocol.numbers import numbers_for
 from p4reduce.tensors.places import Code
+from p4reduce.tensors.spec import describe
+from tests.support.protocol.model_switch import ModelSwitch
+from tests.support.protocol.worker_pair import new_worker
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs" / "vectors.json").read_text())
 
@@ -64,12 +66,13 @@ def test_codes(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", VECTORS["collectives"], ids=lambda vector: vector["call"])
 def test_collectives(vector: dict[str, Any]) -> None:
     group, tensor = Group(1, 2), np.zeros(vector["shape"], vector["tensor_dtype"])
+    spec = describe(tensor)
     calls: dict[str, Any] = {
-        "allreduce sum": lambda: reductions.allreduce(group, tensor, "sum", 1, "auto"),
-        "allreduce average": lambda: reductions.allreduce(group, tensor, "average", 1, "auto"),
-        "allreduce max": lambda: reductions.allreduce(group, tensor, "max", 1, "auto"),
-        "reduce to 0": lambda: reductions.reduce(group, tensor, 0, "sum", 1, "auto"),
-        "reduce_scatter": lambda: reductions.reduce_scatter(group, tensor, None, "sum", 1, "auto"),
+        "allreduce sum": lambda: reductions.allreduce(group, tensor, spec, Collective("sum")),
+        "allreduce average": lambda: reductions.allreduce(group, tensor, spec, Collective("average")),
+        "allreduce max": lambda: reductions.allreduce(group, tensor, spec, Collective("max")),
+        "reduce to 0": lambda: reductions.reduce(group, tensor, 0, Collective("sum")),
+        "reduce_scatter": lambda: reductions.reduce_scatter(group, tensor, None, Collective("sum")),
         "broadcast from 0": lambda: moves.broadcast(group, tensor, 0),
         "all_gather": lambda: moves.all_gather(group, tensor, None),
         "barrier": lambda: moves.barrier(group),
@@ -81,27 +84,30 @@ def test_collectives(vector: dict[str, Any]) -> None:
     assert widened(operation.data).dtype == vector["added_as"]
 
 
+@pytest.mark.usefixtures("each_worker")
 def test_hello() -> None:
     vector = VECTORS["hello"]
-    worker = Worker(Membership(**VECTORS["hello"]["membership"]))
+    worker = new_worker(Membership(**VECTORS["hello"]["membership"]))
     assert worker.hello(int(vector["nonce"], 16)).hex() == vector["datagram"]
 
 
+@pytest.mark.usefixtures("each_worker")
 @pytest.mark.parametrize("one", VECTORS["aborts"]["datagrams"], ids=lambda one: one["what"])
 def test_aborts(one: dict[str, Any]) -> None:
     secret = int(VECTORS["aborts"]["abort_secret"], 16)
-    worker = Worker(Membership(**VECTORS["aborts"]["membership"], abort_secret=secret))
+    worker = new_worker(Membership(**VECTORS["aborts"]["membership"], abort_secret=secret))
     worker.receive(bytes.fromhex(one["datagram"]), 0.0)
     assert (worker.failure is not None) == one["taken"]
 
 
+@pytest.mark.usefixtures("each_worker")
 @pytest.mark.parametrize("vector", [VECTORS["operation"], *VECTORS["of_one_round"]], ids=["", "integers", "gathered"])
 def test_operation(vector: dict[str, Any]) -> None:
     """Every datagram of two ranks' allreduce, as rank 1 completes each round."""
     dtype = vector.get("dtype", "float32")
     memberships = [Membership(rank=rank, **vector["membership"]) for rank in range(2)]
     switch = ModelSwitch(memberships[0])
-    workers = [Worker(membership) for membership in memberships]
+    workers = [new_worker(membership) for membership in memberships]
     operations = [
         Operation(np.array([int(word, 16) for word in words], np.uint32).view(dtype)) for words in vector["inputs"]
     ]

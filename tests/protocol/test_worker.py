@@ -13,11 +13,12 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, UnsupportedDtype
 from p4reduce.protocol import Membership, Operation, Timing, Worker
 from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
-from p4reduce.protocol.endings import REASONS
 from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.job_errors import REASONS
 from p4reduce.protocol.packet import NO_VALUES, Codec, Packet
+from tests.support.protocol.worker_pair import new_worker
 
-pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.usefixtures("each_worker")]
 
 SECRET = 0x0123456789ABCDEF
 M = Membership(
@@ -52,7 +53,7 @@ def result(packet: Packet, keys: list[int], sums: list[list[int]] | None = None,
 
 
 def started(data: npt.NDArray[np.float32] | None = None) -> tuple[Worker, Operation, list[Packet]]:
-    worker = Worker(M)
+    worker = new_worker(M)
     operation = Operation(np.array([1, 2, 0, 0, 0, 0, 0, -4], np.float32) if data is None else data)
     worker.submit(operation, BEFORE)
     return worker, operation, sent(worker)
@@ -107,7 +108,7 @@ def test_rounds() -> None:
 def test_absent_lanes_are_filled_to_give_the_switch_room(block_size: int, present: int) -> None:
     membership = dataclasses.replace(M, slots=1, lanes=4, block_size=block_size)
     codec = Codec(4, block_size)
-    worker = Worker(membership)
+    worker = new_worker(membership)
     data = np.zeros(4 * block_size, np.float32)
     data[2 * block_size] = 1
     worker.submit(Operation(data), BEFORE)
@@ -148,7 +149,7 @@ def test_on_done_may_submit() -> None:
 
 
 def test_retransmission_is_the_same_bytes() -> None:
-    worker = Worker(M)
+    worker = new_worker(M)
     worker.submit(Operation(np.ones(8, np.float32)), BEFORE)
     packets = worker.take_packets()
     assert worker.next_deadline() == RTO
@@ -209,7 +210,7 @@ def test_foreign_packets_are_counted() -> None:
     assert sent(worker) == []
     assert worker.stats.rounds == 0
     assert not operation.done
-    worker.receive(response, 0.001)
+    worker.receive(memoryview(bytearray(response)), 0.001)
     assert worker.stats.rounds == 1
 
 
@@ -227,12 +228,6 @@ def test_results_do_not_go_back() -> None:
     (third,) = sent(worker)
     assert third.seq == second.seq + 1
     assert not operation.done
-
-
-def test_memoryviews_are_taken() -> None:
-    worker, _, (first, _) = started()
-    worker.receive(memoryview(bytearray(result(first, [key(0, 130), NO_KEY]))), 0.001)
-    assert worker.stats.rounds == 1
 
 
 def test_status() -> None:
@@ -255,7 +250,7 @@ def test_status() -> None:
 def test_status_ends_the_back_off() -> None:
     """It proves that the path is alive, so the wait need not be that of a dead one."""
     timing = Timing(initial=0.02, ceiling=100.0, poll=0.1)
-    worker = Worker(M, timing=timing)
+    worker = new_worker(M, timing=timing)
     worker.submit(Operation(np.ones(1, np.float32)), BEFORE)
     (first,) = sent(worker)
     now = BEFORE
@@ -288,6 +283,7 @@ OWN, OTHER = M.rank, M.rank + 1
     [
         ([(0.001, OWN), (0.003, OWN)], (0.001 + 0.001 / 8) + 4 * (0.0005 + 0.0005 / 4)),
         ([(0.010, OWN)], 0.010 + 4 * 0.005),
+        ([(1e-9, OWN)], Timing().margin + 1e-9),
         ([(0.500, OTHER)], 2 * RTO),  # sent again: not measured, and the back-off is kept
         ([(0.500, OTHER), (0.530, OTHER)], 2 * RTO),  # within the longer timeout: the path may be longer
         ([(0.500, OTHER), (0.510, OWN)], 0.010 + 4 * 0.005),  # until it is known
@@ -296,7 +292,7 @@ OWN, OTHER = M.rank, M.rank + 1
     ],
 )
 def test_only_clear_round_trips_are_measured(answered: list[tuple[float, int]], timeout: float) -> None:
-    worker = Worker(dataclasses.replace(M, slots=1))
+    worker = new_worker(dataclasses.replace(M, slots=1))
     worker.submit(Operation(np.ones(100, np.float32)), BEFORE)
     for now, last in answered:
         (packet,) = sent(worker)
@@ -309,7 +305,7 @@ def test_only_clear_round_trips_are_measured(answered: list[tuple[float, int]], 
 
 
 def test_the_answer_to_a_question_is_measured() -> None:
-    worker = Worker(dataclasses.replace(M, slots=1))
+    worker = new_worker(dataclasses.replace(M, slots=1))
     worker.submit(Operation(np.ones(100, np.float32)), BEFORE)
     (packet,) = sent(worker)
     asked = resend(worker)
@@ -319,14 +315,26 @@ def test_the_answer_to_a_question_is_measured() -> None:
     assert resend(worker) - (asked + 0.1) == pytest.approx(0.004 + 4 * 0.002)
 
 
-def test_abort() -> None:
+@pytest.mark.parametrize(
+    ("who", "reason", "said"),
+    [
+        (2, 3, "rank 2 has left it (while others stayed)"),
+        (1, 1, "this rank, 1, has left it (its process or its connection is gone, or it has failed)"),
+        (
+            NOBODY,
+            5,
+            "the controller has ended it, and no rank is to blame (a switch has lost the job's state)",
+        ),
+    ],
+)
+def test_abort(who: int, reason: int, said: str) -> None:
     worker, operation, (first, _) = started()
     waiting = Operation(np.ones(3, np.float32))
     worker.submit(waiting, BEFORE)
-    worker.receive(abort(first, worker=2, keys=[3, 0]), 0.001)
+    worker.receive(abort(first, worker=who, keys=[reason, 0]), 0.001)
     assert isinstance(worker.failure, JobAborted)
-    assert worker.failure.rank == 2
-    assert str(worker.failure) == "job 5 was aborted: rank 2 has left it (while others stayed)"
+    assert worker.failure.rank == (who if who != NOBODY else None)
+    assert str(worker.failure) == f"job 5 was aborted: {said}"
     assert operation.error is waiting.error is worker.failure
     assert operation.done
     assert waiting.done
@@ -335,22 +343,6 @@ def test_abort() -> None:
     worker.receive(result(first, [key(0, 130), NO_KEY]), 0.002)
     worker.tick(100.0)
     assert sent(worker) == []
-
-
-def test_abort_for_this_rank() -> None:
-    worker, _, (first, _) = started()
-    worker.receive(abort(first, worker=1, keys=[1, 0]), 0.001)
-    said = "job 5 was aborted: this rank, 1, has left it (its process or its connection is gone, or it has failed)"
-    assert str(worker.failure) == said
-
-
-def test_abort_that_blames_nobody() -> None:
-    worker, _, (first, _) = started()
-    worker.receive(abort(first, worker=NOBODY, keys=[5, 0]), 0.001)
-    assert isinstance(worker.failure, JobAborted)
-    assert worker.failure.rank is None
-    said = "the controller has ended it, and no rank is to blame (a switch has lost the job's state)"
-    assert str(worker.failure) == f"job 5 was aborted: {said}"
 
 
 def test_every_reason_of_an_abort_has_words() -> None:
@@ -405,15 +397,6 @@ def test_fail() -> None:
     assert worker.next_deadline() is None
 
 
-def test_hello() -> None:
-    worker = Worker(M)
-    packet = CODEC.decode(worker.hello(0x0123456789ABCDEF))
-    assert (packet.op, packet.job, packet.generation, packet.worker) == (Op.HELLO, 5, 9, 1)
-    assert (packet.active, packet.present, packet.slot, packet.seq) == (0, 0, 0, 0)
-    assert packet.fingerprint == 0x01234567
-    assert list(packet.keys) == [0x89ABCDEF, NO_KEY]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -461,8 +444,8 @@ def test_operations_refuse_what_they_cannot_reduce() -> None:
 
 def test_too_large_a_tensor_is_refused_and_harms_nothing() -> None:
     membership = dataclasses.replace(M, slots=1, lanes=1, block_size=1)
-    worker = Worker(membership)
-    with pytest.raises(ValueError, match="16777217 in each of 1 streams"):
+    worker = new_worker(membership)
+    with pytest.raises(ValueError, match="16777217 in each of 1 streams: accepted are up to 16777216"):
         worker.submit(Operation(np.zeros((1 << 24) + 1, np.int32)), BEFORE)
     assert worker.idle
     assert worker.take_packets() == []
@@ -504,3 +487,11 @@ def test_rounds_that_no_rank_can_be_in() -> None:
     assert not worker.is_impossible(0, 102)
     assert worker.is_impossible(0, 103)
     assert worker.is_impossible(2, 102)
+
+
+@pytest.mark.parametrize(
+    "options", [{"margin": 0.0}, {"margin": 0.5, "initial": 0.1}, {"initial": 2.0}, {"poll": 5.0}, {"poll": 1e-6}]
+)
+def test_senseless_timing(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="accepted is 0 < margin <= initial <= ceiling and margin <= poll <= ceiling"):
+        Timing(**options)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.own_network import Namespace, ip, wait_until_up
+from tests.support.own_network import Namespace, ip, wait_until_up
 
 
 @contextmanager

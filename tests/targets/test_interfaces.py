@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from threading import Thread
 
@@ -19,8 +18,9 @@ from p4reduce_targets.p4runtime.gnmi import PortStates
 from p4reduce_targets.ports import EthPort, PortError, check_ports, open_port
 from p4reduce_targets.sim import load
 from p4reduce_targets.switch import Switch
-from tests.dataplane.switch import SHIPPED
-from tests.own_network import Namespace, ip, wait_until_up
+from tests.support.dataplane.switch import SHIPPED
+from tests.support.own_network import Namespace, ip, wait_until_up
+from tests.support.waiting import wait_until
 
 from .own_cables import own_cables
 
@@ -55,13 +55,6 @@ def running(target: str, *names: str) -> Iterator[PortStates]:
             switch.stop()
             loop.join(DEADLINE_S)
             assert not loop.is_alive()
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def passes(source: str, destination: str, frame: bytes = FRAME) -> int:
@@ -104,9 +97,9 @@ def test_an_interface_that_is_made_again(target: str, caplog: pytest.LogCaptureF
     with own_cables(2), running(target, "switch1", "switch2") as states:
         assert passes("host1", "host2") == 1
         ip("link", "del", "switch1")
-        wait_for(lambda: states.of(1) == "NOT_PRESENT" and "switch1 is gone" in caplog.text)
+        wait_until(lambda: states.of(1) == "NOT_PRESENT" and "switch1 is gone" in caplog.text, "port 1 to be seen so")
         connect("host1", "switch1")
-        wait_for(lambda: states.of(1) == "UP")
+        wait_until(lambda: states.of(1) == "UP", "port 1 to be seen so")
         assert (passes("host1", "host2"), passes("host2", "host1")) == (1, 1)
         assert states.of(2) == "UP"
     assert "port 1: interface switch1 is there again" in caplog.text
@@ -116,12 +109,12 @@ def test_an_interface_that_is_made_again(target: str, caplog: pytest.LogCaptureF
 def test_an_interface_that_goes_to_another_namespace_and_back(target: str) -> None:
     with own_cables(2), closing(Namespace()) as other, running(target, "switch1", "switch2") as states:
         ip("link", "set", "switch1", "netns", other.path)
-        wait_for(lambda: states.of(1) == "NOT_PRESENT")
+        wait_until(lambda: states.of(1) == "NOT_PRESENT", "port 1 to be seen so")
         back = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         with closing(os.fdopen(back)), other.entered():
             ip("link", "set", "switch1", "netns", f"/proc/{os.getpid()}/fd/{back}")
         ip("link", "set", "switch1", "up")
-        wait_for(lambda: states.of(1) == "UP")
+        wait_until(lambda: states.of(1) == "UP", "port 1 to be seen so")
         assert passes("host1", "host2") == 1
 
 
@@ -131,7 +124,10 @@ def test_a_port_follows_its_interface_through_other_names(target: str, caplog: p
     with own_cables(2), running(target, "switch1", "switch2") as states:
         ip("link", "set", "switch1", "down")
         ip("link", "set", "switch1", "name", "renamed")
-        wait_for(lambda: states.of(1) == "DOWN" and "its interface switch1 is called renamed now" in caplog.text)
+        wait_until(
+            lambda: states.of(1) == "DOWN" and "its interface switch1 is called renamed now" in caplog.text,
+            "port 1 to be seen so",
+        )
         ip("link", "set", "renamed", "up")
         wait_until_up("renamed")
         ip("link", "add", "switch1", "type", "veth", "peer", "name", "stranger")  # and stays down

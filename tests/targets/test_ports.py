@@ -10,19 +10,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from p4reduce.transport.frames import HEADERS, internet_checksum
 from p4reduce_targets.ports import (
-    HEADERS,
     REMEMBERED,
     EthPort,
     Port,
     PortError,
     UdpPort,
     check_ports,
-    ipv4_checksum,
     open_port,
     split_port,
 )
-from tests.own_network import ip, wait_until_up
+from tests.support.own_network import ip, wait_until_up
 
 from .own_cables import own_cables
 
@@ -61,7 +60,7 @@ def test_a_datagram_becomes_a_frame(port: UdpPort, peer: socket.socket, payload:
     wait_for(port)
     [frame] = port.receive(10)
     assert frame[42:] == payload
-    assert ipv4_checksum(frame[14:34]) == 0
+    assert internet_checksum(frame[14:34]) == 0
     assert HEADERS.unpack(frame[:24] + b"\0\0" + frame[26:42]) == (
         bytes.fromhex("02007f000001"),
         bytes.fromhex("02007f000002"),

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -19,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from p4reduce_targets.bmv2 import BINARY
-from tests.certificates import self_signed
+from tests.support.certificates import self_signed
+from tests.support.waiting import has_ended, wait_until
 
 from .own_cables import own_cables
 from .p4runtime.client import INSERT, MODIFY, Client, action, default_entry, group_entry
@@ -204,17 +204,6 @@ class TestBmv2:
         [child] = [int(one) for one in children if BINARY[:15] in Path(f"/proc/{one}/comm").read_text()]
         return child
 
-    def gone(self, process: int) -> bool:
-        deadline = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < deadline:
-            try:
-                if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                    return True
-            except FileNotFoundError:
-                return True
-            time.sleep(0.02)
-        return False
-
     def test_it_runs_a_program_and_ends_clean(self, running: subprocess.Popen[str]) -> None:
         assert (self.ready["target"], self.ready["ports"]) == ("bmv2", {"1": "eth:switch1"})
         child = self.child_of(running)
@@ -225,13 +214,13 @@ class TestBmv2:
             assert self.host.recv(100) == bytes(60)
         running.send_signal(signal.SIGTERM)
         assert running.wait(TIMEOUT_S) == 0
-        assert self.gone(child)
+        wait_until(lambda: has_ended(child), "BMv2 to end")
 
     def test_it_dies_with_us(self, running: subprocess.Popen[str]) -> None:
         child = self.child_of(running)
         running.kill()
         running.wait(TIMEOUT_S)
-        assert self.gone(child)
+        wait_until(lambda: has_ended(child), "BMv2 to end")
 
     def test_we_notice_that_it_died(self, running: subprocess.Popen[str]) -> None:
         os.kill(self.child_of(running), signal.SIGKILL)

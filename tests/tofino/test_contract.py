@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.dataplane.p4runtime import Program
-from tests.dataplane.targets import Unavailable
-
-from .builds import ONLY_BMV2_TABLES, PROFILES, bmv2, build, tofino
-from .ir import Node, annotation, load
-from .translate import Translation, Translator
+from tests.support.dataplane.p4runtime import Program
+from tests.support.dataplane.targets import Unavailable
+from tests.support.tofino.builds import ONLY_BMV2_TABLES, PROFILES, bmv2, build, tofino
+from tests.support.tofino.ir import Node, annotation, load
+from tests.support.tofino.translate import Translation, Translator
 
 pytestmark = [pytest.mark.p4c, pytest.mark.slow]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dataplane import frames
-from tests.dataplane.frames import Host
-from tests.dataplane.switch import LOSS_OUT, LOSSES_OUT, Switch
-from tests.dataplane.targets import Unavailable
-
-from .builds import PROFILES, TofinoSwitch
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import Host
+from tests.support.dataplane.switch import LOSS_OUT, LOSSES_OUT, Switch
+from tests.support.dataplane.targets import Unavailable
+from tests.support.tofino.builds import PROFILES, TofinoSwitch
 
 pytestmark = pytest.mark.p4c
 

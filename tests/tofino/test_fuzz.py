@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataplane.fuzz import describe, outcome
-from tests.dataplane.switch import FORGERIES, LOSSES_IN, LOSSES_OUT, OUTCOME_NAMES, OUTCOMES, Switch
-from tests.dataplane.targets import Unavailable
-from tests.dataplane.traffic import Setup, Step, Traffic
-from tests.p4src.build import P4SRC
-
-from .builds import PROFILES, TofinoSwitch, bmv2, build, tofino
+from tests.support.dataplane.fuzz import describe, outcome
+from tests.support.dataplane.switch import FORGERIES, LOSSES_IN, LOSSES_OUT, OUTCOME_NAMES, OUTCOMES, Switch
+from tests.support.dataplane.targets import Unavailable
+from tests.support.dataplane.traffic import Setup, Step, Traffic
+from tests.support.scripts import P4SRC
+from tests.support.tofino.builds import PROFILES, TofinoSwitch, bmv2, build, tofino
 
 pytestmark = pytest.mark.p4c
 

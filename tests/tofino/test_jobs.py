@@ -9,13 +9,11 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from p4reduce_bench.processes.children import Child
-from tests.dataplane.targets import Unavailable
-from tests.e2e.conftest import Setting
-from tests.e2e.rank import Call
-from tests.e2e.stack import Stack
-from tests.e2e.test_stack import FORMS, finish
-
-from .builds import PROFILES, build
+from tests.support.cluster.calls import FORMS, finish
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import Setting, Stack
+from tests.support.dataplane.targets import Unavailable
+from tests.support.tofino.builds import PROFILES, build
 
 pytestmark = [pytest.mark.p4c, pytest.mark.slow]
 
@@ -31,7 +29,9 @@ class TofinoStack(Stack):
     """A stack whose switch is one of ours."""
 
     def start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
-        return super().start(name, "tests.tofino" if name == "switch" else module, *arguments, environment=environment)
+        return super().start(
+            name, "tests.support.tofino" if name == "switch" else module, *arguments, environment=environment
+        )
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-from .builds import ONLY_BMV2_TABLES, PROFILES, tofino
+from tests.support.tofino.builds import ONLY_BMV2_TABLES, PROFILES, tofino
 
 
 def read(path: Path) -> p4i.P4Info:

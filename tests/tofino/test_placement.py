@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.p4src.build import P4SRC
-
-from .builds import PROFILES, tofino
+from tests.support.scripts import P4SRC
+from tests.support.tofino.builds import PROFILES, tofino
 
 pytestmark = [pytest.mark.p4c, pytest.mark.slow, pytest.mark.timeout(1800)]
 

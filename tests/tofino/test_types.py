@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from .builds import PROFILES, tofino
+from tests.support.tofino.builds import PROFILES, tofino
 
 pytestmark = pytest.mark.p4c
 

@@ -61,7 +61,7 @@ def test_a_system_that_fails_at_a_point_is_tried_again(tmp_path: Path, monkeypat
         tried.append((system, case.density, late))
         if len(tried) in (2, 3):
             raise ChildFailed("[/no markup] it went away")
-        seconds = {"seconds": [1.0], "wrong": 0, "traffic": {}}
+        seconds = {"seconds": [1.0], "processor_s": 1.0, "wrong": 0, "traffic": {}}
         return Measured(row(system, setup.target, case, {0: seconds}, None, None), {"h1>s1": 1})
 
     monkeypatch.setattr(series, "_start", lambda *_: None)
@@ -91,7 +91,7 @@ def test_the_busiest_host() -> None:
 
 
 def of_a_point(point: Point, error: str | None = None) -> tuple[Point, dict[str, Any]]:
-    seconds = {"seconds": [1.0, 2.0, 4.0], "wrong": 0, "traffic": {}}
+    seconds = {"seconds": [1.0, 2.0, 4.0], "processor_s": 1.0, "wrong": 0, "traffic": {}}
     case = Case(point.workers, point.numel, "float32", point.density, "random", "block")
     made = row(point.system, "native", case, {0: seconds}, None, None)
     carried = {"s1>h1": 50, "h1>s1": 60}
@@ -157,7 +157,7 @@ def test_points_are_on_the_topology_that_is_chosen(tmp_path: Path, monkeypatch: 
 
 
 def of_row() -> Any:
-    seconds = {"seconds": [1.0], "wrong": 0, "traffic": {}}
+    seconds = {"seconds": [1.0], "processor_s": 1.0, "wrong": 0, "traffic": {}}
     return row("p4reduce", "native", Case(2, 64, "float32", 1.0, "random", "block"), {0: seconds}, None, None)
 
 

@@ -21,9 +21,8 @@ from p4reduce_topos.model import Wire
 from p4reduce_topos.topologies import star
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
 from p4reduce_topos.topologies.parts import with_other_host
-
-from ..p4src.test_protections import SMALL, changed
-from .conftest import Start
+from tests.support.mininet import Start
+from tests.support.protections import SMALL, changed
 
 pytestmark = [pytest.mark.mininet, pytest.mark.root]
 

@@ -8,14 +8,14 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_topos.topologies import two_racks
-from tests.own_network import Namespace, ip
+from tests.support.own_network import Namespace, ip
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.mininet, pytest.mark.root, pytest.mark.usefixtures("mininet")]
 
@@ -51,10 +51,8 @@ def test_the_next_network_removes_what_a_dead_one_has_left_and_nothing_of_a_livi
                 assert links() == living
             finally:
                 owner.kill()
-        deadline = time.monotonic() + START_UP_S
-        while "ctl-h1" in links():  # hosts end with their owner, and the kernel takes their links when it has time
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        # Hosts end with their owner, and the kernel takes their links when it has time.
+        wait_until(lambda: "ctl-h1" not in links(), "the hosts' links to be gone", START_UP_S)
         assert {"control", "leaf1-eth2", "spine1-eth1"} <= links()
         with Network(two_racks.build(2)) as network:
             assert network.status()["switches"]

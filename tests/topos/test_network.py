@@ -17,8 +17,7 @@ from p4reduce_topos.faults.rank import sums
 from p4reduce_topos.faults.ranks import Ranks
 from p4reduce_topos.model import Topology, Wire
 from p4reduce_topos.topologies import bottleneck, leaf_spine, star, tree, two_racks
-
-from .conftest import Start, targets
+from tests.support.mininet import Start, targets
 
 pytestmark = [pytest.mark.mininet, pytest.mark.root]
 

@@ -3,10 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,19 +10,10 @@ import pytest
 from p4reduce.errors import P4ReduceError
 from p4reduce.trace.model import load
 from p4reduce_topos.emulation.recording import recorded
-from tests.own_network import Namespace
-from tests.trace.test_live import send
+from tests.support.trace_packets import send
+from tests.support.waiting import pass_time
 
-pytestmark = pytest.mark.root
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    """In a network namespace of its own."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to record packets")
-    with contextlib.closing(Namespace()) as namespace, namespace.entered():
-        yield
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("alone")]
 
 
 @pytest.mark.parametrize("ended", [P4ReduceError("the script has failed"), KeyboardInterrupt()])
@@ -35,7 +22,7 @@ def test_a_run_that_fails_or_is_interrupted_leaves_its_trace(tmp_path: Path, end
     file = tmp_path / "out" / "mine.trace.json"
     with pytest.raises(type(ended)) as raised, recorded(file, said.append):  # noqa: PT012
         send(20)
-        time.sleep(0.3)
+        pass_time(0.3)
         raise ended
     assert raised.value is ended
     assert load(file).packets == 20

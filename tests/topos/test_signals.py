@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 pytest.importorskip("mininet", reason="needs Mininet")
 
 from p4reduce_topos.emulation.signals import ENDING, blocked, install, postponed
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 120.0
 MARK = "P4REDUCE_TEST_SIGNALS"
@@ -136,24 +136,21 @@ def test_nothing_is_left(tmp_path: Path, phase: str, number: signal.Signals, imp
             assert process.stdin is not None
             process.stdin.write(asked.encode())
             process.stdin.flush()
-            deadline = time.monotonic() + DEADLINE_S
-            while not reached():
-                assert process.poll() is None, text(said.name)
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda: reached() or process.poll() is not None, lambda: text(said.name), DEADLINE_S)
+            assert process.poll() is None, text(said.name)
             process.send_signal(number)
-            while process.poll() is None:
-                assert time.monotonic() < deadline, marked(mark)
+
+            def ended() -> bool:
                 if impatient:
                     process.send_signal(number)
-                time.sleep(0.02)
+                return process.poll() is not None
+
+            wait_until(ended, lambda: marked(mark), DEADLINE_S)
             # Once it has cleaned up, Python has given the signal back to the kernel.
             assert process.returncode in (128 + number, *([-number] if impatient else [])), text(said.name)
             assert b"Traceback" not in text(said.name)
             assert list(temporary.iterdir()) == []
-            while marked(mark):
-                assert time.monotonic() < deadline, marked(mark)
-                time.sleep(0.01)
+            wait_until(lambda: not marked(mark), lambda: marked(mark), DEADLINE_S)
         finally:
             for pid in marked(mark):
                 os.kill(pid, signal.SIGKILL)

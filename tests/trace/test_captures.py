@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.packet import Codec
 from p4reduce.trace.captures import Captured, read
 from p4reduce.trace.cli import trace as command
-from p4reduce.trace.frames import ETHERNET, Build, headers
-
-from .test_frames import cooked, frame, payload
+from p4reduce.trace.frames import ETHERNET, headers
+from tests.support.trace_packets import cooked, frame, payload
 
 ANY = 276
 LITTLE, BIG = "<", ">"
@@ -72,7 +72,7 @@ def read_bytes(folder: Path, content: bytes) -> Captured:
 
 def numbers(captured: Captured) -> list[list[int]]:
     """The sequence numbers of the packets at each interface."""
-    return [[one.seq for each in packets for one in headers(each, Build())] for packets in captured.interfaces]
+    return [[one.seq for each in packets for one in headers(each, Codec())] for packets in captured.interfaces]
 
 
 FRAMES = [frame(payload(seq, present=1)) for seq in (2, 3, 4)]
@@ -205,6 +205,7 @@ def test_a_damaged_pcap_file_is_refused(tmp_path: Path, lengths: tuple[int, int]
     "content",
     [
         pytest.param(b"", id="empty"),
+        pytest.param(b"This is a text.\n" * 10, id="text"),
         pytest.param(b"\xa1\xb2\xcd\x34" + FILES["pcap"][0][4:], id="modified pcap"),
         pytest.param(gzip.compress(b"text"), id="compressed text"),
     ],
@@ -212,6 +213,8 @@ def test_a_damaged_pcap_file_is_refused(tmp_path: Path, lengths: tuple[int, int]
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(P4ReduceError, match=r"capture: is not a capture that can be read \(pcap or pcapng\)"):
         read_bytes(tmp_path, content)
+    with pytest.raises(P4ReduceError, match=r"none\.pcap: No such file"):
+        read(tmp_path / "none.pcap")
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -17,8 +17,7 @@ from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
 from p4reduce.protocol.header import FIELDS
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.trace.cli import trace as command
-
-from .test_frames import frame
+from tests.support.trace_packets import frame
 
 DEADLINE_S = 60
 HEADER = [field.name for field in FIELDS]

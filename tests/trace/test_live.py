@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.packet import Codec
 from p4reduce.trace.cli import trace as command
-from p4reduce.trace.frames import Build, headers
+from p4reduce.trace.frames import headers
 from p4reduce.trace.live import Recorder, listening
 from p4reduce.trace.merging import merge
-from tests.own_network import Namespace
-
-from .test_frames import payload
+from tests.support.trace_packets import send
 
 pytestmark = pytest.mark.root
 
@@ -48,21 +44,6 @@ with Communicator(job="live", slots=8) as communicator:
 """
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    """In a network namespace of its own."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to record packets")
-    with contextlib.closing(Namespace()) as namespace, namespace.entered():
-        yield
-
-
-def send(count: int, port: int = 31314) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
-        for number in range(count):
-            out.sendto(payload(number, present=3), ("127.0.0.1", port))
-
-
 @pytest.mark.usefixtures("alone")
 def test_each_packet_is_seen_once() -> None:
     with Recorder(["lo"]) as recorder:
@@ -71,7 +52,7 @@ def test_each_packet_is_seen_once() -> None:
             send(20, port=31315)
             time.sleep(0.3)
         heads, build, _ = merge(recorder.captures())
-    assert build == Build()
+    assert build == Codec()
     assert [one.seq for one in heads] == list(range(20))
     assert {one.destination for one in heads} == {("127.0.0.1", 31314)}
     assert abs(heads[0].time / 1e9 - time.time()) < DEADLINE_S
@@ -107,8 +88,8 @@ def test_the_latest_are_kept_and_no_values() -> None:
         recorder.record(0.3)
         (kept,) = recorder.captures()
     assert recorder.seen == 300
-    assert [head.seq for one in kept for head in headers(one, Build())] == list(range(200, 300))
-    assert {len(one.payload) for one in kept} == {Build().bare}
+    assert [head.seq for one in kept for head in headers(one, Codec())] == list(range(200, 300))
+    assert {len(one.payload) for one in kept} == {Codec().bare}
 
 
 @pytest.mark.usefixtures("alone")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_network import Namespace
+from tests.support.own_network import Namespace
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOK = DOCS / "rounds.ipynb"

@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from p4reduce.protocol.packet import Codec
 from p4reduce.trace import page, perfetto
 from p4reduce.trace.cli import trace as command
-from p4reduce.trace.frames import Build
 from p4reduce.trace.model import Trace, save
 from p4reduce.trace.rounds import trace_of
-
-from .packets import address, data, key, result, trace
+from tests.support.trace_packets import address, data, key, result, trace
 
 END = 0xFFFFFFFF
 
@@ -203,11 +202,11 @@ def test_a_browser_says_of_nobody_what_is_not_known(tmp_path: Path) -> None:
 
         kind, text = boxes(trace(*stalled))[0]
         assert (kind, "worker 1" in text) == ("awaited", True)
-        kind, text = boxes(trace_of(alone, Build(), names={address(0): "rank 0", address(1): "rank 1"}))[0]
+        kind, text = boxes(trace_of(alone, Codec(), names={address(0): "rank 0", address(1): "rank 1"}))[0]
         assert (kind, "not known" in text, "rank 1" in text) == ("plain", True, True)
-        missed = boxes(trace_of(stalled, Build(), missed=12))
+        missed = boxes(trace_of(stalled, Codec(), missed=12))
         assert [(kind, "not known" in text) for kind, text in missed] == [("plain", True)] * 2
-        cut = boxes(trace_of(stalled, Build(), {None: 7}))
+        cut = boxes(trace_of(stalled, Codec(), {None: 7}))
         assert [(kind, "not known" in text) for kind, text in cut] == [("plain", True)] * 2
         assert "7 packets cut" in cut[0][1]
     assert wrong == []

@@ -4,22 +4,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import NO_KEY
-from p4reduce.trace.frames import Build, Header
+from p4reduce.protocol.packet import Codec
+from p4reduce.trace.frames import Header
 from p4reduce.trace.model import load, save
 from p4reduce.trace.rounds import trace_of
 from p4reduce.trace.summary import summarise
-
-from .packets import address, data, key, result, status, trace
-
-
-def kinds(*packets: object) -> list[tuple[int, str]]:
-    (one,) = trace(*packets).rounds  # type: ignore[arg-type]
-    return [(again.worker, again.kind) for again in one.again]
+from tests.support.trace_packets import address, data, key, result, status, trace
 
 
 def test_who_comes_last_was_awaited() -> None:
@@ -48,49 +44,35 @@ def test_who_comes_a_little_later_was_not_awaited() -> None:
     assert summarise(made).stragglers == []
 
 
-def test_a_packet_that_is_sent_again_and_completes_the_round_was_lost() -> None:
-    assert kinds(data(0, 0), data(0.1, 1), data(5, 1), result(5.1, 0, 1), result(5.1, 1, 1)) == [(1, "lost")]
+BOTH = (data(0, 0), data(0.1, 1))
+DONE = (result(0.2, 0, 1), result(0.2, 1, 1))
+LATE = (data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("packets", "found"),
+    [
+        pytest.param((*BOTH, data(5, 1), result(5.1, 0, 1), result(5.1, 1, 1)), [(1, "lost")], id="completes it"),
+        pytest.param((*BOTH, DONE[0], data(5, 1), result(5.1, 1, 1)), [(1, "answer")], id="the others have results"),
+        pytest.param((*BOTH, *DONE, data(9, 1), result(9.1, 1, 1)), [(1, "answer")], id="lost behind the capture"),
+        pytest.param((*BOTH, *DONE, data(0.25, 1), result(0.3, 1, 1)), [(1, "asked")], id="crosses its answer"),
+        pytest.param((*BOTH, data(0.15, 1), *DONE, result(0.25, 1, 1)), [(1, "asked")], id="both are answered"),
+        pytest.param((BOTH[0], data(5, 0), status(5.1, 0), *LATE), [(0, "asked")], id="told that others are awaited"),
+        pytest.param(
+            (BOTH[0], data(5, 0), data(9, 0), status(9.1, 0), *LATE), [(0, "lost"), (0, "asked")], id="lost, then asks"
+        ),
+        pytest.param((BOTH[0], data(5, 0), result(5.1, 0, 0)), [(0, "lost")], id="one rank heard, which completed it"),
+        pytest.param((BOTH[0], data(5, 0), result(5.1, 0, 1)), [(0, "asked")], id="one rank heard, another did"),
+    ],
+)
+def test_why_a_packet_is_sent_again(packets: tuple[Header, ...], found: list[tuple[int, str]]) -> None:
+    (one,) = trace(*packets).rounds
+    assert [(again.worker, again.kind) for again in one.again] == found
 
 
 def test_its_loss_is_no_lateness() -> None:
     made = trace(data(0, 1), data(0.1, 0), data(5, 1), result(5.1, 0, 1), result(5.1, 1, 1))
     assert made.rounds[0].awaited is None
-
-
-def test_after_the_others_results_the_answer_was_lost() -> None:
-    packets = (data(0, 0), data(0.1, 1), result(0.2, 0, 1), data(5, 1), result(5.1, 1, 1))
-    assert kinds(*packets) == [(1, "answer")]
-
-
-def test_an_answer_that_was_lost_behind_the_place_of_the_capture() -> None:
-    packets = (data(0, 0), data(0.1, 1), result(0.2, 0, 1), result(0.2, 1, 1), data(9, 1), result(9.1, 1, 1))
-    assert kinds(*packets) == [(1, "answer")]
-
-
-def test_a_packet_that_crosses_its_answer_asks_for_nothing() -> None:
-    packets = (data(0, 0), data(0.1, 1), result(0.2, 0, 1), result(0.2, 1, 1), data(0.25, 1), result(0.3, 1, 1))
-    assert kinds(*packets) == [(1, "asked")]
-
-
-def test_a_packet_is_not_lost_where_both_of_it_are_answered() -> None:
-    packets = (data(0, 0), data(0.1, 1), data(0.15, 1), result(0.2, 0, 1), result(0.2, 1, 1), result(0.25, 1, 1))
-    assert kinds(*packets) == [(1, "asked")]
-
-
-def test_who_is_told_that_others_are_awaited_has_only_asked() -> None:
-    assert kinds(data(0, 0), data(5, 0), status(5.1, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1)) == [
-        (0, "asked")
-    ]
-
-
-def test_a_packet_may_be_lost_and_then_ask() -> None:
-    packets = (data(0, 0), data(5, 0), data(9, 0), status(9.1, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1))
-    assert kinds(*packets) == [(0, "lost"), (0, "asked")]
-
-
-def test_where_one_rank_alone_was_heard_what_it_completed_was_lost() -> None:
-    assert kinds(data(0, 0), data(5, 0), result(5.1, 0, 0)) == [(0, "lost")]
-    assert kinds(data(0, 0), data(5, 0), result(5.1, 0, 1)) == [(0, "asked")]
 
 
 def test_blocks_between_those_that_results_name_were_skipped() -> None:
@@ -146,7 +128,7 @@ def test_a_short_stand_after_a_long_time_is_told_and_no_slot_that_has_gone_on_wa
 def test_who_is_known_and_has_sent_nothing_is_named() -> None:
     packets = [data(0, 0), data(9, 0), status(9.1, 0)]
     names = {address(0): "rank 0", address(1): "rank 1"}
-    summary = summarise(trace_of(packets, Build(), names=names))
+    summary = summarise(trace_of(packets, Codec(), names=names))
     assert summary.silent == ["rank 1"]
     assert any(text.startswith("rank 1 has sent nothing in this trace") for text in summary.said)
     assert not any(text.startswith("Nobody") for text in summary.said)
@@ -154,19 +136,36 @@ def test_who_is_known_and_has_sent_nothing_is_named() -> None:
     assert summarise(trace(*packets[:2], counted)).silent == ["worker 1", "worker 2"]
     assert summarise(trace(*packets, data(10, 1), result(10.1, 0, 1))).silent == []
     further = data(9.2, 1)._replace(source=(address(1)[0], 50000))  # another thread of rank 1
-    assert summarise(trace_of([*packets, further], Build(), names=names)).silent == []
+    assert summarise(trace_of([*packets, further], Codec(), names=names)).silent == []
 
 
-def test_where_packets_were_missed_nothing_is_said_that_may_be_wrong() -> None:
+@pytest.mark.parametrize(
+    ("kind", "left_out", "count", "said"),
+    [
+        ("missed", 1234, 1234, "1,234 packets came faster than they could be recorded: stragglers, losses"),
+        # Those of another job do not count.
+        (
+            "cut",
+            {(7, 3): 12, (9, 1): 100, None: 3},
+            15,
+            "15 packets cut before the end of the header: stragglers, losses",
+        ),
+    ],
+)
+def test_where_packets_are_left_out_nothing_is_said_that_may_be_wrong(
+    kind: str, left_out: Any, count: int, said: str
+) -> None:
     packets = [data(0, 0), data(5, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1), data(31, 0, seq=3)]
-    made = trace_of(packets, Build(), missed=1234)
-    assert summarise(trace_of(packets, Build())).lost == 1
+    assert summarise(trace_of(packets, Codec())).lost == 1
+    made = trace_of(packets, Codec(), **{kind: left_out})
     assert not any(one.again or one.awaited or one.missing for one in made.rounds)
     summary = summarise(made)
-    assert summary.said[0].startswith("1,234 packets came faster than they could be recorded: stragglers, losses")
+    assert summary.said[0].startswith(said)
+    assert kind == "missed" or summary.said[0].endswith("not known; capture whole packets (tcpdump -s 0).")
+    assert summary.said[1].startswith("At least 1 operation of 2 rounds")
     assert not any(word in text for text in summary.said[1:] for word in ("straggler", "lost", "result", "again"))
     told = summary.as_dict()
-    assert told["missed"] == 1234
+    assert told[kind] == count
     for key_ in ("lost", "loss", "asked", "unfinished", "stragglers", "awaited_last"):
         assert told[key_] is None
     assert {one["lost"] for one in told["workers"]} == {one["awaited_s"] for one in told["workers"]} == {None}
@@ -191,16 +190,16 @@ def test_no_block_is_skipped_where_the_result_before_was_missed() -> None:
 def test_one_job_is_shown_and_the_others_are_named() -> None:
     other = [one._replace(job=9) for one in (data(0, 0), data(1, 1), data(2, 2))]
     packets = sorted([data(0, 0), result(0.1, 0, 0), *other])
-    assert (trace_of(packets, Build()).job, trace_of(packets, Build(), job=[7]).job) == (9, 7)
-    assert trace_of(packets, Build(), job=[7]).notes == ["job 9, generation 3: 3 packets, not shown"]
+    assert (trace_of(packets, Codec()).job, trace_of(packets, Codec(), job=[7]).job) == (9, 7)
+    assert trace_of(packets, Codec(), job=[7]).notes == ["job 9, generation 3: 3 packets, not shown"]
     with pytest.raises(
         P4ReduceError, match="no DATA or RESULT packet of job 8 was captured; there are packets of 7, 9"
     ):
-        trace_of(packets, Build(), job=[8])
+        trace_of(packets, Codec(), job=[8])
 
 
 def test_workers_have_names_and_addresses() -> None:
-    made = trace_of([data(0, 0), data(0, 1), result(1, 0, 1)], Build(), names={address(1): "rank 5"})
+    made = trace_of([data(0, 0), data(0, 1), result(1, 0, 1)], Codec(), names={address(1): "rank 5"})
     assert [(one.name, one.address) for one in made.workers] == [("worker 0", "10.0.0.1"), ("rank 5", address(1)[0])]
 
 
@@ -235,14 +234,14 @@ def test_a_jobs_threads_are_told_apart() -> None:
     first = [data(0, 0), data(1, 1), result(2, 0, 1), result(2, 1, 1)]
     second = [of_second(one) for one in (data(0.5, 0), data(7, 1), result(8, 0, 1), result(8, 1, 1))]
     packets = sorted(first + second)
-    both = trace_of(packets, Build(), job=[7, 9], names={address(0): "rank 0", address(1): "rank 1"})
+    both = trace_of(packets, Codec(), job=[7, 9], names={address(0): "rank 0", address(1): "rank 1"})
     assert (both.job, both.packets, both.notes) == (7, 8, [])
     assert both.slots == ["slot 0, thread 0", "slot 0, thread 1"]
     assert [(one.slot, one.complete, len(one.parts)) for one in both.rounds] == [(0, True, 2), (1, True, 2)]
     assert [one.name for one in both.workers] == ["rank 0", "rank 1"]
     assert both.rounds[1].awaited is not None
     assert not both.silent
-    assert trace_of(first, Build(), job=[7, 9]).slots == ["slot 0, thread 0"]
+    assert trace_of(first, Codec(), job=[7, 9]).slots == ["slot 0, thread 0"]
 
 
 def test_blocks_of_streams_that_name_none_are_skipped_up_to_the_farthest_that_is_named() -> None:
@@ -283,23 +282,3 @@ def test_who_is_awaited_as_long_as_others_is_no_straggler() -> None:
     assert awaited(98, 40, 30) == ["worker 0"]
     assert awaited(98, 98, 3) == ["worker 0", "worker 1"]
     assert awaited(30, 20, 20, 20, 20, 20, 20, 20) == awaited(50, *[8] * 30) == []  # below a fifth of the time
-
-
-def test_where_packets_were_cut_nothing_is_said_that_may_be_wrong() -> None:
-    packets = [data(0, 0), data(5, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1), data(31, 0, seq=3)]
-    summary = summarise(trace_of(packets, Build(), {(7, 3): 12, (9, 1): 100, None: 3}))
-    assert summary.cut == 15  # those of another job are not
-    assert summary.said[0] == (
-        "15 packets cut before the end of the header: stragglers, losses and rounds without a result are not known; "
-        "capture whole packets (tcpdump -s 0)."
-    )
-    assert summary.said[1].startswith("At least 1 operation of 2 rounds")
-    assert not any(word in text for text in summary.said[1:] for word in ("straggler", "lost", "result", "again"))
-    told = summary.as_dict()
-    assert (told["cut"], told["lost"], told["stragglers"]) == (15, None, None)
-    assert {one["awaited_s"] for one in told["workers"]} == {None}
-
-
-def test_a_capture_of_nothing_but_cut_packets_is_told() -> None:
-    with pytest.raises(P4ReduceError, match=r"captured; 16 packets cut before the end of the header: capture whole pa"):
-        trace_of([], Build(), {(7, 3): 16})

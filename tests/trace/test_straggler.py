@@ -24,7 +24,7 @@ from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.experiments.measuring import measure
 from p4reduce_topos.model import Wire
 from p4reduce_topos.topologies import star
-from tests.topos.conftest import Start, mininet, start
+from tests.support.mininet import Start, mininet, start
 
 __all__ = ["mininet", "start"]  # fixtures
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from p4reduce.collectives.choice import Layout
+from p4reduce.collectives.plan import Layout
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.numbers import Wire
-from p4reduce.tensors.dense import WireChoice, wire_for
+from p4reduce.tensors.spec import WireChoice, wire_for
 
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
 """Bytes an element."""
@@ -24,20 +24,32 @@ PEERS = (
     "gloo-fp16", "gloo-bf16", "gloo-int8",
 )  # fmt: skip
 """Others' systems, written for this comparison: see `p4reduce_bench.peers`."""
+MPIS = ("mpi", "openmpi", "mpich")
+"""The MPI on PATH, and those of environments of their own: see `p4reduce_bench.allreduce.mpi`."""
+SHARED_MEMORY = ("openmpi", "mpich", "deepspeed")
+"""Others' systems that share memory on one host, measured by default where p4reduce does so, too."""
 MODES = ("omnireduce", "switchml")
 """Others' systems as modes of ours: see `p4reduce_bench.peers.streaming`."""
+C_API = "p4reduce-c"
+"""Ours through the C API, without Python's `Communicator`."""
+ONE_HOST = (C_API, "deepspeed")
+"""Systems that work only among ranks of one host."""
 ALWAYS: dict[str, Layout] = {"p4reduce-blocks": "blocks", "p4reduce-elements": "elements"}
 """Layouts of ours, between which p4reduce chooses, by the names under which each is a system of its own."""
 DTYPES_OF = {
     **dict.fromkeys(MODES, ("float32", "int32")),
     **{peer: ("float32",) for peer in PEERS if not peer.startswith("gloo-")},
+    C_API: ("float32", "int32", "float16"),
+    "deepspeed": ("float32", "float16", "bfloat16"),
 }
 """Of systems that do not take all of `DTYPES`."""
 BY_DOUBLING = ("sparcml", "gtopk")
 """Systems whose steps need a power of two of workers."""
 OURS = {"dense": "p4reduce", "coo": "p4reduce-coo", "shared": "p4reduce-shared"}
 """The system's name by what it is given: dense tensors, COO tensors, or dense tensors of `p4reduce.shared_empty`."""
-ALL_SYSTEMS = (*SYSTEMS, *ALWAYS, *MODES, *PEERS)
+IN_PLACE = ("p4reduce", "p4reduce-shared", C_API, "gloo", *MPIS, "deepspeed")
+"""Systems whose dense result is in the tensor that they were given, so that it can be filled and reduced again."""
+ALL_SYSTEMS = (*SYSTEMS, *SHARED_MEMORY, C_API, *ALWAYS, *MODES, *PEERS)
 SWITCHED = (*OURS.values(), *ALWAYS, *MODES)
 """Systems that the switch adds up for."""
 TARGETS = ("native", "sim", "bmv2")
@@ -87,13 +99,13 @@ class Case:
             workers += f" on {self.workers // self.ranks_per_host} hosts"
         if self.file:
             return f"{workers}, {Path(self.file).stem}"
-        return f"{workers}, density {self.density:g}, overlap {self.overlap}, by {self.sparsity}"
+        return f"{workers}, {self.numel} elements, density {self.density:g}, overlap {self.overlap}, by {self.sparsity}"
 
 
 def grid(
     *,
     workers: Iterable[int],
-    numel: int,
+    numels: Iterable[int],
     dtype: str,
     densities: Iterable[float],
     overlaps: Iterable[str],
@@ -105,6 +117,7 @@ def grid(
     return [
         Case(count, numel, dtype, density, overlap, sparsity, wire=wire, ranks_per_host=ranks_per_host)
         for count in workers
+        for numel in numels
         for sparsity in sparsities
         for overlap in overlaps
         for density in densities

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import time
@@ -23,7 +24,7 @@ AROUND_PAYLOAD = ETHERNET + 20 + 8
 AGGREGATION_HEADER = 18
 _TCP_PAYLOAD = 1500 - 20 - 32
 """Of a full segment, with time stamps."""
-_READ_BYTES = 256 << 20
+_TENSOR_BYTES = 256 << 20
 _COPIED_BYTES = 64 << 20
 _PAYLOAD = AGGREGATION_HEADER + 4 * DEFAULT_LANES + 4 * DEFAULT_LANES * DEFAULT_BLOCK_SIZE
 """Of a full packet."""
@@ -102,30 +103,32 @@ class Memory:
     """What this machine's processors do together with its memory, in bytes a second."""
 
     read: float
+    written: float
     copied: float
     """Of UDP payloads, into the kernel and out of it again, in full packets of the protocol's and as few calls as it
     takes: on loopback that is done to every packet."""
 
-    def seconds(self, tensors: int, payloads: int) -> float:
-        """To read so many bytes of tensors once, and to bring so many of payloads from one process to another: the
-        same processors do both."""
-        return tensors / self.read + payloads / self.copied
+    def seconds(self, read: int, *, written: int = 0, copied: int = 0) -> float:
+        """To read and to write so many bytes of tensors once, and to bring so many of payloads from one process to
+        another: the same processors do all of it."""
+        return read / self.read + written / self.written + copied / self.copied
 
 
 def memory(users: int, repeat: int = 5) -> Memory:
     """Measured with as many threads as there are `users`, or processors if those are fewer: the best of a few tries."""
     threads = max(1, min(users, os.cpu_count() or 1))
-    parts = np.array_split(np.ones(_READ_BYTES // 8, np.int64), threads)
+    parts = np.array_split(np.ones(_TENSOR_BYTES // 8, np.int64), threads)
     pairs = [_pair() for _ in range(threads)]
     try:
         with ThreadPoolExecutor(threads) as pool:  # both release the interpreter's lock
-            read = _best(pool, np.max, parts, repeat)
+            read = min(_best(pool, reduce, parts, repeat) for reduce in (np.max, np.bitwise_or.reduce))
+            written = min(_best(pool, fill, parts, repeat) for fill in (_fill, _set))
             copied = _best(pool, _copy, pairs, repeat)
     finally:
         for pair in pairs:
             for end in pair:
                 end.close()
-    return Memory(_READ_BYTES / read, threads * _COPIED_BYTES / copied)
+    return Memory(_TENSOR_BYTES / read, _TENSOR_BYTES / written, threads * _COPIED_BYTES / copied)
 
 
 def _best(pool: ThreadPoolExecutor, work: Callable[[Any], object], parts: Sequence[Any], repeat: int) -> float:
@@ -136,6 +139,14 @@ def _best(pool: ThreadPoolExecutor, work: Callable[[Any], object], parts: Sequen
         list(pool.map(work, parts))
         best = min(best, time.perf_counter() - started)
     return best
+
+
+def _fill(part: npt.NDArray[np.int64]) -> None:
+    part.fill(1)
+
+
+def _set(part: npt.NDArray[np.int64]) -> None:
+    ctypes.memset(part.ctypes.data, 1, part.nbytes)
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

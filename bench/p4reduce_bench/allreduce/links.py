@@ -17,7 +17,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, Family
 from p4reduce_bench.processes.network import run
-from p4reduce_controller.switches.builds import DEFAULT_MTU
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 
 SWITCH, CONTROL = "10.0.0.254", "10.1.0.254"
 INTERFACE = "eth0"

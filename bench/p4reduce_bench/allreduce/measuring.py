@@ -12,26 +12,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.allreduce import grid, report
-from p4reduce_bench.allreduce.inputs import block_masks
+from p4reduce_bench.allreduce import grid, mpi, report
+from p4reduce_bench.allreduce.inputs import BLOCK, block_masks
 from p4reduce_bench.allreduce.limit import Memory, Traffic, memory, traffic
-from p4reduce_bench.allreduce.reducers import why_no_mpi
 from p4reduce_bench.allreduce.systems import Setup, measure
 from p4reduce_bench.processes.switches import describe
-from p4reduce_controller.switches.builds import build_for
+from p4reduce_controller.p4runtime.builds import build_for
 
 
-def chosen_systems(wanted: str | None, console: Console, also: Sequence[str] = ()) -> list[str]:
-    """Those of the option --systems, by default `grid.SYSTEMS` where installed; `also`: names accepted beside them."""
-    missing = why_no_mpi()
-    if wanted is None:
-        if missing:
-            console.print(f"without mpi: {missing}")
-        return [name for name in grid.SYSTEMS if name != "mpi" or not missing]
-    names = grid.choices("--systems", wanted, (*grid.ALL_SYSTEMS, *also))
-    if "mpi" in names and missing:
-        raise P4ReduceError(f"--systems {wanted}: {missing}")
-    return names
+def chosen_systems(
+    wanted: str | None, console: Console, also: Sequence[str] = (), usual: Sequence[str] = grid.SYSTEMS
+) -> list[str]:
+    """Those of the option --systems, by default the `usual` that are installed; `also`: names accepted beside them."""
+    names = list(usual) if wanted is None else grid.choices("--systems", wanted, (*grid.ALL_SYSTEMS, *also))
+    missing = {name: what for name in names if (what := mpi.missing(name))}
+    for name, what in missing.items():
+        if wanted is not None:
+            raise P4ReduceError(f"--systems {wanted}: {name} is missing: {what}")
+        console.print(f"without {name}: {what}", highlight=False, markup=False)
+    return [name for name in names if name not in missing]
 
 
 def end(rows: Sequence[report.Row], console: Console) -> None:
@@ -53,6 +52,7 @@ def measure_all(
     cases: those of the same number of workers stand together.
     """
     grid.check(systems, cases)
+    _check(systems, cases, setup)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     found: dict[tuple[grid.Case, str], report.Row] = {}
     here = None
@@ -68,7 +68,7 @@ def measure_all(
                 progress.update(bar, description=f"{workers} workers: starting {system}")
                 for case, figures in measure(system, group, setup):
                     target = describe(setup.target, setup.aggregators, setup.mtu)
-                    row = report.row(system, target, case, figures, limits[case], rate, setup.way(case))
+                    row = report.row(system, target, case, figures, limits[case], rate, setup.way(case), setup.calls)
                     found[case, system] = row
                     said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
                     progress.console.print(f"{system}, {case}: {said}", highlight=False, markup=False)
@@ -90,9 +90,28 @@ def limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) 
     if rate is not None and case.ranks_per_host == case.workers:
         return None
     if setup.in_memory(case) and here is not None:
-        return here.seconds(case.workers * case.numel * grid.DTYPES[case.dtype], 0)
+        return floor(case, here)
     least = least_traffic(case, setup)
     if rate is not None:
         return least.seconds(rate)
     assert here is not None
-    return here.seconds(case.workers * case.numel * grid.DTYPES[case.dtype], case.workers * least.payload)
+    return here.seconds(_bytes_of_all(case), copied=case.workers * least.payload)
+
+
+def floor(case: grid.Case, here: Memory) -> float:
+    """Seconds to read each rank's tensor once, and to write the non-zero blocks of each rank's result once."""
+    union = float(np.logical_or.reduce(block_masks(case, BLOCK)).mean()) if case.numel else 0.0
+    return here.seconds(_bytes_of_all(case), written=round(union * _bytes_of_all(case)))
+
+
+def _bytes_of_all(case: grid.Case) -> int:
+    return case.workers * case.numel * grid.DTYPES[case.dtype]
+
+
+def _check(systems: Sequence[str], cases: Sequence[grid.Case], setup: Setup) -> None:
+    """Raises P4ReduceError where a system does not do what the setup asks of it."""
+    for system in systems:
+        if system in grid.ONE_HOST and not all(setup.in_memory(case) for case in cases):
+            raise P4ReduceError(f"{system} reduces in the memory of one host: accepted with --local auto")
+        if system not in grid.IN_PLACE and setup.calls > 1:
+            raise P4ReduceError(f"--calls {setup.calls} with {system}: accepted are {', '.join(grid.IN_PLACE)}")

@@ -34,11 +34,14 @@ def agree_on_start(reducer: Reducer) -> float:
     return sum(round(float(bit)) << place for place, bit in enumerate(sums)) / 1000
 
 
-def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float = 0.0) -> dict[str, Any]:
+def measure(
+    reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float = 0.0, calls: int = 1
+) -> dict[str, Any]:
     """Seconds of each repetition; what a repetition sent and received on average, and took of processors; elements that
     were wrong, of all.
 
     late: seconds after which this rank calls. All ranks' times begin when the first can.
+    calls: made in a row in each repetition, of which all figures are averages.
     """
     own, expected = tensors(case, reducer.rank)
     wrong = 0
@@ -49,19 +52,25 @@ def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float
         started = agree_on_start(reducer)
         before = reducer.traffic()
         time.sleep(max(0.0, started + late - time.monotonic()))
-        idle = time.process_time()
-        result = reducer.reduce(work)
-        elapsed = time.monotonic() - started
-        busy = time.process_time() - idle
+        elapsed = busy = 0.0
+        result: Any = None
+        for call in range(calls):
+            if call:
+                wrong += reducer.wrong(case, reducer.values(result), expected)
+                reducer.refill(work, own)
+            idle, begun = time.process_time(), time.monotonic() if call else started
+            result = reducer.reduce(work)
+            elapsed += time.monotonic() - begun
+            busy += time.process_time() - idle
         after = reducer.traffic()
         agree_on_start(reducer)  # all are through: who looks at its sum takes no processor from others
         wrong += reducer.wrong(case, reducer.values(result), expected)
         del work, result
         if turn >= 0:
-            seconds.append(elapsed)
-            processor_s += busy / repeat
+            seconds.append(elapsed / calls)
+            processor_s += busy / calls / repeat
             for name in after:
-                traffic[name] = traffic.get(name, 0.0) + (after[name] - before[name]) / repeat
+                traffic[name] = traffic.get(name, 0.0) + (after[name] - before[name]) / calls / repeat
     return {"seconds": seconds, "wrong": wrong, "traffic": traffic, "slots": reducer.slots, "processor_s": processor_s}
 
 
@@ -79,6 +88,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, required=True)
     parser.add_argument("--timeout", type=float, required=True)
     parser.add_argument("--slots", type=int, default=0)
+    parser.add_argument("--calls", type=int, default=1)
     parser.add_argument("--late", type=float, default=0.0, help="seconds that this rank is late, each time")
     parser.add_argument("--interface", default=None, help="toward the switch, for transports that need to know")
     parser.add_argument("--counted", default=None, help="the interface whose traffic is this rank's alone")
@@ -87,7 +97,8 @@ def main() -> None:
     try:
         with open_reducer(options) as reducer:
             for number, fields in enumerate(options.cases):
-                figures = measure(reducer, Case(**fields), options.repeat, options.warm_up, options.late)
+                figures = measure(reducer, Case(**fields), options.repeat, options.warm_up, options.late,
+                                  options.calls)  # fmt: skip
                 report({"rank": reducer.rank, "case": number, **figures})
     except Exception as error:
         message = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,11 +16,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.collectives.choice import Layout
+from p4reduce.collectives.plan import Layout
 from p4reduce.errors import P4ReduceError
+from p4reduce.fastpath import structures as c
+from p4reduce.fastpath.library import check, find, library, to_exception, type_code
 from p4reduce.local.memory import shared_empty
-from p4reduce.tensors.dense import WireChoice
-from p4reduce_bench.allreduce.grid import ALWAYS, MODES, OURS, PEERS, SWITCHED, Case
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES
+from p4reduce.tensors.spec import WireChoice, wire_for
+from p4reduce_bench.allreduce.grid import ALWAYS, C_API, MODES, MPIS, OURS, PEERS, SWITCHED, Case
 from p4reduce_bench.allreduce.inputs import BLOCK, Values, largest, tensors
 from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
 from p4reduce_bench.peers import compressed, gtopk, streaming
@@ -45,6 +50,9 @@ class Reducer(Protocol):
     def values(self, result: Any) -> npt.NDArray[Any]:
         """`result` as a flat array of float32 or int32."""
 
+    def refill(self, work: Any, own: Values) -> None:
+        """Make `work` what `prepare` gave, after it was reduced in place: for systems of `grid.IN_PLACE`."""
+
     def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:
         """How many elements of a result are not what they must be. `exact`: the sum."""
 
@@ -62,8 +70,11 @@ def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
             job="bench", slots=options.slots, interface=options.interface, timeout=options.timeout
         ) as communicator:
             yield _through_switch(options.system, communicator)
-    elif options.system == "mpi":
+    elif options.system in MPIS:
         yield Mpi(options.counted)
+    elif options.system == C_API:
+        with CApi() as reducer:
+            yield reducer
     else:
         import torch.distributed as dist
 
@@ -87,7 +98,7 @@ def _through_switch(system: str, communicator: Any) -> Reducer:
 def _of_torch(system: str, counted: str | None) -> Reducer:
     if system in PEERS:
         return Compressed(counted, system) if system.startswith("gloo-") else Peer(counted, system)
-    return {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server}[system](counted)
+    return {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server, "deepspeed": DeepSpeed}[system](counted)
 
 
 def _aligned(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -144,6 +155,14 @@ def _as_array(result: Any) -> npt.NDArray[Any]:
 class _Exact:
     """Results have to be the sum itself."""
 
+    def refill(self, work: Any, own: Values) -> None:
+        if isinstance(work, np.ndarray):
+            work[:] = own
+        else:
+            import torch
+
+            work.copy_(torch.from_numpy(own))
+
     def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:  # noqa: ARG002
         return int(np.count_nonzero(values != exact))
 
@@ -153,7 +172,7 @@ class P4Reduce(_Exact):
 
     def __init__(self, communicator: Any, layout: Layout = "auto") -> None:
         self.rank = communicator.rank
-        self.slots = communicator._seat.membership.slots  # what the controller gave
+        self.slots = communicator._running.membership.slots  # what the controller gave
         self._communicator = communicator
         self._layout = layout
 
@@ -163,6 +182,9 @@ class P4Reduce(_Exact):
     def reduce(self, work: Any) -> Any:
         tensor, wire = work
         return self._communicator.allreduce(tensor, wire=wire, layout=self._layout)
+
+    def refill(self, work: Any, own: Values) -> None:
+        super().refill(work[0], own)
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         return _as_array(result)
@@ -217,6 +239,55 @@ class Mode(P4Reduce):
         return self._communicator.start(None, streaming.allreduce, work, self._system).result()
 
 
+class CApi(_Exact):
+    """The C API in the memory of one host, which needs no controller. A call is one of `p4reduce_allreduce`."""
+
+    slots = 1
+
+    def __init__(self) -> None:
+        self.rank = int(os.environ["RANK"])
+        self._library = library()
+        self._error = c.Error.make()
+        membership = c.Membership.make(
+            job=1, generation=1, rank=self.rank, world_size=int(os.environ["WORLD_SIZE"]), slots=self.slots,
+            lanes=DEFAULT_LANES, block_size=DEFAULT_BLOCK_SIZE,
+        )  # fmt: skip
+        options = c.LocalOptions.make(meeting=f"bench-{os.environ['MASTER_PORT']}".encode(), timeout=30.0)
+        engine = self._library.p4reduce_open_local(ctypes.byref(membership), ctypes.byref(options), self._error)
+        if not engine:
+            raise to_exception(self._error)
+        self._engine = ctypes.c_void_p(engine)
+        self._allreduce = ctypes.CDLL(str(find())).p4reduce_allreduce
+        self._allreduce.argtypes = [ctypes.c_void_p, ctypes.POINTER(c.Request), ctypes.POINTER(c.Error)]
+
+    def __enter__(self) -> CApi:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.p4reduce_free(self._engine)
+
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
+        array = _as_dtype(own, dtype)
+        request = c.Request.make(
+            type=type_code(array.dtype), data=array.ctypes.data, count=array.size, wire=c.WIRES[wire_for(dtype, wire)]
+        )
+        return array, ctypes.byref(request)
+
+    def reduce(self, work: Any) -> Any:
+        array, request = work
+        check(self._allreduce(self._engine, request, self._error), self._error)
+        return array
+
+    def refill(self, work: Any, own: Values) -> None:
+        super().refill(work[0], own)
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        return _as_array(result)
+
+    def traffic(self) -> dict[str, int]:
+        return {}
+
+
 def interface_counts(name: str) -> tuple[int, int, int, int]:
     """Bytes and packets received, bytes and packets sent, as the kernel counts. Raises P4ReduceError."""
     for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
@@ -265,6 +336,30 @@ class Gloo(_Other):
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         return _as_array(result)
+
+
+class DeepSpeed(Gloo):
+    """DeepSpeed's allreduce in shared memory, which it has for inference on processors."""
+
+    def __init__(self, counted: str | None) -> None:
+        super().__init__(counted)
+        os.environ["LOCAL_SIZE"] = os.environ["WORLD_SIZE"]  # its sign that all ranks are on this host
+        # Its name for what compiles its operator, which takes minutes the first time, is found on PATH.
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        import deepspeed.comm  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        deepspeed.comm.init_distributed("gloo", verbose=False)
+        if not hasattr(self._torch.ops.deepspeed, "inference_all_reduce_"):
+            raise P4ReduceError("DeepSpeed could not build its operator for shared memory")
+        self._allreduce = deepspeed.comm.inference_all_reduce
+        # DeepSpeed leaves its buffers behind. All ranks have mapped them now.
+        self._torch.distributed.barrier()
+        name = f"{os.getuid()}_{os.environ['MASTER_ADDR']}_{os.environ['MASTER_PORT']}_{os.environ['RANK']}"
+        Path("/dev/shm/deepspeed_allreduce_buffer_" + name).unlink(missing_ok=True)
+
+    def reduce(self, work: Any) -> Any:
+        self._allreduce(work)
+        return work
 
 
 class GlooSparse(Gloo):
@@ -368,33 +463,3 @@ class Mpi(_Other):
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         return _as_array(result)
-
-
-def why_no_mpi() -> str | None:
-    """What is missing for MPI; None when it can run."""
-    from importlib.util import find_spec
-    from shutil import which
-
-    if which("mpirun") is None:
-        return "mpirun is not on PATH"
-    return None if find_spec("mpi4py") else "the package mpi4py is not installed"
-
-
-def mpi_environment(interface: str) -> dict[str, str]:
-    """What makes Open MPI and MPICH use TCP on one interface: what is measured is the network, not shared memory."""
-    own = {name: value for name, value in os.environ.items() if name.startswith(("OMPI_", "MPIR_", "FI_", "UCX_"))}
-    return {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_MCA_pml": "ob1",
-        "OMPI_MCA_btl": "tcp,self",
-        "OMPI_MCA_btl_tcp_if_include": interface,
-        "MPIR_CVAR_NOLOCAL": "1",
-        "MPIR_CVAR_CH4_NETMOD": "ofi",  # UCX does not reach the own machine over loopback
-        "UCX_TLS": "tcp,self",
-        "UCX_NET_DEVICES": interface,
-        "FI_PROVIDER": "tcp",
-        "FI_TCP_IFACE": interface,
-        **own,
-    }

@@ -48,6 +48,10 @@ class Row:
     wrong: int | None = None
     wire: str | None = None
     ranks_per_host: int = 1
+    calls: int = 1
+    """In a row, of which all figures are averages."""
+    processor_s: float | None = None
+    """Processor time of a call, at the rank that took most."""
     way: str = ""
     """How the ranks of a system on the switch share hosts and streams, as of `Setup.way`."""
     error: str | None = None
@@ -61,6 +65,7 @@ def row(
     limit_s: float | None,
     bits_per_second: int | None,
     way: str = "",
+    calls: int = 1,
 ) -> Row:
     """`way`: as of `Setup.way`, for systems on the switch.
 
@@ -75,6 +80,7 @@ def row(
         "wire": case.form_of(system),
         "link_gbps": bits_per_second / 1e9 if bits_per_second else None,
         "limit_s": limit_s,
+        "calls": calls,
     }
     if isinstance(figures, Failed):
         return Row(**made, error=figures.reason)
@@ -91,6 +97,7 @@ def row(
         algbw_gbps=algorithm,
         busbw_gbps=algorithm * 2 * (case.workers - 1) / case.workers,
         wrong=sum(rank["wrong"] for rank in ranks),
+        processor_s=max(rank["processor_s"] for rank in ranks),
         **_traffic(system, case, figures),
     )
 
@@ -110,17 +117,18 @@ def _traffic(system: str, case: Case, figures: Figures) -> dict[str, Any]:
 
 def table(rows: Sequence[Row]) -> Table:
     """nccl-tests' columns, and what says how sparse it was and how close to the limit."""
+    unit, factor = ("us", 1e6) if all(one.calls > 1 for one in rows) else ("ms", 1e3)
     shared = any(one.ranks_per_host > 1 for one in rows)
     caption = f"MB, GB/s: 1e6, 1e9 bytes; tx, rx: on the wire, a {'host' if shared else 'worker'}"
     made = Table(title="allreduce, sum: medians", caption=caption)
     for name in ("system", "workers", "density", "overlap", "by"):
         made.add_column(name)
-    for name in ("size MB", "count", "type", "redop", "time ms", "min", "max", "algbw", "busbw", "#wrong",
-                 "tx MB", "rx MB", "packets", "resent", "limit ms", "time/limit"):  # fmt: skip
+    for name in ("size MB", "count", "type", "redop", f"time {unit}", "min", "max", "algbw", "busbw", "#wrong",
+                 "tx MB", "rx MB", "packets", "resent", f"limit {unit}", "time/limit"):  # fmt: skip
         made.add_column(name, justify="right", no_wrap=True)
     previous = None
     for one in rows:
-        place = (one.workers, one.sparsity, one.overlap, one.density)
+        place = (one.workers, one.numel, one.sparsity, one.overlap, one.density)
         if previous not in (None, place):
             made.add_section()
         previous = place
@@ -133,10 +141,10 @@ def table(rows: Sequence[Row]) -> Table:
             made.add_row(*cells, f"[red]{escape(one.error.splitlines()[0][:60])}[/]")
             continue
         right = "0" if one.wrong == 0 else f"[red]{one.wrong}[/]"
-        made.add_row(*cells, _number(one.median_s, 1e3), _number(one.min_s, 1e3), _number(one.max_s, 1e3),
+        made.add_row(*cells, _number(one.median_s, factor), _number(one.min_s, factor), _number(one.max_s, factor),
                      _number(one.algbw_gbps), _number(one.busbw_gbps), right, _number(one.tx_bytes, 1e-6),
                      _number(one.rx_bytes, 1e-6), _whole(one.packets), _whole(one.retransmissions),
-                     _number(one.limit_s, 1e3), _number(one.over_limit))  # fmt: skip
+                     _number(one.limit_s, factor), _number(one.over_limit))  # fmt: skip
     return made
 
 
@@ -150,8 +158,8 @@ def _whole(value: int | None) -> str:
 
 def rates(memory: Memory | None) -> dict[str, float | None]:
     """What the limit without a link is made of, in GB a second."""
-    read, copied = (memory.read / 1e9, memory.copied / 1e9) if memory else (None, None)
-    return {"read_gb_per_s": read, "copied_gb_per_s": copied}
+    found = asdict(memory) if memory else dict.fromkeys(("read", "written", "copied"))
+    return {f"{name}_gb_per_s": rate and rate / 1e9 for name, rate in found.items()}
 
 
 def write_json(path: Path, rows: Sequence[Row], memory: Memory | None) -> None:

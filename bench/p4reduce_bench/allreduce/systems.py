@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,15 +13,18 @@ from typing import Any
 from p4reduce import settings
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.host import LOCAL_CHOICES
-from p4reduce_bench.allreduce.grid import SWITCHED, Case
+from p4reduce_bench.allreduce import mpi
+from p4reduce_bench.allreduce.grid import MPIS, SWITCHED, Case
 from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
-from p4reduce_bench.allreduce.reducers import mpi_environment
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.switches import START_UP_S, start_switches
-from p4reduce_controller.switches.builds import DEFAULT_MTU, build_for
+from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, build_for
 
 _DEFAULT_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
-_LINK_SLOTS = 64  # fill the links that are emulated here; more wait in the links' queues
+# More slots than these do not make links faster: the packets wait in the links' queues, and take more processor time.
+_LINK_SLOTS = DEFAULT_SLOTS  # of links of at most 1 Gbit/s
+_FAST_LINK_SLOTS = 64
 
 Figures = dict[int, dict[str, Any]]
 """What each rank measured, by rank."""
@@ -44,6 +46,8 @@ class Setup:
     mtu: int = DEFAULT_MTU
     rank_threads: int = 1
     """Of each of p4reduce's ranks, where packets are sent."""
+    calls: int = 1
+    """In a row, each repetition."""
 
     def in_memory(self, case: Case) -> bool:
         """Whether p4reduce's ranks are all on one host and reduce in its memory."""
@@ -64,7 +68,9 @@ class Setup:
         """`slots`, or where that is 0, what suits the target and the links."""
         build, usual = build_for(self.mtu), build_for(DEFAULT_MTU)
         suits = _DEFAULT_SLOTS[self.target] * usual.mtu // build.mtu or 1  # as many bytes under way
-        return self.slots or (min(suits, _LINK_SLOTS) if self.links is not None else suits)
+        if self.links is not None:
+            suits = min(suits, _LINK_SLOTS if self.links.rate <= 10**9 else _FAST_LINK_SLOTS)
+        return self.slots or suits
 
 
 def rank_threads() -> int:
@@ -189,11 +195,11 @@ def _start_ranks(
             command = setup.links.inside(rank // cases[0].ranks_per_host, [*command, "--counted", INTERFACE])
         commands.append(command)
         environments.append({**environment, "RANK": str(rank), "P4REDUCE_TRANSPORT": "raw" if bmv2 else "udp"})
-    if system == "mpi":
+    if system in MPIS:
         joined = [part for command in commands for part in (":", "-n", "1", *command)][1:]
-        mpirun = shutil.which("mpirun") or "mpirun"
-        all_ranks = mpi_environment(INTERFACE if setup.links else "lo")
-        ranks = [Child("mpirun", [mpirun, *joined], {**environment, **all_ranks})]
+        interface = None if setup.in_memory(cases[0]) else INTERFACE if setup.links else "lo"
+        all_ranks = {**environment, **mpi.environment(system, interface)}
+        ranks = [Child("mpirun", [mpi.mpirun(system), *joined], all_ranks)]
     else:
         ranks = [
             Child(f"{system} rank {rank}", command, variables)
@@ -209,5 +215,5 @@ def rank_command(system: str, cases: Sequence[Case], setup: Setup) -> list[str]:
         sys.executable, "-m", "p4reduce_bench.allreduce.rank", "--system", system, "--cases",
         json.dumps([asdict(case) for case in cases]), "--repeat", str(setup.repeat),
         "--warm-up", str(setup.warm_up), "--timeout", str(setup.timeout),
-        "--slots", str(setup.slots_used),
+        "--slots", str(setup.slots_used), "--calls", str(setup.calls),
     ]  # fmt: skip

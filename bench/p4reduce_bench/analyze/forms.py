@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from p4reduce.collectives.choice import LEAST, Costs
+from p4reduce.collectives.choice import LEAST, Costs, elements_may_save
 from p4reduce.collectives.sparse import fits_header
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 from p4reduce.protocol.numbers import Wire, values_per_word
 from p4reduce.tensors.places import Code
-from p4reduce.tensors.recordings import Mask
 from p4reduce_bench.analyze.measures import block_mask
+from p4reduce_bench.analyze.recordings import Mask
 
 WIRES: tuple[Wire, ...] = ("int32", "int16")
 """The defaults of float32, and of float16 and bfloat16."""
@@ -61,7 +61,10 @@ def _form(mask: Mask, wire: Wire, bits_per_second: int) -> Form:
 def _asks(mask: Mask, wire: Wire) -> bool:
     """Whether ranks that know the sum of such a tensor tell each other of the next one."""
     union: Mask = np.any(mask, axis=0, keepdims=True)
-    return mask.shape[1] >= LEAST and _costs(union, wire).worth_asking
+    size, per_word = mask.shape[1], values_per_word(wire)
+    block = DEFAULT_BLOCK_SIZE * per_word
+    [elements], [blocks] = _counts(union), _counts(block_mask(union, block))
+    return size >= LEAST and elements_may_save(size, block, per_word, elements, blocks)
 
 
 def _fit_header(mask: Mask) -> bool:

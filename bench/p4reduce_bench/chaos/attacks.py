@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError

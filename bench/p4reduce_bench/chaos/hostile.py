@@ -26,11 +26,12 @@ from rich.table import Table
 from p4reduce import Communicator
 from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.channel import code_of, details
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.join.joining import join_job
+from p4reduce.join.options import JoinOptions
 from p4reduce_bench.chaos.site import users_file
 from p4reduce_bench.parts.stack import START_UP_S, start_switch
 from p4reduce_bench.processes.children import Child, Family
@@ -83,20 +84,8 @@ class Victim:
         name, began = f"joins-{next(self._numbers)}", time.perf_counter()
 
         def one(rank: int) -> float:
-            place = join_job(
-                self._controller,
-                job=name,
-                rank=rank,
-                world_size=RANKS,
-                slots=SLOTS,
-                transport="udp",
-                interface=None,
-                token=self._token,
-                tls=None,
-                timeout=30.0,
-                at="",
-                on_abort=lambda _: None,
-            )
+            options = JoinOptions(self._controller, name, rank, RANKS, slots=SLOTS, token=self._token, timeout=30.0)
+            place = join_job(options, on_abort=lambda _: None)
             took = time.perf_counter() - began
             place.leave()
             return took

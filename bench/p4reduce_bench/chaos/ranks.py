@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from p4reduce import Communicator
-from p4reduce.backends import select_backend
+from p4reduce.backends import backend
 from p4reduce.control.channel import open_channel
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.parts.soak_rank import Reduction, WrongSum
@@ -97,7 +97,7 @@ def _long_gaps(times: list[float]) -> list[tuple[float, float]]:
 
 def serve(fifo: str, kind: str) -> None:
     """Until nobody has the other end of the FIFO any more, and all ranks have ended."""
-    select_backend()  # what all ranks need is loaded once
+    backend()  # what all ranks need is loaded once
     if kind == "threads":
         with open(fifo) as tasks, ThreadPoolExecutor(MOST_THREADS) as pool:
             for line in tasks:

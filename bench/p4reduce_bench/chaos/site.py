@@ -20,7 +20,7 @@ import grpc
 from finsy.proto import p4r, p4r_grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.children import Child, ChildFailed, Family

@@ -206,7 +206,7 @@ def main() -> None:
             for size in options.sizes.split(",")
             for case in grid.grid(
                 workers=grid.listed("--workers", options.workers, int, "numbers"),
-                numel=grid.elements(size, "float32"),
+                numels=[grid.elements(size, "float32")],
                 dtype="float32",
                 densities=grid.listed("--density", options.density, grid.within(0, 1), "shares from 0 to 1"),
                 overlaps=[options.overlap],

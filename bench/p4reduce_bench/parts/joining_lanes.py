@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.channel import open_channel
 from p4reduce.control.client import Session
 from p4reduce.errors import JoinError
 from p4reduce.join.joining import join_job
+from p4reduce.join.options import JoinOptions
 
 SLOTS = 8
 CONTROLLER = os.environ["P4REDUCE_CONTROLLER"]
@@ -34,20 +35,8 @@ def run(name: str, ranks: int, jobs: int) -> tuple[list[float], list[str]]:
             began = time.perf_counter()
 
             def one(rank: int, job: int = job, began: float = began) -> float:
-                place = join_job(
-                    CONTROLLER,
-                    job=f"{name}-{job}",
-                    rank=rank,
-                    world_size=ranks,
-                    slots=SLOTS,
-                    transport="udp",
-                    interface=None,
-                    token=token,
-                    tls=None,
-                    timeout=60.0,
-                    at="",
-                    on_abort=lambda _: None,
-                )
+                options = JoinOptions(CONTROLLER, f"{name}-{job}", rank, ranks, slots=SLOTS, token=token, timeout=60.0)
+                place = join_job(options, on_abort=lambda _: None)
                 took = time.perf_counter() - began
                 place.session.leave()
                 place.session.close()

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.fastpath import numbers
-from p4reduce.fastpath.library import address, library
+from p4reduce.fastpath.library import library, simd_sets
 from p4reduce.fastpath.structures import TYPES, WIRES
+from p4reduce.protocol.memory import address
 
 BLOCK_SIZE = 64
 PACKET_VALUES = 4 * BLOCK_SIZE
@@ -73,7 +73,7 @@ def in_memory(data: npt.NDArray[np.float32], repeat: int) -> list[dict[str, obje
     words = np.zeros(data.size, ">i4")
     exponents = np.empty(data.size // BLOCK_SIZE, np.uint8)
     data_at, words_at, size = address(data), address(words), data.size
-    sets = [(simd, simd.encode()) for simd in numbers.simd_sets()]
+    sets = [(simd, simd.encode()) for simd in simd_sets()]
     actions: dict[str, Callable[[], object]] = {
         "read memchr": lambda: memchr(address(ones), 0, ones.nbytes),
         "read max int64": lambda: ones.view(np.int64).max(),

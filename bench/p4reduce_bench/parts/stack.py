@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.channel import open_channel
 from p4reduce_bench.processes.children import Child, Family
 

@@ -22,8 +22,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from p4reduce.collectives import reductions
-from p4reduce.collectives.plan import Group, Plan
+from p4reduce.collectives.plan import Collective, Group, Plan
 from p4reduce.protocol.operation import Zeros
+from p4reduce.tensors.spec import describe
 
 ZEROS: Mapping[str, Zeros] = {"omnireduce": "first", "switchml": "sent"}
 """What becomes of a worker's blocks of zeros in each system."""
@@ -31,7 +32,7 @@ ZEROS: Mapping[str, Zeros] = {"omnireduce": "first", "switchml": "sent"}
 
 def allreduce(group: Group, tensor: Any, system: str) -> Plan[Any]:
     """The sum, in place of a float32 or int32 tensor."""
-    plan = reductions.allreduce(group, tensor, "sum", 1.0, "int32")
+    plan = reductions.allreduce(group, tensor, describe(tensor), Collective(wire="int32"))
     assert plan.operation is not None
     plan.operation.zeros = ZEROS[system]
     return plan

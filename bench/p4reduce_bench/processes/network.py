@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_controller.switches.builds import DEFAULT_MTU
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 
 INSIDE = "P4REDUCE_DEMO_NETWORK"
 CAPABILITIES = {"SYS_ADMIN": 21, "NET_ADMIN": 12, "NET_RAW": 13}

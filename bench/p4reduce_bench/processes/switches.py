@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.children import Family
-from p4reduce_controller.switches.builds import DEFAULT_MTU
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 
 START_UP_S = 60.0
 

@@ -28,7 +28,7 @@ from p4reduce.ddp import (
     noop_hook,
 )
 from p4reduce.ddp.recording import Hook
-from p4reduce.tensors.dense import WireChoice
+from p4reduce.tensors.spec import WireChoice
 from p4reduce_bench.allreduce.reducers import Gloo, P4Reduce
 from p4reduce_bench.peers.vectors import Exchange
 from p4reduce_bench.training.oktopk import OkTopkState, oktopk_hook

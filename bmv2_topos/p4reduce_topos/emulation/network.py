@@ -31,7 +31,7 @@ from p4reduce_bench.allreduce.reducers import interface_counts
 from p4reduce_bench.processes.children import Child, Family
 from p4reduce_bench.processes.network import check_rights, run, without_ipv6
 from p4reduce_bench.processes.switches import START_UP_S
-from p4reduce_controller.switches.builds import DEFAULT_MTU
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 from p4reduce_targets import offloads
 from p4reduce_topos.emulation import control, leftovers
 from p4reduce_topos.emulation.namespaces import end_processes, entered

@@ -13,7 +13,8 @@ import time
 from itertools import cycle, product
 
 from p4reduce.protocol.constants import DEFAULT_LANES, Op
-from p4reduce_controller.switches.frames import Aggregation, Endpoint, build
+from p4reduce.protocol.packet import Packet
+from p4reduce_controller.switches.frames import Endpoint, build
 
 _BATCH, _PAUSE_S = 20, 0.01
 _ROUNDS = 40
@@ -34,7 +35,7 @@ def main() -> None:
     senders = [Endpoint(sender[1], sender[0], sender[2]) for sender in options.senders]
     frames = (
         build(
-            Aggregation(Op.DATA, options.job, options.generation, worker, 2 * slot + seq % 2, seq, keys=_KEYS),
+            Packet(Op.DATA, options.job, options.generation, worker, 2 * slot + seq % 2, seq, keys=_KEYS),
             sender,
             switch,
         )

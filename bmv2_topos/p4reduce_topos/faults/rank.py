@@ -70,7 +70,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         with Communicator(job=options.job, slots=options.slots, timeout=options.timeout) as communicator:
-            say(joined=True, first_seq=communicator._seat.membership.first_seq)
+            say(joined=True, first_seq=communicator._running.membership.first_seq)
             last = reduce(communicator, options)
         say(**last)
     except P4ReduceError as error:

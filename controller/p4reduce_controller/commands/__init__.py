@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of who runs a controller or asks one."""
+"""The commands that run or ask a controller. Uses all but `doctor`."""

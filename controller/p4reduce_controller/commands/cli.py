@@ -6,32 +6,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from google.protobuf import json_format
 
-from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
-from p4reduce.control.channel import DEFAULT_CONTROLLER
-from p4reduce.errors import JoinError
-from p4reduce_controller.seeing.logs import FORMATS, start_logging
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.commands.access import Access, AsJson, fail, plain, reaches_controller
+from p4reduce_controller.observability.logs import FORMATS, start_logging
 from p4reduce_controller.service.service_manager import tell
 from p4reduce_controller.settings.options import with_options
-from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.settings import SCHEMA, check_store, load
 
 if TYPE_CHECKING:
-    from p4reduce_controller.service.service import Service
-
-_T = TypeVar("_T")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+    from p4reduce_controller.service.controller import Controller as RunningController
 
 
 def _show_example(asked: bool) -> None:
@@ -64,13 +55,13 @@ def controller(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to stderr what the controller does.")] = False,
 ) -> None:
     """Run the controller: serve jobs on one or more P4Runtime switches, until SIGINT or SIGTERM."""
-    from p4reduce_controller.service.listening import ListenError
+    from p4reduce_controller.base.listening import ListenError
+    from p4reduce_controller.base.sockets import take_all_sockets
+    from p4reduce_controller.p4runtime.program import PipelineError
     from p4reduce_controller.service.run import Stopped, run
-    from p4reduce_controller.service.sockets import take_all_sockets
+    from p4reduce_controller.standby.turns import take_turns
     from p4reduce_controller.store.state import StateError
-    from p4reduce_controller.store.turns import take_turns
     from p4reduce_controller.switches.aggregator import SwitchError
-    from p4reduce_controller.switches.program import PipelineError
 
     try:
         given = {key: SCHEMA[key].of_option(one) for key, one in options.items()}
@@ -88,35 +79,24 @@ def controller(
         else:
             asyncio.run(run(settings, switch_timeout, say, again))
     except Stopped as stopped:
-        _fail(str(stopped), 130)
+        fail(str(stopped), 130)
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
 
 
-@shows_certificate
-def status(
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
-    as_json: AsJson = False,
-) -> None:
+@reaches_controller
+def status(access: Access, as_json: AsJson = False) -> None:
     """Show a controller's jobs, ranks, slots and counters."""
-    reply = _ask(
-        controller,
-        token_file,
-        tls_ca,
-        lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=ANSWER_TIMEOUT, metadata=metadata),
-    )
+    reply = access.status()
     if as_json:
-        # Not MessageToJson: it writes 64-bit numbers as strings.
-        typer.echo(json.dumps(_plain(reply), indent=2))
+        typer.echo(json.dumps(plain(reply), indent=2))
     else:
         from p4reduce_controller.commands.tables import show
 
         show(reply)
 
 
-@shows_certificate
+@reaches_controller
 def loss(
     port: Annotated[int, typer.Option(help="Switch port.")],
     rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of packets to lose; 0 ends the loss.")],
@@ -124,26 +104,20 @@ def loss(
     switch: Annotated[
         str, typer.Option(help="Switch, by name or by the address of its P4Runtime server. Default: all switches.")
     ] = "",
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
 ) -> None:
     """Make a switch port lose packets, for experiments."""
     directions = {"in": pb.IN, "out": pb.OUT, "both": pb.BOTH}
     if direction not in directions:
-        _fail(f"--direction {direction}: accepted are in, out and both")
+        fail(f"--direction {direction}: accepted are in, out and both")
     request = pb.SetLossRequest(port=port, direction=directions[direction], rate=rate, switch=switch)
-    _ask(
-        controller,
-        token_file,
-        tls_ca,
-        lambda stub, metadata: stub.SetLoss(request, timeout=ANSWER_TIMEOUT, metadata=metadata),
-    )
+    access.call("SetLoss", request)
     print(f"port {port} loses {rate:.3g} of its packets, {'both ways' if direction == 'both' else direction}")
 
 
-def _say_ready(service: Service, as_json: bool) -> None:
-    served = {"listen": service.listen, "page": service.page, "metrics": service.metrics}
+def _say_ready(controller: RunningController, as_json: bool) -> None:
+    served = {"listen": controller.service.address, "page": controller.page, "metrics": controller.metrics}
     places = {name: place for name, place in served.items() if place}
     text = " ".join(f"{name}={place}" for name, place in places.items())
     print(json.dumps({"ready": True, **places}) if as_json else f"ready {text}", flush=True)
@@ -156,34 +130,3 @@ def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
     text = f"standby {said}: the controller that serves is {other}"
     print(json.dumps(known) if as_json else text, flush=True)
     tell(text)
-
-
-def _ask(
-    address: str, token_file: Path | None, tls_ca: Path | None, call: Callable[[rpc.JobsStub, Metadata], _T]
-) -> _T:
-    try:
-        tls = tls_of(tls_ca)
-        return ask(address, token_of(token_file), tls, call)
-    except (JoinError, ValueError) as error:
-        _fail(str(error))
-
-
-def _plain(reply: pb.StatusReply) -> dict[str, Any]:
-    """The reply with all its fields, and numbers as numbers."""
-    plain: dict[str, Any] = json_format.MessageToDict(
-        reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    switches = plain["switches"]
-    outcomes = [switch["outcomes"] for switch in switches]
-    losses = (loss for switch in switches for loss in switch["losses"])
-    traffic = (one for job in plain["jobs"] for one in job["traffic"])
-    for counts in (plain, *outcomes, *losses, *traffic):
-        for name, value in counts.items():
-            if isinstance(value, str) and value.isdigit():
-                counts[name] = int(value)
-    return plain
-
-
-def _fail(message: str, status: int = 1) -> NoReturn:
-    typer.echo(f"p4reduce: {message}", err=True)
-    raise typer.Exit(status)

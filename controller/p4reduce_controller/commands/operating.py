@@ -12,21 +12,17 @@ from typing import Annotated, Any
 
 import typer
 from google.protobuf import json_format
-from google.protobuf.message import Message
 from rich.console import Console
 from rich.live import Live
 
-from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate
 from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control.asking import ANSWER_TIMEOUT
-from p4reduce.control.channel import DEFAULT_CONTROLLER
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands import views
-from p4reduce_controller.commands.cli import AsJson, _ask, _fail, _plain
-from p4reduce_controller.seeing.rates import Rates
-from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.commands.access import Access, AsJson, fail, plain, reaches_controller
+from p4reduce_controller.commands.rates import Rates
 from p4reduce_controller.settings.settings import parsed
-from p4reduce_controller.texts import parse_ports, parse_uplink
+from p4reduce_controller.settings.texts import parse_ports, parse_uplink
 
 _SLOTS_TIMEOUT = 60.0
 _ADD_TIMEOUT = 30.0
@@ -41,87 +37,63 @@ switches = typer.Typer(
 )
 
 
-class Access:
-    """How a controller is reached."""
-
-    def __init__(self, controller: str, token_file: TokenFile, tls_ca: TlsCa) -> None:
-        self._at = (controller, token_file, tls_ca)
-
-    def call(self, method: str, request: Message, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """The reply. Ends the command with one line where there is none."""
-        return _ask(*self._at, lambda stub, meta: getattr(stub, method)(request, timeout=timeout, metadata=meta))
-
-    def status(self) -> pb.StatusReply:
-        reply: pb.StatusReply = self.call("Status", pb.StatusRequest())
-        return reply
-
-
 @jobs.command("list")
-@shows_certificate
-def list_jobs(
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
-    as_json: AsJson = False,
-) -> None:
+@reaches_controller
+def list_jobs(access: Access, as_json: AsJson = False) -> None:
     """Show all jobs, with state, ranks, slots and the ranks that each waits for; then the jobs in the queue."""
-    status = Access(controller, token_file, tls_ca).status()
-    _show(_plain(status)["jobs"] if as_json else views.jobs(status))
+    status = access.status()
+    _show(plain(status)["jobs"] if as_json else views.jobs(status))
 
 
 @jobs.command("show")
-@shows_certificate
+@reaches_controller
 def show_job(
     job: Annotated[str, typer.Argument(help="Name of the job.")],
     tenant: Tenant = "",
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
     as_json: AsJson = False,
 ) -> None:
     """Show one job: where its ranks and slots are, and its problems."""
-    status = Access(controller, token_file, tls_ca).status()
+    status = access.status()
     mine = [one for one in status.jobs if tenant in ("", one.tenant)]
     if len(whose := {one.tenant for one in mine if one.name == job}) > 1:
-        _fail(
+        fail(
             f"job {job!r}: the tenants {', '.join(sorted(whose))} each have a job of that name; choose one with "
             "--tenant"
         )
-    at = list(status.jobs).index(mine[_find((one.name for one in mine), "job", job)])
-    _show(_plain(status)["jobs"][at] if as_json else views.job(status, status.jobs[at]))
+    at = list(status.jobs).index(mine[find((one.name for one in mine), "job", job)])
+    _show(plain(status)["jobs"][at] if as_json else views.job(status, status.jobs[at]))
 
 
 @jobs.command("abort")
-@shows_certificate
+@reaches_controller
 def abort_job(
     job: Annotated[str, typer.Argument(help="Name of the job.")],
     reason: Annotated[str, typer.Option(help="Reason to give in the ranks' errors.")] = "",
     tenant: Tenant = "",
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
 ) -> None:
     """Abort a job, or remove it from the queue. Its ranks get an error with the reason."""
     request = pb.AbortJobRequest(job=job, tenant=tenant, reason=reason)
-    Access(controller, token_file, tls_ca).call("AbortJob", request)
+    access.call("AbortJob", request)
 
 
-@shows_certificate
+@reaches_controller
 def slots(
     job: Annotated[str, typer.Argument(help="Name of the job.")],
     first: Annotated[int, typer.Option(min=0, help="First of the job's slots to show.")] = 0,
     count: Annotated[int, typer.Option(min=1, help="Number of slots to show.")] = 16,
     tenant: Tenant = "",
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a job's slots in the switches: the round of each half, and the ranks counted in it.
 
     The controller asks the switches by packet-out, which changes nothing there.
     """
-    access = Access(controller, token_file, tls_ca)
     found = pb.SlotsReply()
     at = first
     while at < first + count and (at == first or at < found.slots):
@@ -132,35 +104,29 @@ def slots(
 
 
 @switches.command("list")
-@shows_certificate
-def list_switches(
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
-    as_json: AsJson = False,
-) -> None:
+@reaches_controller
+def list_switches(access: Access, as_json: AsJson = False) -> None:
     """Show all switches: state, parent, slots in use, and jobs."""
-    status = Access(controller, token_file, tls_ca).status()
-    _show(_plain(status)["switches"] if as_json else views.switches(status))
+    status = access.status()
+    _show(plain(status)["switches"] if as_json else views.switches(status))
 
 
 @switches.command("show")
-@shows_certificate
+@reaches_controller
 def show_switch(
     name: Annotated[str, typer.Argument(help="Name of the switch.")],
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
     as_json: AsJson = False,
 ) -> None:
     """Show one switch: its ports, which of them are up, and the ranks behind each."""
-    status = Access(controller, token_file, tls_ca).status()
-    at = _find((one.name for one in status.switches), "switch", name)
-    _show(_plain(status)["switches"][at] if as_json else views.switch(status, status.switches[at]))
+    status = access.status()
+    at = find((one.name for one in status.switches), "switch", name)
+    _show(plain(status)["switches"][at] if as_json else views.switch(status, status.switches[at]))
 
 
 @switches.command("add")
-@shows_certificate
+@reaches_controller
 def add_switch(
     name: Annotated[str, typer.Argument(help="Name for the switch. Default: the value of --switch.")] = "",
     file: Annotated[
@@ -173,9 +139,8 @@ def add_switch(
     uplink: Annotated[
         str, typer.Option(help="PORT=NAME: the port that leads to its parent, and the parent's name.")
     ] = "",
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
 ) -> None:
     """Add a switch while jobs run. Jobs that begin from now on use it.
 
@@ -190,25 +155,23 @@ def add_switch(
             _, port, parent = parse_uplink(f"{one.get('name', 'it')}:{uplink}")
             one["uplink"] = {"port": port, "to": parent}
     except SettingsError as error:
-        _fail(str(error))
+        fail(str(error))
     if file is None and not (switch or address):
-        _fail("the addresses of the switch are missing: give --switch HOST:PORT and --address IP, or --file")
+        fail("the addresses of the switch are missing: give --switch HOST:PORT and --address IP, or --file")
     request = pb.AddSwitchRequest(settings=json.dumps(one))
-    _said(Access(controller, token_file, tls_ca).call("AddSwitch", request, _ADD_TIMEOUT))
+    _said(access.call("AddSwitch", request, _ADD_TIMEOUT))
 
 
 @switches.command("drain")
-@shows_certificate
+@reaches_controller
 def drain_switch(
     name: Annotated[str, typer.Argument(help="Name of the switch.")],
     undo: Annotated[bool, typer.Option("--undo", help="End the draining: the switch takes new jobs again.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until no job has slots at the switch.")] = False,
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
 ) -> None:
     """Drain a switch: it takes no new jobs, and running jobs go on to their end."""
-    access = Access(controller, token_file, tls_ca)
     _said(access.call("DrainSwitch", pb.DrainSwitchRequest(name=name, undo=undo)))
     while wait and not undo:
         there = [one for one in access.status().switches if one.name == name and one.jobs]
@@ -218,35 +181,32 @@ def drain_switch(
 
 
 @switches.command("remove")
-@shows_certificate
+@reaches_controller
 def remove_switch(
     name: Annotated[str, typer.Argument(help="Name of the switch.")],
     now: Annotated[
         bool, typer.Option("--now", help="End the jobs that run there; their ranks get an error that says why.")
     ] = False,
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
 ) -> None:
     """Remove a switch: it takes no new jobs, and the controller disconnects when its last job has ended.
 
     A switch that is added under the same name meanwhile takes the new jobs.
     """
     request = pb.RemoveSwitchRequest(name=name, now=now)
-    _said(Access(controller, token_file, tls_ca).call("RemoveSwitch", request))
+    _said(access.call("RemoveSwitch", request))
 
 
-@shows_certificate
+@reaches_controller
 def top(
     interval: Annotated[float, typer.Option(min=LEAST_INTERVAL, help="Seconds between two updates.")] = 2.0,
     once: Annotated[bool, typer.Option(help="Show one interval, and exit.")] = False,
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each interval.")] = False,
 ) -> None:
     """Show jobs, packets per second, slots, and the ranks that jobs wait for, refreshed until Ctrl-C."""
-    access = Access(controller, token_file, tls_ca)
     rates = Rates(access.status(), time.monotonic())
     console = Console()
     once = once or not (as_json or console.is_terminal)
@@ -256,22 +216,22 @@ def top(
                 time.sleep(interval)
                 rates.update(access.status(), time.monotonic())
                 if as_json:
-                    print(json.dumps({**_plain(rates.status), "packets_per_s": rates.by_switch}), flush=True)
+                    print(json.dumps({**plain(rates.status), "packets_per_s": rates.by_switch}), flush=True)
                 elif live is None:
-                    show_table(views.top(rates, controller), console)
+                    show_table(views.top(rates, access.controller), console)
                 else:
-                    live.update(views.top(rates, controller), refresh=True)
+                    live.update(views.top(rates, access.controller), refresh=True)
                 if once:
                     return
     except KeyboardInterrupt:
         return
 
 
-def _find(names: Iterable[str], what: str, wanted: str) -> int:
+def find(names: Iterable[str], what: str, wanted: str) -> int:
     """Which of them it is."""
     there = list(names)
     if wanted not in there:
-        _fail(f"there is no {what} {wanted!r}; there {'is' if len(there) == 1 else 'are'} {', '.join(there) or 'none'}")
+        fail(f"there is no {what} {wanted!r}; there {'is' if len(there) == 1 else 'are'} {', '.join(there) or 'none'}")
     return there.index(wanted)
 
 
@@ -301,8 +261,8 @@ def _of_file(file: Path) -> dict[str, Any]:
     try:
         values = parsed(file, "--file")
     except SettingsError as error:
-        _fail(str(error))
+        fail(str(error))
     found = values.get("switches")
     if not isinstance(found, list) or len(found) != 1 or not isinstance(found[0], dict) or len(values) != 1:
-        _fail(f"--file {file}: must hold exactly one [[switches]] table, and nothing else")
+        fail(f"--file {file}: must hold exactly one [[switches]] table, and nothing else")
     return dict(found[0])

@@ -10,12 +10,10 @@ from typing import Annotated
 
 import typer
 
-from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce.control.grpc_channels import PROXY_VARIABLES, grpc_target
-from p4reduce_controller.commands.cli import _fail
-from p4reduce_controller.commands.operating import Access, _find
+from p4reduce_controller.commands.access import Access, fail, reaches_controller
+from p4reduce_controller.commands.operating import find
 
 PACKAGES = ("p4runtime-shell==0.0.6", "protobuf==3.20.3")
 VARIABLE = "P4REDUCE_SHELL"
@@ -42,13 +40,12 @@ def how_to_install() -> str:
     return f"python3 -m venv {where} && {where}/bin/pip install {' '.join(PACKAGES)}"
 
 
-@shows_certificate
+@reaches_controller
 def shell(
     switch: Annotated[str, typer.Argument(help="Name of the switch, or HOST:PORT of its P4Runtime server.")] = "",
     device_id: Annotated[int, typer.Option(help="P4Runtime device id.")] = 1,
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
 ) -> None:
     """Start p4runtime-shell, connected to a switch as a backup client, which can read and not write.
 
@@ -57,8 +54,8 @@ def shell(
     """
     python = found()
     if python is None:
-        _fail(f"p4runtime-shell is not installed; install it with\n  {how_to_install()}")
-    address = _address(switch, Access(controller, token_file, tls_ca))
+        fail(f"p4runtime-shell is not installed; install it with\n  {how_to_install()}")
+    address = _address(switch, access)
     arguments = ["--grpc-addr", grpc_target(address), "--device-id", str(device_id)]
     without_proxy = {name: value for name, value in os.environ.items() if name not in PROXY_VARIABLES}
     sys.stdout.flush()
@@ -73,5 +70,5 @@ def _address(switch: str, access: Access) -> str:
     if not switch and len(known) == 1:
         return known[0].address
     if not switch:
-        _fail(f"there are {len(known)} switches; name one of them: {', '.join(one.name for one in known)}")
-    return known[_find((one.name for one in known), "switch", switch)].address
+        fail(f"there are {len(known)} switches; name one of them: {', '.join(one.name for one in known)}")
+    return known[find((one.name for one in known), "switch", switch)].address

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control.words import counted
+from p4reduce.control.diagnostics import counted
 
 
 def show(status: pb.StatusReply, console: Console | None = None) -> None:
@@ -25,11 +25,14 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
         show_table(_tenants(status), console)
 
 
+def state(switch: pb.Switch) -> str:
+    return ": ".join(filter(None, [switch.state, switch.problem]))
+
+
 def _show_switch(switch: pb.Switch, console: Console) -> None:
-    state = switch.state + (f": {switch.problem}" if switch.problem not in ("", switch.state) else "")
-    state += f", below {switch.parent}" if switch.parent else ""
+    below = f", below {switch.parent}" if switch.parent else ""
     name = f"{switch.name} at " if switch.name not in ("", switch.address) else ""
-    console.print(f"switch {name}{switch.address} {state}", highlight=False, soft_wrap=True)
+    console.print(f"switch {name}{switch.address} {state(switch)}{below}", highlight=False, soft_wrap=True)
     console.print(
         f"aggregator {switch.ip}:{switch.udp_port} ({switch.mac}), {switch.lanes} lanes of {switch.block_size} values, "
         f"{switch.slots_used} of {switch.slots} slots in use",

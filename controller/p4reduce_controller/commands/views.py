@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control.words import counted
+from p4reduce.control.diagnostics import counted
 from p4reduce_controller.commands import tables
-from p4reduce_controller.seeing.rates import Rates
-from p4reduce_controller.texts import DOWN
+from p4reduce_controller.commands.rates import Rates
+from p4reduce_controller.switches.aggregator import DOWN
 
 _MOST_NAMED = 8
 
@@ -79,7 +79,7 @@ def switches(status: pb.StatusReply) -> RenderableType:
             Text(one.parent),
             Text(one.address),
             f"{one.ip}:{one.udp_port}",
-            Text(_state(one)),
+            Text(tables.state(one)),
             Text(_ports(one)),
             f"{one.slots_used} of {one.slots}",
             Text(_some(one.jobs)),
@@ -89,7 +89,7 @@ def switches(status: pb.StatusReply) -> RenderableType:
 
 def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
     head = Table.grid(padding=(0, 2))
-    head.add_row("switch", Text(f"{one.name}, {_state(one)}"))
+    head.add_row("switch", Text(f"{one.name}, {tables.state(one)}"))
     if one.parent:
         head.add_row("parent", Text(one.parent))
     head.add_row("P4Runtime", Text(one.address))
@@ -140,7 +140,7 @@ def top(rates: Rates, controller: str) -> RenderableType:
         total = sum(rate for what, rate in found.items() if what != "forged")
         share = f"{one.slots_used} of {one.slots}"
         table.add_row(
-            Text(one.name), Text(_state(one)), share, f"{total:,.0f}", ", ".join(f"{w} {r:,.0f}" for r, w in busy)
+            Text(one.name), Text(tables.state(one)), share, f"{total:,.0f}", ", ".join(f"{w} {r:,.0f}" for r, w in busy)
         )
     return Group(Text(head), table, jobs(status))
 
@@ -162,13 +162,6 @@ def _trouble(one: pb.Job) -> str:
 
 def _pools(status: pb.StatusReply, one: pb.Job) -> list[str]:
     return [f"{pool.first}-{pool.first + pool.count - 1} of {status.switches[pool.switch].name}" for pool in one.pools]
-
-
-def _state(one: pb.Switch) -> str:
-    """With what an operator has asked for, and what is the matter."""
-    asked = "leaving" if one.leaving else "draining" if one.draining else ""
-    problem = one.problem if one.problem != one.state else ""
-    return ": ".join(filter(None, [f"{asked}, {one.state}" if asked else one.state, problem]))
 
 
 def _ports(one: pb.Switch) -> str:

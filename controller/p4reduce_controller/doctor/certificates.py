@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 
 from p4reduce.control.certificates import TlsFiles
-from p4reduce.control.words import plain_host
+from p4reduce.control.diagnostics import plain_host
 from p4reduce_controller.doctor.finding import Finding
-from p4reduce_controller.seeing.certificates import end_of, ends_of
+from p4reduce_controller.observability.certificates import end_of, ends_of
 
 SOON = 14  # days
 _DAY = 86400.0

@@ -15,26 +15,24 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
 from p4reduce.control.certificates import TlsFiles
-from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls
-from p4reduce.control.words import counted
+from p4reduce.control.diagnostics import counted
 from p4reduce.errors import JoinError
-from p4reduce_controller.commands.cli import AsJson
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.tls_settings import tls_files
+from p4reduce_controller.commands.access import Access, AsJson, fail, reaches_controller
 from p4reduce_controller.doctor import certificates, host, job, switches
 from p4reduce_controller.doctor.finding import Finding
-from p4reduce_controller.settings.schema import SettingsError
-from p4reduce_controller.settings.tls_settings import tls_files
 from p4reduce_controller.switches.aggregator import Layout
 
 _WIDTH = 100  # columns
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "dim"}
 
 
-@shows_certificate
+@reaches_controller
 def doctor(
     switch: Annotated[
         str, typer.Option(help="Name of the switch that this host is connected to, if a job has to name it.")
@@ -48,9 +46,8 @@ def doctor(
     switch_cert: Annotated[Path | None, typer.Option(help="PEM file with the client certificate for switches.")] = None,
     switch_key: Annotated[Path | None, typer.Option(help="PEM file with the private key of --switch-cert.")] = None,
     join: Annotated[bool, typer.Option(help="Run a job of one rank from this host.")] = True,
-    controller: Controller = DEFAULT_CONTROLLER,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
+    *,
+    access: Access,
     as_json: AsJson = False,
 ) -> None:
     """Check the controller, the switches and this host, and say what to do.
@@ -64,13 +61,10 @@ def doctor(
     table = Table(wrapped[0], Column(no_wrap=True), *wrapped[1:])
     findings = []
     try:
-        token = token_of(token_file)
         files = tls_files("switch", *(str(one or "") for one in (switch_cert, switch_key, switch_ca)))
-        tls = tls_of(tls_ca)
-    except (ValueError, SettingsError, JoinError) as error:
-        typer.echo(f"p4reduce: {error}", err=True)
-        raise typer.Exit(1) from None
-    for finding in _look(controller, token, tls, switch, device_id, mtu, pipeline, files, join=join):
+    except SettingsError as error:
+        fail(str(error))
+    for finding in _look(access, switch, device_id, mtu, pipeline, files, join=join):
         findings.append(finding)
         colour = _COLOURS[finding.verdict]
         table.add_row(
@@ -85,9 +79,7 @@ def doctor(
 
 
 def _look(
-    address: str,
-    token: str | None,
-    tls: Tls | None,
+    access: Access,
     at: str,
     device_id: int,
     mtu: int,
@@ -97,20 +89,20 @@ def _look(
     join: bool,
 ) -> Iterator[Finding]:
     try:
-        status, ours = _status(address, token, tls)
+        status, ours = _status(access)
         there = f"{counted(len(status.switches), 'switch')}, {counted(len(status.jobs), 'job')}"
-        yield Finding("controller", "ok", f"{address}: {there}")
+        yield Finding("controller", "ok", f"{access.controller}: {there}")
     except JoinError as error:
         status, ours = pb.StatusReply(), 0.0
         yield Finding("controller", "problem", str(error), "the other checks run as far as they can")
-    if tls is not None:
+    if access.tls is not None:
         try:
-            shown = tls.files()
+            shown = access.tls.files()
         except JoinError as error:
             yield Finding("certificates", "problem", str(error))
         else:
             yield from certificates.given(shown)
-            yield from certificates.shown("the controller", address, shown)
+            yield from certificates.shown("the controller", access.controller, shown)
     if files is not None:
         yield from certificates.given(files)
     cookie = _cookie(pipeline, mtu, status)
@@ -123,13 +115,13 @@ def _look(
         needed = Layout(switch.lanes, switch.block_size, switch.slots).mtu
         yield from host.way(switch.ip, switch.udp_port, needed, switch.name)
     if join and status.switches:
-        yield from job.joined(address, token, tls, at)
+        yield from job.joined(access.controller, access.token, access.tls, at)
     yield from host.clock(status.time_s, ours)
     yield from host.kernel()
     yield from host.buffers()
 
 
-def _status(address: str, token: str | None, tls: Tls | None) -> tuple[pb.StatusReply, float]:
+def _status(access: Access) -> tuple[pb.StatusReply, float]:
     """And our time in the middle of the call. Raises JoinError."""
 
     def call(stub: rpc.JobsStub, metadata: Metadata) -> tuple[pb.StatusReply, float]:
@@ -137,12 +129,12 @@ def _status(address: str, token: str | None, tls: Tls | None) -> tuple[pb.Status
         status = stub.Status(pb.StatusRequest(), timeout=ANSWER_TIMEOUT, metadata=metadata)
         return status, (before + time.time()) / 2
 
-    return ask(address, token, tls, call)
+    return ask(access.controller, access.token, access.tls, call)
 
 
 def _cookie(pipeline: Path | None, mtu: int, status: pb.StatusReply) -> int | None:
     """Of the program that the controller gives to its switches, as far as that is known here."""
-    from p4reduce_controller.switches.program import PipelineError, load_schema
+    from p4reduce_controller.p4runtime.program import PipelineError, load_schema
 
     if not mtu and status.switches:
         one = status.switches[0]

@@ -11,9 +11,10 @@ from finsy.proto import p4r, p4r_grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import code_of, details
+from p4reduce.control.diagnostics import of_grpc, of_tls
 from p4reduce.control.grpc_channels import open_grpc_channel
-from p4reduce.control.words import of_grpc, of_tls
 from p4reduce_controller.doctor.finding import Finding
+from p4reduce_controller.switches.availability import SwitchState
 
 _TIMEOUT = 3.0
 
@@ -21,15 +22,15 @@ _TIMEOUT = 3.0
 def in_hand(switch: pb.Switch) -> Finding:
     """As the controller has it."""
     subject = f"switch {switch.name}"
+    if switch.state in (SwitchState.DRAINING.value, SwitchState.CORDONED.value):
+        return Finding(subject, "warning", "it takes no new jobs, because an operator drains or removes it")
     if switch.problem or not switch.connected:
         advice = "check that its process runs, and that its host is up"
-        if switch.state == "not primary":
+        if "not primary" in switch.problem:
             advice = "end the other controller, or start this one with --take-over"
         elif "heard it" in switch.problem:
             advice = "check the cable of its uplink, and that its port is up on both sides"
         return Finding(subject, "problem", f"{switch.state}: {switch.problem}", advice)
-    if switch.draining or switch.leaving:
-        return Finding(subject, "warning", "it takes no new jobs, because an operator drains or removes it")
     return Finding(subject, "ok", f"{switch.state}, {switch.slots_used} of {switch.slots} slots in use")
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State in etcd, for controllers of which one serves and the others stand by."""
+"""The store for several controllers: in etcd, with a lease. Uses `store` and what it uses."""

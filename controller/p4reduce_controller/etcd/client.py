@@ -15,10 +15,10 @@ import grpc.aio
 
 from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import is_tls_trouble
+from p4reduce.control.diagnostics import of_grpc, of_tls
 from p4reduce.control.grpc_channels import open_aio_channel
-from p4reduce.control.words import of_grpc, of_tls
+from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
 from p4reduce_controller.etcd import rpc_pb2 as rpc
-from p4reduce_controller.tasks import Interrupted, apart
 
 ATTEMPT = 0.7  # seconds for one member to answer; less than a lease lasts
 PATIENCE = 5.0  # for any of them
@@ -136,7 +136,7 @@ class Etcd:
             for _ in self.members:
                 at = self._preferred
                 try:
-                    return await apart(ask(self._channels[at]))
+                    return await isolate_cancellation(ask(self._channels[at]))
                 except grpc.aio.AioRpcError as error:
                     text = " ".join((error.details() or error.code().name).split())
                     if error.code() is grpc.StatusCode.NOT_FOUND:

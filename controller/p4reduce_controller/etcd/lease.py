@@ -12,6 +12,7 @@ from typing import Protocol
 
 from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.etcd.client import ATTEMPT, EtcdError, EtcdUnavailable
+from p4reduce_controller.switches.availability import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Lease:
     """Ours, for one turn of serving. `term` rises from holder to holder: the revision that made its key.
 
     `lost` is set once it is known that it is over. While etcd does not answer for longer than the lease lasts, that is
-    not known: nobody else can have taken it, unless etcd answers others. `doubt` says so meanwhile.
+    not known: nobody else can have taken it, unless etcd answers others. `maybe_lost_leadership` says so meanwhile.
     """
 
     def __init__(self, etcd: Cluster, key: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,16 +73,15 @@ class Lease:
         return True
 
     @property
-    def doubt(self) -> str:
-        """Why it may be another's by now, or ""."""
+    def maybe_lost_leadership(self) -> Unavailable | None:
+        """Why it may be another's by now."""
         if self.lost.is_set():
-            return self.why
+            return Unavailable(self.why)
         late = self._clock() - self._sure_until
         if late < 0:
-            return ""
-        return f"the lease in etcd has not been renewed for {late + self._seconds:.1f} s" + (
-            f": {self._trouble}" if self._trouble else ""
-        )
+            return None
+        trouble = f": {self._trouble}" if self._trouble else ""
+        return Unavailable(f"the lease in etcd has not been renewed for {late + self._seconds:.1f} s{trouble}")
 
     @property
     def fence(self) -> rpc.Compare:

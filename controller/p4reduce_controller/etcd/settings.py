@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the store is, and how it is reached."""
+"""The address of the store."""
 
 from __future__ import annotations
 
-from p4reduce.control.certificates import TlsFiles
-from p4reduce_controller.service.listening import is_loopback
-from p4reduce_controller.settings.schema import SettingsError
-from p4reduce_controller.settings.tls_settings import calling_files
+from p4reduce_controller.base.schema import SettingsError
 
 SCHEME = "etcd://"
 PREFIX = "/p4reduce"
@@ -28,16 +25,3 @@ def parse_store(text: str) -> tuple[list[str], str]:
     if len(set(members)) != len(members):
         raise SettingsError(f"--store {text}: the members must differ")
     return members, f"/{prefix.strip('/')}" if prefix.strip("/") else PREFIX
-
-
-def way(members: list[str], cert: str, key: str, ca: str, *, insecure: bool) -> TlsFiles | None:
-    """How the members are reached; None is in the clear. `cert`, `key`, `ca`: PEM files, or "". Raises
-    SettingsError."""
-    tls = calling_files("store", cert, key, ca, "etcd is")
-    for member in members if tls is None else ():
-        if not (insecure or is_loopback(member.rpartition(":")[0])):
-            raise SettingsError(
-                f"--store {member} is on another host: without TLS, anyone on the network path can read and change the "
-                "jobs' secrets; give --store-ca, or --store-insecure if the network is trusted"
-            )
-    return tls

@@ -23,6 +23,7 @@ from p4reduce_controller.store.state import (
 )
 from p4reduce_controller.store.state_names import Setup
 from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.availability import Unavailable
 
 _MOST_CHANGES = 100  # a transaction: etcd takes 128 by default
 _UNKNOWN: dict[str, Any] = {}  # what a key has after a write of which the outcome is not known
@@ -55,8 +56,8 @@ class EtcdState:
         self._writing = asyncio.Lock()
 
     @property
-    def doubt(self) -> str:
-        return self._lease.doubt
+    def maybe_lost_leadership(self) -> Unavailable | None:
+        return self._lease.maybe_lost_leadership
 
     async def is_ours(self) -> bool:
         return await self._lease.is_ours()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs are, whom they wait for, and where they have their place: decided without I/O."""
+"""Jobs, their queue and their placement, decided without I/O. Uses `tenants` and `switches`."""

@@ -4,18 +4,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_RANKS, MAX_THREADS
 from p4reduce_controller.jobs.job import Job, State, list_ranks
 from p4reduce_controller.switches.site import Site
+from p4reduce_controller.tenants.access import LONGEST_NAME
 
-DEFAULT_SLOTS = 32
+DEFAULT_SLOTS = 32  # fill a link of 1 Gbit/s; docs/benchmarks.md has measurements
 DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 86400.0
-LONGEST_NAME = 200
 LONGEST_HOST = 64
 OTHER_RUN = "if another run uses this job name, give each run a name of its own"
+
+
+def refusal(join: pb.Join, problem: str, reason: pb.AbortReason = pb.JOIN_REFUSED) -> pb.Abort:
+    """Names the rank, and what is wrong with its request."""
+    message = f"job {join.job[:LONGEST_NAME]!r}: rank {join.rank} is refused: {problem}"
+    return pb.Abort(rank=join.rank, reason=reason, message=message)
 
 
 def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
@@ -57,7 +64,7 @@ def _threads_problem(threads: int, slots: int, site: Site) -> str | None:
     return None
 
 
-def quarrel_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
+def conflict_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
     """What is wrong with the request in that job."""
     if job.state is not State.GATHERING:
         what = "joined it already" if join.rank in job.members else f"is not one of its {job.world_size}"
@@ -65,14 +72,20 @@ def quarrel_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
             f"the job is {job.state.value} and this rank {what}: another run uses this job name, or this process joins "
             "a second time; wait until that run ends, or use another name"
         )
-    if join.world_size != job.world_size:
-        others = list_ranks(job.members)
-        return f"it says world_size={join.world_size}, but {others} said {job.world_size}; {OTHER_RUN}"
-    if join.rank in job.members:
+    return conflict(join, job.members, job.world_size, job.slots, job.threads, default_slots)
+
+
+def conflict(
+    join: pb.Join, ranks: Collection[int], world_size: int, slots: int, threads: int, default_slots: int
+) -> str | None:
+    """What is wrong with the request beside those of these ranks, which want so many slots and threads."""
+    if join.world_size != world_size:
+        return f"it says world_size={join.world_size}, but {list_ranks(ranks)} said {world_size}; {OTHER_RUN}"
+    if join.rank in ranks:
         return f"this rank has joined already; every process of the job needs a rank of its own; {OTHER_RUN}"
     wanted = join.slots or default_slots
-    if wanted != job.slots:
-        return f"it wants {wanted} slots, but {list_ranks(job.members)} wanted {job.slots}; {OTHER_RUN}"
-    if (join.threads or 1) != job.threads:
-        return f"it has threads={join.threads or 1}, but {list_ranks(job.members)} said {job.threads}; {OTHER_RUN}"
+    if wanted != slots:
+        return f"it wants {wanted} slots, but {list_ranks(ranks)} wanted {slots}; {OTHER_RUN}"
+    if (join.threads or 1) != threads:
+        return f"it has threads={join.threads or 1}, but {list_ranks(ranks)} said {threads}; {OTHER_RUN}"
     return None

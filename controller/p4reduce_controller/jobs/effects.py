@@ -58,4 +58,12 @@ class Answer:
     hello: Heard
 
 
-Effect = Tell | Install | Change | Remove | Look | Answer
+@dataclass(frozen=True)
+class Note:
+    """Write in the audit log that the job has begun ("" for `outcome`), or what became of it."""
+
+    job: Job
+    outcome: str
+
+
+Effect = Tell | Install | Change | Remove | Look | Answer | Note

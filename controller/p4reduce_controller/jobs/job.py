@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.pools import SlotRange
 from p4reduce_controller.switches.aggregator import Heard, Placement
+from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.site import Site
 
 REPORTS = 15  # of a rank, in which it has begun operations, by which what it needs is judged
@@ -106,10 +106,10 @@ class Job:
     that takes part is told, by its number, once all ranks have been heard. `more_numbers`: numbers and generations by
     which switches know the shares of its ranks' threads but the first. `site`: the switches that there were for it
     when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `left_out`: what
-    could not be used then, for people; `barred`: the places of those that are in `site` all the same. `children`: where
-    each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let in with, and may
-    have again where it has given some back. `timeout`: the shortest of its ranks' limits, in seconds, by which steps at
-    switches may last longer than by default; 0 where it is not known, after a restart.
+    could not be used then, for people; `cordoned`: the places of those that are in `site` all the same. `children`:
+    where each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let in with, and
+    may have again where it has given some back. `timeout`: the shortest of its ranks' limits, in seconds, by which
+    steps at switches may last longer than by default; 0 where it is not known, after a restart.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Job:
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
     looking: bool = False  # into the switches, for one of these
     left_out: list[str] = field(default_factory=list)
-    barred: frozenset[int] = frozenset()
+    cordoned: frozenset[int] = frozenset()
     timeout: float = 0.0
     uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks, where one asked for itself, and when that was
     tenant: str = ""  # whose it is; among the tenant's jobs alone the name is its own
@@ -145,6 +145,7 @@ class Job:
     move: Move | None = field(default=None, repr=False)
     rests_until: float = -math.inf  # its slots are left as they are
     held_in_vain: int = 0  # how often in a row
+    installed: bool = False  # on every switch, by this controller
     _settled: Standing | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -15,10 +15,10 @@ import secrets
 from collections.abc import Callable, Iterable
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.compacting import Change, placed
 from p4reduce_controller.jobs.effects import Change as ChangeEffect
 from p4reduce_controller.jobs.effects import Effect
 from p4reduce_controller.jobs.job import Job, Member, Move, Session
-from p4reduce_controller.jobs.rearranging import Change, placed
 from p4reduce_controller.jobs.registry import Registry
 
 HOLD_S = 0.75  # for which ranks hold in vain at most

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.job import Job, Member
-from p4reduce_controller.jobs.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.jobs.reports import interval
 from p4reduce_controller.jobs.sharing import how_to_be_fewer
 from p4reduce_controller.switches.aggregator import Heard, Parent, Placement
 from p4reduce_controller.switches.hosts import Hosts
+from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Misplaced, Node
 

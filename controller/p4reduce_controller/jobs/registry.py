@@ -14,12 +14,15 @@ from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, place
-from p4reduce_controller.jobs.pools import SlotPool, SlotRange
+from p4reduce_controller.jobs.tenancy import Held
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
+from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import ANYONE, Caller
+
+FORGOTTEN_WITHIN = 10.0  # seconds, by the switches, of a job that is over; longer only where one is away
 
 
 class Registry:
@@ -58,6 +61,20 @@ class Registry:
     def live(self) -> list[Job]:
         """Jobs that are not over."""
         return list(self._by_name.values())
+
+    @property
+    def held(self) -> Held:
+        """Slots and jobs of each tenant."""
+        return Held(self)
+
+    @property
+    def moving(self) -> bool:
+        """Some job has its former slots, and its new ones."""
+        return any(job.moving for job in self)
+
+    def freeing(self, now: float) -> bool:
+        """Some job is over, and its switches are about to forget it."""
+        return any(job.over and now - job.over_since < FORGOTTEN_WITHIN for job in self)
 
     def named(self, name: str, tenant: str = "") -> Job | None:
         return self._by_name.get((tenant, name))

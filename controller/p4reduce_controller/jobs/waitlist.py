@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.admission import OTHER_RUN
+from p4reduce_controller.jobs.admission import conflict
 from p4reduce_controller.jobs.job import Session
 from p4reduce_controller.tenants.access import Caller
 from p4reduce_controller.tenants.quotas import Policy
@@ -45,16 +45,12 @@ class Entry:
     def first(self) -> tuple[Session, pb.Join, Caller]:
         return next(iter(self.ranks.values()))
 
-    def quarrel_with(self, join: pb.Join) -> str | None:
+    def conflict_with(self, join: pb.Join, default_slots: int) -> str | None:
         """What is wrong with one more rank's request, beside those that are here."""
-        first = self.first[1]
-        if join.rank in self.ranks:
-            return f"this rank has joined already; every process of the job needs a rank of its own; {OTHER_RUN}"
-        if join.world_size != self.world_size:
-            return f"it says world_size={join.world_size}, but rank {first.rank} said {self.world_size}; {OTHER_RUN}"
-        if (join.slots, join.threads) != (first.slots, first.threads):
-            return f"it asks for {join.slots} slots for {join.threads} threads, unlike rank {first.rank}"
-        return None
+        _, first, _ = self.first
+        if not first.slots:  # they leave it to the controller
+            default_slots = self.slots
+        return conflict(join, self.ranks, self.world_size, self.slots, first.threads or 1, default_slots)
 
 
 class Waitlist:

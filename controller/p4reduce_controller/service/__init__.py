@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller at work: its gRPC service, and its life from start to end."""
+"""The gRPC service, and a controller's life from start to end. Uses all but `etcd`, `standby` and the commands."""

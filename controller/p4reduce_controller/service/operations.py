@@ -1,130 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service does for people: it ends jobs, looks into their slots, and changes which switches there are."""
+"""Requests of people: they end jobs, look into their slots, and change which switches there are.
+
+What cannot be done is raised as Refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.seeing.slots import MOST, slots_of
-from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.tasks import Interrupted
+from p4reduce_controller.fabric.fabric import Fabric
+from p4reduce_controller.fabric.losses import chosen_to_lose, set_loss
+from p4reduce_controller.fabric.slots import MOST, slots_of
+from p4reduce_controller.fabric.specs import other_changes, spec_of, specs_of
+from p4reduce_controller.service.effect_runner import EffectRunner
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.store.state_names import StateError
-from p4reduce_controller.switches.aggregator import Aggregator, SwitchError
-from p4reduce_controller.switches.fabric import Fabric
-from p4reduce_controller.switches.specs import other_changes, spec_of, specs_of
-from p4reduce_controller.tasks import Interrupted, Tasks
+from p4reduce_controller.switches.aggregator import SwitchError
 from p4reduce_controller.tenants.access import Caller
-from p4reduce_controller.tenants.audit import Audit
+from p4reduce_controller.tenants.gate import Refused
 
 log = logging.getLogger(__name__)
 
 LONGEST_REASON = 500
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+FAILED = grpc.StatusCode.FAILED_PRECONDITION  # UNAVAILABLE would be the controller
 
 
 class Operations:
-    """Part of `service.Service`."""
+    """`settings`: to add switches by."""
 
-    _jobs: Jobs
-    _switches: Mapping[int, Aggregator]
-    fabric: Fabric
-    _tasks: Tasks
-    _audit: Audit
-
-    if TYPE_CHECKING:
-
-        def _carry_out(self) -> None: ...
-
-        async def _save(self) -> None: ...
-
-        async def _caller(self, context: Any) -> Caller: ...
-
-        @property
-        def doubt(self) -> str: ...
-
-    def __init__(self) -> None:
-        self.settings: Settings | None = None  # to add switches by
+    def __init__(self, runner: EffectRunner, fabric: Fabric) -> None:
+        self.settings: Settings | None = None
+        self.fabric = fabric
+        self._runner = runner
+        self._jobs = runner.jobs
         self._changing = asyncio.Lock()
         self._slots = asyncio.Lock()  # one request after the other, so that they cannot keep the switches busy
 
-    async def AbortJob(self, request: pb.AbortJobRequest, context: Any) -> pb.AbortJobReply:
-        await self._be_sure(context)
-        caller = await self._caller(context)
+    async def abort(self, request: pb.AbortJobRequest, caller: Caller, peer: str) -> pb.AbortJobReply:
         reason = " ".join(request.reason.split())
         if len(reason) > LONGEST_REASON or not reason.isprintable():
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"reason: accepted are up to {LONGEST_REASON} printable characters"
-            )
-        asked = {"job": request.job, "of": request.tenant, "reason": reason, "peer": context.peer()}
+            raise Refused(INVALID, f"reason: accepted are up to {LONGEST_REASON} printable characters")
+        asked: dict[str, Any] = {"job": request.job, "of": request.tenant, "reason": reason, "peer": peer}
         try:
             tenant = self._jobs.end(request.job, caller, request.tenant, reason)
         except LookupError as error:
-            self._audit.note(caller, "abort", str(error), refused=True, **asked)
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            raise AssertionError from None
-        self._carry_out()
-        self._audit.note(caller, "abort", "ok", **{**asked, "of": tenant})
+            self._runner.audit.note(caller, "abort", str(error), refused=True, **asked)
+            raise Refused(grpc.StatusCode.NOT_FOUND, str(error)) from None
+        self._runner.run()
+        self._runner.audit.note(caller, "abort", "ok", **{**asked, "of": tenant})
         return pb.AbortJobReply(tenant=tenant)
 
-    async def Slots(self, request: pb.SlotsRequest, context: Any) -> pb.SlotsReply:
-        job = await self._named(request.job, request.tenant, context)
+    async def slots(self, request: pb.SlotsRequest, caller: Caller, _: str) -> pb.SlotsReply:
+        try:
+            job = self._jobs.named(request.job, self._jobs.owner_of(request.job, caller, request.tenant))
+        except LookupError as error:
+            raise Refused(grpc.StatusCode.NOT_FOUND, str(error)) from None
+        if job is None:
+            raise Refused(FAILED, f"job {request.job!r} is in the queue, and on no switch yet")
         if request.first >= job.slots:
-            why = f"first={request.first}: accepted are 0 to {job.slots - 1}, the job's slots"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+            raise Refused(INVALID, f"first={request.first}: accepted are 0 to {job.slots - 1}, the job's slots")
         if request.count > MOST:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"count={request.count}: accepted are up to {MOST}")
+            raise Refused(INVALID, f"count={request.count}: accepted are up to {MOST}")
         if not job.placements:
-            await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION, f"job {job.name!r} is {job.state.value}, and on no switch yet"
-            )
+            raise Refused(FAILED, f"job {job.name!r} is {job.state.value}, and on no switch yet")
         async with self._slots:
             try:
-                return await slots_of(job, self._switches, request.first, request.count or MOST)
-            except (SwitchError, Interrupted) as error:  # UNAVAILABLE would be the controller
-                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-                raise AssertionError from None
+                return await slots_of(job, self.fabric.inventory.switches, request.first, request.count or MOST)
+            except (SwitchError, Interrupted) as error:
+                raise Refused(FAILED, str(error)) from None
 
-    async def _be_sure(self, context: Any) -> None:
-        """That it is we who serve."""
-        if self.doubt:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"this controller stands by: {self.doubt}")
-
-    async def _named(self, name: str, tenant: str, context: Any) -> Job:
-        """One that the caller may end."""
-        await self._be_sure(context)
+    async def lose(self, request: pb.SetLossRequest, caller: Caller, peer: str) -> pb.SetLossReply:
         try:
-            job = self._jobs.named(name, self._jobs.owner_of(name, await self._caller(context), tenant))
-        except LookupError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            raise AssertionError from None
-        if job is None:
-            await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION, f"job {name!r} is in the queue, and on no switch yet"
-            )
-            raise AssertionError
-        return job
+            chosen = chosen_to_lose(self.fabric.inventory, request)
+        except ValueError as wrong:
+            raise Refused(INVALID, f"{wrong}; nothing was changed") from None
+        # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
+        error = await asyncio.shield(self._runner.tasks.start(set_loss(request, chosen), "loss"))
+        said: dict[str, Any] = {"switch": request.switch, "port": request.port, "rate": request.rate, "peer": peer}
+        self._runner.audit.note(caller, "set loss", str(error or "ok"), **said)
+        if error is not None:
+            raise Refused(FAILED, str(error))
+        return pb.SetLossReply()
 
-    async def AddSwitch(self, request: pb.AddSwitchRequest, context: Any) -> pb.SwitchesReply:
-        return await self._change(context, "add a switch", lambda: self._add(request.settings))
+    # Switches.
 
-    async def DrainSwitch(self, request: pb.DrainSwitchRequest, context: Any) -> pb.SwitchesReply:
+    async def add(self, request: pb.AddSwitchRequest, caller: Caller, peer: str) -> pb.SwitchesReply:
+        return await self._change("add a switch", self._add(request.settings), caller, peer)
+
+    async def drain(self, request: pb.DrainSwitchRequest, caller: Caller, peer: str) -> pb.SwitchesReply:
         what = "undo draining" if request.undo else "drain a switch"
-        return await self._change(context, what, lambda: _now(self.fabric.drain, request.name, undo=request.undo))
+        return await self._change(what, _later(self.fabric.drain, request.name, undo=request.undo), caller, peer)
 
-    async def RemoveSwitch(self, request: pb.RemoveSwitchRequest, context: Any) -> pb.SwitchesReply:
+    async def remove(self, request: pb.RemoveSwitchRequest, caller: Caller, peer: str) -> pb.SwitchesReply:
         what = "remove a switch now" if request.now else "remove a switch"
-        return await self._change(context, what, lambda: _now(self.fabric.remove, request.name, now=request.now))
+        return await self._change(what, _later(self.fabric.remove, request.name, now=request.now), caller, peer)
 
     def read_again(self, load: Callable[[], Settings]) -> None:
         """The settings; their switches take effect. Errors are logged, and change nothing."""
-        self._tasks.start(self._read_again(load), "reading the settings again")
+        self._runner.tasks.start(self._read_again(load), "reading the settings again")
 
     async def _read_again(self, load: Callable[[], Settings]) -> None:
         try:
@@ -140,17 +122,9 @@ class Operations:
         async with self._changing:
             specs = specs_of(settings)
             assert self.settings is not None
-            said = [
-                f"{key} has changed: restart the controller to apply it"
-                for key in other_changes(self.settings, settings)
-            ]
-            said += await self.fabric.reload(specs)
-            self._carry_out()
-            try:
-                await self._save()
-            except StateError as error:
-                said.append(f"this could not be stored, so a restarted controller will not know of it: {error}")
-            return said
+            changed = other_changes(self.settings, settings)
+            said = [f"{key} has changed: restart the controller to apply it" for key in changed]
+            return await self._stored(said + await self.fabric.reload(specs))
 
     async def _add(self, text: str) -> list[str]:
         if self.settings is None:
@@ -158,23 +132,20 @@ class Operations:
         return await self.fabric.add(spec_of(text, self.settings))
 
     async def _change(
-        self, context: Any, what: str, work: Callable[[], Coroutine[Any, Any, list[str]]]
+        self, what: str, work: Coroutine[Any, Any, list[str]], caller: Caller, peer: str
     ) -> pb.SwitchesReply:
         """To its end, even where the caller has gone, and one after the other."""
-        await self._be_sure(context)
-        caller = await self._caller(context)
-        said = await asyncio.shield(self._tasks.start(self._changed(work), "switches"))
+        said = await asyncio.shield(self._runner.tasks.start(self._changed(work), "switches"))
         outcome = str(said) if isinstance(said, Exception) else "; ".join(said)
-        self._audit.note(caller, what, outcome, peer=context.peer())
+        self._runner.audit.note(caller, what, outcome, peer=peer)
         if isinstance(said, Exception):
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(said))
-            raise AssertionError
+            raise Refused(FAILED, outcome)
         return pb.SwitchesReply(said=said)
 
-    async def _changed(self, work: Callable[[], Coroutine[Any, Any, list[str]]]) -> list[str] | Exception:
+    async def _changed(self, work: Coroutine[Any, Any, list[str]]) -> list[str] | Exception:
         async with self._changing:
             try:
-                said = await work()
+                said = await work
             except (SettingsError, SwitchError, Interrupted) as error:
                 return error
             except Exception as error:  # whatever a request says, the controller goes on
@@ -182,13 +153,16 @@ class Operations:
                 return SettingsError(f"{type(error).__name__}: {error}")
             for line in said:
                 log.warning("%s", line)
-            self._carry_out()
-            try:
-                await self._save()
-            except StateError as error:
-                said.append(f"this could not be stored, so a restarted controller will not know of it: {error}")
-            return said
+            return await self._stored(said)
+
+    async def _stored(self, said: list[str]) -> list[str]:
+        self._runner.run()
+        try:
+            await self._runner.saver.save()
+        except StateError as error:
+            said.append(f"this could not be stored, so a restarted controller will not know of it: {error}")
+        return said
 
 
-async def _now(change: Callable[..., list[str]], *arguments: Any, **options: Any) -> list[str]:
+async def _later(change: Callable[..., list[str]], *arguments: Any, **options: Any) -> list[str]:
     return change(*arguments, **options)

@@ -9,29 +9,31 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from p4reduce.control.certificates import TlsFiles
+from p4reduce_controller.base.limits import Rates
+from p4reduce_controller.base.listening import ListenError, ServiceConfig
+from p4reduce_controller.fabric.changes import Changes, InitialSwitches, changes_from
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.fabric.specs import SwitchSpec, specs_of, trees_of
+from p4reduce_controller.fabric.startup import LATECOMERS, start_switches
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.seeing.tracing import configured
-from p4reduce_controller.service.listening import ListenError, ServiceConfig
-from p4reduce_controller.service.service import Service
+from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.tenancy import Tenancy
+from p4reduce_controller.observability.tracing import configured
+from p4reduce_controller.p4runtime.election import Election
+from p4reduce_controller.p4runtime.program import Program, load_schema
+from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
+from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.store.state import StateFile
 from p4reduce_controller.store.store import Store
-from p4reduce_controller.switches.changes import Beginning, Changes, changes_from
-from p4reduce_controller.switches.election import Election
-from p4reduce_controller.switches.program import Program, load_schema
-from p4reduce_controller.switches.specs import SwitchSpec, specs_of, trees_of
-from p4reduce_controller.switches.startup import LATECOMERS, start_switches
-from p4reduce_controller.switches.switch import P4RuntimeSwitch
-from p4reduce_controller.tenants.audit import Audit, note_job
+from p4reduce_controller.switches.availability import Unavailable
+from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Gate
-from p4reduce_controller.tenants.limits import Rates
 from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.peers import Peers
-from p4reduce_controller.tenants.quotas import Tenancy
 from p4reduce_controller.tenants.users import UsersFile
 
 BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
@@ -76,13 +78,13 @@ class Turn:
     entrance: Entrance
     config: ServiceConfig
     term: int
-    bar: Callable[[], str]
+    bar: Callable[[], Unavailable | None]
     release: Callable[[], Awaitable[None]]
     store_tls: TlsFiles | None = None
 
 
 @asynccontextmanager
-async def running(settings: Settings, switch_timeout: float, turn: Turn | None = None) -> AsyncIterator[Service]:
+async def running(settings: Settings, switch_timeout: float, turn: Turn | None = None) -> AsyncIterator[Controller]:
     """A controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
 
     With a state file its jobs outlive it, unless the service is told not to keep them. With a `turn` they do anyway.
@@ -101,45 +103,40 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         state: Store | None = turn.state if turn else None
         if settings.state:
             state = ends.enter_context(closing(StateFile(Path(settings.state))))
-        beginning = _beginning(settings, state)
-        switches, aside = ([make(one, first=True) for one in specs] for specs in (beginning.specs, beginning.aside))
+        initial = _initial_switches(settings, state)
+        switches, retained = ([make(one, first=True) for one in specs] for specs in (initial.specs, initial.retained))
         entrance = turn.entrance if turn else ends.enter_context(closing(Entrance.of(settings)))
         audit, gate = entrance.audit, entrance.gate
+        inventory = Inventory(switches, trees_of(initial.specs), default_slots=settings.slots)
         jobs = Jobs(
-            program.layout,
-            [switch.address for switch in switches],
-            trees=trees_of(beginning.specs),
-            fixed=[spec.config.fixed for spec in beginning.specs],
-            rejoin_time=settings.rejoin_time,
-            default_slots=settings.slots,
-            moves_slots=not settings.keep_slots,
-            returns=state is not None,
-            absence=lambda number: service.fabric.absence(number),
-            problem=lambda number: service.fabric.problem(number),
+            inventory,
+            JobOptions(
+                rejoin_time=settings.rejoin_time, returns=state is not None, moves_slots=not settings.keep_slots
+            ),
             tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
-            note=partial(note_job, audit),
+            fixed=[spec.config.fixed for spec in initial.specs],
         )
         traces = configured()
         ends.push_async_callback(asyncio.to_thread, traces.close)
-        service = Service(switches, jobs, config, state, gate, audit, traces)
-        service.fabric.set_aside(beginning, aside)
+        controller = Controller(inventory, jobs, config, state, gate, audit, traces)
+        controller.fabric.retain(initial, retained)
         if turn:
             await turn.release()
-        await _bind(service, BIND_AGAIN if turn else 0.0)
-        ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
-        ends.push_async_callback(service.close)
-        await ends.enter_async_context(_web(settings, config, service, tls, turn.store_tls if turn else None))
-        service.restore()
-        await service.listen_early()
+        await _bind(controller, BIND_AGAIN if turn else 0.0)
+        ends.push_async_callback(inventory.close, lambda: controller.has_kept_jobs)
+        ends.push_async_callback(controller.close)
+        await ends.enter_async_context(_web(settings, config, controller, tls, turn.store_tls if turn else None))
+        controller.restore()
+        await controller.service.listen()
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
-        await start_switches([*switches, *aside], service, switch_timeout, latecomers)
-        await service.find_children(min(switch_timeout, latecomers))
-        service.open(settings, make, beginning)
-        await service.start()
-        yield service
+        await start_switches([*switches, *retained], controller, switch_timeout, latecomers)
+        await controller.uplinks.find_all(min(switch_timeout, latecomers))
+        controller.open(settings, make, initial)
+        await controller.start()
+        yield controller
 
 
-def _beginning(settings: Settings, state: Store | None) -> Beginning:
+def _initial_switches(settings: Settings, state: Store | None) -> InitialSwitches:
     """The switches of the settings, with what operators have changed of them by command. Raises SettingsError or
     StateError."""
     if state is None:
@@ -151,11 +148,11 @@ def _beginning(settings: Settings, state: Store | None) -> Beginning:
         raise state.refusal(str(error)) from None
 
 
-async def _bind(service: Service, again: float) -> None:
+async def _bind(controller: Controller, again: float) -> None:
     deadline = time.monotonic() + again
     while True:
         try:
-            service.bind()
+            controller.bind()
             return
         except ListenError:
             if time.monotonic() >= deadline:
@@ -177,7 +174,7 @@ def service_config(settings: Settings) -> ServiceConfig:
 async def run(
     settings: Settings,
     switch_timeout: float,
-    on_ready: Callable[[Service], None],
+    on_ready: Callable[[Controller], None],
     again: Callable[[], Settings] | None = None,
 ) -> None:
     """Serves until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them, as
@@ -202,21 +199,21 @@ async def run(
         handle(signal.SIGHUP, early.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
     try:
-        async with running(settings, switch_timeout) as service:
+        async with running(settings, switch_timeout) as controller:
 
             def end_jobs_too() -> None:
-                service.keeps_jobs = False
+                controller.keeps_jobs = False
                 task.cancel()
 
             handle(signal.SIGINT, end_jobs_too)
             if again is not None:
-                handle(signal.SIGHUP, service.read_again, again)
+                handle(signal.SIGHUP, controller.operations.read_again, again)
                 if early.is_set():
-                    service.read_again(again)
-            on_ready(service)
-            await service.over.wait()
-            assert service.failure is not None
-            raise service.failure
+                    controller.operations.read_again(again)
+            on_ready(controller)
+            await controller.over.wait()
+            assert controller.failure is not None
+            raise controller.failure
     except asyncio.CancelledError as end:
         if end.args and interrupted.is_set():
             raise Stopped(*end.args) from None
@@ -224,24 +221,23 @@ async def run(
 
 @asynccontextmanager
 async def _web(
-    settings: Settings, serving: ServiceConfig, service: Service, *calling: TlsFiles | None
+    settings: Settings, serving: ServiceConfig, controller: Controller, *calling: TlsFiles | None
 ) -> AsyncIterator[None]:
     if not settings.metrics and not settings.page:
         yield
         return
-    from p4reduce_controller.seeing.certificates import Ends
-    from p4reduce_controller.seeing.metrics import Metrics
-    from p4reduce_controller.seeing.standby_web import web_config
-    from p4reduce_controller.seeing.watch import Watch
-    from p4reduce_controller.seeing.web import Web
+    from p4reduce_controller.observability.certificates import Ends
+    from p4reduce_controller.observability.metrics import Metrics
+    from p4reduce_controller.observability.watch import Watch
+    from p4reduce_controller.webpage.web import Web, web_config
 
-    watch = Watch(service.status, service.reports.ports)
-    service.telemetry.registry.register(Ends(serving.tls, *calling))
-    service.telemetry.registry.register(Metrics(lambda: watch.latest))
-    web = Web(web_config(settings, serving), watch, service.telemetry.registry, service, service.door)
+    watch = Watch(controller.status, controller.reports.ports)
+    controller.telemetry.registry.register(Ends(serving.tls, *calling))
+    controller.telemetry.registry.register(Metrics(lambda: watch.latest))
+    web = Web(web_config(settings, serving), watch, controller.telemetry.registry, controller, controller.service.door)
     try:
         await web.start()
-        service.page, service.metrics = web.page, web.metrics
+        controller.page, controller.metrics = web.page, web.metrics
         watch.start()
         yield
     finally:

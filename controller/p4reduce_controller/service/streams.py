@@ -10,8 +10,8 @@ from collections.abc import Callable
 import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.tenants.limits import Bucket
-from p4reduce_controller.tenants.sizes import TooLarge
+from p4reduce_controller.base.limits import Bucket
+from p4reduce_controller.base.sizes import TooLarge
 
 FIRST_MESSAGE_TIMEOUT = 60.0
 MESSAGES_PER_S = 20.0  # of one rank, which asks every few seconds, where it has reason to

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller is told when it starts."""
+"""The controller's settings: options, file and defaults. Uses `etcd`, `p4runtime` and what they use, for defaults."""

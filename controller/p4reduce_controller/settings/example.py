@@ -7,7 +7,7 @@ import json
 import textwrap
 from typing import Any
 
-from p4reduce_controller.settings.schema import Setting
+from p4reduce_controller.base.schema import Setting
 from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, SCHEMA
 
 _WIDTH = 118

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from p4reduce_controller.settings.schema import Setting
+from p4reduce.commands.reaching import with_parameters
+from p4reduce_controller.base.schema import Setting
 
 
 def with_options(schema: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -26,11 +27,7 @@ def with_options(schema: Mapping[str, Setting]) -> Callable[[Callable[..., None]
             options = {parameter.name: given.pop(parameter.name) for parameter in parameters}
             command(options=options, **given)
 
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        every = [new for one in own for new in (parameters if one.name == "options" else [one])]
-        called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        called.__annotations__ = {one.name: one.annotation for one in every}
-        return called
+        return with_parameters(called, command, "options", parameters)
 
     return decorate
 

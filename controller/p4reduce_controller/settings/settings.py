@@ -11,23 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from p4reduce.control import words
+from p4reduce.control import diagnostics
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
+from p4reduce_controller.base.limits import Rates
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.base.schema import Range, SettingsError, check, settings_of, spec
+from p4reduce_controller.base.tls_settings import calling_files, serving_files
 from p4reduce_controller.etcd.settings import SHORTEST, parse_store
-from p4reduce_controller.jobs.admission import DEFAULT_SLOTS, LONGEST_NAME
+from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.jobs.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
-from p4reduce_controller.seeing.logs import FORMATS
-from p4reduce_controller.service.listening import ServiceConfig, is_loopback
-from p4reduce_controller.settings.schema import Range, SettingsError, check, settings_of, spec
-from p4reduce_controller.settings.tls_settings import calling_files, serving_files
-from p4reduce_controller.switches.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
-from p4reduce_controller.switches.election import DEFAULT_RANK, HIGHEST_RANK, Election
-from p4reduce_controller.switches.frames import Endpoint, synthetic_mac
-from p4reduce_controller.switches.switch_config import SwitchConfig
-from p4reduce_controller.switches.trees import Trees, Uplink
-from p4reduce_controller.tenants.limits import Rates
-from p4reduce_controller.texts import (
+from p4reduce_controller.observability.logs import FORMATS
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
+from p4reduce_controller.p4runtime.election import DEFAULT_RANK, HIGHEST_RANK, Election
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.settings.texts import (
     as_mac,
     as_port,
     as_route,
@@ -37,6 +35,9 @@ from p4reduce_controller.texts import (
     parse_route,
     parse_uplink,
 )
+from p4reduce_controller.switches.frames import Endpoint, synthetic_mac
+from p4reduce_controller.switches.trees import Trees, Uplink
+from p4reduce_controller.tenants.access import LONGEST_NAME
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -420,20 +421,22 @@ class Settings:
 
     def switch_tls(self) -> TlsFiles | None:
         """How the switches' P4Runtime servers are reached; None is in the clear. Raises SettingsError."""
-        files = calling_files("switch", self.switch_cert, self.switch_key, self.switch_ca, "switches are")
-        if files is not None:
-            return files
-        for target in (config.target for config in self.switch_configs()):
+        targets = [config.target for config in self.switch_configs()]
+        for target in targets if not self.switch_ca else ():
             try:
-                words.check_address("--switch", target, "127.0.0.1:9559")
+                diagnostics.check_address("--switch", target, "127.0.0.1:9559")
             except ValueError as error:
                 raise SettingsError(str(error)) from None
-            if not (self.switch_insecure or target.startswith("unix:") or is_loopback(target.rpartition(":")[0])):
-                raise SettingsError(
-                    f"--switch {target} is on another host: without TLS, anyone on the network path can control the "
-                    "switch; give --switch-ca, or --switch-insecure if the network is trusted"
-                )
-        return None
+        return self._calling_tls("switch", targets, "switches are", "control the switch")
+
+    def store_tls(self) -> TlsFiles | None:
+        """How etcd is reached; None is in the clear. Raises SettingsError."""
+        members, _ = parse_store(self.store)
+        return self._calling_tls("store", members, "etcd is", "read and change the jobs' secrets")
+
+    def _calling_tls(self, prefix: str, places: Iterable[str], whom: str, risk: str) -> TlsFiles | None:
+        cert, key, ca, insecure = (getattr(self, f"{prefix}_{part}") for part in ("cert", "key", "ca", "insecure"))
+        return calling_files(prefix, cert, key, ca, places, whom=whom, risk=risk, insecure=insecure)
 
     def _check_several(self, addresses: list[tuple[str, int]]) -> None:
         """What only makes sense for one switch is refused for several."""
@@ -455,7 +458,7 @@ class Settings:
         if not self.token_file:
             return None
         try:
-            return words.read_token("--token-file", self.token_file)
+            return diagnostics.read_token("--token-file", self.token_file)
         except ValueError as error:
             raise SettingsError(str(error)) from None
 
@@ -495,7 +498,7 @@ def read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise SettingsError(f"cannot read {path}: {words.of_os(error)}") from None
+        raise SettingsError(f"cannot read {path}: {diagnostics.of_os(error)}") from None
 
 
 def _check_once(option: str, values: Iterable[object]) -> None:

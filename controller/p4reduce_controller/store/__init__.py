@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outlives a controller, and which of several serves."""
+"""The jobs that run, as kept for a later controller, and the file for them. Uses `jobs` and what it uses."""

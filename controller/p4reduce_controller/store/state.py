@@ -23,7 +23,6 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.deadlines import LONGEST_REJOIN_TIME
 from p4reduce_controller.jobs.job import Job, Member, Move, State
 from p4reduce_controller.jobs.numbers import GENERATIONS
-from p4reduce_controller.jobs.pools import SlotRange
 from p4reduce_controller.store.state_names import (
     Setup,
     StateError,
@@ -35,6 +34,7 @@ from p4reduce_controller.store.state_names import (
 )
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint, format_mac, parse_mac
+from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.site import GONE, Site
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class StateFile:
     """
 
     shared = False
-    doubt = ""
+    maybe_lost_leadership = None
 
     def __init__(self, path: Path) -> None:
         """Raises StateError: another controller has the file, or there can be none at this place."""
@@ -178,7 +178,7 @@ def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[
 
 
 def use_of(kept: object) -> dict[str, Any]:
-    """What tenants have used, as `quotas.Tenancy` has written it. Raises StateError."""
+    """What tenants have used, as `tenancy.Tenancy` has written it. Raises StateError."""
     return _Part("the state", kept).get("use", dict, {})  # which states of earlier releases have not
 
 

@@ -22,13 +22,13 @@ class StateError(Exception):
 class Setup:
     """The switches that there are, by the controller's numbers, and how they hang together. Both change.
 
-    `aside`: the names of those that the site has not, as only jobs that run need them, and their ports toward their
+    `retained`: the names of those that the site has not, as only jobs that run need them, and their ports toward their
     parents with the parents' names.
     """
 
     switches: Mapping[int, Aggregator]
     site: Callable[[], Site]
-    aside: Callable[[], Mapping[int, tuple[str, tuple[int, str] | None]]] = dict
+    retained: Callable[[], Mapping[int, tuple[str, tuple[int, str] | None]]] = dict
 
     def names(self) -> dict[int, str]:
         """By the controller's numbers."""
@@ -45,9 +45,9 @@ class Setup:
         """All of that name as `described` has them, by the controller's numbers: first the one of the site."""
         site = self.site()
         here = [at for at, one in enumerate(site.trees.names) if one == name]
-        aside = {number: way for number, (one, way) in self.aside().items() if one == name}
+        retained = {number: way for number, (one, way) in self.retained().items() if one == name}
         return {site.number(at): self.described(site, at) for at in here} | {
-            number: self._described(number, name, way) for number, way in aside.items()
+            number: self._described(number, name, way) for number, way in retained.items()
         }
 
     def _described(self, number: int, name: str, way: tuple[int, str] | None) -> str:

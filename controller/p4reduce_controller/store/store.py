@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.store.state_names import Setup, StateError
 from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.availability import Unavailable
 
 
 class Store(Protocol):
@@ -19,8 +20,8 @@ class Store(Protocol):
         """Others take up what this controller leaves, be it jobs or switches without any."""
 
     @property
-    def doubt(self) -> str:
-        """Why another controller may serve by now, or "". Nobody is to be blamed for anything meanwhile."""
+    def maybe_lost_leadership(self) -> Unavailable | None:
+        """Why another controller may serve by now. Nobody is to be blamed for anything meanwhile."""
 
     async def is_ours(self) -> bool:
         """Whether no other controller served yet when this was called. Where that is not known it waits."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which switches there are, what they shall hold, and how they come to hold it: P4Runtime, packets and gNMI."""
+"""Switches as jobs see them: what one can do, its slots, and how they are connected. Data; uses no other folder."""

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from p4reduce.protocol.packet import Codec
-from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.control_counts import ControlCounts
 from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.pools import SlotRange
 
 Direction = Literal["in", "out"]
+DOWN = ("DOWN", "LOWER_LAYER_DOWN", "NOT_PRESENT")  # states of a port, as OpenConfig calls them
 
 
 class SwitchError(Exception):
@@ -108,18 +110,16 @@ class Counted:
 
 @dataclass(frozen=True)
 class HalfState:
-    """What a QUERY tells of a slot half; `keys` has one entry a lane, `values` a tuple of block_size words a lane."""
+    """What a QUERY tells of a slot half."""
 
     half: int
     seq: int
     bitmap: int
     fingerprint: int
-    keys: tuple[int, ...]
-    values: tuple[tuple[int, ...], ...]
 
 
 class Listener(Protocol):
-    """Who is told what happens at the switch."""
+    """Told what happens at the switch; not of a lost connection, as the data plane goes on without one."""
 
     def awaits(self, nonce: int) -> bool:
         """Whether a HELLO with this nonce would be news to anyone."""
@@ -129,8 +129,6 @@ class Listener(Protocol):
     def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:
         """The switch is (again) in hand. Entries of `lost_jobs` were gone from it, and where it was `restarted`, its
         program too."""
-
-    def disconnected(self, why: str) -> None: ...
 
     def ports_changed(self) -> None:
         """Some are up, or down, that were not; or it is not known any more."""
@@ -151,16 +149,8 @@ class Aggregator(Protocol):
         """Where the switch itself is reached, for people."""
 
     @property
-    def problem(self) -> str:
-        """Why the switch is not in hand, or ""."""
-
-    @property
-    def state(self) -> str:
-        """For people: "ready", "not primary" or "unreachable for 12 s"."""
-
-    @property
-    def absence(self) -> str:
-        """Why new jobs cannot count on it, or "". A break of a moment is none."""
+    def unavailable(self) -> Unavailable | None:
+        """Why the switch cannot be asked anything now."""
 
     @property
     def counts(self) -> ControlCounts: ...

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls, what that caller may, and how fast."""
+"""Callers, their rights, quotas and rate limits, and the audit log. Uses `base`."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+LONGEST_NAME = 200  # characters, of a user, a tenant, a job or a switch
+
 
 class Role(IntEnum):
     """Each may what those before it may."""

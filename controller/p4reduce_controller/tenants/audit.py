@@ -13,10 +13,9 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
-from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.settings.schema import SettingsError
-from p4reduce_controller.tenants.access import Caller, Role
-from p4reduce_controller.tenants.limits import Bucket
+from p4reduce_controller.base.limits import Bucket
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.tenants.access import Caller
 
 REFUSALS_PER_S = 10.0  # of one tenant, so that nobody can fill the disk
 LONGEST_TEXT = 500
@@ -64,20 +63,6 @@ class Audit:
     def _is_too_much(self, tenant: str) -> bool:
         now = time.monotonic()
         return self._buckets.setdefault(tenant, Bucket(REFUSALS_PER_S, now)).take(now) > 0
-
-
-def note_job(audit: Audit, job: Job, outcome: str) -> None:
-    """A job has begun (""), or ended in that way."""
-    user = Caller(job.user, Role.USER, job.tenant)
-    audit.note(
-        user,
-        "job ended" if outcome else "job begun",
-        outcome or "ok",
-        job=job.name,
-        number=f"{job.number}.{job.generation}",
-        ranks=job.world_size,
-        slots=job.slots,
-    )
 
 
 class _File(WatchedFileHandler):

@@ -12,10 +12,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from p4reduce_controller.base.sizes import LARGEST_REQUEST
 from p4reduce_controller.tenants.access import METHODS, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.pace import Pace, host_of
-from p4reduce_controller.tenants.sizes import LARGEST_REQUEST
 from p4reduce_controller.tenants.users import UsersFile
 
 STRANGER = Caller("", Role.VIEWER, "")
@@ -51,8 +51,8 @@ class Gate(grpc.aio.ServerInterceptor):
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, str(error)) from None
 
     @contextmanager
-    def rank(self, caller: Caller) -> Iterator[None]:
-        """While one is connected. Raises Refused."""
+    def rank(self, caller: Caller, _: str) -> Iterator[Callable[[int], float]]:
+        """While one is connected: how long its messages wait, by their size. Raises Refused."""
         most = self.users.book.policy.quota(caller.tenant).ranks
         if self._ranks[caller.tenant] >= most:
             self.refusals[caller.tenant] += 1
@@ -61,11 +61,11 @@ class Gate(grpc.aio.ServerInterceptor):
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         self._ranks[caller.tenant] += 1
         try:
-            yield
+            yield partial(self._due, caller.tenant)
         finally:
             self._ranks[caller.tenant] -= 1
 
-    def due(self, tenant: str, size: int) -> float:
+    def _due(self, tenant: str, size: int) -> float:
         """Seconds until a message of so many bytes is due, in one of the tenant's streams."""
         wait = self.pace.due(tenant, self.users.book.policy.quota(tenant).messages_per_s, size)
         self.pace.limited[tenant, "message"] += wait > 0

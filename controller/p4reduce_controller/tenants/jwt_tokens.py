@@ -11,8 +11,7 @@ from typing import Any
 
 import jwt
 
-from p4reduce_controller.jobs.admission import LONGEST_NAME
-from p4reduce_controller.tenants.access import Caller, Role, Unauthenticated
+from p4reduce_controller.tenants.access import LONGEST_NAME, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.files_read import FilesRead
 
 # With a public key alone: whoever checks a token cannot make one.

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from p4reduce_controller.tenants.limits import Bucket
+from p4reduce_controller.base.limits import Bucket
 
 MOST_KNOWN = 4096  # whose rates are remembered; those of others begin anew
 FREE_REFUSALS = 2.0  # a second, and those of ten seconds at once

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hmac
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,12 +14,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from p4reduce_controller.base.limits import Rates
+from p4reduce_controller.base.sizes import LARGEST_REQUEST
 from p4reduce_controller.tenants.access import ANYONE, Caller
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Refused, given_in, refusing
-from p4reduce_controller.tenants.limits import Rates
 from p4reduce_controller.tenants.pace import Pace, host_of
-from p4reduce_controller.tenants.sizes import LARGEST_REQUEST
 
 
 class Peers(grpc.aio.ServerInterceptor):
@@ -30,12 +30,16 @@ class Peers(grpc.aio.ServerInterceptor):
         self._audit = audit or Audit()
         self._ranks: Counter[str] = Counter()
 
-    def due(self, host: str, size: int) -> float:
+    def _due(self, host: str, size: int) -> float:
         """Seconds until a message of so many bytes is due, in one of the host's streams."""
         wait = self.pace.due(host, self.rates.messages, size)
         self.pace.limited["", "message"] += wait > 0
         self.pace.limited["", "size"] += size > LARGEST_REQUEST
         return wait
+
+    def caller(self, _: Any) -> Caller:
+        """Nobody knows who calls."""
+        return ANYONE
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(details)
@@ -82,15 +86,16 @@ class Peers(grpc.aio.ServerInterceptor):
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong" if given else "a token is needed")
 
     @contextmanager
-    def rank(self, host: str) -> Iterator[None]:
-        """While one is connected. Raises Refused."""
+    def rank(self, _: Caller, peer: str) -> Iterator[Callable[[int], float]]:
+        """While one is connected: how long its messages wait, by their size. Raises Refused."""
+        host = host_of(peer)
         if self._ranks[host] >= self.rates.ranks:
             self.pace.limited["", "rank"] += 1
             why = f"{host} has {self.rates.ranks} ranks connected, which is its limit"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         self._ranks[host] += 1
         try:
-            yield
+            yield partial(self._due, host)
         finally:
             self._ranks[host] -= 1
             if not self._ranks[host]:

@@ -15,9 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from p4reduce_controller.jobs.admission import LONGEST_NAME
-from p4reduce_controller.settings.schema import SettingsError
-from p4reduce_controller.tenants.access import Caller, Role, Unauthenticated
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.tenants.access import LONGEST_NAME, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.files_read import FilesRead
 from p4reduce_controller.tenants.jwt_tokens import JwtError, JwtTokens, jwt_tokens
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/structures.h"
 
+#include "base/min.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +14,7 @@ static bool understood(void *ours, size_t size, const void *theirs) {
     if (their_size < sizeof their_size)
         return false;
     memset(ours, 0, size);
-    memcpy(ours, theirs, their_size < size ? their_size : size);
+    memcpy(ours, theirs, min_of(their_size, size));
     for (size_t i = size; i < their_size; i++)
         if (((const uint8_t *)theirs)[i] != 0)
             return false;
@@ -32,7 +34,7 @@ void structure_out(void *theirs, const void *ours, size_t size) {
         memcpy(&their_size, theirs, sizeof their_size);
     if (their_size > sizeof their_size)
         memcpy((uint8_t *)theirs + sizeof their_size, (const uint8_t *)ours + sizeof their_size,
-               (their_size < size ? their_size : size) - sizeof their_size);
+               min_of(their_size, size) - sizeof their_size);
 }
 
 static void fill(p4reduce_error *ours, p4reduce_status status, const char *format, va_list arguments) {

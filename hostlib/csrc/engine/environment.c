@@ -17,7 +17,7 @@ struct seat {
     p4reduce_membership membership;
     p4reduce_options options;
     uint8_t headers[HEADERS_BYTES];
-    int32_t more_sockets[MAX_AGGREGATORS];
+    uint32_t socket, more_sockets[MAX_AGGREGATORS];
     uint32_t more_jobs[MAX_THREADS], more_job_count;
     char words[MOST_BYTES];
 };
@@ -49,40 +49,24 @@ static bool parse_headers(const char *text, uint8_t *headers) {
     return true;
 }
 
-// Ranks with commas between, or none.
+// Numbers with commas between.
+static bool parse_list(char *text, uint32_t *numbers, uint32_t most, uint32_t *count) {
+    char *number;
+    while ((number = strsep(&text, ",")) != NULL)
+        if (*count == most || !parse_number(number, &numbers[(*count)++]))
+            return false;
+    return true;
+}
+
 static bool parse_peers(char *text, p4reduce_membership *m) {
-    char *number;
-    uint32_t rank;
-    if (*text == '\0')
-        return true;
-    while ((number = strsep(&text, ",")) != NULL) {
-        if (m->peer_count == sizeof m->peers || !parse_number(number, &rank) || rank > UINT8_MAX)
+    uint32_t ranks[sizeof m->peers];
+    if (*text != '\0' && !parse_list(text, ranks, sizeof m->peers, &m->peer_count))
+        return false;
+    for (uint32_t i = 0; i < m->peer_count; i++) {
+        if (ranks[i] > UINT8_MAX)
             return false;
-        m->peers[m->peer_count++] = (uint8_t)rank;
+        m->peers[i] = (uint8_t)ranks[i];
     }
-    return true;
-}
-
-static bool parse_sockets(struct seat *seat, char *text) {
-    char *number;
-    uint32_t parsed;
-    seat->options.more_sockets = seat->more_sockets;
-    while ((number = strsep(&text, ",")) != NULL) {
-        if (seat->options.more_count == MAX_AGGREGATORS || !parse_number(number, &parsed))
-            return false;
-        seat->more_sockets[seat->options.more_count++] = (int32_t)parsed;
-    }
-    return true;
-}
-
-static bool parse_jobs(struct seat *seat, char *text) {
-    char *number;
-    seat->options.more_jobs = seat->more_jobs;
-    while ((number = strsep(&text, ",")) != NULL) {
-        if (seat->more_job_count == MAX_THREADS - 1 || !parse_number(number, &seat->more_jobs[seat->more_job_count++]))
-            return false;
-    }
-    seat->options.threads = seat->more_job_count + 1;
     return true;
 }
 
@@ -101,6 +85,7 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
         {"block_size", &m->block_size},
         {"first_seq", &m->first_seq},
         {"link", &seat->options.link},
+        {"socket", &seat->socket},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(name, numbers[i].name) == 0)
@@ -109,16 +94,10 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
         return parse_wide(value, &m->abort_secret);
     if (strcmp(name, "peers") == 0)
         return parse_peers(value, m);
-    if (strcmp(name, "socket") == 0) {
-        uint32_t number;
-        const bool good = parse_number(value, &number);
-        seat->options.socket = (int32_t)number;
-        return good;
-    }
     if (strcmp(name, "more_sockets") == 0)
-        return parse_sockets(seat, value);
+        return parse_list(value, seat->more_sockets, MAX_AGGREGATORS, &seat->options.more_count);
     if (strcmp(name, "more_jobs") == 0)
-        return parse_jobs(seat, value);
+        return parse_list(value, seat->more_jobs, MAX_THREADS - 1, &seat->more_job_count);
     if (strcmp(name, "headers") == 0) {
         seat->options.headers = seat->headers;
         return parse_headers(value, seat->headers);
@@ -152,5 +131,9 @@ p4reduce_engine *p4reduce_open_from_environment(p4reduce_error *error) {
             return NULL;
         }
     }
+    seat.options.socket = (int32_t)seat.socket;
+    seat.options.more_sockets = (const int32_t *)seat.more_sockets;
+    seat.options.more_jobs = seat.more_jobs;
+    seat.options.threads = seat.more_job_count + 1;
     return p4reduce_open(&seat.membership, &seat.options, error);
 }

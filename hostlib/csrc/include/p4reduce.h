@@ -66,7 +66,7 @@ typedef struct p4reduce_membership {
     uint32_t world_size;   /* 1 to 255 */
     uint32_t slots;        /* packets under way at once */
     uint32_t lanes;        /* blocks a packet: 1 to 8 */
-    uint32_t block_size;   /* values a block: 1 to 1024 */
+    uint32_t block_size;   /* words a block: 1 to 1024; a word carries 1, 2 or 4 values */
     uint32_t first_seq;    /* number of each slot's first round; even */
     uint32_t peer_count;   /* ranks at this rank's switch; 0: all of the job */
     uint8_t peers[32];     /* which, each in its place as a worker there */
@@ -157,7 +157,7 @@ typedef struct p4reduce_request {
     uint32_t zeros;     /* p4reduce_zeros */
 } p4reduce_request;
 
-/* How far an engine that holds operations has come. 0 but for the size, before it has told anything. */
+/* How far an engine that holds operations has come. All 0 but `size` until the first report. */
 typedef struct p4reduce_held {
     uint32_t size;
     uint32_t quiet;      /* not 0: all operations begun have ended here */

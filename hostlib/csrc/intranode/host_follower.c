@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "intranode/host_follower.h"
-
 #include "base/awaited.h"
 #include "base/clock.h"
 #include "base/structures.h"
-#include "engine/engine_bell.h"
-#include "engine/engine_turns.h"
-#include "intranode/host_bell.h"
-#include "intranode/host_calls.h"
-#include "intranode/host_share.h"
+#include "engine/inflight.h"
+#include "intranode/calls.h"
+#include "intranode/host.h"
+#include "intranode/wakeup.h"
 
-#include <fenv.h>
 #include <stdio.h>
+#include <string.h>
 
+enum { CHUNK_VALUES = 16384 };
 static const double KNOWN_S = 3; // after which a leader has said nothing of whom it waits for
 
 // Texts.
@@ -21,36 +19,36 @@ static const double KNOWN_S = 3; // after which a leader has said nothing of who
 // it sends, cannot begin the part while some rank has not taken what is in its place.
 static bool lags(const struct host *host, uint32_t index) {
     const uint64_t number = host->taken;
-    const bool has_called = host_has_called(host, number, index);
+    const bool has_called = calls_get(&host->node, index, number + 1) != NULL;
     if (index > 0)
-        return !has_called || atomic_load(&host_call(&host->memory, number, index)->scanned) <
-                                  host->parts[number % PLACES].blocks;
-    for (uint32_t other = 1; !has_called && other < host->memory.count; other++)
-        if (host_lacks_place(host, number, other))
+        return !has_called || atomic_load(&host_call(host, number, index)->scanned) <
+                                  host->parts[number % BUFFERS].blocks;
+    for (uint32_t other = 1; !has_called && other < host->node.segment.count; other++)
+        if (parts_lack_buffer(host, number, other))
             return false;
     return !has_called;
 }
 
 // The ranks of this host that lag; else those that the leader waits for.
 static void describe_wait(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
-    const struct host *host = engine->host;
-    const struct host_head *head = host_head(&host->memory);
+    const struct host *host = host_of(engine);
+    const struct segment_head *head = segment_head(&host->node.segment);
     const bool known = engine->oldest != NULL && clock_now() - atomic_load(&head->awaited_at) < KNOWN_S;
     char ranks[AWAITED_TEXT_BYTES];
     memset(awaited, 0, 8 * sizeof *awaited);
     if (known && atomic_load(&head->held)) {
         snprintf(text, room, "the controller has paused operations to change the job's slots, as it told rank %u, "
-                             "which sends for this host", host->memory.ranks[0]);
+                             "which sends for this host", host->node.segment.ranks[0]);
         return;
     }
-    for (uint32_t index = 0; host->taken < host->begun && index < host->memory.count; index++)
+    for (uint32_t index = 0; host->taken < host->begun && index < host->node.segment.count; index++)
         if (lags(host, index))
-            awaited_add(awaited, host->memory.ranks[index]);
+            awaited_add(awaited, host->node.segment.ranks[index]);
     if (awaited_ranks(awaited, ranks)) {
         snprintf(text, room, "waiting for %.400s on this host", ranks);
         return;
     }
-    const uint32_t leader = host->memory.ranks[0];
+    const uint32_t leader = host->node.segment.ranks[0];
     for (unsigned i = 0; known && i < 8; i++)
         awaited[i] = atomic_load(&head->awaited[i]);
     if (engine->oldest == NULL)
@@ -63,90 +61,108 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
     }
 }
 
-void follower_take_snapshot(p4reduce_engine *engine, double now) {
-    struct snapshot *snapshot = &engine->snapshot;
-    snapshot->stats = engine->host->stats;
-    snapshot->stats.seconds = engine->seconds + (engine->oldest != NULL ? now - engine->busy_since : 0);
-    snapshot->unanswered = -1;
+static void take_snapshot(p4reduce_engine *engine, double now, struct snapshot *snapshot) {
+    (void)now;
+    snapshot->stats = host_of(engine)->node.stats;
     describe_wait(engine, snapshot->progress, sizeof snapshot->progress, snapshot->awaited);
     snprintf(snapshot->link, sizeof snapshot->link, "the stream of rank %u, one of its host",
-             engine->host->memory.ranks[0]);
+             host_of(engine)->node.segment.ranks[0]);
 }
 
 // Ends.
 
-static void free_parts(struct host *host) {
-    for (unsigned i = 0; i < PLACES; i++) {
-        task_free(host->parts[i].task);
-        host->parts[i] = (struct part){.host = host};
-    }
-    host->taken = host->begun;
-    host->next = NULL;
-}
-
-// All operations fail.
 static void fail(p4reduce_engine *engine, const p4reduce_error *error) {
-    const p4reduce_error failure = engine_set_failure(engine, error);
-    if (engine->oldest != NULL || failure.status != P4REDUCE_CLOSED)
-        host_tell_failure(engine->host, &failure);
-    free_parts(engine->host);
-    while (engine->oldest != NULL)
-        parts_close(engine->oldest, &failure);
+    struct host *host = host_of(engine);
+    const p4reduce_error failure = calls_set_failure(&host->node, error);
+    parts_fail(host, &failure);
 }
 
-static void fail_late(p4reduce_engine *engine) {
-    char wait[TEXT_BYTES];
-    p4reduce_error error;
-    uint32_t awaited[8];
-    describe_wait(engine, wait, sizeof wait, awaited);
-    error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", engine->oldest->name,
-               engine->oldest->timeout, wait);
-    memcpy(error.awaited, awaited, sizeof error.awaited);
-    fail(engine, &error);
+static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
+    (void)now;
+    parts_number(host_of(engine), operation);
 }
 
-// What other threads want.
-static void take_news(p4reduce_engine *engine, double now) {
-    pthread_mutex_lock(&engine->lock);
-    bell_answer(engine);
-    p4reduce_error failure = engine->failure.status != P4REDUCE_OK ? engine->failure : engine->outside;
-    engine->must_stop = engine->closing;
-    p4reduce_operation *operation;
-    while ((operation = operation_pop(&engine->inbox)) != NULL) {
-        engine_began(engine, operation, now);
-        parts_number(engine->host, operation);
+// Whether the sums of the next part to take are there.
+static bool has_sums(const struct host *host) {
+    return host->taken < host->begun &&
+           atomic_load(host_ended(host, host->taken)) == host->taken + 1;
+}
+
+// Its share of a part: it finds out what of its values is not zero, copies that for the leader, and makes its result of
+// the sums.
+
+// Copies blocks that are not zero.
+static void copy(struct host *host, const struct part *part, uint64_t block, size_t blocks, const uint8_t *exponents) {
+    const struct task *task = part->task;
+    const size_t value_bytes = task->numbers.value_bytes, block_bytes = task->block_size * value_bytes;
+    uint8_t *copies = host_copies(host, part->number, host->node.segment.index) + block * block_bytes;
+    size_t copied = 0;
+    for (size_t i = 0; i < blocks; i++)
+        if (exponents[i] != BLOCK_ZERO) {
+            size_t count;
+            const void *values = task_block(task, block + i, &count);
+            memcpy(copies + i * block_bytes, values, count * value_bytes);
+            copied++;
+        }
+    host->node.stats.blocks_sent += copied;
+    host->node.stats.blocks_skipped += blocks - copied;
+}
+
+// Scans and copies the next blocks of the part begun last: all that small parts have.
+static void scan(struct host *host) {
+    const struct part *part = parts_get(host, host->begun - 1);
+    const struct task *task = part->task;
+    const uint32_t index = host->node.segment.index;
+    const size_t blocks = (size_t)min_of(part->blocks - host->scanned, CHUNK_VALUES / task->block_size);
+    uint8_t *exponents = buffers_exponents(&host->staging, part->number, index) + host->scanned;
+    if (blocks > 0)
+        task_scan(task, host->scanned, blocks, exponents);
+    copy(host, part, host->scanned, blocks, exponents);
+    host->scanned += blocks;
+    atomic_store_explicit(&host_call(host, part->number, index)->scanned, host->scanned, memory_order_release);
+}
+
+// Takes the sums of a part that has ended.
+static void take(struct host *host, const struct part *part) {
+    const struct task *task = part->task;
+    const struct numbers *numbers = &task->numbers;
+    const uint8_t *own = buffers_exponents(&host->staging, part->number, host->node.segment.index);
+    const uint8_t *agreed = buffers_agreed(&host->staging, part->number);
+    const uint8_t *sums = buffers_sums(&host->staging, part->number);
+    const size_t stride = numbers_words(numbers, task->block_size) * sizeof(uint32_t);
+    _Alignas(LINE_BYTES) uint8_t words[MOST_BLOCK_BYTES];
+    for (uint64_t block = 0; block < part->blocks; block++) {
+        if (agreed[block] == BLOCK_ZERO)
+            continue;
+        host->node.stats.blocks_received++;
+        size_t count;
+        void *values = task_block(task, block, &count);
+        if (task->request.residual != NULL && own[block] != BLOCK_ZERO)
+            task_quantise(task, block, agreed[block], words);
+        if (!task->request.read_only)
+            numbers_dequantise(numbers, sums + block * stride, count, agreed[block], values);
     }
-    engine_answer(engine, now);
-    pthread_mutex_unlock(&engine->lock);
-    if (failure.status == P4REDUCE_OK)
-        return;
-    p4reduce_error cause;
-    if (engine->oldest != NULL && host_fails(engine->host, &cause) && cause.status == P4REDUCE_MISMATCH)
-        failure = cause; // of which others, who have left for it, only say that they have
-    fail(engine, &failure);
 }
 
 // Steps. Each returns whether there was something to do.
 
 static bool take_sums(p4reduce_engine *engine) {
-    struct host *host = engine->host;
-    if (host->taken == host->begun ||
-        atomic_load(&host_place(&host->memory, host->taken)->ended) != host->taken + 1)
+    struct host *host = host_of(engine);
+    if (!has_sums(host))
         return false;
     struct part *part = parts_get(host, host->taken);
-    share_take(host, part);
+    take(host, part);
     task_free(part->task);
     part->task = NULL;
-    atomic_store(&host_rank(&host->memory, host->memory.index)->taken, ++host->taken);
-    host_ring(host, 0);
-    if (parts_end(part))
-        parts_close(engine->oldest, NULL);
+    atomic_store(&segment_rank(&host->node.segment, host->node.segment.index)->taken, ++host->taken);
+    wakeup_rank(&host->node, 0);
+    parts_end(part);
     return true;
 }
 
 static bool begin_part(p4reduce_engine *engine) {
-    struct host *host = engine->host;
-    if (host->next == NULL || host->begun - host->taken == PLACES)
+    struct host *host = host_of(engine);
+    if (host->next == NULL || host->begun - host->taken == BUFFERS)
         return false;
     p4reduce_error error;
     const struct part *part = parts_next(host, &error);
@@ -155,30 +171,30 @@ static bool begin_part(p4reduce_engine *engine) {
         return true;
     }
     host->scanned = 0;
-    share_scan(host); // so that of few blocks all are known once the part is announced
-    host_announce(host, part, part->task);
+    scan(host); // so that of few blocks all are known once the part is announced
+    calls_announce(&host->node, part->task, NULL, false);
+    if (calls_have_all_come(&host->node, part->number + 1))
+        wakeup_rank(&host->node, 0);
     return true;
 }
 
 static bool scan_more(struct host *host) {
     if (host->begun == host->taken || host->scanned == parts_get(host, host->begun - 1)->blocks)
         return false;
-    share_scan(host);
+    scan(host);
     return true;
 }
 
 static bool step(p4reduce_engine *engine, double now) {
-    struct host *host = engine->host;
+    struct host *host = host_of(engine);
     p4reduce_error error;
     if (engine->oldest == NULL)
         return false;
     if (take_sums(engine))
         return true;
-    if (host_fails(host, &error))
+    if (calls_fail(&host->node, &error))
         fail(engine, &error);
-    else if (now - engine->oldest_since >= engine->oldest->timeout)
-        fail_late(engine);
-    else
+    else if (engine_check_time_limit(engine, now))
         return scan_more(host) || begin_part(engine);
     return true;
 }
@@ -186,46 +202,33 @@ static bool step(p4reduce_engine *engine, double now) {
 // Waiting.
 
 static bool has_something(const p4reduce_engine *engine) {
-    const struct host *host = engine->host;
+    const struct host *host = host_of(engine);
     p4reduce_error error;
-    return engine->oldest != NULL &&
-           ((host->taken < host->begun &&
-             atomic_load(&host_place(&host->memory, host->taken)->ended) == host->taken + 1) ||
-            host_fails(host, &error));
+    return engine->oldest != NULL && (has_sums(host) || calls_fail(&host->node, &error));
 }
 
-static void rest(p4reduce_engine *engine) {
-    struct host *host = engine->host;
-    struct rest rest = {.descriptors = {{.fd = engine->wake, .events = POLLIN},
-                                        {.fd = host_bell(host), .events = POLLIN},
-                                        {.fd = host_leaders_end(host), .events = POLLIN}},
-                        .due = (double)INFINITY};
-    if (engine->oldest != NULL)
-        rest.due = fmin(engine->oldest_since + engine->oldest->timeout, host_gone_due(host));
-    else if (host->large)
-        rest.due = host->idle_since + SPARE_S;
-    host_rest(host);
-    if (!has_something(engine))
-        engine_sleep(&rest);
-    host_hear(host);
-    if (rest.descriptors[2].revents != 0)
-        host_leader_ended(host);
-    if (engine->oldest == NULL)
-        host_spare(host, clock_now());
+static struct rest wait(p4reduce_engine *engine, double limit) {
+    struct host *host = host_of(engine);
+    struct rest rest = wakeup_rest(&host->node, fmin(limit, host_spare_due(host)));
+    if (has_something(engine))
+        rest.due = 0;
+    return rest;
 }
 
-void *follower_run(void *context) {
-    p4reduce_engine *engine = context;
-    fesetenv(FE_DFL_ENV); // as the numbers need it, whatever the thread that made this one has set
-    while (!engine->must_stop) {
-        const double now = clock_now();
-        if (atomic_load(&engine->news))
-            take_news(engine, now);
-        else if (!step(engine, now))
-            rest(engine);
-    }
-    // The failure is set, so nothing was added to the inbox after the last look into it.
-    take_news(engine, clock_now());
-    engine_stop(engine);
-    return NULL;
+static bool turn(p4reduce_engine *engine) {
+    const double now = clock_now();
+    wakeup_hear(intranode_of(engine));
+    if (atomic_load(&engine->news))
+        engine_take_news(engine, now);
+    host_spare(host_of(engine), now);
+    return !step(engine, now) && !engine->must_stop;
 }
+
+const struct engine_ops follower_engine = {
+    .turn = turn,
+    .wait = wait,
+    .begin = begin,
+    .fail = fail,
+    .snapshot = take_snapshot,
+    .close = host_close,
+};

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "intranode/host_parts.h"
-
 #include "base/clock.h"
 #include "base/structures.h"
-#include "engine/engine_under_way.h"
+#include "intranode/calls.h"
+#include "intranode/host.h"
+#include "intranode/wakeup.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static const double SPARE_S = 1; // without an operation, after which large memory is given back
 
 void parts_number(struct host *host, p4reduce_operation *operation) {
-    struct task *whole = operation->task;
-    whole->counter = host->operations++;
-    whole->fingerprint = fingerprint(whole->counter, whole->dtype, whole->reduce_op, whole->request.count);
-    whole->numbers.seed = whole->fingerprint | host->engine->membership.rank;
+    task_identify(operation->task, host->operations++, host->node.engine->membership.rank);
     if (host->next == NULL)
         host->next = operation;
 }
@@ -20,37 +21,105 @@ struct part *parts_next(struct host *host, p4reduce_error *error) {
     struct part *part = parts_get(host, host->begun);
     p4reduce_operation *operation = host->next;
     const struct task *whole = operation->task;
-    const uint64_t most = PART_VALUES / whole->block_size, left = whole->blocks - host->next_block;
-    const uint64_t blocks = left < most ? left : most;
-    *part = (struct part){.host = host, .operation = operation, .number = host->begun, .blocks = blocks};
+    const uint64_t left = whole->blocks - host->next_block;
+    const uint64_t blocks = min_of(left, PART_VALUES / whole->block_size);
+    *part = (struct part){.operation = operation, .number = host->begun, .blocks = blocks};
     part->task = task_part(whole, host->next_block, blocks, host_leads(host));
     if (part->task == NULL) {
         error_fill(error, P4REDUCE_NO_MEMORY, "no memory for an operation of %" PRIu64 " blocks", blocks);
         return NULL;
     }
     part->busy = true;
+    host->large |= part->task->count > SMALL_VALUES;
     host->begun++;
     operation->parts++;
     host->next_block += blocks;
     operation->all_parts = blocks == left;
     if (operation->all_parts) {
         // What is held back has no number yet.
-        host->next = operation->newer == host->engine->holding.held_back ? NULL : operation->newer;
+        host->next = operation->next == host->node.engine->pause.held_back ? NULL : operation->next;
         host->next_block = 0;
     }
     return part;
 }
 
 void parts_close(p4reduce_operation *operation, const p4reduce_error *error) {
-    struct host *host = operation->engine->host;
-    host->stats.operations += error == NULL;
-    host->idle_since = clock_now();
-    task_free(operation->task);
-    operation->task = NULL;
-    engine_ended(operation, error);
+    host_of(operation->engine)->idle_since = clock_now();
+    calls_end(operation, error);
 }
 
-bool parts_end(struct part *part) {
+void parts_fail(struct host *host, const p4reduce_error *failure) {
+    p4reduce_engine *engine = host->node.engine;
+    if (engine->oldest != NULL || failure->status != P4REDUCE_CLOSED)
+        calls_publish_failure(&host->node, 0, failure);
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        task_free(host->parts[i].task);
+        host->parts[i] = (struct part){.busy = false};
+    }
+    host->taken = host->begun;
+    host->next = NULL;
+    while (engine->oldest != NULL)
+        parts_close(engine->oldest, failure);
+}
+
+void parts_end(struct part *part) {
     part->busy = false;
-    return --part->operation->parts == 0 && part->operation->all_parts;
+    if (--part->operation->parts == 0 && part->operation->all_parts)
+        parts_close(part->operation, NULL);
+}
+
+bool parts_lack_buffer(const struct host *host, uint64_t number, uint32_t index) {
+    return number >= BUFFERS &&
+           atomic_load(&segment_rank(&host->node.segment, index)->taken) <= number - BUFFERS;
+}
+
+// Memory.
+
+size_t host_lay_out(struct host *host) {
+    const size_t values_bytes = (size_t)PART_VALUES * sizeof(uint32_t);
+    host->staging = (struct buffers){
+        .count = BUFFERS,
+        .ranks = host->node.segment.count,
+        .copiers = host->node.segment.count - 1,
+        .head_bytes = sizeof(uint64_t),
+        .exponents_bytes = PART_VALUES / host->node.engine->membership.block_size + 1,
+        .sums_bytes = values_bytes,
+        .copies_bytes = values_bytes,
+    };
+    return buffers_lay_out(&host->staging);
+}
+
+static bool all_have_taken(const struct host *host) {
+    for (uint32_t index = 1; host_leads(host) && index < host->node.segment.count; index++)
+        if (atomic_load(&segment_rank(&host->node.segment, index)->taken) < host->begun)
+            return false;
+    return true;
+}
+
+double host_spare_due(const struct host *host) {
+    return host->large && host->node.engine->oldest == NULL ? host->idle_since + SPARE_S : (double)INFINITY;
+}
+
+void host_spare(struct host *host, double now) {
+    if (now < host_spare_due(host))
+        return;
+    host->idle_since = now;
+    if (!all_have_taken(host))
+        return;
+    for (uint64_t part = 0; host->staging.base != NULL && part < BUFFERS; part++)
+        if (host_leads(host))
+            madvise(buffers_sums(&host->staging, part), host->staging.sums_bytes, MADV_REMOVE);
+        else
+            madvise(host_copies(host, part, host->node.segment.index), host->staging.copies_bytes, MADV_REMOVE);
+    host->large = false;
+}
+
+void host_close(p4reduce_engine *engine) {
+    struct host *host = host_of(engine);
+    if (host == NULL)
+        return;
+    intranode_close(&host->node);
+    for (unsigned i = 0; i < BUFFERS; i++)
+        task_free(host->parts[i].task);
+    free(host);
 }

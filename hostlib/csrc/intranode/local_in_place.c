@@ -1,258 +1,185 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "intranode/local_in_place.h"
-
 #include "base/clock.h"
 #include "base/structures.h"
-#include "intranode/local_calls.h"
+#include "intranode/calls.h"
+#include "intranode/local.h"
 
-#include <errno.h>
 #include <string.h>
 #include <time.h>
 
 enum { PIECES_AT_ONCE = 4, SHARES = 16 };
 static const double PATIENCE_S = 30; // with ranks that write, where the kernel lets nothing else be done
 
-void in_place_lend(struct local *local) {
+void in_place_export(struct local *local) {
     const struct p4reduce_request *request = &local->task->request;
     const size_t bytes = request->count * local->task->numbers.value_bytes;
     local->region = (struct region){.number = 0};
-    local->in_place = local->scanned = local->under_way = local->unmappable = false;
-    if (!local->segment.mappable || local->by_all || request->count == 0)
+    local->in_place = local->reduces_in_place = false;
+    if (!local->node.segment.mappable || local->by_all || request->count == 0)
         return;
-    local->in_place = region_lend(request->data, bytes, &local->region) && request->residual == NULL &&
+    local->in_place = region_export(request->data, bytes, &local->region) && request->residual == NULL &&
                       !request->read_only && request->zeros == P4REDUCE_ZEROS_SKIPPED;
 }
 
-// Adding up.
+// Finding tensors.
 
-// So many blocks from number `first` on, or as many as are left of the tensor.
-static struct piece part_of(const struct local *local, uint64_t first, uint64_t blocks) {
-    const struct task *task = local->task;
-    struct piece part = {.first_block = first, .blocks = (unsigned)smaller(task->blocks - first, blocks)};
-    part.first_value = first * task->block_size;
-    part.values = smaller(task->request.count - part.first_value, (size_t)part.blocks * task->block_size);
-    return part;
+// Where another rank's tensor is in this process; NULL where it lies in no region, or cannot be mapped.
+static uint8_t *mapped(struct local *local, uint32_t rank, const struct region *region, size_t bytes) {
+    if (region->number == 0 || region->offset > region->size || bytes > region->size - region->offset)
+        return NULL;
+    uint8_t *base = mappings_find(&local->mappings, segment_rank(&local->node.segment, rank)->pid, region, bytes);
+    return base != NULL ? base + region->offset : NULL;
 }
+
+// Whether all ranks have come to the operation, have called the same, and let others write the sums to their tensors.
+static bool all_in_place(const struct local *local) {
+    const struct call *own = calls_get(&local->node, local->rank, local->node.announced);
+    for (uint32_t rank = 0; own != NULL && rank < local->ranks; rank++) {
+        const struct call *call = calls_get(&local->node, rank, local->node.announced);
+        if (call == NULL || !call->in_place || call->fingerprint != own->fingerprint || call->type != own->type ||
+            call->divisor != own->divisor)
+            return false;
+    }
+    return own != NULL;
+}
+
+void in_place_find_tensors(struct local *local) {
+    const struct task *task = local->task;
+    local->alike = true;
+    local->unmappable = false;
+    mappings_begin(&local->mappings);
+    for (uint32_t rank = 0; rank < local->ranks; rank++) {
+        const struct call *call = calls_get(&local->node, rank, local->node.announced);
+        local->numbers[rank] = calls_numbers(&local->node, rank, call, task);
+        local->alike &= call->type == task->request.type && call->divisor == task->numbers.divisor;
+        const size_t bytes = task->request.count * local->numbers[rank].value_bytes;
+        const bool is_mapped = rank != local->rank && !local->by_all;
+        local->mapped[rank] = is_mapped ? mapped(local, rank, &call->region, bytes) : NULL;
+        local->unmappable |= rank != local->rank && local->mapped[rank] == NULL;
+    }
+    local->reduces_in_place = local->in_place && all_in_place(local);
+}
+
+// Adding up.
 
 // What this rank has added up: blocks that are not zero, of each rank and of all together.
 struct added {
     uint64_t blocks[MAX_RANKS], together;
 };
 
-// Of one piece: where the ranks' values are, and what is known of them.
-struct side {
-    void *values[MAX_RANKS];
-    const uint8_t *exponents[MAX_RANKS];
-    bool negative_zeros[MAX_RANKS];
-};
-
-static void scan(struct local *local, const struct piece *piece, struct side *side, struct added *added) {
-    const struct task *task = local->task;
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
-        uint8_t *exponents = local->exponents + (size_t)rank * MOST_PIECE_BLOCKS;
-        side->values[rank] = rank == local->segment.rank ? piece_own_values(local, piece)
-                                                         : piece_mapped_values(local, piece, rank);
-        side->exponents[rank] = exponents;
-        side->negative_zeros[rank] =
-            numbers_scan(&task->numbers, side->values[rank], piece->values, task->block_size, exponents);
+static void reduce(struct local *local, const struct piece *piece, struct added *added) {
+    struct source sources[MAX_RANKS];
+    void *tensors[MAX_RANKS];
+    uint8_t agreed[MOST_PIECE_BLOCKS];
+    for (uint32_t rank = 0; rank < local->ranks; rank++) {
+        uint8_t *exponents = local->room + (size_t)rank * MOST_PIECE_BLOCKS;
+        tensors[rank] = rank == local->rank ? piece_own_values(local, piece) : piece_mapped_values(local, piece, rank);
+        sources[rank] = (struct source){.values = tensors[rank]};
+        local_scan_source(local, piece, rank, &sources[rank], exponents);
         added->blocks[rank] += count_nonzero(exponents, piece->blocks);
     }
-}
-
-// The words of a block, then as the values of one rank, which all others get.
-static void sum_by_steps(struct local *local, const struct piece *piece, const struct side *side, size_t begin,
-                         size_t count, unsigned exponent) {
-    const size_t value_bytes = local->task->numbers.value_bytes, block = begin / local->task->block_size;
-    uint8_t *more = local->words, *sums = local->words + MOST_BLOCK_BYTES;
-    bool begun = false;
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
-        if (side->exponents[rank][block] == BLOCK_ZERO)
-            continue;
-        const struct numbers *numbers = &local->numbers[rank];
-        numbers_quantise(numbers, (const uint8_t *)side->values[rank] + begin * value_bytes, count, exponent,
-                         piece->first_value + begin, begun ? more : sums);
-        if (begun)
-            numbers->kernels->add(more, numbers_words(numbers, count), sums);
-        begun = true;
-    }
-    const uint8_t *first = (uint8_t *)side->values[0] + begin * value_bytes;
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
-        uint8_t *to = (uint8_t *)side->values[rank] + begin * value_bytes;
-        if (rank == 0)
-            numbers_dequantise(&local->task->numbers, sums, count, exponent, to);
-        else
-            memcpy(to, first, count * value_bytes);
-    }
-}
-
-static void sum(struct local *local, const struct piece *piece, const struct side *side, unsigned block,
-                unsigned exponent) {
-    const struct task *task = local->task;
-    const uint32_t ranks = local->segment.ranks;
-    const size_t begin = (size_t)block * task->block_size, count = piece_values_in(local, piece, block);
-    if (!numbers_sum(&task->numbers, (const void *const *)side->values, ranks, begin, begin + count, exponent,
-                     side->values, ranks))
-        sum_by_steps(local, piece, side, begin, count, exponent);
-}
-
-// Of ranks that have a -0 there: a block that is zero at all becomes +0.
-static void clear(const struct local *local, const struct piece *piece, const struct side *side, unsigned block) {
-    const size_t value_bytes = local->task->numbers.value_bytes;
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
-        if (side->negative_zeros[rank])
-            memset((uint8_t *)side->values[rank] + (size_t)block * local->task->block_size * value_bytes, 0,
-                   piece_values_in(local, piece, block) * value_bytes);
-}
-
-static void reduce(struct local *local, const struct piece *piece, struct added *added) {
-    struct side side;
-    scan(local, piece, &side, added);
-    for (unsigned block = 0; block < piece->blocks; block++) {
-        unsigned agreed = BLOCK_ZERO;
-        for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
-            agreed = agreed > side.exponents[rank][block] ? agreed : side.exponents[rank][block];
-        if (agreed == BLOCK_ZERO) {
-            clear(local, piece, &side, block);
-        } else {
-            sum(local, piece, &side, block, agreed);
-            added->together++;
-        }
-    }
+    added->together += local_agree(local, piece, sources, agreed);
+    local_sum(local, piece, sources, agreed, tensors, local->ranks);
 }
 
 // Blocks that a rank takes at once: a piece, or several where there are many for each rank.
 static uint64_t share_of(const struct local *local) {
     const uint64_t large = (uint64_t)PIECES_AT_ONCE * local->piece_blocks;
-    return local->task->blocks / local->segment.ranks >= SHARES * large ? large : local->piece_blocks;
+    return local->task->blocks / local->ranks >= SHARES * large ? large : local->piece_blocks;
 }
 
 // In parts that all ranks' values of stay in a processor's nearest cache, and whose scan asks for the next ones'.
-static void reduce_piece(struct local *local, uint64_t first, struct added *added) {
+static void reduce_share(struct local *local, uint64_t first, uint64_t share, struct added *added) {
     const struct task *task = local->task;
-    const uint64_t end = smaller(task->blocks, first + local->share_blocks);
+    const uint64_t end = min_of(task->blocks, first + share);
     const uint64_t ahead = SCAN_AHEAD / (task->block_size * task->numbers.value_bytes);
-    const uint64_t step = ahead > 0 ? smaller(ahead, MOST_PIECE_BLOCKS) : 1;
+    const uint64_t step = ahead > 0 ? min_of(ahead, MOST_PIECE_BLOCKS) : 1;
     for (uint64_t at = first; at < end; at += step) {
-        const struct piece part = part_of(local, at, smaller(step, end - at));
+        const struct piece part = local_blocks(local, at, min_of(step, end - at));
         reduce(local, &part, added);
     }
 }
 
 // Counts what was added up: what of this rank's is not zero, others have seen, too.
 static void tell_added(const struct local *local, const struct added *added) {
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
-        atomic_fetch_add(&segment_rank(&local->segment, rank)->added, added->blocks[rank]);
-    atomic_fetch_add(&segment_head(&local->segment)->added, added->together);
+    for (uint32_t rank = 0; rank < local->ranks; rank++)
+        atomic_fetch_add(&segment_rank(&local->node.segment, rank)->added, added->blocks[rank]);
+    atomic_fetch_add(&segment_head(&local->node.segment)->added, added->together);
 }
 
 static void count(struct local *local) {
-    const uint64_t own = atomic_load(&segment_rank(&local->segment, local->segment.rank)->added);
-    const uint64_t together = atomic_load(&segment_head(&local->segment)->added);
-    local->stats.blocks_sent += own - local->added;
-    local->stats.blocks_skipped += local->task->blocks - (own - local->added);
-    local->stats.blocks_received += together - local->together;
+    const uint64_t own = atomic_load(&segment_rank(&local->node.segment, local->rank)->added);
+    const uint64_t together = atomic_load(&segment_head(&local->node.segment)->added);
+    local->node.stats.blocks_sent += own - local->added;
+    local->node.stats.blocks_skipped += local->task->blocks - (own - local->added);
+    local->node.stats.blocks_received += together - local->together;
     local->added = own;
     local->together = together;
 }
 
-// In what order.
-
-bool in_place_meet(p4reduce_engine *engine) {
-    struct local *local = engine->local;
-    const uint64_t window = local->windows;
-    if (window >= WINDOWS && !local_await(engine, GATHERED, window - WINDOWS))
-        return false;
-    // For ranks that do not add up in place.
-    memset(segment_contents(&local->segment, window, local->segment.rank), UNSCANNED, local->segment.pieces);
-    local->scanned = true;
-    local_arrive(local, SCANNED, window);
-    if (!local_await(engine, SCANNED, window))
-        return false;
-    if (calls_differ(local, local->operations))
-        return local_goes_on(engine);
-    calls_take(local, local->operations);
-    local->under_way = calls_in_place(local, local->operations);
-    struct read_failure failure = {.error = 0};
-    for (uint32_t rank = 0; local->under_way && rank < local->segment.ranks; rank++) {
-        if (local->unmapped[rank] == ESRCH)
-            failure = (struct read_failure){.rank = rank, .error = ESRCH};
-        local->unmappable |= local->unmapped[rank] != 0;
-    }
-    return local_could_read(engine, &failure);
-}
-
-// Nobody could map all tensors: this goes on as if they lay in no region that others write to.
-static void give_up_in_place(struct local *local) {
-    local->windows++;
-    local->under_way = local->in_place = local->scanned = false;
-}
-
-bool in_place_carry(p4reduce_engine *engine) {
-    struct local *local = engine->local;
-    struct window_head *head = segment_window(&local->segment, local->windows);
-    _Atomic uint32_t *next = &head->next_piece;
+// Who cannot map all tensors leaves the pieces to the others.
+bool in_place_add_up(p4reduce_engine *engine) {
+    struct local *local = local_of(engine);
+    struct window *head = local_window(local, local->first_window);
     struct added added = {.together = 0};
-    local->share_blocks = share_of(local);
+    const uint64_t share = share_of(local);
     if (!local->unmappable)
-        atomic_store(&head->adds_in_place, local->windows + 1);
-    // Who cannot map all tensors leaves the pieces to the others.
-    for (uint64_t first;
-         !local->unmappable && (first = (uint64_t)atomic_fetch_add(next, 1) * local->share_blocks) < local->task->blocks;) {
+        atomic_store(&head->adds_in_place, local->first_window + 1);
+    for (uint64_t first; !local->unmappable && (first = atomic_fetch_add(&head->next_piece, 1) * share) <
+                                                   local->task->blocks;) {
         if (!local_goes_on(engine) || !local_have_all_done(engine))
             return false;
-        reduce_piece(local, first, &added);
+        reduce_share(local, first, share, &added);
     }
     tell_added(local, &added);
-    local_arrive(local, REDUCED, local->windows);
-    local_arrive(local, GATHERED, local->windows);
-    if (!local_await(engine, REDUCED, local->windows) || !local_have_all_done(engine))
-        return false;
-    local->stats.local_fallbacks += local->unmappable;
-    if (atomic_load(&head->adds_in_place) != local->windows + 1) {
-        give_up_in_place(local);
-        return true;
-    }
-    local->windows++;
-    count(local);
+    local_arrive(local, GATHERED, local->first_window); // so that all have when all have reduced
+    local_arrive(local, REDUCED, local->first_window);
     return true;
+}
+
+bool in_place_was_added_up(struct local *local) {
+    const bool was = atomic_load(&local_window(local, local->first_window)->adds_in_place) == local->first_window + 1;
+    if (was)
+        count(local);
+    return was;
 }
 
 // Giving up.
 
 // Whether this rank has said that it has come before all others had, and takes that back: so they never have.
 static bool withdraw(const struct local *local) {
-    _Atomic uint32_t *arrived = &segment_window(&local->segment, local->windows)->arrived[SCANNED];
+    _Atomic uint32_t *arrived = &local_window(local, local->first_window)->arrived[SCANNED];
     uint32_t seen = atomic_load(arrived);
-    while ((int32_t)(seen - local_all_of(local, local->windows)) < 0)
+    while ((int32_t)(seen - local_all_of(local, local->first_window)) < 0)
         if (atomic_compare_exchange_weak(arrived, &seen, seen - 1)) {
-            atomic_store(&segment_rank(&local->segment, local->segment.rank)->through[SCANNED], local->windows);
+            atomic_store(&segment_rank(&local->node.segment, local->rank)->through[SCANNED], local->first_window);
             return true;
         }
     return false;
 }
 
 static bool have_all_reduced(const struct local *local) {
-    return local_are_through(local, REDUCED, local->windows);
+    return local_are_through(local, REDUCED, local->first_window);
 }
 
 // Whether some rank may still write to this one's tensor.
 static bool may_be_written(const struct local *local) {
-    if (!local->in_place || !local->scanned)
+    if (!local->in_place || local->next[SCANNED] == 0)
         return false;
-    if (!local->under_way && (withdraw(local) || !calls_in_place(local, local->operations)))
+    if (!local->reduces_in_place && (withdraw(local) || !all_in_place(local)))
         return false;
     return !have_all_reduced(local);
 }
 
-void in_place_take_back(struct local *local, bool well) {
+void in_place_revoke(struct local *local, bool well) {
     if (local->region.number == 0)
         return;
     const size_t bytes = local->task->request.count * local->task->numbers.value_bytes;
-    if (!well && may_be_written(local) && !region_take_back(&local->region, bytes)) {
+    if (!well && may_be_written(local) && !region_revoke(&local->region, bytes)) {
         const double until = clock_now() + PATIENCE_S;
         while (!have_all_reduced(local) && clock_now() < until)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    region_return(&local->region);
+    region_release(&local->region);
     local->region.number = 0;
 }

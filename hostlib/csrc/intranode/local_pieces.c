@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "intranode/local_pieces.h"
+#include "intranode/local.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,62 +9,85 @@ enum {
     WORD_BYTES = 4,
     FEW_BYTES = 32 << 10,
     LARGE_BYTES = 8 << 20, // of a tensor of which a processor's own caches hold little
+    WINDOW_BYTES = 8 << 20,
+    MOST_PIECE_BYTES = 64 << 10,
+    LEAST_PIECE_BYTES = 16 << 10,
+    CACHED_BYTES = 512 << 10,
+    MOST_COPIES_BYTES = 2 << 20, // of a rank in a window
+    COPIES_BYTES = 16 << 20,     // of all ranks
 };
+
+size_t local_lay_out(struct local *local) {
+    size_t piece_bytes = MOST_PIECE_BYTES, copies_bytes = MOST_COPIES_BYTES;
+    // All ranks' values in a piece shall fit into a processor's cache.
+    while (piece_bytes > LEAST_PIECE_BYTES && local->ranks * piece_bytes > CACHED_BYTES)
+        piece_bytes /= 2;
+    while (copies_bytes > piece_bytes && local->ranks * copies_bytes > COPIES_BYTES)
+        copies_bytes /= 2;
+    local->piece_bytes = piece_bytes;
+    local->pieces = (unsigned)(WINDOW_BYTES / piece_bytes);
+    local->copied_pieces = (unsigned)(copies_bytes / piece_bytes);
+    local->windows = (struct buffers){
+        .count = WINDOWS,
+        .ranks = local->ranks,
+        .copiers = local->ranks,
+        .head_bytes = sizeof(struct window) + local->ranks * sizeof *((struct window *)NULL)->ranks,
+        .exponents_bytes = (size_t)local->pieces * MOST_PIECE_BLOCKS,
+        .sums_bytes = WINDOW_BYTES,
+        .copies_bytes = copies_bytes,
+    };
+    return buffers_lay_out(&local->windows);
+}
 
 void local_begin(struct local *local, struct task *task) {
     local->task = task;
-    local->regular = local->collected = 0;
+    local->collected = 0;
+    local->retries = false;
     local->postponed_count = 0;
-    const size_t most = local->segment.piece_bytes / ((size_t)task->block_size * VALUE_BYTES);
-    local->piece_blocks = (unsigned)smaller(most, MOST_PIECE_BLOCKS);
+    const size_t most = local->piece_bytes / ((size_t)task->block_size * VALUE_BYTES);
+    local->piece_blocks = (unsigned)min_of(most, MOST_PIECE_BLOCKS);
     local->by_all = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= FEW_BYTES;
 }
 
-bool local_read(const struct local *local, const struct piece *piece, uint32_t rank, uint8_t *to,
-                struct read_failure *failure) {
-    const size_t value_bytes = local->numbers[rank].value_bytes;
+// Copies a rank's values. False where they cannot be read.
+static bool read_values(const struct local *local, const struct piece *piece, uint32_t rank, uint8_t *to) {
+    const size_t value_bytes = local->numbers[rank].value_bytes, bytes = piece->values * value_bytes;
     const uint8_t *mapped = piece_mapped_values(local, piece, rank);
-    failure->rank = rank;
-    if (mapped != NULL) {
-        memcpy(to, mapped, piece->values * value_bytes);
-        return true;
-    }
-    if (!local->segment.readable) {
-        failure->error = local->unmapped[rank];
-        return false;
-    }
-    const struct call *call = &segment_rank(&local->segment, rank)->calls[local->operations % 2];
-    failure->error = segment_read(&local->segment, rank, call->data + value_bytes * piece->first_value, to,
-                                  piece->values * value_bytes);
-    return failure->error == 0;
+    if (mapped != NULL)
+        memcpy(to, mapped, bytes);
+    const struct call *call = segment_call(&local->node.segment, rank, local->node.announced);
+    return mapped != NULL || (local->node.segment.readable &&
+                              segment_read(&local->node.segment, rank, call->data + value_bytes * piece->first_value,
+                                           to, bytes));
+}
+
+struct piece local_blocks(const struct local *local, uint64_t first, uint64_t blocks) {
+    const struct task *task = local->task;
+    struct piece piece = {.first_block = first, .first_value = first * task->block_size};
+    piece.blocks = (unsigned)min_of(task->blocks - first, blocks);
+    piece.values = min_of(task->request.count - piece.first_value, (size_t)piece.blocks * task->block_size);
+    return piece;
 }
 
 bool local_piece(const struct local *local, uint64_t number, unsigned index, struct piece *piece) {
     const struct task *task = local->task;
     const bool again = number >= local->regular;
-    const unsigned pieces = again ? local->segment.copied_pieces : local->segment.pieces;
+    const unsigned pieces = again ? local->copied_pieces : local->pieces;
     const uint64_t place = (number - (again ? local->regular : 0)) * pieces + index;
     if (index >= pieces || (again ? place >= local->postponed_count : place * local->piece_blocks >= task->blocks))
         return false;
     const struct postponed *postponed = again ? &local->postponed[place] : NULL;
-    const uint64_t first = again ? postponed->first_block : place * local->piece_blocks;
-    *piece = (struct piece){
-        .window = local->windows + number, .index = index, .first_block = first, .postponed = postponed};
-    piece->blocks = (unsigned)smaller(task->blocks - first, local->piece_blocks);
-    piece->first_value = first * task->block_size;
-    piece->values = smaller(task->request.count - piece->first_value, (size_t)piece->blocks * task->block_size);
+    *piece = local_blocks(local, again ? postponed->first_block : place * local->piece_blocks, local->piece_blocks);
+    piece->window = local->first_window + number;
+    piece->index = index;
+    piece->postponed = postponed;
     return true;
 }
 
-// Postponing, of pieces that some rank cannot read.
+// Postponing, of pieces that some rank cannot read: for a rank that is gone, too, all wait after that.
 
 static void postpone(const struct local *local, const struct piece *piece) {
-    atomic_store(&segment_window(&local->segment, piece->window)->postponed, piece->window + 1);
-}
-
-// Whether it is another rank's memory that the kernel does not let this one read, and not a rank that is gone.
-static bool is_unreadable(const struct read_failure *failure) {
-    return failure->error != ESRCH;
+    atomic_store(&local_window(local, piece->window)->postponed, piece->window + 1);
 }
 
 static bool add(struct local *local, struct postponed postponed) {
@@ -81,68 +103,63 @@ static bool add(struct local *local, struct postponed postponed) {
     return true;
 }
 
-bool local_collect(struct local *local) {
-    const uint64_t number = local->collected++, window = local->windows + number;
-    const struct window_head *head = segment_window(&local->segment, window);
-    if (atomic_load(&head->postponed) != window + 1)
-        return true;
-    struct piece piece;
-    for (unsigned index = 0; local_piece(local, number, index, &piece); index++) {
-        const bool unread = atomic_load(&head->unread[index]) == window + 1;
-        const struct postponed postponed = {piece.first_block, unread, head->owners[index]};
-        if ((unread || head->kinds[index] == POSTPONED) && !add(local, postponed))
-            return false;
+bool local_collect(struct local *local, uint64_t windows) {
+    for (; local->collected < min_of(windows, local->regular); local->collected++) {
+        const uint64_t window = local->first_window + local->collected;
+        const struct window *head = local_window(local, window);
+        struct piece piece;
+        for (unsigned index = 0; atomic_load(&head->postponed) == window + 1 &&
+                                 local_piece(local, local->collected, index, &piece); index++) {
+            const bool unread = atomic_load(&head->unread[index]) == window + 1;
+            const struct postponed postponed = {piece.first_block, unread, head->owners[index]};
+            if ((unread || head->kinds[index] == POSTPONED) && !add(local, postponed))
+                return false;
+        }
     }
     return true;
 }
 
 // Adding up.
 
-// Where a rank's blocks of a piece are: all, or only those that are not zero, of which `values` is the next.
-struct source {
-    const uint8_t *values, *exponents; // NULL where all are zero
-    size_t block_bytes;
-    bool packed;
-};
+void local_scan_source(const struct local *local, const struct piece *piece, uint32_t rank, struct source *source,
+                       uint8_t *exponents) {
+    source->exponents = exponents;
+    source->has_negative_zeros =
+        numbers_scan(&local->numbers[rank], source->values, piece->values, local->task->block_size, exponents);
+}
 
 // Of each rank.
-static bool find_values(struct local *local, const struct piece *piece, struct source *sources,
-                        struct read_failure *failure) {
-    const struct segment *segment = &local->segment;
-    for (uint32_t rank = 0; rank < segment->ranks; rank++) {
-        const struct numbers *numbers = &local->numbers[rank];
+static bool find_values(struct local *local, const struct piece *piece, struct source *sources) {
+    for (uint32_t rank = 0; rank < local->ranks; rank++) {
         const uint8_t content = *piece_content(local, piece, rank);
         struct source *source = &sources[rank];
-        *source = (struct source){.block_bytes = local->task->block_size * numbers->value_bytes};
+        *source = (struct source){.packed = content == COPIED};
         if (content == EMPTY)
             continue;
-        source->packed = content == COPIED;
-        uint8_t *exponents = piece_exponents(local, piece, rank);
-        source->exponents = exponents;
+        source->exponents = piece_exponents(local, piece, rank);
         if (content == COPIED) {
-            source->values = segment_copies(segment, piece->window, rank) +
-                             segment_places(segment, piece->window, rank)[piece->index];
-        } else if (rank == segment->rank) {
+            source->values = buffers_copies(&local->windows, piece->window, rank) +
+                             local_window(local, piece->window)->ranks[rank].places[piece->index];
+        } else if (rank == local->rank) {
             source->values = piece_own_values(local, piece);
         } else if (local->mapped[rank] != NULL) {
             source->values = piece_mapped_values(local, piece, rank);
         } else {
-            uint8_t *room = local->room + rank * segment->piece_bytes;
-            if (!local_read(local, piece, rank, room, failure))
+            uint8_t *room = local->room + rank * local->piece_bytes;
+            if (!read_values(local, piece, rank, room))
                 return false;
             source->values = room;
         }
         if (content == UNSCANNED)
-            numbers_scan(numbers, source->values, piece->values, local->task->block_size, exponents);
+            local_scan_source(local, piece, rank, source, piece_exponents(local, piece, rank));
     }
     return true;
 }
 
-// Returns how many blocks are not zero at some rank, and each one's largest exponent.
-static unsigned agree(const struct local *local, const struct piece *piece, const struct source *sources,
-                      uint8_t *agreed) {
+unsigned local_agree(const struct local *local, const struct piece *piece, const struct source *sources,
+                     uint8_t *agreed) {
     memset(agreed, BLOCK_ZERO, piece->blocks);
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
+    for (uint32_t rank = 0; rank < local->ranks; rank++) {
         const uint8_t *exponents = sources[rank].exponents;
         for (unsigned block = 0; exponents != NULL && block < piece->blocks; block++)
             agreed[block] = agreed[block] > exponents[block] ? agreed[block] : exponents[block];
@@ -150,21 +167,22 @@ static unsigned agree(const struct local *local, const struct piece *piece, cons
     return count_nonzero(agreed, piece->blocks);
 }
 
-// Of blocks in ascending order, each that is not zero everywhere once.
+// Adds up a block that is not zero everywhere, to words. Of blocks of which some are packed, in ascending order.
 static void sum_block(struct local *local, const struct piece *piece, struct source *sources, unsigned block,
-                      unsigned exponent, uint8_t *sums) {
+                     unsigned exponent, uint8_t *sums) {
     const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
     const size_t words = numbers_words(&local->task->numbers, count);
     uint8_t *more = local->words;
     bool begun = false;
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
+    for (uint32_t rank = 0; rank < local->ranks; rank++) {
         struct source *source = &sources[rank];
         if (source->exponents == NULL || source->exponents[block] == BLOCK_ZERO)
             continue;
         const struct numbers *numbers = &local->numbers[rank];
-        const uint8_t *values = source->values + (source->packed ? 0 : block * source->block_bytes);
+        const size_t block_bytes = local->task->block_size * numbers->value_bytes;
+        const uint8_t *values = source->values + (source->packed ? 0 : block * block_bytes);
         if (source->packed)
-            source->values += source->block_bytes;
+            source->values += block_bytes;
         numbers_quantise(numbers, values, count, exponent, piece->first_value + first, begun ? more : sums);
         if (begun)
             numbers->kernels->add(more, words, sums);
@@ -175,8 +193,8 @@ static void sum_block(struct local *local, const struct piece *piece, struct sou
 // What of this rank's values the wire has no digits for.
 static void take_residual(struct local *local, const struct piece *piece, const uint8_t *agreed) {
     const struct task *task = local->task;
-    const uint8_t *exponents = piece_exponents(local, piece, local->segment.rank);
-    if (task->request.residual == NULL || *piece_content(local, piece, local->segment.rank) == EMPTY)
+    const uint8_t *exponents = piece_exponents(local, piece, local->rank);
+    if (task->request.residual == NULL || *piece_content(local, piece, local->rank) == EMPTY)
         return;
     for (unsigned block = 0; block < piece->blocks; block++)
         if (exponents[block] != BLOCK_ZERO)
@@ -237,7 +255,7 @@ static void sum_to_words(struct local *local, const struct piece *piece, struct 
 // Where the values are that are not copies; returns of how many ranks, or 0 where some rank has copies.
 static size_t plain_values(const struct local *local, const struct source *sources, const void **values) {
     size_t count = 0;
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
+    for (uint32_t rank = 0; rank < local->ranks; rank++) {
         if (sources[rank].exponents == NULL)
             continue;
         if (sources[rank].packed)
@@ -247,120 +265,118 @@ static size_t plain_values(const struct local *local, const struct source *sourc
     return count;
 }
 
-// Into this rank's tensor, from which the others read them.
-static void sum_to_values(struct local *local, const struct piece *piece, struct source *sources,
-                          const uint8_t *agreed) {
+void local_sum(struct local *local, const struct piece *piece, struct source *sources, const uint8_t *agreed,
+               void *const *to, size_t places) {
     const struct numbers *numbers = &local->task->numbers;
-    const size_t block_bytes = local->task->block_size * numbers->value_bytes;
-    uint8_t *sums = local->words + word_bytes_a_block(local), *to = piece_own_values(local, piece);
+    uint8_t *sums = local->words + word_bytes_a_block(local);
     const void *values[MAX_RANKS];
     const size_t plain = plain_values(local, sources, values);
-    void *const all = to;
-    for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes) {
+    for (unsigned block = 0; block < piece->blocks; block++) {
         const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
+        const size_t at = first * numbers->value_bytes, bytes = count * numbers->value_bytes;
         if (agreed[block] == BLOCK_ZERO) {
-            memset(to, 0, count * numbers->value_bytes);
-        } else if (plain == 0 || !numbers_sum(numbers, values, plain, first, first + count, agreed[block], &all, 1)) {
+            for (size_t i = 0; i < places; i++)
+                if (sources[places == 1 ? local->rank : i].has_negative_zeros)
+                    memset((uint8_t *)to[i] + at, 0, bytes);
+        } else if (plain == 0 ||
+                   !numbers_sum(numbers, values, plain, first, first + count, agreed[block], to, places)) {
             sum_block(local, piece, sources, block, agreed[block], sums);
-            numbers_dequantise(numbers, sums, count, agreed[block], to);
+            numbers_dequantise(numbers, sums, count, agreed[block], (uint8_t *)to[0] + at);
+            for (size_t i = 1; i < places; i++)
+                memcpy((uint8_t *)to[i] + at, (uint8_t *)to[0] + at, bytes);
         }
     }
 }
 
-static bool any_in_place(const struct local *local, const struct piece *piece) {
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
-        if (*piece_content(local, piece, rank) >= IN_PLACE)
+static bool any_in_tensor(const struct local *local, const struct piece *piece) {
+    for (uint32_t rank = 0; rank < local->ranks; rank++)
+        if (*piece_content(local, piece, rank) >= IN_TENSOR)
             return true;
     return false;
 }
 
-bool local_reduce(struct local *local, const struct piece *piece, struct read_failure *failure) {
-    const struct segment *segment = &local->segment;
-    struct window_head *head = segment_window(segment, piece->window);
+static void count_blocks(struct local *local, const struct piece *piece, unsigned received) {
+    const bool empty = *piece_content(local, piece, local->rank) == EMPTY;
+    const unsigned sent =
+        empty ? 0 : count_nonzero(piece_exponents(local, piece, local->rank), piece->blocks);
+    local->node.stats.blocks_sent += sent;
+    local->node.stats.blocks_skipped += piece->blocks - sent;
+    local->node.stats.blocks_received += received;
+}
+
+void local_reduce(struct local *local, const struct piece *piece) {
+    struct window *head = local_window(local, piece->window);
     struct source sources[MAX_RANKS];
     if (piece->postponed != NULL && piece->postponed->given) {
         head->kinds[piece->index] = GIVEN;
-        return true;
+        return;
     }
-    if (!find_values(local, piece, sources, failure)) {
+    if (!find_values(local, piece, sources)) {
         head->kinds[piece->index] = POSTPONED;
         postpone(local, piece);
-        return is_unreadable(failure);
+        return;
     }
     if (local->by_all) {
         uint8_t agreed[MOST_PIECE_BLOCKS];
-        agree(local, piece, sources, agreed);
+        local_agree(local, piece, sources, agreed);
         sum_to_words(local, piece, sources, agreed, local->room);
         take_residual(local, piece, agreed);
-        local->stats.blocks_received += count_nonzero(agreed, piece->blocks);
+        count_blocks(local, piece, count_nonzero(agreed, piece->blocks));
         if (!local->task->request.read_only)
             write_values(local, piece, agreed, local->room, false);
-        return true;
+        return;
     }
-    uint8_t *agreed = segment_agreed(segment, piece->window, piece->index);
-    const unsigned nonzero = agree(local, piece, sources, agreed);
+    uint8_t *agreed = piece_agreed(local, piece);
+    const unsigned nonzero = local_agree(local, piece, sources, agreed);
     const bool may_be_whole =
         piece_may_stay(local, piece) && local->alike && !local->task->request.read_only;
-    head->owners[piece->index] = (uint8_t)segment->rank;
+    head->owners[piece->index] = (uint8_t)local->rank;
     if (nonzero == 0) {
         head->kinds[piece->index] = NOTHING;
-    } else if (may_be_whole && (any_in_place(local, piece) || 2 * nonzero > piece->blocks)) {
+    } else if (may_be_whole && (any_in_tensor(local, piece) || 2 * nonzero > piece->blocks)) {
         take_residual(local, piece, agreed);
-        sum_to_values(local, piece, sources, agreed);
+        void *const own = piece_own_values(local, piece);
+        local_sum(local, piece, sources, agreed, &own, 1);
         head->kinds[piece->index] = WHOLE;
     } else {
-        sum_to_words(local, piece, sources, agreed, segment_sums(segment, piece->window, piece->index));
+        sum_to_words(local, piece, sources, agreed, piece_sums(local, piece));
         head->kinds[piece->index] = WORDS;
     }
-    return true;
 }
 
 // Taking the sums.
 
-static void count_blocks(struct local *local, const struct piece *piece, unsigned received) {
-    const bool empty = *piece_content(local, piece, local->segment.rank) == EMPTY;
-    const unsigned sent =
-        empty ? 0 : count_nonzero(piece_exponents(local, piece, local->segment.rank), piece->blocks);
-    local->stats.blocks_sent += sent;
-    local->stats.blocks_skipped += piece->blocks - sent;
-    local->stats.blocks_received += received;
-}
-
 // Copies that of a rank which has the sums already.
 static void take_given(struct local *local, const struct piece *piece) {
-    if (!local->task->request.read_only && piece->postponed->owner != local->segment.rank)
-        memcpy(piece_own_values(local, piece), segment_sums(&local->segment, piece->window, piece->index),
+    if (!local->task->request.read_only && piece->postponed->owner != local->rank)
+        memcpy(piece_own_values(local, piece), piece_sums(local, piece),
                piece->values * local->task->numbers.value_bytes);
 }
 
-bool local_gather(struct local *local, const struct piece *piece, struct read_failure *failure) {
-    const struct segment *segment = &local->segment;
-    if (local->by_all) {
-        count_blocks(local, piece, 0);
-        return true;
-    }
-    struct window_head *head = segment_window(segment, piece->window);
+void local_gather(struct local *local, const struct piece *piece) {
+    if (local->by_all)
+        return;
+    struct window *head = local_window(local, piece->window);
     const struct p4reduce_request *request = &local->task->request;
     const uint8_t kind = head->kinds[piece->index], owner = head->owners[piece->index];
-    const uint8_t *agreed = segment_agreed(segment, piece->window, piece->index);
+    const uint8_t *agreed = piece_agreed(local, piece);
     if (kind == GIVEN)
         take_given(local, piece);
     if (kind == GIVEN || kind == POSTPONED)
-        return true;
+        return;
     count_blocks(local, piece, kind == NOTHING ? 0 : count_nonzero(agreed, piece->blocks));
-    const bool clear = *piece_content(local, piece, segment->rank) == UNSCANNED;
-    if ((kind == NOTHING && !clear) || (kind == WHOLE && owner == segment->rank))
-        return true;
+    const bool clear = *piece_content(local, piece, local->rank) == UNSCANNED;
+    if ((kind == NOTHING && !clear) || (kind == WHOLE && owner == local->rank))
+        return;
     take_residual(local, piece, agreed);
     if (request->read_only)
-        return true;
+        return;
     if (kind != WHOLE) {
-        write_values(local, piece, agreed, segment_sums(segment, piece->window, piece->index), clear);
-        return true;
+        write_values(local, piece, agreed, piece_sums(local, piece), clear);
+        return;
     }
-    if (local_read(local, piece, owner, piece_own_values(local, piece), failure))
-        return true;
+    if (read_values(local, piece, owner, piece_own_values(local, piece)))
+        return;
     atomic_store(&head->unread[piece->index], piece->window + 1);
     postpone(local, piece);
-    return is_unreadable(failure);
 }

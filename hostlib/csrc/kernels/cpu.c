@@ -2,16 +2,22 @@
 // Which kernels this processor runs best.
 #include "kernels/kernels.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-// AVX2 with float16's conversions, which not all compilers' checks know.
+// AVX2 with float16's conversions, which not all compilers' checks know. It is found out once: virtual machines take
+// microseconds for the instruction that says it.
 static bool has_avx2(void) {
+    enum { UNKNOWN, NO, YES };
+    static atomic_int found;
     unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    if (atomic_load_explicit(&found, memory_order_relaxed) == UNKNOWN)
+        atomic_store(&found, __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? YES : NO);
+    return atomic_load_explicit(&found, memory_order_relaxed) == YES;
 }
 #endif
 

@@ -20,21 +20,6 @@ struct half {
     void (*narrow)(const float *values, size_t count, uint16_t *halves);
 };
 
-// kernels_halves.c's.
-struct halves {
-    struct half float16, bfloat16;
-    // The largest of both types' words, turned by one bit so that their order is that of magnitudes and the sign comes
-    // last: 1 is a -0 among zeros.
-    uint16_t (*largest)(const uint16_t *halves, size_t count);
-};
-
-extern const struct halves halves_portable;
-#if defined(__x86_64__)
-extern const struct halves halves_avx2;
-#elif defined(__aarch64__) && !defined(__AARCH64EB__)
-extern const struct halves halves_neon;
-#endif
-
 struct kernels {
     const char *name;
     // The largest biased exponent in each block of float32: BLOCK_ZERO for zeros, 1 also for subnormals. Returns
@@ -63,11 +48,14 @@ struct kernels {
     void (*swap)(const void *from, size_t count, void *to);
     // Adds words of the wire to sums of them, as switches do: modulo 2^32.
     void (*add)(const uint8_t *wire, size_t count, uint8_t *sums);
-    // quantise, add and dequantise in one, where rounds_once_in_float32(up): adds up the values from number `begin` to
-    // `end` of all ranks, at `from`, and writes the sums at all `places`, `to`. NULL where it would be no faster.
+    // quantise, add and dequantise in one, where in_float32(up): adds up the values from number `begin` to
+    // `end` of all ranks, at `from`, and writes the sums at all `places`, `to`.
     void (*sum)(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
                 size_t places);
-    const struct halves *halves;
+    struct half float16, bfloat16;
+    // The largest of both types' words, turned by one bit so that their order is that of magnitudes and the sign comes
+    // last: 1 is a -0 among zeros.
+    uint16_t (*largest_half)(const uint16_t *halves, size_t count);
 };
 
 extern const struct kernels kernels_portable;
@@ -82,7 +70,7 @@ const struct kernels *kernels_chosen(void);
 // The set of that name; NULL where this processor or build has none. NULL stands for the chosen one.
 const struct kernels *kernels_named(const char *name);
 
-// 2^power as a float32: power from -126 to 127.
+// 2^power as a float32: power from -126 to 127. Another power gives any float.
 static inline float float_power(int power) {
     union {
         uint32_t bits;
@@ -100,14 +88,10 @@ static inline double double_power(int power) {
     return number.value;
 }
 
-// A sum's product with 2^-up is exact in float32 where it cannot be subnormal, so that only the conversion rounds.
-static inline bool rounds_once_in_float32(int up) {
+// Whether float32 has 2^up and 2^-up. A sum's product with 2^-up then is not subnormal, and is exact: only the
+// conversion of the sum rounds.
+static inline bool in_float32(int up) {
     return up <= 126;
-}
-
-// 2^up may exceed float32; the product of a value with the first factor is exact, for it is not subnormal.
-static inline int first_power(int up) {
-    return up > 127 ? up - 127 : 0;
 }
 
 // What words of 16 or 8 bits a lane have more than the lanes beside each other, once each has the same added.

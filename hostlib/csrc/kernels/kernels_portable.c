@@ -139,6 +139,80 @@ static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
     }
 }
 
+#define SIGN UINT32_C(0x80000000)
+
+static uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float float_of(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// float16 has 5 bits of exponent for float32's 8, and 10 of mantissa for its 23. What is subnormal is normal in float32.
+static float widened_float16(uint16_t half) {
+    const uint32_t magnitude = half & 0x7FFF, sign = (uint32_t)(half ^ magnitude) << 16;
+    if (magnitude < 0x7C00)
+        return float_of(sign | bits_of(float_of(magnitude << 13) * float_power(127 - 15)));
+    const uint32_t quiet = magnitude > 0x7C00 ? UINT32_C(1) << 22 : 0; // as processors make NaNs
+    return float_of(sign | UINT32_C(0xFF) << 23 | magnitude << 13 | quiet);
+}
+
+static uint16_t narrowed_float16(float value) {
+    const uint32_t bits = bits_of(value), magnitude = bits & ~SIGN, sign = (bits & SIGN) >> 16;
+    uint32_t half;
+    if (magnitude > UINT32_C(0xFF) << 23)
+        half = 0x7E00 | magnitude >> 13;
+    else if (magnitude >= (UINT32_C(127) + 16) << 23)
+        half = 0x7C00;
+    else if (magnitude < (UINT32_C(127) - 14) << 23) // subnormal: the sum's last bit is of float16's last place
+        half = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
+    else
+        half = (magnitude - ((UINT32_C(127) - 15) << 23) + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    return (uint16_t)(sign | (half & 0x7FFF));
+}
+
+// bfloat16 is the upper half of a float32.
+static uint16_t narrowed_bfloat16(float value) {
+    const uint32_t bits = bits_of(value);
+    if ((bits & ~SIGN) > UINT32_C(0xFF) << 23)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static void widen_float16(const uint16_t *halves, size_t count, float *values) {
+    for (size_t i = 0; i < count; i++)
+        values[i] = widened_float16(halves[i]);
+}
+
+static void narrow_float16(const float *values, size_t count, uint16_t *halves) {
+    for (size_t i = 0; i < count; i++)
+        halves[i] = narrowed_float16(values[i]);
+}
+
+static void widen_bfloat16(const uint16_t *halves, size_t count, float *values) {
+    for (size_t i = 0; i < count; i++)
+        values[i] = float_of((uint32_t)halves[i] << 16);
+}
+
+static void narrow_bfloat16(const float *values, size_t count, uint16_t *halves) {
+    for (size_t i = 0; i < count; i++)
+        halves[i] = narrowed_bfloat16(values[i]);
+}
+
+static uint16_t largest_half(const uint16_t *halves, size_t count) {
+    uint16_t largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint16_t turned = (uint16_t)(halves[i] << 1 | halves[i] >> 15);
+        largest = largest > turned ? largest : turned;
+    }
+    return largest;
+}
+
 const struct kernels kernels_portable = {
     .name = "portable",
     .scan_float32 = scan_float32,
@@ -152,5 +226,7 @@ const struct kernels kernels_portable = {
     .swap = swap,
     .add = add,
     .sum = sum,
-    .halves = &halves_portable,
+    .float16 = {.widen = widen_float16, .narrow = narrow_float16},
+    .bfloat16 = {.widen = widen_bfloat16, .narrow = narrow_bfloat16},
+    .largest_half = largest_half,
 };

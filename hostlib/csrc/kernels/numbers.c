@@ -2,6 +2,7 @@
 #include "kernels/numbers.h"
 
 #include "base/fingerprint.h"
+#include "base/min.h"
 #include "base/structures.h"
 
 #include <math.h>
@@ -21,10 +22,6 @@ static int log2_floor(unsigned value) {
     return 31 - __builtin_clz(value);
 }
 
-static size_t smaller(size_t one, size_t other) {
-    return one < other ? one : other;
-}
-
 static int magnitude_of(uint32_t wire, unsigned world_size) {
     if (wire == P4REDUCE_WIRE_INT32)
         return 30 - (world_size > 1 ? log2_floor(world_size - 1) + 1 : 0); // ceil(log2 world_size)
@@ -39,7 +36,7 @@ bool numbers_of(struct numbers *numbers, const struct kernels *kernels, uint32_t
                                                            : type == P4REDUCE_INT32 && wire == P4REDUCE_WIRE_INT32;
     if (kernels == NULL || !known || world_size == 0)
         return false;
-    const struct half *half = type == P4REDUCE_FLOAT16 ? &kernels->halves->float16 : &kernels->halves->bfloat16;
+    const struct half *half = type == P4REDUCE_FLOAT16 ? &kernels->float16 : &kernels->bfloat16;
     *numbers = (struct numbers){
         .kernels = kernels,
         .type = type,
@@ -61,7 +58,7 @@ static bool scan_halves(const struct numbers *numbers, const uint16_t *halves, s
                         uint8_t *exponents) {
     bool negative_zeros = false;
     for (size_t i = 0; i < count; i += block_size) {
-        const uint16_t turned = numbers->kernels->halves->largest(halves + i, smaller(count - i, block_size));
+        const uint16_t turned = numbers->kernels->largest_half(halves + i, (size_t)min_of(count - i, block_size));
         const uint16_t magnitude = turned >> 1;
         float value;
         uint32_t bits;
@@ -115,7 +112,7 @@ void numbers_quantise(const struct numbers *numbers, const void *values, size_t 
         const uint16_t *halves = values;
         float wide[AT_ONCE];
         for (size_t i = 0; i < count; i += AT_ONCE, wire += 4 * AT_ONCE / numbers->per_word) {
-            const size_t some = smaller(count - i, AT_ONCE);
+            const size_t some = (size_t)min_of(count - i, AT_ONCE);
             numbers->half->widen(halves + i, some, wide);
             quantise_floats(numbers, wide, some, exponent, first + i, wire);
         }
@@ -171,7 +168,7 @@ void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size
         uint16_t *halves = values;
         float wide[AT_ONCE];
         for (size_t i = 0; i < count; i += AT_ONCE, wire += 4 * AT_ONCE / numbers->per_word) {
-            const size_t some = smaller(count - i, AT_ONCE);
+            const size_t some = (size_t)min_of(count - i, AT_ONCE);
             dequantise_floats(numbers, wire, some, exponent, wide);
             numbers->half->narrow(wide, some, halves + i);
         }
@@ -194,8 +191,8 @@ void numbers_dequantise_to_memory(const struct numbers *numbers, const uint8_t *
 bool numbers_sum(const struct numbers *numbers, const void *const *from, size_t ranks, size_t begin, size_t end,
                  unsigned exponent, void *const *to, size_t places) {
     const int up = scale_bits(numbers, exponent);
-    if (numbers->kernels->sum == NULL || numbers->type != P4REDUCE_FLOAT32 || numbers->wire != P4REDUCE_WIRE_INT32 ||
-        exponent == BLOCK_NOT_FINITE || !rounds_once_in_float32(up))
+    if (numbers->type != P4REDUCE_FLOAT32 || numbers->wire != P4REDUCE_WIRE_INT32 ||
+        exponent == BLOCK_NOT_FINITE || !in_float32(up))
         return false;
     float *const *sums = (float *const *)to;
     const bool divided = numbers->divisor != 0;

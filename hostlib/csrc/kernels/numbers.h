@@ -6,6 +6,9 @@
 #include "kernels/kernels.h"
 #include "p4reduce_numbers.h"
 
+#include <endian.h>
+#include <string.h>
+
 // What the values of an operation are, and who adds them.
 struct numbers {
     const struct kernels *kernels;
@@ -32,6 +35,19 @@ static inline size_t numbers_words(const struct numbers *numbers, size_t count) 
 // `exponents`: one for each of the whole or ragged blocks. Returns whether a block of zeros holds a -0.
 bool numbers_scan(const struct numbers *numbers, const void *values, size_t count, size_t block_size,
                   uint8_t *exponents);
+
+// The first block from number `from` on that is not zero; `blocks` if there is none.
+static inline unsigned next_nonzero(const uint8_t *exponents, unsigned from, unsigned blocks) {
+    uint64_t some;
+    for (; from + sizeof some <= blocks; from += (unsigned)sizeof some) {
+        memcpy(&some, exponents + from, sizeof some);
+        if (some != 0)
+            return from + (unsigned)__builtin_ctzll(le64toh(some)) / 8;
+    }
+    while (from < blocks && exponents[from] == BLOCK_ZERO)
+        from++;
+    return from;
+}
 
 // To numbers_words(count) words. `first`: the place of the first value in its tensor.
 void numbers_quantise(const struct numbers *numbers, const void *values, size_t count, unsigned exponent,

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "p4reduce_places.h"
 
+#include "base/min.h"
+
 #include <stdbool.h>
 
 enum { WORD = 32, LONG = 64, GROUP = 64 };
 
-static uint64_t smaller(uint64_t one, uint64_t other) {
-    return one < other ? one : other;
-}
-
 uint64_t p4reduce_find_places(const uint32_t *words, uint64_t count, uint32_t mask, int64_t *places) {
     uint64_t found = 0;
     for (uint64_t from = 0; from < count; from += GROUP) {
-        const uint64_t to = smaller(from + GROUP, count);
+        const uint64_t to = min_of(from + GROUP, count);
         uint32_t any = 0;
         for (uint64_t i = from; i < to; i++)
             any |= words[i];
@@ -39,7 +37,7 @@ void p4reduce_encode_places(const int64_t *places, uint64_t count, uint32_t low,
     uint64_t at = 0;
     for (uint32_t bit = 0; bit < low; bit++)
         for (uint64_t i = 0; i < count;) {
-            const uint64_t offset = at % WORD, some = smaller(WORD - offset, count - i);
+            const uint64_t offset = at % WORD, some = min_of(WORD - offset, count - i);
             uint32_t word = 0;
             for (uint64_t j = 0; j < some; j++)
                 word |= (uint32_t)((uint64_t)places[i + j] >> bit & 1) << (offset + j);
@@ -81,7 +79,7 @@ p4reduce_status p4reduce_decode_places(const uint32_t *words, uint64_t bits, uin
     uint64_t at = 0;
     for (uint32_t bit = 0; bit < low; bit++)
         for (uint64_t i = 0; i < count;) {
-            const uint64_t offset = at % WORD, some = smaller(WORD - offset, count - i);
+            const uint64_t offset = at % WORD, some = min_of(WORD - offset, count - i);
             const uint32_t word = words[at / WORD] >> offset;
             for (uint64_t j = 0; j < some; j++)
                 places[i + j] |= (int64_t)(word >> j & 1) << bit;

@@ -41,7 +41,7 @@ struct link {
 
 // Return NULL on error.
 struct link *udp_open(int socket, p4reduce_error *error);
-struct link *dealt_open(const int *sockets, uint32_t aggregators, p4reduce_error *error); // UDP sockets
+struct link *striped_open(const int *sockets, uint32_t aggregators, p4reduce_error *error); // UDP sockets
 struct link *packet_socket_open(int socket, const uint8_t *headers, const struct layout *layout, p4reduce_error *error);
 
 // Gives the worker a packet that has come: its slot field is the aggregator's, and becomes the job's.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A connected UDP socket. Packets of equal length go to the kernel as one super-packet (GSO), and come as one (GRO),
 // where that works; where the kernel or a driver says no, one by one from then on.
+#include "base/min.h"
 #include "base/structures.h"
 #include "link/link.h"
 
@@ -59,7 +60,7 @@ static unsigned take_datagram(const struct link *link, p4reduce_worker *worker, 
     const size_t segment = segment_length(message, length);
     unsigned packets = 0;
     do {
-        size_t some = length < segment ? length : segment;
+        const size_t some = (size_t)min_of(length, segment);
         if (link->aggregators <= 1) // else the slot is the aggregator's
             worker_expect(worker, bytes + some, length - some);
         link_hand_over(link, worker, bytes, some, now);
@@ -132,7 +133,7 @@ static ssize_t send_group(const struct udp *udp, const struct iovec *payloads, u
 
 static int send_singly(const struct udp *udp, const struct iovec *payloads, uint32_t count) {
     struct mmsghdr messages[BATCH];
-    count = count < BATCH ? count : BATCH;
+    count = (uint32_t)min_of(count, BATCH);
     for (uint32_t i = 0; i < count; i++)
         messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = (struct iovec *)&payloads[i], .msg_iovlen = 1}};
     int sent = sendmmsg(udp->link.socket, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);

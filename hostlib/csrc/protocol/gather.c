@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/gather.h"
 
+#include "base/min.h"
 #include "wire/bytes.h"
 
 #include <fenv.h>
@@ -96,6 +97,6 @@ bool gather_finish(struct gather *gather, uint32_t fingerprint) {
     if (memcmp(values_of(gather, gather->rank, 0), gather->own, all * sizeof *gather->own) != 0)
         return false;
     for (size_t first = 0; first < all; first += gather->block_size)
-        add(gather, fingerprint, first, all - first < gather->block_size ? all - first : gather->block_size);
+        add(gather, fingerprint, first, min_of(all - first, gather->block_size));
     return true;
 }

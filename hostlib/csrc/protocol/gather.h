@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small sum of floats, of which all ranks' values fit into one packet: each has a part of the words that switches
-// add, where the others have zeros, so that its values arrive as they are, as float32, whatever each rank has them as. All ranks then have all values, and give
-// them the sum that they would have had in rounds of their own: by the same exponents, in the same integers.
+// A small sum of floats, of which all ranks' values fit into one packet. Each rank has a part of the words that switches
+// add, where the others have zeros, so its values arrive as they are, as float32. All ranks then have all values, and
+// add them as in rounds of their own: by the same exponents, in the same integers.
 #ifndef P4REDUCE_GATHER_H
 #define P4REDUCE_GATHER_H
 

@@ -3,77 +3,44 @@
 
 #include <math.h>
 
-// Packets: the window to begin with, and how many of the past may follow at once after a pause; the least window; in
-// queues, of which none overflows.
-static const double FIRST = 10, LEAST = 2, BACKLOG = 3;
-static const double REDUCTION = 2; // of the window, after a loss
+static const double INITIAL_WINDOW = 10; // packets (RFC 6928); also how many unused turns may be made up for
+static const double MIN_WINDOW = 2;      // packets
+static const double MAX_BACKLOG = 3;     // packets in queues, of which none overflows
 
-static double larger(double one, double other) {
-    return one > other ? one : other;
-}
-
-static double smaller(double one, double other) {
-    return one < other ? one : other;
-}
-
-static void set(struct pace *pace, double window) {
+static void set_window(struct pace *pace, double window) {
     pace->window = window < pace->slots ? window : (double)INFINITY;
 }
 
 struct pace pace_new(unsigned slots) {
-    struct pace pace = {
-        .slots = slots, .threshold = (double)INFINITY, .former = (double)INFINITY, .reduced_at = -(double)INFINITY, .next = -(double)INFINITY};
-    set(&pace, FIRST);
+    struct pace pace = {.slots = slots,
+                        .ssthresh = (double)INFINITY,
+                        .reduced_at = -(double)INFINITY,
+                        .next_turn = -(double)INFINITY};
+    set_window(&pace, INITIAL_WINDOW);
     return pace;
 }
 
-bool pace_limited(const struct pace *pace) {
-    return !(isinf(pace->window) || isinf(pace->threshold));
-}
-
-bool pace_turn(struct pace *pace, const struct timer *timer, double now) {
+bool pace_take_turn(struct pace *pace, const struct timer *timer, double now) {
     if (isinf(pace->window))
         return true;
-    if (now < pace->next)
+    if (now < pace->next_turn)
         return false;
     const double gap = timer_estimate(timer) / pace->window;
-    pace->next = larger(pace->next, now - FIRST * gap) + gap;
+    pace->next_turn = fmax(pace->next_turn, now - INITIAL_WINDOW * gap) + gap;
     return true;
 }
 
-void pace_answered(struct pace *pace) {
-    set(pace, pace->window + (pace->window < pace->threshold ? 1 : 1 / pace->window));
+void pace_on_answer(struct pace *pace) {
+    set_window(pace, pace->window + (pace->window < pace->ssthresh ? 1 : 1 / pace->window));
 }
 
-static void reduce(struct pace *pace, unsigned flight, double now) {
-    if (!pace_limited(pace))
-        pace->former = pace->window;
-    pace->threshold = larger(smaller(flight, pace->window) / REDUCTION, LEAST);
-    pace->reduced_at = now;
-}
-
-bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now) {
+bool pace_on_loss(struct pace *pace, const struct timer *timer, double sent_at, unsigned in_flight, double now) {
     if (sent_at < pace->reduced_at || !timer->measured)
         return false;
-    if (flight * (timer->smoothed - timer->least) <= BACKLOG * timer->smoothed)
+    if (in_flight * (timer->srtt - timer->min_rtt) <= MAX_BACKLOG * timer->srtt)
         return false;
     const double former = pace->window;
-    reduce(pace, flight, now);
-    pace->window = pace->threshold;
+    pace->window = pace->ssthresh = fmax(fmin(in_flight, former) / 2, MIN_WINDOW);
+    pace->reduced_at = now;
     return pace->window < former;
-}
-
-bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now) {
-    if (!pace_limited(pace) || lost <= FIRST || lost <= flight / 2)
-        return false;
-    const double former = pace->window;
-    reduce(pace, flight, now);
-    pace->window = smaller(FIRST, pace->threshold);
-    return pace->window < former;
-}
-
-void pace_lift(struct pace *pace) {
-    set(pace, larger(pace->window, pace->former));
-    pace->threshold = (double)INFINITY;
-    pace->reduced_at = -(double)INFINITY;
 }

@@ -1,40 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast packets may follow each other: a congestion window (RFC 5681), spread over a round trip (RFC 9002, 7.7).
-// It is hostlib/p4reduce/protocol/pacing.py in C, which says more.
+// How fast packets may follow each other: a congestion window (RFC 5681) that is paced (RFC 9002, 7.7).
+//
+// The window is a rate, not a count: `window` packets may leave in each round trip, evenly spaced. A packet is never
+// held back until another is answered, because ranks that hold back different slots would wait for each other.
+//
+//   state                  window                                     after each answer   after a loss that counts
+//   slow start             10 packets at first, below ssthresh        + 1                 congestion avoidance
+//   congestion avoidance   ssthresh or more                           + 1 / window        congestion avoidance
+//   unlimited              infinite, once it has reached the slots                        congestion avoidance
+//
+// A loss that counts sets window and ssthresh to half of the packets in flight, or of the window if that is smaller;
+// to 2 at least. Two kinds of losses do not count:
+//
+// - The packet was first sent before `reduced_at`: the window was already halved for this round trip (RFC 9002, 7.3.1).
+// - At most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing queues,
+//   nothing overflows, and a packet was lost by chance (TCP Veno).
+//
+// After a pause, up to 10 packets may follow at once: the unused turns of that time.
 #ifndef P4REDUCE_PACE_H
 #define P4REDUCE_PACE_H
 
 #include "protocol/timer.h"
 
 struct pace {
-    double slots;     // packets that there can be under way
-    double window;    // packets a round trip
-    double threshold; // up to which the window doubles in a round trip
-    double former; // the window, before there was a limit for what was lost
+    double slots;  // how many packets can be in flight
+    double window; // packets in a round trip
+    double ssthresh;
     double reduced_at;
-    double next; // when the next packet may go
+    double next_turn; // when the next packet may leave
 };
 
 struct pace pace_new(unsigned slots);
 
-// Whether a packet may go now, which then has had its turn.
-bool pace_turn(struct pace *pace, const struct timer *timer, double now);
+// Whether a packet may leave now. If so, the turn is taken.
+bool pace_take_turn(struct pace *pace, const struct timer *timer, double now);
 
-// Whether there is a limit for what was lost.
-bool pace_limited(const struct pace *pace);
+// Lets the window grow.
+void pace_on_answer(struct pace *pace);
 
-// A packet was answered.
-void pace_answered(struct pace *pace);
-
-// A packet was lost, or seems to be, that was first sent at `sent_at`, when `flight` are under way.
-// Returns whether the window is smaller for it.
-bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now);
-
-// So many of `flight` packets seem to be lost at once, which counts where there is a limit for what was lost before.
-// Returns the same.
-bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now);
-
-// What there is a limit for was not lost: the window is again as large as before.
-void pace_lift(struct pace *pace);
+// Halves the window if the loss counts. Returns whether the window is smaller. `sent_at`: when the lost packet was
+// first sent.
+bool pace_on_loss(struct pace *pace, const struct timer *timer, double sent_at, unsigned in_flight, double now);
 
 #endif

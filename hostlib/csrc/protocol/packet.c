@@ -10,22 +10,17 @@ struct layout layout_of(unsigned lanes, unsigned block_size) {
 }
 
 bool packet_decode(const struct layout *layout, const uint8_t *payload, size_t length, struct packet *packet) {
-    if (length < layout->bare_length || version_of(payload) != PROTOCOL_VERSION)
+    if (length < layout->bare_length)
         return false;
-    packet->op = (uint8_t)op_of(payload);
-    packet->active = payload[AGGREGATION_ACTIVE];
-    packet->present = payload[AGGREGATION_PRESENT];
-    packet->worker = payload[AGGREGATION_WORKER];
-    packet->job = load_16(payload + AGGREGATION_JOB);
-    packet->generation = load_16(payload + AGGREGATION_GENERATION);
-    packet->slot = load_16(payload + AGGREGATION_SLOT);
-    packet->seq = load_32(payload + AGGREGATION_SEQ);
-    packet->fingerprint = load_32(payload + AGGREGATION_FINGERPRINT);
-    packet->keys = payload + AGGREGATION_SIZE;
-    packet->values = payload + layout->bare_length;
-    return packet->op >= OP_DATA && packet->op <= OP_HELLO && packet->active >> layout->lanes == 0 &&
-           (packet->present & ~packet->active) == 0 &&
-           length == layout->bare_length + lanes_in(packet->present) * layout->lane_length;
+    *packet = (struct packet){
+        .header = header_read(payload),
+        .keys = payload + AGGREGATION_SIZE,
+        .values = payload + layout->bare_length,
+    };
+    const struct header *header = &packet->header;
+    return header->version == PROTOCOL_VERSION && header->op >= OP_DATA && header->op <= OP_HELLO &&
+           header->active >> layout->lanes == 0 && (header->present & ~header->active) == 0 &&
+           length == layout->bare_length + lanes_in(header->present) * layout->lane_length;
 }
 
 void packet_address(uint8_t *payload, enum op op, uint16_t job, uint16_t generation, uint8_t worker) {

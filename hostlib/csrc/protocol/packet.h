@@ -20,15 +20,7 @@ struct layout {
 
 // A packet that was received; keys and values lie in it as they came.
 struct packet {
-    uint8_t op;
-    uint8_t active;
-    uint8_t present;
-    uint8_t worker;
-    uint16_t job;
-    uint16_t generation;
-    uint16_t slot;
-    uint32_t seq;
-    uint32_t fingerprint;
+    struct header header;
     const uint8_t *keys;
     const uint8_t *values;
 };
@@ -50,7 +42,7 @@ static inline uint32_t packet_key(const struct packet *packet, unsigned lane) {
 
 // The 64 bits by which an ABORT shows that it is the controller's.
 static inline uint64_t packet_abort_secret(const struct packet *packet) {
-    return (uint64_t)packet->seq << 32 | packet->fingerprint;
+    return (uint64_t)packet->header.seq << 32 | packet->header.fingerprint;
 }
 
 static inline void packet_set_key(uint8_t *payload, unsigned lane, uint32_t key) {

@@ -1,52 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a packet that has no answer is sent again: hostlib/p4reduce/protocol/recovery.py in C. docs/protocol.md explains
-// why, in section 3.
+// Repair of losses: when a packet without a RESULT is sent again. It is TCP's RACK-TLP (RFC 8985), slot by slot.
+//
+// hostlib/p4reduce/protocol/recovery.py is the same in Python, and explains each rule. docs/protocol.md, 3.5, is the
+// specification.
+//
+// Each slot has at most one packet without a RESULT, and the same bytes are sent until the RESULT comes:
+//
+// - Overtaken (RACK): a packet that was sent later, and only once, has its RESULT. This packet is sent again
+//   rtt + 4 rttvar after it was sent, where rtt is the time that the later packet took. Each costs a share of the
+//   retransmit budget, which rounds refill slowly, and real losses at once.
+// - Probe (TLP): nothing was sent and no round has ended for a time-out. The two oldest packets are sent again, and the
+//   next time-out is doubled. Their answers tell a loss from a late rank.
+//
+//   state                    event                               next state
+//   IDLE                     the round's packet is complete      QUEUED
+//   QUEUED                   its turn                            SENT
+//   SENT, RETRANSMITTED      overtaken or probed                 RETRANSMIT_QUEUED
+//   RETRANSMIT_QUEUED        its turn                            RETRANSMITTED
+//   all but IDLE and QUEUED  STATUS                              PARTIAL_ACK
+//   PARTIAL_ACK              overtaken or probed                 POLL_QUEUED
+//   POLL_QUEUED              its turn                            PARTIAL_ACK
+//   all but IDLE and QUEUED  RESULT                              IDLE
+//
+// A packet that has its turn at once skips the queued state.
+//
+// C alone has super-packets (UDP GSO), which are many packets to the network, but one to this host's kernel. A software
+// switch behind a virtual interface may see a super-packet as one huge frame, and drop it. So until one is known to
+// arrive, packets are sent again singly; if only that helps, all packets are sent singly (`enum super_packets`).
 #ifndef P4REDUCE_RECOVERY_H
 #define P4REDUCE_RECOVERY_H
 
 #include "protocol/sending.h"
 
-enum { LEVELS = 8 };
+enum { BACKOFF_LEVELS = 8 }; // of packets in PARTIAL_ACK
 
-// What becomes of super-packets. Python sends none.
-enum groups {
-    GROUPS_UNPROVED, // none is known to have arrived
-    GROUPS_LOST,     // so many were only answered after their packets were sent again singly that none seems to arrive
-    GROUPS_ARRIVE,
+enum super_packets {
+    SUPER_PACKETS_UNPROVED, // none is known to have arrived
+    SUPER_PACKETS_LOST,     // many packets were only answered after they were sent again singly
+    SUPER_PACKETS_ARRIVE,
 };
 
-// Sends the packets of slots, and sends them again until they are answered. A packet is passed when one that was sent
-// later is answered: it is lost, or another rank's of its round is. Where nothing is answered for a time-out, a few
-// packets ask: probes.
+// Sends the packets of slots, and sends them again until they are answered.
 struct recovery {
     struct timer timer;
     struct sending sending;
     p4reduce_stats *stats;
     struct slot *slots;
     uint32_t slot_count;
-    unsigned in_state[STATES]; // how many packets
-    // Those that wait for answers and are not in the line, as they were sent. By levels: each waits twice as long as
-    // the one before until it is sent again, when it was passed.
-    struct waiting {
-        struct slot *oldest, *newest;
-    } waiting[LEVELS];
+    unsigned in_state[STATES]; // number of packets
+    // Slots whose packet is in the network, by back-off level; at each level, the one that was sent first is the head.
+    struct unacked {
+        struct slot *head, *tail;
+    } unacked[BACKOFF_LEVELS];
     struct slot **due; // room for all slots
-    // When a packet was sent that was answered, the latest of all those, and how long its answer took.
-    double answered_through, took;
-    double heard_at; // when the last round ended, or the last packet was sent
-    // How many packets may ask next, after a time-out that was doubled so often; and whether any has since the last
-    // round ended.
-    unsigned probes, doublings;
-    bool probing;
-    // The slot and seq of the packet that was proved lost when there was no limit.
-    const struct slot *limited_by;
-    uint32_t limited_by_seq;
-    bool duplicates; // the network duplicates packets, so answers to all copies prove nothing
-    double resumed_at; // when a round ended after probes
-    // What packets that were passed may yet cost, in shares of one: each that is sent again costs a whole one.
-    unsigned credit, pays, most_credit; // what one that was lost pays for
-    enum groups groups;
-    unsigned groups_lost;
+    // RACK: of the packets that were sent once and have a RESULT, when the latest was sent, and how long it took.
+    double rack_sent_at, rack_rtt;
+    double last_activity; // when a round last ended, or a packet was last sent
+    unsigned backoff;     // doublings of the probe time-out
+    unsigned budget, budget_of_loss, max_budget;
+    enum super_packets super_packets;
+    unsigned super_packets_lost; // packets of super-packets that seem to be lost
 };
 
 // False if there is no memory. `streams`: of the job.
@@ -54,32 +67,34 @@ bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_
                    struct timer timer, p4reduce_stats *stats);
 void recovery_close(struct recovery *recovery);
 
-// Begins anew with so many of the slots, none of which has a packet. What is known of the path's round trips stays.
+// Begins anew with so many of the slots, none of which has a packet. The estimate of the round trip stays.
 void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count);
 
 // Sends the packet of the slot's next round.
 void recovery_send(struct recovery *recovery, struct slot *slot, double now);
 
-// The RESULT of the slot's packet has come. `completed`: to the one that completed the round, or that asked.
-void recovery_answered(struct recovery *recovery, struct slot *slot, bool completed, double now);
+// Takes the RESULT of the slot's packet. `completed`: whether it names this worker, which completed the round or asked
+// again.
+void recovery_on_result(struct recovery *recovery, struct slot *slot, bool completed, double now);
 
-// An answer, a RESULT or not, came for a round of the slot that has its RESULT.
-void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq, bool result);
+// Takes an answer to a round of the slot that has its RESULT already.
+void recovery_on_late_answer(struct slot *slot, uint32_t seq);
 
-// A STATUS says that nothing is lost: another rank is awaited. `seen`: the workers counted so far. `own`: whether it
-// answers this rank's packet: a leaf tells all its workers what its parent told of one's.
-void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t seen, bool own, double now);
+// Takes a STATUS: the switch has the slot's packet, and waits for other ranks. `counted`: bitmap of the workers that
+// the switch has counted. `own`: whether it answers this worker's packet; a leaf tells all its workers what its parent
+// told one of them.
+void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t counted, bool own, double now);
 
-// Sends again what has waited too long for its answer, and what has its turn.
+// Sends again what is due, and sends what has its turn.
 void recovery_tick(struct recovery *recovery, double now);
 
 // When to call `recovery_tick` next.
 double recovery_deadline(const struct recovery *recovery);
 
-// The job has ended. Packets that wait for answers are still sent, where `insist`.
+// Ends the job. `insist`: packets without a RESULT are still sent again.
 void recovery_end(struct recovery *recovery, bool insist);
 
-// Whether no super-packets are to be sent of what is in the outbox.
+// Whether the packets of the outbox are to be sent without super-packets.
 bool recovery_sends_singly(const struct recovery *recovery);
 
 #endif

@@ -41,8 +41,8 @@ static void take_values(const struct rounds *rounds, struct slot *slot, const ui
         const uint64_t block = block_of(rounds, slot, lane, key);
         size_t count;
         void *values = task_block(task, block, &count);
-        if (task->neighbours != NULL)
-            neighbours_take(task->neighbours, block, 255 - (key & 255), wire, numbers_words(&task->numbers, count));
+        if (task->colocated != NULL)
+            colocated_store(task->colocated, block, 255 - (key & 255), wire, numbers_words(&task->numbers, count));
         if (!task->request.read_only || task->gather != NULL)
             numbers_dequantise(&task->numbers, wire, count, 255 - (key & 255), values);
         wire += rounds->layout.lane_length;
@@ -158,7 +158,7 @@ void rounds_expect(const struct rounds *rounds, const struct slot *slot, const u
 }
 
 bool rounds_is_result(const struct slot *slot, const struct packet *packet) {
-    return packet->active == slot->active && packet->present == slot->active;
+    return packet->header.active == slot->active && packet->header.present == slot->active;
 }
 
 bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet) {

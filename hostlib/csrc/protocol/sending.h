@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way out: packets wait in a line for their turn, and then for whoever sends them.
+// The way out of a worker: a send queue, which the pace empties, and the outbox behind it.
 #ifndef P4REDUCE_SENDING_H
 #define P4REDUCE_SENDING_H
 
 #include "protocol/pace.h"
 #include "protocol/slot.h"
 
-// The line, in front of which the pace says when the next may go, and the outbox behind it.
+// Slots wait in the send queue for their packet's turn, and in the outbox for the caller.
 struct sending {
     struct pace pace;
     const struct timer *timer;
     p4reduce_stats *stats;
     uint32_t slots;
-    struct slot **line; // a ring
-    uint32_t line_at, line_length;
+    struct slot **queue; // a ring
+    uint32_t queue_head, queue_length;
     struct slot **outbox; // in the order in which packets are to be sent
-    uint32_t queued;
+    uint32_t queued;      // in the outbox
 };
 
 // False if there is no memory.
@@ -25,25 +25,25 @@ void sending_close(struct sending *sending);
 // Begins anew with so many of the slots, none of which has a packet.
 void sending_begin_anew(struct sending *sending, uint32_t slots);
 
-// Whether the slot's packet may leave at once, which then has had its turn.
-static inline bool sending_may_go(struct sending *sending, const struct slot *slot, double now) {
-    return slot->queued || (sending->line_length == 0 && pace_turn(&sending->pace, sending->timer, now));
+// Whether the slot's packet may leave at once. If so, its turn is taken.
+static inline bool sending_may_bypass_queue(struct sending *sending, const struct slot *slot, double now) {
+    return slot->in_outbox || (sending->queue_length == 0 && pace_take_turn(&sending->pace, sending->timer, now));
 }
 
-// Lets the slot's packet wait for its turn.
-void sending_line_up(struct sending *sending, struct slot *slot);
+// Lets the slot's packet wait for its turn. A slot that is in the queue keeps its position.
+void sending_enqueue(struct sending *sending, struct slot *slot);
 
-// Takes the first out of the line, once it has its turn or needs none any more; else NULL.
-struct slot *sending_take_turn(struct sending *sending, double now);
+// Takes the first slot out of the queue, if its packet has its turn or needs none any more; else NULL.
+struct slot *sending_dequeue(struct sending *sending, double now);
 
-// When the next may go.
+// When to call `sending_dequeue` next.
 double sending_next_turn(const struct sending *sending);
 
-// Puts the slot's packet into the outbox; if it is there already, its newer form takes the place of the older.
+// Puts the slot's packet into the outbox. If an older packet of the slot is there, this one replaces it.
 static inline void sending_put(struct sending *sending, struct slot *slot) {
-    if (slot->queued)
+    if (slot->in_outbox)
         return;
-    slot->queued = true;
+    slot->in_outbox = true;
     sending->outbox[sending->queued++] = slot;
 }
 

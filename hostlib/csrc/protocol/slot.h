@@ -11,15 +11,15 @@
 
 #define NEVER ((double)INFINITY)
 
-// Of a slot's packet.
+// The state of a slot's packet. recovery.h has the table of transitions.
 enum state {
-    IDLE,    // there is none
-    NEW,     // not sent yet: it waits for its turn
-    SENT,    // sent once
-    AGAIN,   // it has no answer, and waits for its turn to be sent again
-    ASKING,  // sent again
-    COUNTED, // the switch has it, as a STATUS said, and waits for others
-    POLLING, // the same, and it waits for its turn to ask whether they have come
+    IDLE,              // there is no packet
+    QUEUED,            // waits for its turn to be sent for the first time
+    SENT,              // sent once
+    RETRANSMIT_QUEUED, // waits for its turn to be sent again
+    RETRANSMITTED,     // sent again
+    PARTIAL_ACK,       // the switch has the packet, as a STATUS said, and waits for other ranks
+    POLL_QUEUED,       // as PARTIAL_ACK, and waits for its turn to ask again
     STATES,
 };
 
@@ -42,53 +42,48 @@ struct slot {
     uint32_t length;
     uint8_t present; // lanes
     enum state state;
-    bool lined_up; // in the line, though it may not need its turn any more
-    bool queued;   // in the outbox
-    bool grouped;  // it was first sent in a super-packet
+    bool in_send_queue; // stays true until the slot's turn, even if the packet needs no turn any more
+    bool in_outbox;
+    bool grouped; // first sent in a super-packet
     uint32_t transmissions;
-    uint32_t seen; // the workers that the switch has seen in this round, from STATUS
+    uint32_t counted; // bitmap of the workers that the switch has counted, from the last STATUS
     double first_sent_at, sent_at;
-    double heard_at; // the last STATUS, or when it was first sent
-    // Of the round before, where only this rank was awaited: the copies of its packet that have not been answered, and
-    // when the first was sent.
-    uint32_t unanswered;
-    double unanswered_since;
-    bool sent_once; // the packet of the round before
-    // Among those that wait for answers: whether it is, at which level, and its neighbours there.
-    bool waiting;
-    unsigned level;
-    struct slot *before, *after;
+    double last_answer; // the last STATUS, or when the packet was first sent
+    // The round before, if it seems that its packet was lost: copies that were not answered, and when the first was
+    // sent.
+    uint32_t unacked_copies;
+    double unacked_since;
+    // recovery.h's list of packets in the network: whether the slot is in it, at which level, and beside which.
+    bool in_unacked;
+    unsigned backoff_level;
+    struct slot *prev, *next;
 };
 
 // Whether the packet was sent and waits for its RESULT.
-static inline bool slot_under_way(const struct slot *slot) {
-    return slot->state != IDLE && slot->state != NEW;
+static inline bool slot_in_network(const struct slot *slot) {
+    return slot->state != IDLE && slot->state != QUEUED;
 }
 
 static inline bool slot_waits_for_turn(const struct slot *slot) {
-    return slot->state == NEW || slot->state == AGAIN || slot->state == POLLING;
+    return slot->state == QUEUED || slot->state == RETRANSMIT_QUEUED || slot->state == POLL_QUEUED;
 }
 
 // Whether a STATUS has said that the switch has the packet.
 static inline bool slot_counted(const struct slot *slot) {
-    return slot->state == COUNTED || slot->state == POLLING;
-}
-
-static inline bool slot_in_network(const struct slot *slot) {
-    return slot->state == SENT || slot->state == ASKING;
+    return slot->state == PARTIAL_ACK || slot->state == POLL_QUEUED;
 }
 
 // Whether the packet was sent again, or is about to be, and waits for its RESULT.
 static inline bool slot_was_sent_again(const struct slot *slot) {
-    return slot_under_way(slot) && slot->state != SENT;
+    return slot_in_network(slot) && slot->state != SENT;
 }
 
-// How many copies of the packet have left: the next round's takes the place of one that is still in the outbox.
+// How many copies of the packet have left. One that is still in the outbox makes room for the next round's packet.
 static inline unsigned slot_copies(const struct slot *slot) {
-    return slot->transmissions - (slot->queued && slot->transmissions > 1);
+    return slot->transmissions - (slot->in_outbox && slot->transmissions > 1);
 }
 
-// How many lanes the packet carries: what its length depends on.
+// How many lanes the packet carries, on which its length depends.
 static inline unsigned slot_lanes(const struct slot *slot) {
     return lanes_in(slot->present);
 }

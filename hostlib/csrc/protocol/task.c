@@ -2,6 +2,7 @@
 #include "protocol/task.h"
 
 #include "base/membership.h"
+#include "base/min.h"
 #include "base/structures.h"
 
 #include <inttypes.h>
@@ -71,10 +72,10 @@ static void deal(struct task *task) {
     task->at_once = task->blocks <= task->lanes && task->numbers.type == P4REDUCE_INT32;
     const uint64_t slots = (task->blocks + task->lanes - 1) / task->lanes, all = task->streams / task->lanes;
     // At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
-    task->all_slots = (unsigned)(slots == 0 ? 1 : slots < all ? slots : all);
+    task->all_slots = (unsigned)(slots == 0 ? 1 : min_of(slots, all));
     const uint32_t before = task->first_stream / task->lanes;
     const unsigned after = task->all_slots > before ? task->all_slots - before : 0;
-    task->slots = after < task->own_slots ? after : task->own_slots;
+    task->slots = (unsigned)min_of(after, task->own_slots);
     task->slots_left = task->slots;
 }
 
@@ -156,7 +157,7 @@ struct task *task_part(const struct task *whole, uint64_t first_block, uint64_t 
     const uint64_t first = first_block * whole->block_size, most = blocks * whole->block_size;
     part->data = (uint8_t *)whole->data + first * whole->numbers.value_bytes;
     part->first = whole->first + first;
-    part->count = whole->count - first < most ? whole->count - first : most;
+    part->count = min_of(whole->count - first, most);
     part->scanning = (struct scanning){.zeros = 0};
     deal(part);
     if (!in_packets || scanning_open(part))
@@ -185,10 +186,16 @@ bool task_deal_anew(struct task *task, uint32_t slots, p4reduce_error *error) {
     return false;
 }
 
+void task_identify(struct task *task, uint32_t counter, uint32_t rank) {
+    task->counter = counter;
+    task->fingerprint = fingerprint(counter, task->dtype, task->reduce_op, task->request.count);
+    task->numbers.seed = task->fingerprint | rank;
+}
+
 void task_free(struct task *task) {
     if (task != NULL) {
         free(task->gather);
-        free(task->neighbours);
+        free(task->colocated);
         scanning_close(task);
         free(task);
     }
@@ -203,14 +210,18 @@ size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent,
     const void *values = task_block(task, block, &count);
     const uint64_t first = task->first + block * task->block_size;
     const size_t words = numbers_words(&task->numbers, count);
-    if (task->neighbours != NULL && !neighbours_leave_own(task->neighbours, block)) {
+    if (task->colocated != NULL && !colocated_has_own(task->colocated, block)) {
         memset(wire, 0, words * WORD_BYTES);
     } else {
         numbers_quantise(&task->numbers, values, count, exponent, first, wire);
         if (task->request.residual != NULL && task->gather == NULL)
             numbers_residual(&task->numbers, values, wire, count, exponent, task->request.residual + first);
     }
-    if (task->neighbours != NULL)
-        neighbours_add(task->neighbours, block, count, exponent, wire);
+    if (task->colocated != NULL)
+        colocated_add(task->colocated, block, count, exponent, wire);
     return words;
+}
+
+void task_describe(const struct task *task, char text[TASK_TEXT_BYTES]) {
+    snprintf(text, TASK_TEXT_BYTES, "<%s of %" PRIu64 " %s>", task->reduce_op, task->request.count, task->dtype);
 }

@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long nothing may be answered: RFC 6298 for the round trip, Karn's rule for what may be measured.
+// The estimate of the round trip and the probe time-out: RFC 6298, with Karn's rule for what may be a sample.
+//
+//   srtt      the smoothed round trip
+//   rttvar    its mean deviation
+//   min_rtt   the shortest sample, which is the path without queues
+//   timeout   srtt + max(srtt, 4 rttvar, margin), but at most the ceiling
 #ifndef P4REDUCE_TIMER_H
 #define P4REDUCE_TIMER_H
 
 #include <stdbool.h>
 
-// Seconds; see p4reduce_timing.
 struct timer {
-    double initial, margin, ceiling, poll;
+    double initial, margin, ceiling, poll; // seconds; see p4reduce_timing
     double timeout;
-    bool measured;
-    double smoothed, variation, least; // round trips
-    double usual; // how long packets wait for their answers, and so for other ranks
+    bool measured; // whether there was a sample
+    double srtt, rttvar, min_rtt;
 };
 
-// The round trip as it is known.
+// srtt, or the initial time-out before the first sample.
 static inline double timer_estimate(const struct timer *timer) {
-    return timer->measured ? timer->smoothed : timer->initial;
+    return timer->measured ? timer->srtt : timer->initial;
 }
 
-// Takes in one round trip, of a packet that was sent only once.
-void timer_measure(struct timer *timer, double round_trip);
+// Updates the estimate with one round trip.
+void timer_sample(struct timer *timer, double round_trip);
 
-// Takes in how long a packet that was sent only once has waited for its answer, and for other ranks.
-void timer_answered_after(struct timer *timer, double elapsed);
+// The time-out, doubled `backoff` times. `polling`: whether a round waits for stragglers.
+double timer_backed_off(const struct timer *timer, unsigned backoff, bool polling);
 
-// Seconds until the next packet, after the timeout was doubled so often.
-double timer_wait(const struct timer *timer, unsigned doublings, bool polling);
+// The doublings that outlast the wait for a late rank: as many as make the time-out no longer than `poll`.
+unsigned timer_kept(const struct timer *timer, unsigned backoff);
 
 #endif

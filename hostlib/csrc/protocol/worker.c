@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/worker.h"
 
+#include "base/align.h"
 #include "base/awaited.h"
-#include "base/fingerprint.h"
 #include "base/membership.h"
 #include "base/structures.h"
-#include "protocol/endings.h"
+#include "protocol/job_errors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
 }
 
 // Scans for a slot that waits until its packet can be sent, but no more than `budget` blocks and a piece, and as far as
-// neighbours have scanned. Returns what of that is left.
+// co-located ranks have scanned. Returns what of that is left.
 static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t budget, double now) {
     bool complete;
     while (!(complete = rounds_complete(&worker->rounds, slot)) && budget > 0 &&
@@ -87,7 +87,7 @@ static void scan(p4reduce_worker *worker, double now) {
         for (uint32_t index = 0; index < task->slots; index++)
             if (worker->slots[index].task == task && worker->slots[index].unknown)
                 budget = scan_for(worker, &worker->slots[index], budget, now);
-    // Where only neighbours can go on, it looks again after a while.
+    // Where only co-located ranks can go on, it looks again after a while.
     const bool stuck = budget == SCAN_BLOCKS && worker->waiting == waited;
     worker->patience = stuck ? fmin(fmax(2 * worker->patience, LEAST_PATIENCE_S), MOST_PATIENCE_S) : 0;
     worker->scan_at = worker->waiting > 0 ? now + worker->patience : NEVER;
@@ -108,7 +108,7 @@ static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
     struct task *task = slot->task;
     if (!task_finish(task)) {
         p4reduce_error error;
-        endings_altered(&worker->membership, task, &error);
+        job_error_altered(&worker->membership, task, &error);
         end(worker, &error, true);
         return;
     }
@@ -129,12 +129,12 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
         worker->stats.foreign++;
         if (!plausible && slot->transmissions > 1) { // else it may have been spoilt on its way
             p4reduce_error error;
-            endings_implausible(&worker->membership, packet, &error);
+            job_error_implausible(&worker->membership, packet, &error);
             end(worker, &error, true);
         }
         return;
     }
-    recovery_answered(&worker->recovery, slot, packet->worker == worker->rounds.worker, now);
+    recovery_on_result(&worker->recovery, slot, packet->header.worker == worker->rounds.worker, now);
     if (rounds_take_result(&worker->rounds, slot, packet))
         send_round(worker, slot, now);
     else
@@ -143,8 +143,8 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
 
 // A RESULT or a STATUS.
 static void take_answer(p4reduce_worker *worker, const struct packet *packet, double now) {
-    const uint32_t index = packet->slot >> 1;
-    if (index >= worker->assigned || (packet->slot & 1) != (packet->seq & 1)) {
+    const uint32_t index = packet->header.slot >> 1;
+    if (index >= worker->assigned || (packet->header.slot & 1) != (packet->header.seq & 1)) {
         worker->stats.foreign++;
         return;
     }
@@ -153,14 +153,15 @@ static void take_answer(p4reduce_worker *worker, const struct packet *packet, do
         return;
     }
     struct slot *slot = &worker->slots[index];
-    if (packet->seq != slot->seq)
-        recovery_answered_again(&worker->recovery, slot, packet->seq, packet->op == OP_RESULT);
-    if (worker->failure.status != P4REDUCE_OK || !slot_under_way(slot) || packet->seq != slot->seq)
+    if (packet->header.seq != slot->seq)
+        recovery_on_late_answer(slot, packet->header.seq);
+    if (worker->failure.status != P4REDUCE_OK || !slot_in_network(slot) || packet->header.seq != slot->seq)
         worker->stats.stale++;
-    else if (packet->fingerprint != slot->fingerprint)
+    else if (packet->header.fingerprint != slot->fingerprint)
         worker->stats.foreign++;
-    else if (packet->op == OP_STATUS)
-        recovery_counted(&worker->recovery, slot, packet_key(packet, 0), packet->worker == worker->rounds.worker, now);
+    else if (packet->header.op == OP_STATUS)
+        recovery_on_status(&worker->recovery, slot, packet_key(packet, 0),
+                           packet->header.worker == worker->rounds.worker, now);
     else
         take_result(worker, slot, packet, now);
 }
@@ -169,9 +170,9 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
     if (worker->failure.status != P4REDUCE_OK)
         return;
     p4reduce_error error;
-    const uint32_t index = packet->slot >> 1;
+    const uint32_t index = packet->header.slot >> 1;
     const struct slot *slot = index < worker->membership.slots ? &worker->slots[index] : NULL;
-    endings_mismatch(&worker->membership, packet, worker->oldest, slot, &error);
+    job_error_mismatch(&worker->membership, packet, worker->oldest, slot, &error);
     // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank
     // whose ERROR was lost waits for ever.
     end(worker, &error, true);
@@ -179,7 +180,7 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
 
 static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
     p4reduce_error error;
-    endings_aborted(&worker->membership, packet, &error);
+    job_error_aborted(&worker->membership, packet, &error);
     end(worker, &error, false);
 }
 
@@ -190,10 +191,10 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
         end_task(task, &worker->failure);
         return;
     }
-    task->counter = worker->counter++;
-    task->fingerprint = fingerprint(task->counter, task->dtype, task->reduce_op, task->request.count);
-    if (!worker->membership.sharing) // else it is the whole request's, of which the task is a part
-        task->numbers.seed = task->fingerprint | worker->membership.rank;
+    const uint32_t seed = task->numbers.seed;
+    task_identify(task, worker->counter++, worker->membership.rank);
+    if (worker->membership.sharing)
+        task->numbers.seed = seed; // the whole request's, of which the task is a part
     if (task->slots == 0) { // all that it needs are others'
         end_task(task, NULL);
         return;
@@ -222,15 +223,15 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
     worker->stats.packets_received++;
     worker->stats.bytes_received += length;
     struct packet packet;
-    if (!packet_decode(&worker->rounds.layout, payload, length, &packet) || packet.job != worker->membership.job)
+    if (!packet_decode(&worker->rounds.layout, payload, length, &packet) || packet.header.job != worker->membership.job)
         worker->stats.foreign++;
-    else if (packet.generation != worker->membership.generation)
+    else if (packet.header.generation != worker->membership.generation)
         worker->stats.stale++;
-    else if (packet.op == OP_RESULT || packet.op == OP_STATUS)
+    else if (packet.header.op == OP_RESULT || packet.header.op == OP_STATUS)
         take_answer(worker, &packet, now);
-    else if (packet.op == OP_ERROR)
+    else if (packet.header.op == OP_ERROR)
         take_mismatch(worker, &packet);
-    else if (packet.op == OP_ABORT && packet_abort_secret(&packet) == worker->membership.abort_secret)
+    else if (packet.header.op == OP_ABORT && packet_abort_secret(&packet) == worker->membership.abort_secret)
         take_abort(worker, &packet);
     else
         worker->stats.foreign++;
@@ -280,7 +281,7 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) 
     for (uint32_t index = 0; index < m->slots; index++) {
         const struct slot *slot = &worker->slots[index];
         if (slot_counted(slot)) {
-            missing |= here & ~slot->seen;
+            missing |= here & ~slot->counted;
             asked = true;
         }
     }
@@ -303,10 +304,10 @@ int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, do
     const struct slot *oldest = NULL;
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         const struct slot *slot = &worker->slots[index];
-        if (slot_was_sent_again(slot) && (oldest == NULL || slot->heard_at < oldest->heard_at))
+        if (slot_was_sent_again(slot) && (oldest == NULL || slot->last_answer < oldest->last_answer))
             oldest = slot;
     }
-    return oldest == NULL || now - oldest->heard_at < patience ? -1 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
+    return oldest == NULL || now - oldest->last_answer < patience ? -1 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
 }
 
 int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq) {
@@ -400,7 +401,7 @@ static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *t
                             .ceiling = t.ceiling,
                             .poll = t.poll,
                             .timeout = t.initial,
-                            .least = (double)INFINITY};
+                            .min_rtt = (double)INFINITY};
     return P4REDUCE_OK;
 }
 
@@ -409,10 +410,9 @@ static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *t
 static bool make_slots(p4reduce_worker *worker, struct timer timer) {
     const uint32_t slots = worker->membership.slots;
     const struct layout *layout = &worker->rounds.layout;
-    const size_t before =
-        (HEADROOM_BYTES + layout->bare_length + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
+    const size_t before = align_up(HEADROOM_BYTES + layout->bare_length, VALUES_ALIGNMENT);
     const size_t values = layout->lanes * layout->lane_length;
-    const size_t stride = (before + values + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
+    const size_t stride = align_up(before + values, VALUES_ALIGNMENT);
     worker->slots = calloc(slots, sizeof *worker->slots);
     worker->payloads = aligned_alloc(VALUES_ALIGNMENT, slots * stride);
     if (worker->slots == NULL || worker->payloads == NULL)

@@ -1,32 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of a job as threads of one process, which share memory, each with many operations under way, of tensors of
 // its own and of such that the others map. For ThreadSanitizer, which cannot look into a Python process.
+#include "intranode/intranode.h"
 #include "p4reduce_local.h"
 #include "ranks.h"
 
-#include <pthread.h>
-#include <unistd.h>
+struct rank {
+    unsigned number, world_size;
+    p4reduce_engine *engine;
+};
 
-static char meeting[64];
-
-static void *run(void *context) {
-    const unsigned rank = *(unsigned *)context;
+static void *join(void *context) {
+    struct rank *rank = context;
     const p4reduce_membership membership = {.size = sizeof membership,
-                                            .rank = rank,
-                                            .world_size = RANKS,
+                                            .rank = rank->number,
+                                            .world_size = rank->world_size,
                                             .slots = 64,
                                             .lanes = 4,
                                             .block_size = BLOCK};
     const p4reduce_local_options options = {.size = sizeof options, .meeting = meeting, .timeout = 20};
     p4reduce_error error = {.size = sizeof error};
-    p4reduce_engine *engine = p4reduce_open_local(&membership, &options, &error);
-    require(engine != NULL, error.message);
+    rank->engine = p4reduce_open_local(&membership, &options, &error);
+    require(rank->engine != NULL, error.message);
+    return NULL;
+}
+
+static void *run(void *context) {
+    struct rank *own = context;
+    join(own);
+    p4reduce_engine *engine = own->engine;
+    p4reduce_error error = {.size = sizeof error};
     float *values[AT_ONCE];
     for (int i = 0; i < AT_ONCE; i++)
         values[i] = i % 2 ? p4reduce_shared_new(count_of(i) * sizeof *values[i], &error)
                           : malloc(count_of(i) * sizeof *values[i] + 1);
     for (int first = 0; first < OPERATIONS; first += AT_ONCE)
-        reduce_some(engine, values, first, rank);
+        reduce_some(engine, values, first, own->number);
     p4reduce_free(engine);
     for (int i = 0; i < AT_ONCE; i++)
         if (i % 2)
@@ -36,16 +45,41 @@ static void *run(void *context) {
     return NULL;
 }
 
+static atomic_int ended_with;
+
+static void note(void *context, const p4reduce_error *error) {
+    (void)context;
+    atomic_store(&ended_with, error != NULL ? (int)error->status : -1);
+}
+
+// A third rank, say, was going to wake rank 0, and was killed before it did. Rank 0 hears of a failure all the same.
+static void lose_a_wakeup(void) {
+    struct rank ranks[] = {{.number = 0, .world_size = 2}, {.number = 1, .world_size = 2}};
+    run_together("two", join, ranks, sizeof *ranks, 2);
+    float values[BLOCK] = {1};
+    p4reduce_request request = sum_of(values, BLOCK);
+    request.on_end = note;
+    p4reduce_error error = {.size = sizeof error};
+    require(p4reduce_submit(ranks[0].engine, &request, NULL, &error) == P4REDUCE_OK, error.message);
+    const struct segment *segment = &intranode_of(ranks[1].engine)->segment;
+    while (atomic_load(&segment_call(segment, 0, 1)->number) == 0)
+        usleep(100);
+    while (atomic_exchange(&segment_rank(segment, 0)->resting, 0) == 0) // it does soon
+        usleep(100);
+    p4reduce_fail(ranks[1].engine, "enough");
+    for (int i = 0; i < 100 && atomic_load(&ended_with) == 0; i++)
+        usleep(100000);
+    require(atomic_load(&ended_with) == P4REDUCE_ABORTED, "that a rank has failed");
+    p4reduce_free(ranks[0].engine);
+    p4reduce_free(ranks[1].engine);
+}
+
 int main(void) {
-    snprintf(meeting, sizeof meeting, "p4reduce-test-%ld", (long)getpid());
-    pthread_t threads[RANKS];
-    unsigned ranks[RANKS];
-    for (unsigned rank = 0; rank < RANKS; rank++) {
-        ranks[rank] = rank;
-        require(pthread_create(&threads[rank], NULL, run, &ranks[rank]) == 0, "a thread");
-    }
+    lose_a_wakeup();
+    struct rank ranks[RANKS] = {{0}};
     for (unsigned rank = 0; rank < RANKS; rank++)
-        pthread_join(threads[rank], NULL);
+        ranks[rank] = (struct rank){.number = rank, .world_size = RANKS};
+    run_together("all", run, ranks, sizeof *ranks, RANKS);
     puts("well");
     return 0;
 }

@@ -6,7 +6,27 @@
 #include "p4reduce.h"
 #include "require.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 enum { RANKS = 3, OPERATIONS = 24, AT_ONCE = 6, VALUES = 100000, MANY = (8 << 20) + 1000, BLOCK = 64 };
+
+static char meeting[64];
+
+// Contexts of `run`, each of `size` bytes and in a thread of its own. They are ranks that meet under a name of their own.
+static void run_together(const char *what, void *(*run)(void *), void *contexts, size_t size, unsigned count) {
+    snprintf(meeting, sizeof meeting, "p4reduce-test-%ld of %s", (long)getpid(), what);
+    pthread_t threads[RANKS];
+    for (unsigned i = 0; i < count; i++)
+        require(pthread_create(&threads[i], NULL, run, (char *)contexts + i * size) == 0, "a thread");
+    for (unsigned i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static p4reduce_request sum_of(float *values, size_t count) {
+    return (p4reduce_request){
+        .size = sizeof(p4reduce_request), .type = P4REDUCE_FLOAT32, .data = values, .count = count, .timeout = 60};
+}
 
 // Of a few values, of many, and of one that takes several tasks.
 static size_t count_of(int number) {
@@ -33,8 +53,7 @@ static void reduce_some(p4reduce_engine *engine, float *const *values, int first
     p4reduce_error error = {.size = sizeof error};
     for (int i = 0; i < AT_ONCE; i++) {
         fill(values[i], first + i, rank);
-        const p4reduce_request request = {
-            .size = sizeof request, .type = P4REDUCE_FLOAT32, .data = values[i], .count = count_of(first + i)};
+        const p4reduce_request request = sum_of(values[i], count_of(first + i));
         require(p4reduce_submit(engine, &request, &operations[i], &error) == P4REDUCE_OK, error.message);
     }
     char text[200];

@@ -4,6 +4,7 @@
 #ifndef P4REDUCE_WIRE_HEADERS_H
 #define P4REDUCE_WIRE_HEADERS_H
 
+#include "wire/bytes.h"
 #include "wire/constants.h"
 
 enum {
@@ -67,12 +68,33 @@ static inline uint8_t version_and_op(enum op op) {
     return (uint8_t)(PROTOCOL_VERSION << 4 | op);
 }
 
-static inline unsigned version_of(const uint8_t *aggregation) {
-    return aggregation[AGGREGATION_VERSION] >> 4;
-}
+// An aggregation header, decoded.
+struct header {
+    uint8_t version;
+    uint8_t op;
+    uint8_t active;
+    uint8_t present;
+    uint8_t worker;
+    uint16_t job;
+    uint16_t generation;
+    uint16_t slot;
+    uint32_t seq;
+    uint32_t fingerprint;
+};
 
-static inline unsigned op_of(const uint8_t *aggregation) {
-    return aggregation[AGGREGATION_VERSION] & 0xF;
+static inline struct header header_read(const uint8_t *from) {
+    return (struct header){
+        .version = from[AGGREGATION_VERSION] >> 4,
+        .op = from[AGGREGATION_VERSION] & 0xF,
+        .active = from[AGGREGATION_ACTIVE],
+        .present = from[AGGREGATION_PRESENT],
+        .worker = from[AGGREGATION_WORKER],
+        .job = load_16(from + AGGREGATION_JOB),
+        .generation = load_16(from + AGGREGATION_GENERATION),
+        .slot = load_16(from + AGGREGATION_SLOT),
+        .seq = load_32(from + AGGREGATION_SEQ),
+        .fingerprint = load_32(from + AGGREGATION_FINGERPRINT),
+    };
 }
 
 #endif

@@ -12,18 +12,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from p4reduce import settings
 from p4reduce.api.stats import Stats
 from p4reduce.collectives import moves, reductions
-from p4reduce.collectives.choice import LAYOUTS, Layout
-from p4reduce.collectives.plan import Group, Plan
-from p4reduce.collectives.reductions import ReduceOp
-from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
-from p4reduce.engine.handle import Arrival, BlockingCall, Handle, synchronous
-from p4reduce.join.joining import Attempt, Seat, leave_at_end, take_seat
+from p4reduce.collectives.plan import Collective, Group, Layout, Plan, ReduceOp
+from p4reduce.control.client import Tls
+from p4reduce.engine.handle import Arrival, Handle, synchronous
+from p4reduce.join.joining import Attempt, RunningJob, leave_at_end, run_job
+from p4reduce.join.options import JoinOptions
 from p4reduce.local.host import LocalChoice
 from p4reduce.protocol.numbers import values_per_word
-from p4reduce.submit.layouts import Layouts, may_choose
-from p4reduce.submit.repeats import Repeats
+from p4reduce.submit.allreduce import Allreduce
 from p4reduce.submit.submission import Submission
-from p4reduce.tensors.dense import WireChoice, dtype_name, is_sparse, wire_for, work_dtype
+from p4reduce.tensors.spec import WireChoice, describe
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,7 +31,8 @@ class Communicator:
     """Reduces tensors over the ranks of one job, on the switch.
 
     Making one joins the job, and returns when all ranks have. Methods may be called from any thread; all ranks must
-    call collectives in the same order. After a failure every call raises it again: all ranks need a new communicator.
+    call collectives in the same order. While one thread is in a blocking call, calls of other threads wait to begin.
+    After a failure every call raises it again: all ranks need a new communicator.
     It is a failure, too, where an exception of a signal's handler leaves a call that waits for its collective.
     """
 
@@ -92,36 +91,32 @@ class Communicator:
         slots are free than it wants), TransportError when the switch
         cannot be reached with this transport.
         """
-        self._group = Group(*settings.rank_of_world(rank, world_size))
-        self._controller = settings.text("controller", controller, "P4REDUCE_CONTROLLER", DEFAULT_CONTROLLER)
-        self._job = settings.name("job", job)
-        self._transport_kind = settings.transport(transport)
-        self._timeout = settings.seconds("timeout", timeout)
+        self._options = JoinOptions.checked(
+            controller=controller,
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            slots=slots,
+            transport=transport,
+            interface=interface,
+            token=token,
+            tls=tls,
+            timeout=timeout,
+            switch=switch,
+            local=local,
+            threads=threads,
+        )
+        self._group = Group(self._options.rank, self._options.world_size)
         self._wire = settings.wire(wire)
         rate = settings.link(link)
-        self._seat = take_seat(
-            self._controller,
-            job=self._job,
-            rank=self.rank,
-            world_size=self.world_size,
-            slots=settings.integer("slots", slots, 0, settings.MAX_SLOTS),
-            transport=self._transport_kind,
-            interface=interface,
-            token=settings.token(token),
-            tls=settings.tls(tls),
-            timeout=self._timeout,
-            at=settings.switch(switch),
-            local=settings.local(local),
-            threads=settings.threads(threads),
-            on_admitted=on_admitted,
-            attempt=attempt,
-        )
-        self._engine = self._seat.engine
+        self._running = run_job(self._options, on_admitted, attempt)
+        self._engine = self._running.engine
         self._submission = Submission(self._engine)
-        self._layouts = Layouts(self._group, self._submission, self.block_size, rate or self._seat.rate)
-        self._repeats = Repeats(self._engine, self._layouts.sites)
+        self._allreduce = Allreduce(
+            self._engine, self._submission, self._group, self.block_size, rate or self._running.rate
+        )
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
-        self._finalizer = weakref.finalize(self, leave_at_end, self._seat)
+        self._finalizer = weakref.finalize(self, leave_at_end, self._running)
 
     @property
     def rank(self) -> int:
@@ -137,14 +132,12 @@ class Communicator:
     def block_size(self) -> int:
         """Words a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude. For
         how many elements these are, see `values_per_block`."""
-        return self._seat.membership.block_size
+        return self._running.membership.block_size
 
     def values_per_block(self, tensor: Any, wire: WireChoice | None = None) -> int:
         """Elements a block of `tensor`, when it is reduced in this form: as many for each word of `block_size` as the
         word carries. Raises UnsupportedDtype."""
-        name = dtype_name(tensor)
-        work_dtype(name)
-        return self.block_size * values_per_word(wire_for(name, self._form(wire)))
+        return self.block_size * values_per_word(describe(tensor).wire(self._form(wire)))
 
     def allreduce(
         self,
@@ -185,17 +178,11 @@ class Communicator:
         memory of the host.
         Raises CollectiveTimeout, MismatchError if ranks called different things, JobAborted if one went.
         """
-        limit = self._time_limit(timeout)
-        plain = factor == 1 and residual is None and self._submission.in_order
-        if plain:
-            with self._submission.turns:
-                if self._repeats.carry(tensor, op, self._form(wire), layout, limit):
-                    return tensor
-        with BlockingCall():
-            if layout == "auto" and residual is None and op in ("sum", "average") and may_choose(tensor):
-                self._engine.check()
-                return self._layouts.by_what_takes_less(tensor, op, factor, self._form(wire), limit, self.close)
-            return self._sum(tensor, op, factor, wire, layout, residual, timeout, awaited=True).result()
+        form = self._wire if wire is None else settings.wire(wire)
+        limit = self._options.timeout if timeout is None else settings.seconds("timeout", timeout)
+        call = Collective(op, factor, form, layout, residual, limit)
+        self._allreduce.begin(tensor, describe(tensor, sparse=True), call, self.close, blocking=True)
+        return tensor
 
     def allreduce_async(
         self,
@@ -217,7 +204,10 @@ class Communicator:
         the result.
         timeout: seconds from when no earlier collective is under way any more.
         """
-        return self._sum(tensor, op, factor, wire, layout, residual, timeout)
+        call = Collective(op, factor, self._form(wire), layout, residual, self._time_limit(timeout))
+        handle = self._allreduce.begin(tensor, describe(tensor, sparse=True), call, self.close, blocking=False)
+        assert handle is not None
+        return handle
 
     @synchronous
     def reduce(
@@ -246,7 +236,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `reduce` does and returns at once. The tensor must not be touched until the handle is done."""
-        return self.start(timeout, reductions.reduce, tensor, dst, op, factor, self._form(wire))
+        return self.start(timeout, reductions.reduce, tensor, dst, Collective(op, factor, self._form(wire)))
 
     @synchronous
     def reduce_scatter(
@@ -277,7 +267,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `reduce_scatter` does and returns at once. `out` must not be touched until the handle is done."""
-        return self.start(timeout, reductions.reduce_scatter, tensor, out, op, factor, self._form(wire))
+        return self.start(timeout, reductions.reduce_scatter, tensor, out, Collective(op, factor, self._form(wire)))
 
     @synchronous
     def broadcast(self, tensor: T, src: int, *, timeout: float | None = None) -> T:
@@ -334,7 +324,11 @@ class Communicator:
         self._engine.check()
         return self._submission.submit(make_plan(self._group, *args, **kwargs), limit)
 
-    def carry(self, plan: Plan[T], timeout: float) -> Handle[T]:
+    def execute(self, tensor: Any, call: Collective) -> None:
+        """For this library: `allreduce` as `call` says, of arguments that were checked."""
+        self._allreduce.begin(tensor, describe(tensor), call, self.close, blocking=True)
+
+    def submit(self, plan: Plan[T], timeout: float) -> Handle[T]:
         """For this library: starts a collective that is staged."""
         self._engine.check()
         return self._submission.submit(plan, timeout)
@@ -353,7 +347,7 @@ class Communicator:
     @property
     def local(self) -> bool:
         """Whether all ranks share their host's memory, so that nothing goes to a switch."""
-        return self._seat.local
+        return self._running.local
 
     @property
     def failed(self) -> bool:
@@ -362,7 +356,7 @@ class Communicator:
 
     def stats(self) -> Stats:
         """What was done so far."""
-        return Stats.of(self._engine, self._layouts.sites.all(), local=self._seat.local, threads=self._threads)
+        return Stats.of(self._engine, self._allreduce.sites.all(), local=self._running.local, threads=self._threads)
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
@@ -374,19 +368,19 @@ class Communicator:
 
         As a context manager, the communicator first waits for them; after an exception it ends the job for all ranks.
         """
-        seat = self.vacate()
-        if seat is not None:
-            seat.leave()
+        running = self.detach()
+        if running is not None:
+            running.leave()
 
     def abort(self) -> None:
         """Ends the job for all ranks at once, where it has not been left. Collectives under way fail."""
-        seat = self.vacate()
-        if seat is not None:
-            seat.leave(well=False)
+        running = self.detach()
+        if running is not None:
+            running.leave(well=False)
 
-    def vacate(self) -> Seat | None:
-        """For this library: who calls it first is given the seat, and has to leave it."""
-        return self._seat if self._finalizer.detach() is not None else None
+    def detach(self) -> RunningJob | None:
+        """For this library: the first caller gets the running job, and has to leave it."""
+        return self._running if self._finalizer.detach() is not None else None
 
     def __enter__(self) -> Communicator:
         return self
@@ -409,61 +403,28 @@ class Communicator:
         failure = self._engine.failure
         state = "" if failure is None else f", ended: {failure}"
         return (
-            f"<Communicator: rank {self.rank} of {self.world_size} in job {self._job!r} at {self._controller}, "
+            f"<Communicator: rank {self.rank} of {self.world_size} in job {self._options.job!r} at "
+            f"{self._options.controller}, "
             f"{self._way()}{state}>"
         )
 
     def _way(self) -> str:
-        if self._seat.local:
+        if self._running.local:
             return "in its host's memory"
-        membership = self._seat.membership
+        membership = self._running.membership
         if membership.leader != self.rank:
             return f"rank {membership.leader} sends for its host"
         count = len(membership.neighbours)
         if count > 1:
-            return f"{self._transport_kind}, for {count} ranks of its host"
-        return f"{self._transport_kind}, {self._threads} threads" if self._threads > 1 else self._transport_kind
+            return f"{self._options.transport}, for {count} ranks of its host"
+        return f"{self._options.transport}, {self._threads} threads" if self._threads > 1 else self._options.transport
 
     @property
     def _threads(self) -> int:
-        return 1 if self._seat.local else self._seat.membership.threads
-
-    def _sum(
-        self,
-        tensor: T,
-        op: ReduceOp,
-        factor: float,
-        wire: WireChoice | None,
-        layout: Layout,
-        residual: Any,
-        timeout: float | None,
-        *,
-        awaited: bool = False,
-    ) -> Handle[T]:
-        """What `allreduce_async` does. awaited: the caller waits at once."""
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout={layout!r}: accepted are {', '.join(LAYOUTS)}")
-        if is_sparse(tensor) or layout == "elements":
-            if residual is not None:
-                raise ValueError(
-                    "residual of a tensor that is sent by elements: pass a residual only with a dense tensor sent by "
-                    "blocks"
-                )
-            limit = self._time_limit(timeout)
-            self._engine.check()
-            return self._layouts.by_elements(tensor, op, factor, self._form(wire), limit, self.close)
-        limit = self._time_limit(timeout)
-        self._engine.check()
-        plan = reductions.allreduce(self._group, tensor, op, factor, self._form(wire), residual)
-        handle = self._submission.submit(plan, limit, awaited=awaited)
-        if op in ("sum", "average"):
-            if awaited and factor == 1 and residual is None:
-                self._repeats.learn(plan, op, self._form(wire), layout)
-            self._layouts.went_by_blocks(tensor, op, self._form(wire), layout, residual=residual is not None)
-        return handle
+        return 1 if self._running.local else self._running.membership.threads
 
     def _time_limit(self, timeout: float | None) -> float:
-        return self._timeout if timeout is None else settings.seconds("timeout", timeout)
+        return self._options.timeout if timeout is None else settings.seconds("timeout", timeout)
 
     def _form(self, wire: WireChoice | None) -> WireChoice:
         return self._wire if wire is None else settings.wire(wire)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from p4reduce.collectives.sites import CallSite
-from p4reduce.engine.carrier import Carrier
+from p4reduce.engine.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Stats:
     """How sums of dense tensors went and why, of the 64 latest sizes, dtypes and operations; the last call's last."""
 
     @classmethod
-    def of(cls, engine: Carrier, sites: tuple[CallSite, ...], *, local: bool, threads: int) -> Stats:
+    def of(cls, engine: Engine, sites: tuple[CallSite, ...], *, local: bool, threads: int) -> Stats:
         """What this engine and its worker have done, for calls at these sites."""
         counts = {name: getattr(engine.stats, name) for name in _OF_WORKER}
         return cls(seconds=engine.seconds, local=local, threads=threads, sites=sites, **counts)

@@ -11,17 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from p4reduce.collectives.latest import Latest
-from p4reduce.tensors.dense import is_torch
+from p4reduce.collectives.plan import Layout, Taken
 from p4reduce.tensors.places import Code
-
-Taken: TypeAlias = Literal["blocks", "elements"]
-Layout: TypeAlias = Literal["auto", Taken]
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 LEAST = 1 << 14
 """Elements of a tensor of which it is worth while to ask."""
@@ -99,11 +94,6 @@ class Costs:
             full=sum(blocks),
         )
 
-    @property
-    def worth_asking(self) -> bool:
-        """Of a sum, as if a single rank had all: whether elements may take less."""
-        return self.elements < self.blocks
-
     def estimate(self, links: Sequence[int]) -> Estimate:
         """links: of all ranks, bits a second, 0 where one is not known."""
         slowest = min(filter(None, links), default=0)
@@ -140,53 +130,63 @@ class Choices:
     """
 
     def __init__(self) -> None:
-        self._sites: Latest[Hashable, _Site] = Latest(_Site, MOST)
+        self._sites: dict[Hashable, SiteState] = {}  # the last call's last
 
-    def asks(self, site: Hashable) -> bool:
-        """Whether the next call begins with a header."""
-        return self._sites[site].asks
-
-    def why_blocks(self, site: Hashable) -> str:
-        """Why the next call goes by blocks, where it does not ask."""
-        return self._sites[site].why
+    def __getitem__(self, site: Hashable) -> SiteState:
+        """What is known of the site of the next call."""
+        state = self._sites.pop(site, None) or SiteState()
+        self._sites[site] = state
+        if len(self._sites) > MOST:
+            del self._sites[next(iter(self._sites))]
+        return state
 
     def chosen(self, site: Hashable, layout: Taken, estimate: Estimate) -> None:
         """What a header made ranks choose."""
-        self._sites[site].chosen(layout, estimate)
+        self._sites[site] = self[site].after_choice(layout, estimate)
 
-    def came(self, site: Hashable, result: Any, block: int, per_word: int) -> None:
-        """What went by blocks of so many elements gave `result`."""
-        self._sites[site].came(result, block, per_word)
+    def came(self, site: Hashable, before: SiteState, result: Any, block: int, per_word: int) -> None:
+        """What went by blocks of so many elements gave `result`. before: what was known when it began; so it does no
+        harm to call this again, after an interrupt."""
+        self._sites[site] = before.after_blocks(result, block, per_word)
 
 
-class _Site:
-    def __init__(self) -> None:
-        self.asks = False
-        self.why = "the first call: no sum is known yet"
-        self._pause = 0  # calls until the next header at the earliest
-        self._last_pause = 0
+class SiteState(NamedTuple):
+    """What is known of a site."""
 
-    def chosen(self, layout: Taken, estimate: Estimate) -> None:
-        self.asks = layout == "elements"
-        if not self.asks:
-            self.why = f"as the ranks chose when they last compared: {estimate}"
-        self._last_pause = 0 if self.asks else min(_LONGEST_PAUSE, 2 * self._last_pause or 1)
-        self._pause = self._last_pause
+    asks: bool = False
+    """The next call begins with a header."""
+    why: str = "the first call: no sum is known yet"
+    """Why the next call goes by blocks, where it does not ask."""
+    pause: int = 0
+    """Calls until the next header at the earliest."""
+    last_pause: int = 0
 
-    def came(self, result: Any, block: int, per_word: int) -> None:
-        if self._pause:
-            self._pause -= 1
-            return
+    def after_choice(self, layout: Taken, estimate: Estimate) -> SiteState:
+        """After a header made ranks choose."""
+        if layout == "elements":
+            return SiteState(True, self.why)
+        pause = min(_LONGEST_PAUSE, 2 * self.last_pause or 1)
+        return SiteState(False, f"as the ranks chose when they last compared: {estimate}", pause, pause)
+
+    def after_blocks(self, result: Any, block: int, per_word: int) -> SiteState:
+        """After a call that went by blocks of so many elements."""
+        if self.pause:
+            return self._replace(pause=self.pause - 1)
         size, elements, blocks = _sampled(result, block)
-        # As if a single rank had all: what ranks have in common is not to be seen in a sum.
-        self.asks = Costs.of_counts(size, block, per_word, [elements], [blocks]).worth_asking
+        asks = elements_may_save(size, block, per_word, elements, blocks)
         held = f"{elements / (blocks * block):.0%} of its blocks' elements were not zero" if blocks else "it was zero"
-        self.why = f"by the last sum that was sampled, elements save nothing: {held}"
+        return self._replace(asks=asks, why=f"by the last sum that was sampled, elements save nothing: {held}")
+
+
+def elements_may_save(size: int, block: int, per_word: int, elements: int, blocks: int) -> bool:
+    """Whether a sum with so many elements and blocks that are not zero suggests elements: as if a single rank had all,
+    for what ranks have in common is not to be seen in a sum."""
+    return Code(elements, size).words + elements / per_word < blocks * block / per_word
 
 
 def _sampled(result: Any, block: int) -> tuple[int, int, int]:
     """How many elements some of its blocks have, how many of these are not zero, and in how many blocks."""
-    flat = result.detach().reshape(-1) if is_torch(result) else np.asarray(result).reshape(-1)
+    flat = np.asarray(result).reshape(-1) if isinstance(result, np.ndarray) else result.detach().reshape(-1)
     whole = flat.shape[0] // block
     rows = flat[: whole * block].reshape(whole, block)[:: max(1, whole // _SAMPLE)] != 0
     return rows.shape[0] * block, int(rows.sum()), int(rows.any(1).sum())

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from p4reduce.collectives.moves import move
-from p4reduce.collectives.plan import Group, Plan
+from p4reduce.collectives.plan import Collective, Group, Plan
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.tensors.dense import check_movable, check_writable, dtype_name, host_empty, is_torch
+from p4reduce.tensors.dense import host_empty
+from p4reduce.tensors.spec import TensorSpec, describe
 from p4reduce.tensors.staging import Target, gathered, target
 
 if TYPE_CHECKING:
@@ -35,23 +36,27 @@ _WIDER = {"uint16": "int32", "uint32": "int64", "float8": "float32"}
 class Extreme:
     """A rank's tensor, and beside it those of all."""
 
-    def __init__(self, group: Group, collective: str, tensor: Any, op: str, factor: float, *, in_place: bool) -> None:
+    def __init__(
+        self, group: Group, collective: str, tensor: Any, spec: TensorSpec, call: Collective, *, in_place: bool
+    ) -> None:
         """in_place: the result goes into the tensor, which must be writable."""
-        dtype = dtype_name(tensor)
-        if dtype.startswith(_NO_ORDER):
-            raise UnsupportedDtype(f"op={op!r} of {dtype}, which has no order: use op='sum'")
-        if is_torch(tensor) and not _compares(tensor.dtype):
-            raise UnsupportedDtype(f"op={op!r} of {dtype}, which torch cannot compare: pass another dtype")
-        if factor != 1:
-            raise ValueError(f"factor={factor!r} with op={op!r}: accepted with sum and average")
-        check_movable(tensor)
+        op = call.op
+        if call.residual is not None:
+            raise ValueError(f"residual with op={op!r}, which loses nothing: pass a residual only with sum and average")
+        if spec.dtype.startswith(_NO_ORDER):
+            raise UnsupportedDtype(f"op={op!r} of {spec.dtype}, which has no order: use op='sum'")
+        if spec.is_torch and not _compares(tensor.dtype):
+            raise UnsupportedDtype(f"op={op!r} of {spec.dtype}, which torch cannot compare: pass another dtype")
+        if call.factor != 1:
+            raise ValueError(f"factor={call.factor!r} with op={op!r}: accepted with sum and average")
+        spec.check_movable(tensor)
         if in_place:
-            check_writable(tensor)
+            spec.check_writable(tensor)
         self._collective = f"{collective} {op}"
         self._targets = [target(tensor)] if in_place else []
         self._fold = FOLDS[op]
-        every = host_empty(tensor, (group.size, *tensor.shape))
-        self._staging = gathered(every, (group.rank, ...), tensor)
+        every = host_empty(tensor, (group.size, *spec.shape))
+        self._staging = gathered(every, describe(every), (group.rank, ...), tensor)
 
     def plan(self, result: T, finish: Callable[[], None], *targets: Target) -> Plan[T]:
         return move(self._collective, self._staging, result, finish, [*self._targets, *targets])

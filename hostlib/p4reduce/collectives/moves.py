@@ -12,8 +12,9 @@ import numpy as np
 
 from p4reduce.collectives.plan import Group, Plan, nothing
 from p4reduce.protocol import Operation
-from p4reduce.tensors.dense import check_movable, check_writable, dtype_name, host_empty, output_for, shape_of
-from p4reduce.tensors.staging import Staging, Target, crossings, gathered, target, words, zeros
+from p4reduce.tensors.dense import host_empty, output_for
+from p4reduce.tensors.spec import describe
+from p4reduce.tensors.staging import Staging, Target, gathered, target, transfers, words, zeros
 
 T = TypeVar("T")
 
@@ -21,28 +22,32 @@ T = TypeVar("T")
 def broadcast(group: Group, tensor: T, src: int) -> Plan[T]:
     """What `src` has is only read. What others have stays as it is until all of the result is there."""
     name = f"broadcast from {group.member('src', src)}"
-    check_movable(tensor)
+    spec = describe(tensor)
+    spec.check_movable(tensor)
     if group.rank == src:
-        return move(name, words(tensor), tensor)
-    check_writable(tensor)
+        return move(name, words(tensor, spec), tensor)
+    spec.check_writable(tensor)
     staging = zeros(tensor)
     return move(name, staging, tensor, staging.write_back)
 
 
 def all_gather(group: Group, tensor: T, out: T | None) -> Plan[T]:
     """`out` is where the sum is made, if its memory allows."""
-    check_movable(tensor)
-    result: T = output_for(out, tensor, (group.size, *shape_of(tensor)))
-    staging = gathered(result, (group.rank, ...), tensor)
+    spec = describe(tensor)
+    spec.check_movable(tensor)
+    result: T = output_for(out, tensor, spec, (group.size, *spec.shape))
+    staging = gathered(result, describe(result), (group.rank, ...), tensor)
     return move("all_gather", staging, result, staging.write_back)
 
 
 def all_gather_apart(group: Group, tensor: Any, outs: Sequence[Any]) -> Plan[Sequence[Any]]:
     """The tensor of rank i into `outs[i]`, of its shape: all of the same dtype, wherever their memory is."""
-    check_movable(tensor)
-    ends = list(itertools.accumulate(math.prod(shape_of(out)) for out in outs))
-    own = slice(ends[group.rank] - math.prod(shape_of(tensor)), ends[group.rank])
-    staging = gathered(host_empty(tensor, (ends[-1],)), own, tensor.reshape(-1))
+    spec = describe(tensor)
+    spec.check_movable(tensor)
+    ends = list(itertools.accumulate(describe(out).size for out in outs))
+    own = slice(ends[group.rank] - spec.size, ends[group.rank])
+    every = host_empty(tensor, (ends[-1],))
+    staging = gathered(every, describe(every), own, tensor.reshape(-1))
     targets = [target(out) for out in outs]
 
     def finish() -> None:
@@ -68,9 +73,9 @@ def move(
 
     targets: into which `finish` writes, besides the staging's own.
     """
-    size, dtype = staging.host.nbytes, dtype_name(staging.host)
+    size, dtype = staging.host.nbytes, describe(staging.host).dtype
     # How many bytes the last word holds is not to be seen in the number of words.
     what = f"{collective} +{size % 4}"
     operation = Operation(staging.work, dtype=dtype, reduce_op=what, read_only=staging.read_only)
     name = f"{collective} of {size} bytes of {dtype}"
-    return Plan(name, operation, result, finish, staging.fetch, crossings(staging, *targets))
+    return Plan(name, operation, result, finish, staging.fetch, transfers(staging, *targets))

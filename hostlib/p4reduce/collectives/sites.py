@@ -7,10 +7,10 @@ import threading
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from p4reduce.collectives.choice import Estimate, Taken
-from p4reduce.collectives.latest import Latest
+from p4reduce.collectives.choice import Estimate
+from p4reduce.collectives.plan import Taken
 from p4reduce.protocol.numbers import Wire
-from p4reduce.tensors.dense import WireChoice, why_wire, wire_for
+from p4reduce.tensors.spec import WireChoice, why_wire
 
 MOST = 64
 """Sites that are remembered: those of the latest calls."""
@@ -52,52 +52,43 @@ class Key(NamedTuple):
     dtype: str
     wire: Wire
 
-    @classmethod
-    def of(cls, op: str, size: int, dtype: str, choice: WireChoice) -> Key:
-        """dtype: one that can be added."""
-        return cls(op, size, dtype, wire_for(dtype, choice))
-
 
 class Sites:
     """What a communicator's calls were. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sites: Latest[Key, _Calls] = Latest(_Calls, MOST)
+        self._sites: dict[Key, _Calls] = {}  # the last call's last
 
     def went(self, key: Key, choice: WireChoice, layout: Taken, why: str, estimate: Estimate | None = None) -> None:
         """One more call. choice: of the wire. why: "" for what the estimate says."""
         with self._lock:
-            calls = self._sites[key]
+            calls = self._sites.pop(key, None) or _Calls()
+            self._sites[key] = calls
+            if len(self._sites) > MOST:
+                del self._sites[next(iter(self._sites))]
             calls.counts[layout] += 1
-            calls.last = _Last(choice, layout, why, estimate)
+            calls.last = choice, layout, why, estimate
 
     def all(self) -> tuple[CallSite, ...]:
         """Those of the latest calls, the last one's last."""
         with self._lock:
-            found = [(key, dict(calls.counts), calls.last) for key, calls in self._sites.items()]
-        return tuple(
-            CallSite(
-                **key._asdict(),
-                wire_reason=why_wire(key.dtype, last.choice),
-                blocks=counts["blocks"],
-                elements=counts["elements"],
-                layout=last.layout,
-                reason=f"{last.layout}: {last.why or last.estimate}",
-                estimate=last.estimate,
-            )
-            for key, counts, last in found
-        )
-
-
-class _Last(NamedTuple):
-    choice: WireChoice = "auto"
-    layout: Taken = "blocks"
-    why: str = ""
-    estimate: Estimate | None = None
+            return tuple(calls.as_site(key) for key, calls in self._sites.items())
 
 
 class _Calls:
     def __init__(self) -> None:
         self.counts: dict[Taken, int] = {"blocks": 0, "elements": 0}
-        self.last = _Last()
+        self.last: tuple[WireChoice, Taken, str, Estimate | None] = ("auto", "blocks", "", None)
+
+    def as_site(self, key: Key) -> CallSite:
+        choice, layout, why, estimate = self.last
+        return CallSite(
+            **key._asdict(),
+            wire_reason=why_wire(key.dtype, choice),
+            blocks=self.counts["blocks"],
+            elements=self.counts["elements"],
+            layout=layout,
+            reason=f"{layout}: {why or estimate}",
+            estimate=estimate,
+        )

@@ -11,7 +11,7 @@ what all have received, all find (`Alike`); any other between two operations lea
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from p4reduce import settings
 from p4reduce.collectives.choice import Costs, Estimate
-from p4reduce.collectives.plan import Group, Plan
+from p4reduce.collectives.plan import SUMS, Collective, Group, Plan
 from p4reduce.errors import MismatchError, P4ReduceError, UnsupportedDtype
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import check_ranks, reference_allreduce, values_per_word
-from p4reduce.tensors.dense import WireChoice, wire_for, work_dtype
 from p4reduce.tensors.places import Code, locate, union
 from p4reduce.tensors.sparse import Elements, Rows, Values
+from p4reduce.tensors.spec import wire_for
 
 T = TypeVar("T")
 Words = npt.NDArray[np.int32]
@@ -38,8 +38,8 @@ LARGEST = 1 << 31
 
 _Inline = tuple[list[tuple[npt.NDArray[np.int64], Values]], int]
 """All ranks' rows, and where int8's noise begins: made of all that ranks sent, it is another for other values."""
-Run = Callable[[Plan[Any]], Any]
-"""Carries out a plan, and gives its result when it has ended."""
+Run = Callable[[Plan[Any]], None]
+"""Executes a plan, and returns when it has ended."""
 
 
 def fits_header(code: Code, width: int = 1) -> bool:
@@ -63,29 +63,19 @@ class Reduction:
     inline = False
     """Whether all went with the header."""
 
-    def __init__(
-        self,
-        group: Group,
-        rows: Rows,
-        op: str,
-        factor: float,
-        wire: WireChoice,
-        block_size: int,
-        link: int = 0,
-    ) -> None:
+    def __init__(self, group: Group, rows: Rows, call: Collective, block_size: int, link: int = 0) -> None:
         """block_size: words. link: bits a second of this rank's, 0 where it is not known."""
-        if op not in ("sum", "average"):
+        op, factor = call.op, call.factor
+        if op not in SUMS:
             what = "a tensor sent by elements" if isinstance(rows, Elements) else "a sparse tensor"
             raise ValueError(f"op={op!r} of {what}: accepted are sum, average")
-        integer = work_dtype(rows.dtype) is np.int32
-        if integer and (op == "average" or factor != 1):
+        if rows.values.dtype == np.int32 and (op == "average" or factor != 1):
             raise UnsupportedDtype(f"op={op!r}, factor={factor!r} of int32: accepted are sum and 1")
-        self._wire = wire_for(rows.dtype, wire)
+        self._wire = wire_for(rows.dtype, call.wire)
         check_ranks(self._wire, group.size)
         self._group, self._rows, self._op, self._block_size = group, rows, op, block_size
         self._divisor = group.size if op == "average" else 1
-        factor = np.float32(settings.number("factor", factor))
-        self._values = rows.values if factor == 1 else rows.values * factor
+        self._values = rows.values if factor == 1 else rows.values * np.float32(settings.number("factor", factor))
         self._link = link
         self._name = f"allreduce ({op}) of rows of {rows.dtype}"
         self._block = block_size * values_per_word(self._wire)
@@ -95,18 +85,16 @@ class Reduction:
 
         by_blocks: of a dense tensor, what is taken in the place of it where that is cheaper.
         """
-        inline, counts, others = self._header(run)
+        inline, codes, blocks, links = self._header(run)
         if isinstance(self._rows, Elements):
-            blocks, links = others
-            per_word = values_per_word(self._wire)
+            per_word, counts = values_per_word(self._wire), [code.count for code in codes]
             self.estimate = Costs.of_counts(self._rows.bound, self._block, per_word, counts, blocks).estimate(links)
         if inline is not None:
             self.inline = True
             finish = partial(self._write_sum, *inline)
-            return Plan(self._name, None, result, finish, crossings=self._rows.crossings)
+            return Plan(self._name, None, result, finish, transfers=self._rows.transfers)
         if by_blocks is not None and self.estimate is not None and self.estimate.layout == "blocks":
             return by_blocks()
-        codes = [self._code(rank, count) for rank, count in enumerate(counts)]
         places = union(self._numbers(run, codes), self._rows.bound)
         packed = _packed(places, self._rows.numbers, self._values)
         dtype = self._rows.dtype
@@ -115,10 +103,11 @@ class Reduction:
         )
 
         finish = partial(self._rows.write_back, places, packed)
-        return Plan(self._name, operation, result, finish, crossings=self._rows.crossings)
+        return Plan(self._name, operation, result, finish, transfers=self._rows.transfers)
 
-    def _header(self, run: Run) -> tuple[_Inline | None, list[int], list[list[int]]]:
-        """All ranks' rows, where they fit into it; how many they are; and what else `_described` says of each."""
+    def _header(self, run: Run) -> tuple[_Inline | None, list[Code], list[int], list[int]]:
+        """All ranks' rows, where they fit into it; then for each rank the code of its numbers, its blocks of elements
+        that are not zero, and the rate of its link."""
         rows, rank = self._rows, self._group.rank
         said = np.array(self._described(), np.int64).view(np.int32)
         sent = np.zeros((self._group.size, said.size + INLINE), np.int32)
@@ -130,88 +119,79 @@ class Reduction:
         own = sent[rank].copy()
         # The fingerprint's names are what ranks must agree on before they can read each other's headers.
         what = f"{rows.dtype}:{self._wire}"
-        run(
-            Plan(
-                f"{self._name}, their number",
-                Operation(sent.reshape(-1), dtype=what, reduce_op=f"rows {self._op}"),
-                None,
-            )
-        )
-        self._check_own(own, sent[rank])
+        operation = Operation(sent.reshape(-1), dtype=what, reduce_op=f"rows {self._op}")
+        run(Plan(f"{self._name}, their number", operation, None))
+        if not np.array_equal(own, sent[rank]):
+            raise self._overwritten()
         descriptions = np.ascontiguousarray(sent[:, : said.size]).view(np.int64)
         agreed = len(rows.description)
-        self._check(descriptions[:, :agreed])
-        counts, *others = descriptions[:, agreed:].T.tolist()
-        for of, count in enumerate(counts):
-            self._check_size(of, count, others[0][of])
-        codes = [self._code(of, count) for of, count in enumerate(counts)]
-        if not all(fits_header(code, rows.width) for code in codes):
-            return None, counts, others
-        all_rows = []
+        if (descriptions[:, :agreed] != descriptions[0, :agreed]).any():
+            raise Alike(_different_shapes(descriptions[:, :agreed].tolist()))
+        counts, all_blocks, links = descriptions[:, agreed:].T.tolist()
+        codes = self._codes(counts, all_blocks)
+        for code in codes:
+            if not fits_header(code, rows.width):
+                return None, codes, all_blocks, links
+        values = []
         for of, code in enumerate(codes):
-            words = sent[of, said.size :]
-            values = words[code.words : code.words + code.count * rows.width].view(self._values.dtype)
-            all_rows.append((self._decoded(of, code, words[: code.words]), values.reshape(code.count, rows.width)))
-        return (all_rows, zlib.crc32(sent.data) & ~0xFF), counts, others
+            words = sent[of, said.size + code.words :][: code.count * rows.width]
+            values.append(words.view(self._values.dtype).reshape(code.count, rows.width))
+        numbers = self._decoded(codes, [words[said.size :] for words in sent])
+        return (list(zip(numbers, values, strict=True)), zlib.crc32(sent.data) & ~0xFF), codes, all_blocks, links
 
     def _described(self) -> list[int]:
+        """What this rank tells of its rows."""
         rows = self._rows
         blocks = rows.blocks(self._block) if isinstance(rows, Elements) else 0
         return [*rows.description, rows.numbers.size, blocks, self._link]
 
+    def _codes(self, counts: list[int], blocks: list[int]) -> list[Code]:
+        """The codes of all ranks' numbers. Raises `Alike` for what a rank cannot have told of its rows."""
+        rows = self._rows
+        codes = []
+        for rank, (count, full) in enumerate(zip(counts, blocks, strict=True)):
+            if isinstance(rows, Elements):
+                is_possible = -(-count // self._block) <= full <= count <= rows.bound
+                what = f"{count} elements of {rows.bound} in {full} blocks"
+            else:
+                is_possible = full == 0 and count * max(1, rows.width) <= LARGEST
+                what = f"{count} rows of {rows.width} values: accepted are up to {LARGEST} values a rank"
+            if not is_possible:
+                raise _impossible(rank, what)
+            try:
+                codes.append(Code(count, rows.bound))
+            except ValueError as error:
+                raise _impossible(rank, error) from None
+        return codes
+
     def _numbers(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
-        """Of all ranks' rows."""
+        """The numbers of all ranks' rows."""
         ends = np.cumsum([code.words for code in codes])
-        places = [slice(end - code.words, end) for end, code in zip(ends.tolist(), codes, strict=True)]
         words = np.zeros(int(ends[-1]), np.int32)
+        parts = np.split(words, ends[:-1])
         own = self._group.rank
         code = codes[own].encode(self._rows.numbers)
-        words[places[own]] = code
+        parts[own][:] = code
         run(Plan(f"{self._name}, their numbers", Operation(words, reduce_op="rows"), None))
-        self._check_own(code, words[places[own]])
-        return [self._decoded(rank, code, words[places[rank]]) for rank, code in enumerate(codes)]
+        if not np.array_equal(code, parts[own]):
+            raise self._overwritten()
+        return self._decoded(codes, parts)
 
-    def _check_own(self, sent: Words, received: Words) -> None:
-        if not np.array_equal(sent, received):
-            raise P4ReduceError(
-                f"another rank overwrote the row numbers that this rank, {self._group.rank}, sent; packets do not tell "
-                "which rank. Check that all ranks run the same version, and that no machine is faulty"
-            )
+    def _overwritten(self) -> P4ReduceError:
+        return P4ReduceError(
+            f"another rank overwrote the row numbers that this rank, {self._group.rank}, sent; packets do not tell "
+            "which rank. Check that all ranks run the same version, and that no machine is faulty"
+        )
 
-    def _check_size(self, rank: int, count: int, blocks: int) -> None:
-        """Of what a rank tells: the rows of a sparse tensor, or the elements of a dense one and their blocks."""
-        rows = self._rows
-        if isinstance(rows, Elements):
-            well = -(-count // self._block) <= blocks <= count <= rows.bound
-            what = f"{count} elements of {rows.bound} in {blocks} blocks"
-        else:
-            well = blocks == 0 and count * max(1, rows.width) <= LARGEST
-            what = f"{count} rows of {rows.width} values: accepted are up to {LARGEST} values a rank"
-        if not well:
-            raise Alike(P4ReduceError(f"rank {rank} announced rows that cannot exist: {what}"))
-
-    def _check(self, descriptions: npt.NDArray[np.int64]) -> None:
-        """Raises MismatchError if ranks' tensors differ in shape."""
-        if (descriptions != descriptions[0]).any():
-            shapes = "; ".join(
-                f"rank {rank}: {shape[0]} elements of a dense tensor"
-                if sparse_dim < 0
-                else f"rank {rank}: {tuple(shape)}, sparse_dim {sparse_dim}"
-                for rank, (sparse_dim, *shape) in enumerate(descriptions.tolist())
-            )
-            raise Alike(MismatchError(f"ranks reduce tensors of different shapes: {shapes}"))
-
-    def _code(self, rank: int, count: int) -> Code:
+    def _decoded(self, codes: list[Code], parts: Sequence[Words]) -> list[npt.NDArray[np.int64]]:
+        """The numbers, from words that begin with the code."""
+        numbers: list[npt.NDArray[np.int64]] = []
         try:
-            return Code(count, self._rows.bound)
+            for code, words in zip(codes, parts, strict=True):
+                numbers.append(code.decode(words[: code.words]))
         except ValueError as error:
-            raise Alike(P4ReduceError(f"rank {rank} announced rows that cannot exist: {error}")) from None
-
-    def _decoded(self, rank: int, code: Code, words: Words) -> npt.NDArray[np.int64]:
-        try:
-            return code.decode(words)
-        except ValueError as error:
-            raise Alike(P4ReduceError(f"rank {rank} announced rows that cannot exist: {error}")) from None
+            raise _impossible(len(numbers), error) from None
+        return numbers
 
     def _write_sum(self, rows: list[tuple[npt.NDArray[np.int64], Values]], noise: int) -> None:
         """The reduction of all ranks' rows, with the bits that a switch would give it. noise: where int8's begins."""
@@ -219,6 +199,20 @@ class Reduction:
         packed = [_packed(places, numbers, values) for numbers, values in rows]
         op = "avg" if self._op == "average" else "sum"
         self._rows.write_back(places, reference_allreduce(packed, op, self._block_size, self._wire, noise))
+
+
+def _impossible(rank: int, what: object) -> Alike:
+    return Alike(P4ReduceError(f"rank {rank} announced rows that cannot exist: {what}"))
+
+
+def _different_shapes(descriptions: list[list[int]]) -> MismatchError:
+    shapes = "; ".join(
+        f"rank {rank}: {shape[0]} elements of a dense tensor"
+        if sparse_dim < 0
+        else f"rank {rank}: {tuple(shape)}, sparse_dim {sparse_dim}"
+        for rank, (sparse_dim, *shape) in enumerate(descriptions)
+    )
+    return MismatchError(f"ranks reduce tensors of different shapes: {shapes}")
 
 
 def _packed(all_: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], values: Values) -> Values:

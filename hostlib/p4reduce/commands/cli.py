@@ -10,73 +10,53 @@ from typer.main import get_command
 
 
 class Command(NamedTuple):
-    """Where a command's function stands, which extra it needs, and what it does."""
+    """Where a command's function stands, and what it does."""
 
     target: str
-    extra: str
     summary: str
+
+    @property
+    def extra(self) -> str:
+        """The extra that has what the command's package needs."""
+        package = self.target.partition(".")[0]
+        return "cli" if package == "p4reduce" else package.removeprefix("p4reduce_")
 
 
 COMMANDS = {
     "demo": Command(
-        "p4reduce_bench.demo.cli:demo", "bench", "Train a small language model; the P4 program adds up its gradients."
+        "p4reduce_bench.demo.cli:demo", "Train a small language model; the P4 program adds up its gradients."
     ),
-    "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
+    "switch": Command("p4reduce_targets.cli:switch", "Run a switch on this machine: sim, native or BMv2."),
     "controller": Command(
-        "p4reduce_controller.commands.cli:controller",
-        "controller",
-        "Run the controller, which serves jobs on P4Runtime switches.",
+        "p4reduce_controller.commands.cli:controller", "Run the controller, which serves jobs on P4Runtime switches."
     ),
-    "token": Command(
-        "p4reduce_controller.commands.token_cli:token", "controller", "Make a token for a user of a controller."
-    ),
-    "status": Command(
-        "p4reduce_controller.commands.cli:status", "controller", "Show a controller's jobs, slots and counters."
-    ),
-    "jobs": Command(
-        "p4reduce_controller.commands.operating:jobs", "controller", "List, show and abort a controller's jobs."
-    ),
+    "token": Command("p4reduce_controller.commands.token_cli:token", "Make a token for a user of a controller."),
+    "status": Command("p4reduce_controller.commands.cli:status", "Show a controller's jobs, slots and counters."),
+    "jobs": Command("p4reduce_controller.commands.operating:jobs", "List, show and abort a controller's jobs."),
     "switches": Command(
-        "p4reduce_controller.commands.operating:switches",
-        "controller",
-        "List, show, add, drain and remove a controller's switches.",
+        "p4reduce_controller.commands.operating:switches", "List, show, add, drain and remove a controller's switches."
     ),
     "top": Command(
         "p4reduce_controller.commands.operating:top",
-        "controller",
         "Show a controller's jobs, packet rates and slots, refreshed until Ctrl-C.",
     ),
     "slots": Command(
-        "p4reduce_controller.commands.operating:slots", "controller", "Show the state of a job's slots in the switches."
+        "p4reduce_controller.commands.operating:slots", "Show the state of a job's slots in the switches."
     ),
     "doctor": Command(
-        "p4reduce_controller.doctor.cli:doctor",
-        "controller",
-        "Check the controller, the switches and this host, and say what to do.",
+        "p4reduce_controller.doctor.cli:doctor", "Check the controller, the switches and this host, and say what to do."
     ),
-    "shell": Command(
-        "p4reduce_controller.commands.shell:shell", "controller", "Start p4runtime-shell, connected to a switch."
-    ),
-    "bench": Command(
-        "p4reduce_bench.cli:bench", "bench", "Measure allreduce and training, and compare with Gloo and MPI."
-    ),
-    "topo": Command(
-        "p4reduce_topos.cli:topo", "topos", "Emulate networks of switches in Mininet, and run experiments on them."
-    ),
+    "shell": Command("p4reduce_controller.commands.shell:shell", "Start p4runtime-shell, connected to a switch."),
+    "bench": Command("p4reduce_bench.cli:bench", "Measure allreduce and training, and compare with Gloo and MPI."),
+    "topo": Command("p4reduce_topos.cli:topo", "Emulate networks of switches in Mininet, and run experiments on them."),
     "analyze": Command(
-        "p4reduce_bench.analyze.cli:analyze",
-        "bench",
-        "Measure how sparse recorded gradients are, and how much time that saves.",
+        "p4reduce_bench.analyze.cli:analyze", "Measure how sparse recorded gradients are, and how much time that saves."
     ),
     "trace": Command(
-        "p4reduce.trace.cli:trace",
-        "cli",
-        "Record and view a job's rounds: which workers were late, which packets were lost.",
+        "p4reduce.trace.cli:trace", "Record and view a job's rounds: which workers were late, which packets were lost."
     ),
-    "exec": Command("p4reduce.commands.launching:app", "cli", "Join a job, and run a C program as one of its ranks."),
-    "loss": Command(
-        "p4reduce_controller.commands.cli:loss", "controller", "Make a switch port lose packets, for experiments."
-    ),
+    "exec": Command("p4reduce.commands.launching:app", "Join a job, and run a C program as one of its ranks."),
+    "loss": Command("p4reduce_controller.commands.cli:loss", "Make a switch port lose packets, for experiments."),
 }
 
 
@@ -155,13 +135,8 @@ def load(name: str) -> Any:
     return get_command(alone)
 
 
-def add(name: str) -> None:
-    """Add a command's name and summary."""
-    app.command(name, help=COMMANDS[name].summary)(lambda: None)
-
-
-for command_name in COMMANDS:
-    add(command_name)
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=_command.summary)(lambda: None)
 
 
 def main() -> None:

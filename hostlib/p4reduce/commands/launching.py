@@ -17,10 +17,10 @@ import typer
 from p4reduce import settings
 from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.commands.signals import termination_signals
-from p4reduce.control.client import DEFAULT_CONTROLLER
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.fastpath.engine import link_of, packed
-from p4reduce.join.joining import Place, join_job
+from p4reduce.join.joining import JoinedJob, join_job
+from p4reduce.join.options import JoinOptions
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -39,7 +39,7 @@ def check(transport: str, threads: int) -> None:
         )
 
 
-def describe(place: Place) -> str:
+def describe(place: JoinedJob) -> str:
     """What hostlib/csrc/engine/environment.c reads."""
     link = link_of(place.transport)
     if link is None:
@@ -62,7 +62,7 @@ def describe(place: Place) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
-def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> int:
+def run(place: JoinedJob, command: Sequence[str], job_is_dead: threading.Event) -> int:
     """Runs `command` in the job and leaves with it. Returns its exit status, or 128 + the signal that ended it."""
     link = link_of(place.transport)
     program: subprocess.Popen[bytes] | None = None
@@ -132,24 +132,21 @@ def execute(
     try:
         if shutil.which(command[0]) is None:
             raise P4ReduceError(f"cannot run {command[0]}: there is no executable program of that name")
-        number, size = settings.rank_of_world(rank, world_size)
-        kind, engines = settings.transport(transport), settings.threads(threads)
-        check(kind, engines)
-        place = join_job(
-            settings.text("controller", controller, "P4REDUCE_CONTROLLER", DEFAULT_CONTROLLER),
-            job=settings.name("job", job),
-            rank=number,
-            world_size=size,
-            slots=settings.integer("slots", slots, 0, settings.MAX_SLOTS),
-            transport=kind,
+        options = JoinOptions.checked(
+            controller=controller,
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            slots=slots,
+            transport=transport,
             interface=interface,
             token=token_of(token_file),
             tls=tls_of(tls_ca),
-            timeout=settings.seconds("timeout", timeout),
-            at=settings.switch(None),
-            threads=engines,
-            on_abort=abort,
+            timeout=timeout,
+            threads=threads,
         )
+        check(options.transport, options.threads)
+        place = join_job(options, on_abort=abort)
         status = run(place, command, job_is_dead)
     except (P4ReduceError, ValueError) as error:
         typer.echo(f"p4reduce exec: {error}", err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,17 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from p4reduce.control.channel import Tls
-from p4reduce.control.words import read_token
+from p4reduce.control.diagnostics import read_token
 from p4reduce.errors import JoinError
 
-Controller = Annotated[
-    str,
-    typer.Option(
-        "--controller",
-        help="HOST:PORT of the controller. Separate several controllers with commas.",
-        envvar="P4REDUCE_CONTROLLER",
-    ),
-]
 TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
 TlsCa = Annotated[
     Path | None,
@@ -55,9 +47,17 @@ def shows_certificate(command: Callable[..., None]) -> Callable[..., None]:
                 else:
                     os.environ[variable] = file
 
-    own = inspect.signature(command, eval_str=True).parameters.values()
     added = [_parameter(variable, name, help) for variable, (name, help) in _OPTIONS.items()]
-    every = [new for one in own for new in ([one, *added] if one.name == "tls_ca" else [one])]
+    every = inspect.signature(command, eval_str=True).parameters
+    return with_parameters(called, command, "tls_ca", [every["tls_ca"], *added])
+
+
+def with_parameters(
+    called: Callable[..., None], command: Callable[..., None], name: str, given: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
+    """`called`, which typer then sees as `command` with the parameters `given` in the place of the one of that name."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    every = [new for one in own for new in (given if one.name == name else [one])]
     called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every]
     )

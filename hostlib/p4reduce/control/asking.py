@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import grpc
 
-from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control import rpc
 from p4reduce.control.channel import Tls, code_of, explain, open_channel
 from p4reduce.errors import JoinError
 

@@ -152,28 +152,6 @@ def channel_credentials(pem: Pem) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(pem.authorities or None, pem.key or None, pem.certificate or None)
 
 
-class ServerContext(ssl.SSLContext):
-    """For an asyncio server: each connection has a context of what the files say when it begins."""
-
-    _files: TlsFiles
-
-    @classmethod
-    def of(cls, files: TlsFiles) -> ServerContext:
-        made = cls(ssl.PROTOCOL_TLS_SERVER)
-        made._files = files
-        return made
-
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
-        return self._files.current().context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
-
-
 def _stamp(path: str) -> tuple[int, ...]:
     try:
         stat = Path(path).stat() if path else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 
-from p4reduce.control import words
+from p4reduce.control import diagnostics
 from p4reduce.control.certificates import CertificateError, Pem, TlsFiles, channel_credentials
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
@@ -70,15 +70,20 @@ def open_channel(
         ("grpc.max_reconnect_backoff_ms", 1000),  # by default two minutes: a controller is back within seconds
         *keepalive(lease),
     ]
-    try:
-        words.check_address("controller", address, DEFAULT_CONTROLLER)
-    except ValueError as error:
-        raise JoinError(str(error)) from None
+    check_controller(address)
     if tls is None:
         return open_grpc_channel(address, options=options)
     if tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
     return open_grpc_channel(address, channel_credentials(pem or tls.files().current()), options)
+
+
+def check_controller(address: str) -> None:
+    """Raises JoinError for what is no address of a controller."""
+    try:
+        diagnostics.check_address("controller", address, DEFAULT_CONTROLLER)
+    except ValueError as error:
+        raise JoinError(str(error)) from None
 
 
 def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
@@ -89,7 +94,7 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
             f"{where}{text}; pass the token that the controller was started with (P4REDUCE_TOKEN, or a command's "
             "--token-file)"
         )
-    said = words.of_grpc(text, code.name if code else "")
+    said = diagnostics.of_grpc(text, code.name if code else "")
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return f"{where}it is not a p4reduce controller of this version ({said})"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -98,7 +103,7 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
         return f"{where}{said}"
     if "Connection refused" in text:
         return f"{where}connection refused; {_start_one(address)}"
-    if said == words.SILENT:
+    if said == diagnostics.SILENT:
         return f"{where}{said} as a controller; check the address, and whether that process is stopped"
     if wrong := _tls_trouble(text, address, tls):
         return f"{where}{wrong}"
@@ -109,11 +114,11 @@ def _tls_trouble(text: str, address: str, tls: Tls | None) -> str:
     """What is wrong with TLS, and what to do about it; "" where it is something else, as far as can be told."""
     closed = "reset" in text or "losed" in text
     if tls is None:
-        if closed and words.speaks_tls(address):
+        if closed and diagnostics.speaks_tls(address):
             return f"it uses TLS; give the certificate authorities to trust, with {_CA}"
         return f"{text}; if the controller uses TLS, use TLS here too" if closed else ""
     if is_tls_trouble(text):
-        wrong = words.of_tls(text, _CA)
+        wrong = diagnostics.of_tls(text, _CA)
         return wrong or (
             f"TLS failed ({text}); check that the controller uses TLS, which authority signed its certificate, and "
             "for which name"
@@ -137,6 +142,11 @@ def may_come(error: grpc.RpcError) -> bool:
     """True for what goes away when the controller has started, or has its turn to serve."""
     said = details(error)
     return code_of(error) is grpc.StatusCode.UNAVAILABLE and ("Connection refused" in said or _STANDS_BY in said)
+
+
+def has_been_reset(error: grpc.RpcError) -> bool:
+    """True for a connection that the other side has not let come about: for TLS, or because it ends."""
+    return code_of(error) is grpc.StatusCode.UNAVAILABLE and "onnection reset" in details(error)
 
 
 def has_gone(error: grpc.RpcError) -> bool:

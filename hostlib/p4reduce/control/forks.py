@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 
-from p4reduce.control.words import plain_host
+from p4reduce.control.diagnostics import plain_host
 
 _peers: set[tuple[str, int]] = set()  # as getpeername tells them, without what is of IPv6 alone
 

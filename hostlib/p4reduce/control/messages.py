@@ -30,7 +30,7 @@ class Assigned:
     """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
 
     aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
-    rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted, for
+    rank will be at one: pb.Ready says at which. rejoin_key: opens the seat again when the controller was restarted, for
     `rejoin_s` seconds; a secret, or "" where the controller keeps no state. abort_secret: 64 bits by which an ABORT
     shows that it is the controller's. more_jobs: job numbers and generations of the rank's threads but the first.
     """
@@ -50,51 +50,11 @@ class Assigned:
     more_jobs: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True)
-class Ready:
-    """What is known when all ranks are there.
-
-    aggregators: this rank's, one a tree, by index among those that were assigned; of further threads, among those as
-    often again. peers: the ranks that send to its switches, each in its place as a worker there; () stands for all
-    ranks of the job. hosts: a number for each rank of the job, the same for those that can share memory; () where none
-    has said that it can. answers: whether the controller answers full HELLOs. leaders: of each rank, the one that sends
-    for it; () where each does for itself. report_s: seconds between reports of what this rank has done; 0 for none.
-    """
-
-    aggregators: tuple[int, ...]
-    peers: tuple[int, ...] = ()
-    hosts: tuple[int, ...] = ()
-    answers: bool = False
-    leaders: tuple[int, ...] = ()
-    report_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The round that the switches hold in a half of the job, and the ranks whose packets are counted in it."""
-
-    half: int
-    seq: int
-    ranks: tuple[int, ...]
-
-
 def take_assigned(message: pb.Assigned) -> Assigned:
     plain = {field.name: getattr(message, field.name) for field in fields(Assigned)}
     places = tuple(Endpoint(at.ip, at.udp_port, at.mac, at.tree) for at in message.aggregators)
     more_jobs = tuple((packed >> 16, packed & 0xFFFF) for packed in message.more_jobs)
     return Assigned(**{**plain, "aggregators": places, "more_jobs": more_jobs})
-
-
-def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
-    """assigned: what came before; a controller that names no aggregators means all of it."""
-    everything = range(len(assigned.aggregators) * (1 + len(assigned.more_jobs))) if assigned else ()
-    aggregators = tuple(message.aggregators or everything)
-    peers, hosts, leaders = tuple(message.peers), tuple(message.hosts), tuple(message.leaders)
-    return Ready(aggregators, peers, hosts, message.answers, leaders, message.report_s)
-
-
-def take_counted(message: pb.Counted) -> Counted:
-    return Counted(message.half, message.seq, tuple(message.ranks))
 
 
 def take_abort(message: pb.Abort) -> JobAborted:

@@ -5,10 +5,12 @@
 """
 
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper as fp16_wrapper
 
 from p4reduce.ddp.hierarchical import HierarchicalState
 from p4reduce.ddp.hooks import (
     allreduce_hook,
+    bf16_wrapper,
     block_randomk_hook,
     block_threshold_hook,
     block_topk_hook,
@@ -24,7 +26,6 @@ from p4reduce.ddp.sparsifiers import (
     ElementTopKState,
 )
 from p4reduce.ddp.states import AllreduceState, Int8State, SparsifierStats
-from p4reduce.ddp.wrappers import bf16_wrapper, fp16_wrapper
 
 __all__ = [
     "AllreduceState",

@@ -21,7 +21,7 @@ from p4reduce.ddp.states import AllreduceState, check_dense_bucket
 from p4reduce.engine.handle import Handle
 from p4reduce.errors import without_frames
 from p4reduce.submit.submission import as_failure
-from p4reduce.tensors.dense import WireChoice
+from p4reduce.tensors.spec import WireChoice
 
 
 class HierarchicalState(AllreduceState):
@@ -88,7 +88,7 @@ class HierarchicalState(AllreduceState):
         handle = communicator.promise(
             buffer, f"hierarchical allreduce of bucket {bucket.index()}", [stream] if stream is not None else []
         )
-        self._pipeline.add(_Bucket(buffer, bucket.is_last(), handle, stream), communicator, self.local, self.wire)
+        self._pipeline.add(_Bucket(communicator, self.local, self.wire, buffer, bucket.is_last(), handle, stream))
         return handle, nothing
 
     def _share(self) -> int:
@@ -128,16 +128,49 @@ class _Stream:
 
 @dataclass
 class _Bucket:
-    """On its way: `buffer` becomes the average."""
+    """A bucket on its way: `buffer` becomes the average."""
 
+    communicator: Communicator
+    local: dist.ProcessGroup
+    wire: WireChoice | None
     buffer: torch.Tensor
-    last: bool
-    """Of its backward pass."""
+    is_last: bool
+    """Whether it is the last one of its backward pass."""
     handle: Handle[torch.Tensor]
     stream: _Stream | None
     shared: torch.Tensor | None = None
     """The buffer, or a copy with as many zeros more as make equal shares."""
     at_switch: Handle[torch.Tensor] | None = None
+
+    def share_out(self) -> None:
+        """Starts the switch's part of the bucket, on this rank's share of the host's sum."""
+        ranks = self.local.size()
+        with self._on_stream():
+            missing = -self.buffer.numel() % ranks
+            self.shared = torch.nn.functional.pad(self.buffer, (0, missing)) if missing else self.buffer
+            self.shared.div_(ranks)
+            share = self._share(self.shared)
+            dist.reduce_scatter_tensor(share, self.shared, group=self.local)
+            self.at_switch = self.communicator.allreduce_async(share, op="average", wire=self.wire)
+
+    def gather(self) -> None:
+        """Makes of all shares' averages the bucket's."""
+        assert self.at_switch is not None
+        assert self.shared is not None
+        with self._on_stream():
+            self.at_switch.wait()
+            dist.all_gather_into_tensor(self.shared, self._share(self.shared), group=self.local)
+            if self.shared is not self.buffer:
+                self.buffer.copy_(self.shared[: self.buffer.numel()])
+        if self.stream is not None:
+            self.stream.end()
+
+    def _on_stream(self) -> AbstractContextManager[object]:
+        return self.stream.use(self.buffer) if self.stream is not None else nullcontext()
+
+    def _share(self, shared: torch.Tensor) -> torch.Tensor:
+        """This rank's share."""
+        return shared.chunk(self.local.size())[self.local.rank()] if shared.numel() else shared
 
 
 class _Pipeline:
@@ -155,76 +188,39 @@ class _Pipeline:
         self._between: _Bucket | None = None  # at the switch
         self._failure: BaseException | None = None
 
-    def add(
-        self, bucket: _Bucket, communicator: Communicator, local: dist.ProcessGroup, wire: WireChoice | None
-    ) -> None:
+    def add(self, bucket: _Bucket) -> None:
         with self._lock:
             self._given.append(bucket)
             if self._working:
                 return
             self._working = True
-        communicator.follow(lambda: self._work(communicator, local, wire))
+        bucket.communicator.follow(self._work)
 
-    def _work(self, communicator: Communicator, local: dist.ProcessGroup, wire: WireChoice | None) -> None:
+    def _work(self) -> None:
         while True:
             with self._lock:
                 if not self._given:
                     self._working = False
                     return
                 bucket = self._given.popleft()
-            ready = [self._between, bucket if bucket.last else None]
+            ready = [self._between, bucket if bucket.is_last else None]
             try:
                 if self._failure is not None:
                     raise without_frames(self._failure)
-                _share_out(bucket, communicator, local, wire)
-                self._between = None if bucket.last else bucket
+                bucket.share_out()
+                self._between = None if bucket.is_last else bucket
                 for one in ready:
                     if one is not None:
-                        _gather(one, local)
+                        one.gather()
                         one.handle.complete()
             except BaseException as error:
-                self._fail(
-                    as_failure(bucket.handle.name, "go on", error), [self._between, *ready, bucket], communicator
-                )
+                failure = as_failure(bucket.handle.name, "go on", error)
+                self._fail(failure, [self._between, *ready, bucket])
+                bucket.communicator.abort()
 
-    def _fail(self, error: BaseException, under_way: list[_Bucket | None], communicator: Communicator) -> None:
-        """The ranks no longer agree on what comes next: those of other hosts hear of it at once."""
+    def _fail(self, error: BaseException, under_way: list[_Bucket | None]) -> None:
+        """The ranks no longer agree on what comes next."""
         self._failure, self._between = error, None
         for bucket in under_way:
             if bucket is not None and not bucket.handle.done():
                 bucket.handle.complete(error)
-        communicator.abort()
-
-
-def _on(bucket: _Bucket) -> AbstractContextManager[object]:
-    return bucket.stream.use(bucket.buffer) if bucket.stream is not None else nullcontext()
-
-
-def _share_out(bucket: _Bucket, communicator: Communicator, local: dist.ProcessGroup, wire: WireChoice | None) -> None:
-    """Starts the switch's part of the bucket, on this rank's share of the host's sum."""
-    ranks = local.size()
-    with _on(bucket):
-        missing = -bucket.buffer.numel() % ranks
-        bucket.shared = torch.nn.functional.pad(bucket.buffer, (0, missing)) if missing else bucket.buffer
-        bucket.shared.div_(ranks)
-        share = _share(bucket.shared, local)
-        dist.reduce_scatter_tensor(share, bucket.shared, group=local)
-        bucket.at_switch = communicator.allreduce_async(share, op="average", wire=wire)
-
-
-def _gather(bucket: _Bucket, local: dist.ProcessGroup) -> None:
-    """Makes of all shares' averages the bucket's."""
-    assert bucket.at_switch is not None
-    assert bucket.shared is not None
-    with _on(bucket):
-        bucket.at_switch.wait()
-        dist.all_gather_into_tensor(bucket.shared, _share(bucket.shared, local), group=local)
-        if bucket.shared is not bucket.buffer:
-            bucket.buffer.copy_(bucket.shared[: bucket.buffer.numel()])
-    if bucket.stream is not None:
-        bucket.stream.end()
-
-
-def _share(shared: torch.Tensor, local: dist.ProcessGroup) -> torch.Tensor:
-    """This rank's."""
-    return shared.chunk(local.size())[local.rank()] if shared.numel() else shared

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# mypy: disable-error-code="empty-body"
 """DDP communication hooks that reduce gradient buckets on the switch.
 
 A bucket's reduction starts when DDP calls the hook, and the next bucket's streams behind it, while the backward pass
@@ -14,10 +15,12 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_wrapper
 
 from p4reduce.api.futures import future_of
 from p4reduce.api.profiles import span
 from p4reduce.ddp.hierarchical import HierarchicalState
+from p4reduce.ddp.recording import Hook
 from p4reduce.ddp.sparsifiers import (
     BlockRandomKState,
     BlockThresholdState,
@@ -27,31 +30,36 @@ from p4reduce.ddp.sparsifiers import (
 from p4reduce.ddp.states import AllreduceState, Int8State
 from p4reduce.engine.handle import BlockingCall, Handle
 
-Hook = TypeVar("Hook", bound=Callable[..., Any])
+Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
-def _of_ddp(hook: Hook) -> Hook:
-    """Says so where another than DDP calls it: FSDP gives a gradient and a place for its shard, FSDP2 a shard alone."""
+def _hook(declared: Declared) -> Declared:
+    """Makes of a hook's signature and docstring one that averages buckets as its state says.
 
-    @functools.wraps(hook)
-    def checked(*given: Any, **named: Any) -> Any:
+    Says so where another than DDP calls it: FSDP gives a gradient and a place for its shard, FSDP2 a shard alone.
+    """
+
+    @functools.wraps(declared)
+    def hook(*given: Any, **named: Any) -> torch.futures.Future[torch.Tensor]:
+        if len(given) == 2 and isinstance(given[1], GradBucket):
+            return _average(declared.__name__, given[0], given[1])
         if len(given) + len(named) != 2 or any(isinstance(one, torch.Tensor) for one in given):
             raise TypeError(
-                f"{hook.__name__} is a hook of DistributedDataParallel and takes (state, bucket), not "
+                f"{declared.__name__} is a hook of DistributedDataParallel and takes (state, bucket), not "
                 f"({', '.join(type(one).__name__ for one in given)}). A hook for FSDP has a few lines: see "
                 "docs/frameworks.md"
             )
         if any(isinstance(one, tuple) for one in given):
             raise TypeError(
-                f"{hook.__name__} was called with a gradient and its parameter, as DDP's Python reducer calls hooks. "
-                "It needs buckets: set torch._dynamo.config.optimize_ddp to True or False"
+                f"{declared.__name__} was called with a gradient and its parameter, as DDP's Python reducer calls "
+                "hooks. It needs buckets: set torch._dynamo.config.optimize_ddp to True or False"
             )
-        return hook(*given, **named)
+        return _average(declared.__name__, *given, **named)
 
-    return cast(Hook, checked)
+    return cast(Declared, hook)
 
 
-@_of_ddp
+@_hook
 def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket over all ranks: blocks that hold only zeros are not sent.
 
@@ -61,19 +69,17 @@ def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.F
 
     Use: `model.register_comm_hook(AllreduceState(communicator), allreduce_hook)`.
     """
-    return _average("allreduce_hook", state, bucket)
 
 
-@_of_ddp
+@_hook
 def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average what is left of the bucket when each rank sends its largest blocks only: see `BlockTopKState`.
 
     Use: `ddp.register_comm_hook(BlockTopKState(communicator, ddp, ratio=0.01), block_topk_hook)`.
     """
-    return _average("block_topk_hook", state, bucket)
 
 
-@_of_ddp
+@_hook
 def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average what is left of the bucket when each rank sends its largest elements only: see `ElementTopKState`.
 
@@ -81,43 +87,45 @@ def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futu
 
     Use: `ddp.register_comm_hook(ElementTopKState(communicator, ddp, ratio=0.01), element_topk_hook)`.
     """
-    return _average("element_topk_hook", state, bucket)
 
 
-@_of_ddp
+@_hook
 def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average what is left of the bucket when each rank sends its blocks above a norm: see `BlockThresholdState`.
 
     Use: `ddp.register_comm_hook(BlockThresholdState(communicator, ddp, threshold=0.1), block_threshold_hook)`.
     """
-    return _average("block_threshold_hook", state, bucket)
 
 
-@_of_ddp
+@_hook
 def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average what is left of the bucket when all ranks send the same random blocks only: see `BlockRandomKState`.
 
     Use: `ddp.register_comm_hook(BlockRandomKState(communicator, ddp, ratio=0.01), block_randomk_hook)`.
     """
-    return _average("block_randomk_hook", state, bucket)
 
 
-@_of_ddp
+@_hook
 def int8_hook(state: Int8State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket as int8, with error feedback: see `Int8State`.
 
     Use: `ddp.register_comm_hook(Int8State(communicator, ddp), int8_hook)`.
     """
-    return _average("int8_hook", state, bucket)
 
 
-@_of_ddp
+@_hook
 def hierarchical_hook(state: HierarchicalState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket within each host, and between hosts on the switch: see `HierarchicalState`.
 
     Use: `state = HierarchicalState.of_hosts()`, then `model.register_comm_hook(state, hierarchical_hook)`.
     """
-    return _average("hierarchical_hook", state, bucket)
+
+
+def bf16_wrapper(hook: Hook) -> Hook:
+    """PyTorch's `bf16_compress_wrapper`, on CPUs as well: DDP knows that by its name, and takes it for NCCL's alone."""
+    wrapped: Hook = bf16_compress_wrapper(hook)
+    wrapped.__name__ = "bf16_wrapper"
+    return wrapped
 
 
 def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -138,10 +146,12 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
         engine.queue_callback(_EndOfBackward(hook, handle))
 
     def settle() -> torch.Tensor:
-        if not within_backward or handle.exception() is None:
-            handle.wait()
-        if handle.exception() is None:
+        error = handle.exception()
+        if error is None:
+            handle.wait_for_arrivals()
             afterwards()
+        elif not within_backward:
+            raise error
         return buffer
 
     future: torch.futures.Future[torch.Tensor] = future_of(handle, settle, [buffer])

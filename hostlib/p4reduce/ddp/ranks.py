@@ -39,7 +39,7 @@ class CheckedRanks:
         parameters: of a bucket, all of one module. share: how many ranks of the group each of the communicator stands
         for. Raises ValueError on all ranks of the communicator if their groups are not of these ranks alone.
         """
-        if self._communicator is communicator and all(each in self._parameters for each in parameters[:1]):
+        if self._communicator is communicator and (not parameters or parameters[0] in self._parameters):
             return
         modules = _modules_with(state)
         for module in modules:

@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import GradBucket
 
 from p4reduce.api.communicator import Communicator
 from p4reduce.ddp.states import SparsifierState, block_norms
-from p4reduce.tensors.dense import WireChoice
+from p4reduce.tensors.spec import WireChoice
 
 
 class BlockTopKState(SparsifierState):

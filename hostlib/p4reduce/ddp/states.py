@@ -21,7 +21,7 @@ from p4reduce.ddp.ranks import CheckedRanks
 from p4reduce.ddp.residuals import Residuals
 from p4reduce.engine.handle import Handle
 from p4reduce.errors import P4ReduceError
-from p4reduce.tensors.dense import WireChoice
+from p4reduce.tensors.spec import WireChoice
 
 _VERSION = 2  # of state_dict
 

@@ -10,7 +10,7 @@ from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, Gather
 
 from p4reduce.distributed.arguments import as_list, as_lists, options
 from p4reduce.distributed.compiled import called_by_cpp
-from p4reduce.distributed.copies import Copies
+from p4reduce.distributed.copies import Copies, as_lists_like, flattened
 from p4reduce.distributed.support import check_dtypes
 from p4reduce.distributed.traffic import Counting
 
@@ -27,29 +27,23 @@ class ByGloo(_Base):  # type: ignore[misc]
     def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Any:
         """To one rank."""
         given = as_list(tensors)
-
-        def begin(copies: Copies) -> Any:
-            return self._gloo.send(copies.inputs(given), dstRank, tag)
-
-        return self._by_gloo("send", given, [], begin, on_host=True)
+        return self._by_gloo(
+            "send", given, [], lambda copies: self._gloo.send(copies.inputs(given), dstRank, tag), on_host=True
+        )
 
     def recv(self, tensors: Any, srcRank: int, tag: int = 0) -> Any:
         """From one rank."""
         out = as_list(tensors)
-
-        def begin(copies: Copies) -> Any:
-            return self._gloo.recv(copies.outputs(out), srcRank, tag)
-
-        return self._by_gloo("recv", out, out, begin, on_host=True)
+        return self._by_gloo(
+            "recv", out, out, lambda copies: self._gloo.recv(copies.outputs(out), srcRank, tag), on_host=True
+        )
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """From whichever rank sends."""
         out = as_list(tensors)
-
-        def begin(copies: Copies) -> Any:
-            return self._gloo.recv_anysource(copies.outputs(out), tag)
-
-        return self._by_gloo("recv", out, out, begin, on_host=True)
+        return self._by_gloo(
+            "recv", out, out, lambda copies: self._gloo.recv_anysource(copies.outputs(out), tag), on_host=True
+        )
 
     def gather(
         self,
@@ -64,11 +58,11 @@ class ByGloo(_Base):  # type: ignore[misc]
         """To one rank, from all."""
         opts = options(GatherOptions, opts, rootRank=root, timeout=timeout)
         outputs, inputs = as_lists(output_tensors, input_tensors if input_tensor is None else input_tensor)
-        flat = [each for out in outputs for each in out]
+        flat = flattened(outputs)
 
         def begin(copies: Copies) -> Any:
-            staged = iter(copies.outputs(flat, inputs, raises_version=True))
-            return self._gloo.gather([[next(staged) for _ in out] for out in outputs], copies.inputs(inputs), opts)
+            staged = copies.outputs(flat, inputs, raises_version=True)
+            return self._gloo.gather(as_lists_like(outputs, staged), copies.inputs(inputs), opts)
 
         return self._by_gloo("gather", inputs, flat, begin)
 
@@ -85,23 +79,22 @@ class ByGloo(_Base):  # type: ignore[misc]
         """From one rank, to all."""
         opts = options(ScatterOptions, opts, rootRank=root, timeout=timeout)
         inputs, outputs = as_lists(input_tensors, output_tensors if output_tensor is None else output_tensor)
-        flat = [each for given in inputs for each in given]
+        flat = flattened(inputs)
 
         def begin(copies: Copies) -> Any:
-            out, staged = copies.outputs(outputs, flat), iter(copies.inputs(flat))
-            return self._gloo.scatter(out, [[next(staged) for _ in given] for given in inputs], opts)
+            out = copies.outputs(outputs, flat)
+            return self._gloo.scatter(out, as_lists_like(inputs, copies.inputs(flat)), opts)
 
         return self._by_gloo("scatter", outputs, outputs, begin)
 
     def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Any:
         """Of several tensors, each into a list of its own at every rank."""
         opts, (outputs, inputs) = options(AllgatherOptions, opts, timeout=None), as_lists(output_lists, input_list)
-        flat = [each for out in outputs for each in out]
+        flat = flattened(outputs)
 
         def begin(copies: Copies) -> Any:
-            staged = iter(copies.outputs(flat, inputs, raises_version=True))
-            lists = [[next(staged) for _ in out] for out in outputs]
-            return self._gloo.allgather_coalesced(lists, copies.inputs(inputs), opts)
+            staged = copies.outputs(flat, inputs, raises_version=True)
+            return self._gloo.allgather_coalesced(as_lists_like(outputs, staged), copies.inputs(inputs), opts)
 
         return self._by_gloo("all_gather_coalesced", inputs, flat, begin, on_host=True)
 

@@ -23,13 +23,11 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import Work
 
 from p4reduce.distributed.compiled import called_by_cpp
-from p4reduce.distributed.work import NO_TIMEOUT, leave_all
-from p4reduce.tensors.dense import assign, check_writable
-
-Tensors = list[torch.Tensor]
+from p4reduce.distributed.work import NO_TIMEOUT, BaseWork, Tensors, leave_all
+from p4reduce.tensors.dense import assign
+from p4reduce.tensors.spec import describe
 
 
 class Copies:
@@ -86,7 +84,7 @@ class Copies:
         return copy.copy_(tensor.detach())
 
     def _output(self, tensor: torch.Tensor, raises_version: bool) -> torch.Tensor:
-        check_writable(tensor)
+        describe(tensor).check_writable(tensor)
         copy = self._copy(tensor)
         # `data` has a version counter of its own; `detach()` shares the tensor's.
         self._written.append((tensor.detach() if raises_version else tensor.data, copy))
@@ -102,7 +100,7 @@ class Copies:
 
 
 @called_by_cpp
-class CopiedWork(Work):
+class CopiedWork(BaseWork):
     """A work whose outputs are written from copies at its end.
 
     This is done by a thread of the work's, which completes its future. Gloo's receives and list reductions have none:
@@ -110,9 +108,8 @@ class CopiedWork(Work):
     """
 
     def __init__(self, work: Any, write: Callable[[], None], outputs: Tensors) -> None:
-        super().__init__()
+        super().__init__(outputs)
         self._work = work
-        self._outputs = outputs
         self._lock = threading.Lock()
         self._write: Callable[[], None] | None = write
         self._future: torch.futures.Future[Tensors] | None = None
@@ -129,7 +126,7 @@ class CopiedWork(Work):
         """As the work's."""
         self._work.wait(timeout)
         try:
-            self._settle()
+            self._finish()
         except BaseException as error:
             self.leave(error)
             raise
@@ -142,7 +139,7 @@ class CopiedWork(Work):
             with contextlib.suppress(Exception):
                 self._future.wait()
 
-    def _settle(self) -> None:
+    def _finish(self) -> None:
         """Returns when the outputs are written, of a work that has ended well."""
         if self._future is not None:
             self._future.wait()
@@ -159,12 +156,8 @@ class CopiedWork(Work):
         if not self._work.is_completed():
             return False
         if self._work.is_success():
-            self._settle()
+            self._finish()
         return True
-
-    def is_success(self) -> bool:
-        """Whether it has ended well."""
-        return self.is_completed() and self.exception() is None
 
     def exception(self) -> Any:
         """Why it ended badly; None if it did not."""
@@ -178,16 +171,6 @@ class CopiedWork(Work):
             return error
         return None
 
-    def result(self) -> Tensors:
-        """The tensors that hold the results. Raises RuntimeError while they do not."""
-        if not self.is_success():
-            raise RuntimeError("the collective has not completed successfully: call wait() first")
-        return self._outputs
-
-    def synchronize(self) -> None:
-        """As `wait`."""
-        self.wait()
-
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the error. Raises RuntimeError where the work has none."""
         return self._work.get_future() if self._future is None else self._future
@@ -195,6 +178,17 @@ class CopiedWork(Work):
     def _source_rank(self) -> int:
         """The rank that has sent what was received."""
         return int(self._work._source_rank())
+
+
+def flattened(lists: Iterable[Iterable[torch.Tensor]]) -> Tensors:
+    """The tensors of all lists, one after the other."""
+    return [each for tensors in lists for each in tensors]
+
+
+def as_lists_like(lists: Iterable[Iterable[torch.Tensor]], tensors: Iterable[torch.Tensor]) -> list[Tensors]:
+    """Tensors as lists of the same lengths as those which `flattened` took."""
+    rest = iter(tensors)
+    return [[next(rest) for _ in each] for each in lists]
 
 
 def as_bytes(tensors: Iterable[torch.Tensor]) -> Tensors:

@@ -9,7 +9,7 @@ import threading
 import time
 
 from p4reduce.api.communicator import Communicator
-from p4reduce.join.joining import Seat
+from p4reduce.join.joining import RunningJob
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +22,8 @@ _departures: set[Departure] = set()
 class Departure:
     """A rank's way out of a job."""
 
-    def __init__(self, seat: Seat, *, well: bool) -> None:
-        self._seat, self._well = seat, well
+    def __init__(self, running: RunningJob, *, well: bool) -> None:
+        self._running, self._well = running, well
         self.heard = threading.Event()
         """The job can do without this process."""
         self.ended = threading.Event()
@@ -31,7 +31,7 @@ class Departure:
     def run(self) -> None:
         """Until all ranks have left, or will not."""
         try:
-            self._seat.leave(well=self._well, on_heard=self.heard.set)
+            self._running.leave(well=self._well, on_heard=self.heard.set)
         except Exception as error:
             log.warning("left a job: %s", error)
         finally:
@@ -43,7 +43,7 @@ class Departure:
     def cut_short(self) -> None:
         """Waits for nobody but the controller."""
         self.heard.wait(_HEARD_S)
-        self._seat.session.close()
+        self._running.session.close()
         self.ended.wait(_HEARD_S)
 
 
@@ -52,10 +52,10 @@ def depart(communicator: Communicator, *, well: bool) -> None:
 
     Takes no lock that the thread which it interrupts may have: a signal's handler may call it.
     """
-    seat = communicator.vacate()
-    if seat is None:
+    running = communicator.detach()
+    if running is None:
         return
-    departure = Departure(seat, well=well)
+    departure = Departure(running, well=well)
     with _lock:
         _departures.add(departure)
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:  # what `import torch` brings in stays small
     from p4reduce.local.host import LocalChoice
-    from p4reduce.tensors.dense import WireChoice
+    from p4reduce.tensors.spec import WireChoice
 
 NAME = "p4reduce"
 

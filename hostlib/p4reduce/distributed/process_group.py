@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,18 +38,27 @@ from p4reduce import settings
 from p4reduce.api.communicator import Communicator
 from p4reduce.api.profiles import span
 from p4reduce.collectives import moves, reductions
-from p4reduce.collectives.plan import Group, Plan, nothing
+from p4reduce.collectives.plan import Collective, Group, Plan, nothing
 from p4reduce.distributed.arguments import as_list, as_lists, options
 from p4reduce.distributed.by_gloo import ByGloo
 from p4reduce.distributed.compiled import called_by_cpp
-from p4reduce.distributed.copies import Copies, as_bytes
+from p4reduce.distributed.copies import Copies, as_bytes, as_lists_like, flattened
+from p4reduce.distributed.group_jobs import GroupJobs, with_own_client
 from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.premultiplied import is_premultiplied, multiply, summing
-from p4reduce.distributed.restarts import agreed, naming_an_earlier_start, wait_for_store_to_end
-from p4reduce.distributed.seats import Seats, with_own_client
-from p4reduce.distributed.support import alike, can_move, can_reduce, check_dtypes, check_sizes, how, tell_of_gloo
+from p4reduce.distributed.restarts import connect, naming_an_earlier_start, wait_for_store_to_end
+from p4reduce.distributed.support import (
+    alike,
+    can_move,
+    can_reduce,
+    check_dtypes,
+    check_sizes,
+    how,
+    tell_of_gloo,
+)
 from p4reduce.distributed.traffic import Counting, Traffic
 from p4reduce.distributed.work import (
+    CompletedWork,
     PythonWork,
     QueuedWork,
     SwitchWork,
@@ -60,7 +70,7 @@ from p4reduce.distributed.work import (
 from p4reduce.engine.continuations import Continuations, SerialExecutor
 from p4reduce.engine.handle import BlockingCall, Handle
 from p4reduce.errors import P4ReduceError, without_frames
-from p4reduce.tensors.dense import WireChoice
+from p4reduce.tensors.spec import WireChoice, describe
 
 # How long rank 0 is waited for when the default group is destroyed: briefly, as it may have more to do. After a failure
 # it hardly has, and groups are often made again, so longer.
@@ -83,18 +93,18 @@ class SwitchGroup(ByGloo):
         self._sequence = 0
         self._threads = Continuations(f"p4reduce group {group.group_id}")
         self._executor = SerialExecutor(self._threads)
+        self._inline_threads: list[int] = []  # threads in `_allreduce_inline`, which hold up what others begin
         self._counting = Counting()
         self._unwaited = Unwaited()
         self._members = Group(self._rank, self._size)
-        self._wire = options.wire
         self._store = self._given_store = group.store
         self._options = options
         self._splits: Counter[tuple[int, ...]] = Counter()
         self._is_default = not group.global_ranks_in_group
         with naming_an_earlier_start():
-            self._gloo: Any = self._make_gloo("gloo/")
-        self._store = PrefixStore(f"{NAME}/{agreed(self._gloo, self._timeout)}/", group.store)
-        self._seats = Seats(self._store, self._rank, self._size, group.group_id, options)
+            self._gloo, word = connect(self._make_gloo, group.store, self._rank, self._size, self._timeout)
+        self._store = PrefixStore(f"{NAME}/{word}/", group.store)
+        self._jobs = GroupJobs(self._store, self._rank, self._size, group.group_id, options)
         self._spare: Any = None
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
         for device in Backend.backend_capability[NAME]:
@@ -103,12 +113,13 @@ class SwitchGroup(ByGloo):
             try:
                 self._in_turn(self._join_at_once)
             except BaseException:
-                self._seats.abort()
+                self._jobs.abort()
                 raise
+        self._wire = settings.wire(options.wire)  # what is wrong with it, the other ranks learn of from the join
 
     def _join_at_once(self) -> None:
         try:
-            self._seats.enter(0, self._timeout.total_seconds())
+            self._jobs.enter(0, self._timeout.total_seconds())
         except Exception as error:
             raise as_backend_error(error) from error
 
@@ -119,14 +130,14 @@ class SwitchGroup(ByGloo):
         """The group's own of now, which joins the job when it is first asked for: on all ranks. An operation of many
         bytes may give it another. Raises DistBackendError where the group goes without a switch."""
         limit = self._timeout.total_seconds()
-        communicator: Communicator | None = self._in_turn(lambda: self._seated(0, limit))
+        communicator: Communicator | None = self._in_turn(lambda: self._communicator_for(0, limit))
         if communicator is None:
             raise DistBackendError("this group uses Gloo: no switch had free slots for it")
         return communicator
 
     def traffic(self) -> Traffic:
         """How much of this rank's calls the switch has carried so far, and how much Gloo."""
-        sent, received = self._seats.moved()
+        sent, received = self._jobs.moved()
         return self._counting.traffic(sent, received)
 
     def _in_turn(self, task: Callable[[], Any]) -> Any:
@@ -138,10 +149,10 @@ class SwitchGroup(ByGloo):
         finally:
             del turn  # which has the error, which has this frame
 
-    def _seated(self, nbytes: int, limit: float) -> Communicator | None:
+    def _communicator_for(self, nbytes: int, limit: float) -> Communicator | None:
         """The communicator of a collective of so many bytes. Raises DistBackendError."""
         try:
-            return self._seats.communicator(nbytes, limit)
+            return self._jobs.communicator(nbytes, limit)
         except Exception as error:
             raise as_backend_error(error) from error
 
@@ -154,8 +165,8 @@ class SwitchGroup(ByGloo):
     def shutdown(self) -> None:
         """Leaves the job, together with the other ranks, for which it does not wait. Collectives that have not begun
         fail."""
-        timeout = _STORE_ENDS_AFTER_FAILURE_S if self._seats.failed else _STORE_ENDS_S
-        self._seats.close()
+        timeout = _STORE_ENDS_AFTER_FAILURE_S if self._jobs.failed else _STORE_ENDS_S
+        self._jobs.close()
         self._threads.close(0)
         self._unwaited.clear()
         if self._is_default and self._rank:
@@ -164,7 +175,7 @@ class SwitchGroup(ByGloo):
     def abort(self, error: P4ReduceError | None = None) -> None:
         """Ends the job for all ranks at once, while they join it or later, from any thread. error: raised by later
         calls."""
-        self._seats.abort(error)
+        self._jobs.abort(error)
         self._threads.close(0)
         self._unwaited.clear()
         for gloo in (self._gloo, self._spare):
@@ -235,7 +246,36 @@ class SwitchGroup(ByGloo):
     ) -> Any:
         """Of one dense or sparse tensor. Several are added up as well, each of them with all others, by Gloo."""
         given = as_list(tensors if tensor is None else tensor)
-        return self._start([self._allreduce(given, options(AllreduceOptions, opts, reduceOp=op, timeout=timeout))])
+        opts = options(AllreduceOptions, opts, reduceOp=op, timeout=timeout)
+        return self._allreduce_inline(given, opts) or self._start([self._allreduce(given, opts)])
+
+    def _allreduce_inline(self, tensors: list[torch.Tensor], opts: Any) -> PythonWork | None:
+        """Executes an all_reduce that its caller waits for in this thread, where nothing is to be waited for before;
+        None for any other, and on a device."""
+        if getattr(opts, "asyncOp", True) or len(tensors) != 1 or not self._executor.is_idle:
+            return None
+        data = tensors[0].data
+        if not (data.is_cpu and can_reduce(data, opts.reduceOp)) or data.is_sparse:
+            return None
+        nbytes = data.nbytes
+        if not self._jobs.at_hand(nbytes):
+            return None
+        limit = self._limit(opts)
+        communicator = self._communicator_for(nbytes, limit)
+        if communicator is None:
+            return None
+        self._sequence += 1
+        thread = threading.get_ident()
+        self._inline_threads.append(thread)
+        try:
+            with span("all_reduce"), span("all_reduce wait"):
+                communicator.execute(data, Collective(*how(opts), self._wire, "blocks", None, limit))
+        except P4ReduceError as error:
+            raise as_backend_error(error) from error
+        finally:
+            self._inline_threads.remove(thread)
+        self._counting.count("memory" if communicator.local else "switch", "all_reduce", tensors, nbytes)
+        return CompletedWork(tensors).kept_by(self._unwaited)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Of several tensors, each by itself."""
@@ -272,7 +312,10 @@ class SwitchGroup(ByGloo):
             limit = call.limit  # the function must not refer to the call, which has it
             call.rows = lambda each: each.allreduce_async(tensor, op, factor=factor, timeout=limit)
         else:
-            call.stage = lambda wire: reductions.allreduce(self._members, tensor.data, op, factor, wire)
+            data = tensor.data
+            call.stage = lambda wire: reductions.allreduce(
+                self._members, data, describe(data), Collective(op, factor, wire)
+            )
         return call
 
     def reduce(
@@ -301,7 +344,9 @@ class SwitchGroup(ByGloo):
 
         call.by_gloo = by_gloo
         op_name, factor = how(opts)
-        call.stage = lambda wire: reductions.reduce(self._members, given[0].data, opts.rootRank, op_name, factor, wire)
+        call.stage = lambda wire: reductions.reduce(
+            self._members, given[0].data, opts.rootRank, Collective(op_name, factor, wire)
+        )
         return self._start([call])
 
     def broadcast(
@@ -338,7 +383,7 @@ class SwitchGroup(ByGloo):
         """Into a list of tensors, of which each has its rank's shape."""
         opts = options(AllgatherOptions, opts, timeout=timeout)
         outputs, inputs = as_lists(output_tensors, input_tensors if input_tensor is None else input_tensor)
-        flat = [each for out in outputs for each in out]
+        flat = flattened(outputs)
         fits = len(inputs) == len(outputs) == 1 and len(flat) == self._size and alike(flat[self._rank], inputs[0])
         can = fits and all(can_move(each) and each.dtype == inputs[0].dtype for each in (*inputs, *flat))
         call = self._call("all_gather", can, flat, opts, flat if len(outputs) == 1 else outputs)
@@ -352,8 +397,7 @@ class SwitchGroup(ByGloo):
             staged, read = copies.outputs(flat, inputs, raises_version=True), copies.inputs(inputs)
             if can:
                 return gloo.allgather([as_bytes(staged)], as_bytes(read), opts)
-            each_staged = iter(staged)
-            return gloo.allgather([[next(each_staged) for _ in out] for out in outputs], read, opts)
+            return gloo.allgather(as_lists_like(outputs, staged), read, opts)
 
         call.by_gloo = by_gloo
         return self._start([call])
@@ -410,18 +454,18 @@ class SwitchGroup(ByGloo):
         inputs, outputs = as_lists(
             input_tensors if input is None else input, output_tensors if output is None else output
         )
-        flat = [each for given in inputs for each in given]
+        flat = flattened(inputs)
         can = len(outputs) == len(inputs) == 1 and len(flat) == self._size
         can = can and all(can_reduce(each, opts.reduceOp) and alike(each, outputs[0]) for each in (*outputs, *flat))
         call, (op_name, factor) = self._call("reduce_scatter", can, [*flat, *outputs], opts, outputs), how(opts)
         call.stage = lambda wire: reductions.reduce_scatter(
-            self._members, torch.stack([each.detach() for each in flat]), outputs[0], op_name, factor, wire
+            self._members, torch.stack([each.detach() for each in flat]), outputs[0], Collective(op_name, factor, wire)
         )
 
         def by_gloo(gloo: Any, copies: Copies) -> Any:
             out = copies.outputs(outputs, flat, raises_version=True)
-            staged = iter(multiply(copies.inputs(flat, always=is_premultiplied(opts)), opts))
-            return gloo.reduce_scatter(out, [[next(staged) for _ in given] for given in inputs], summing(opts))
+            staged = multiply(copies.inputs(flat, always=is_premultiplied(opts)), opts)
+            return gloo.reduce_scatter(out, as_lists_like(inputs, staged), summing(opts))
 
         call.by_gloo = by_gloo
         return self._start([call])
@@ -443,7 +487,7 @@ class SwitchGroup(ByGloo):
         can, (op, factor) = can_reduce(given, opts.reduceOp), how(opts)
         call = self._call("reduce_scatter_single", can, [given], opts, [output])
         call.stage = lambda wire: reductions.reduce_scatter(
-            self._members, given.reshape(self._size, *output.shape), output, op, factor, wire
+            self._members, given.reshape(self._size, *output.shape), output, Collective(op, factor, wire)
         )
 
         def by_gloo(gloo: Any, copies: Copies) -> Any:
@@ -479,7 +523,9 @@ class SwitchGroup(ByGloo):
     ) -> _Call:
         """tensors: of the same sizes on all ranks, which together are as large as the collective.
         outputs: hold the result in the end; by default `tensors`."""
-        nbytes = sum(0 if tensor.is_sparse else tensor.nbytes for tensor in tensors)
+        nbytes = 0
+        for tensor in tensors:
+            nbytes += 0 if tensor.is_sparse else tensor.nbytes
         waits = not getattr(opts, "asyncOp", True)
         return _Call(name, can, nbytes, self._limit(opts), tensors if outputs is None else outputs, waits=waits)
 
@@ -490,11 +536,13 @@ class SwitchGroup(ByGloo):
         waits for at once has ended when it returns, so that no signal's handler comes in between.
         """
         try:
-            if any(call.can for call in calls):
-                self._seats.check()
+            waits = False
             for call in calls:
-                if call.can and call.stage is not None and not self._seats.without:
-                    call.plan = call.stage(settings.wire(self._wire))
+                waits = waits or call.waits
+                if call.can:
+                    self._jobs.check()
+                    if call.stage is not None and not self._jobs.without:
+                        call.plan = call.stage(self._wire)
         except P4ReduceError as error:
             raise as_backend_error(error) from error
         by_gloo: dict[int, Any] = {}
@@ -505,7 +553,7 @@ class SwitchGroup(ByGloo):
                         by_gloo[id(call)] = self._to_gloo(call, self._gloo)
                 works = [self._begin(call) if call.can else by_gloo[id(call)] for call in calls]
                 work = works[0] if len(works) == 1 else Works(works, outputs or [])
-                if any(call.waits for call in calls):
+                if waits:
                     work.wait()
         except BaseException as error:
             leave_all(list(by_gloo.values()), error)
@@ -519,14 +567,12 @@ class SwitchGroup(ByGloo):
         return copies.finish(call.by_gloo(gloo, copies), call.outputs)
 
     def _begin(self, call: _Call) -> Any:
-        """At once where no rank has to be waited for and nothing is queued, else in turn."""
+        """At once where nobody has to be waited for and nothing is queued, else in turn."""
         self._sequence += 1
         with span(call.name):
-            if (
-                self._executor.is_idle
-                and self._seats.at_hand(call.nbytes)
-                and (call.rows is None or self._seats.without)
-            ):
+            own = threading.get_ident()
+            waits_for_nobody = self._jobs.at_hand(call.nbytes) and all(thread == own for thread in self._inline_threads)
+            if self._executor.is_idle and waits_for_nobody and (call.rows is None or self._jobs.without):
                 return self._carry(call)
             work = QueuedWork(call.name, call.outputs, self._threads, self.abort)
             streams = _streams(call.outputs)
@@ -543,7 +589,7 @@ class SwitchGroup(ByGloo):
     def _carry(self, call: _Call) -> Any:
         """Begins a collective whose turn it is. By Gloo, in a group for such alone: only there are they in the same
         order on all ranks, as what is not queued does not wait for them."""
-        communicator = self._seated(call.nbytes, call.limit)
+        communicator = self._communicator_for(call.nbytes, call.limit)
         if communicator is None:
             if self._spare is None:
                 self._store = with_own_client(self._store)
@@ -554,7 +600,7 @@ class SwitchGroup(ByGloo):
             if call.rows is not None:
                 return SwitchWork(call.rows(communicator), call.outputs, call.name)
             assert call.plan is not None
-            return SwitchWork(communicator.carry(call.plan, call.limit), call.outputs, call.name)
+            return SwitchWork(communicator.submit(call.plan, call.limit), call.outputs, call.name)
         except P4ReduceError as error:
             raise as_backend_error(error) from error
 

@@ -7,13 +7,51 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, TCPStore
 from torch.distributed import DistBackendError
+
+# A new Gloo group now and then loses a connection that it has just made, "reset by peer", where a process makes many
+# groups one after the other.
+_LOST = ("Connection reset by peer", "Connection closed by peer")
+_ATTEMPTS = 3
+_VERDICT = timedelta(seconds=10)
+
+
+def connect(make: Callable[[str], Any], store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Any, str]:
+    """A Gloo group that has reached all ranks, and the word that they have agreed on.
+
+    If any rank's connection is lost at the first use, all ranks make another group. `make` gets a prefix of keys.
+    """
+    for attempt in range(_ATTEMPTS):
+        gloo, word, lost = make(f"gloo/{attempt}/"), "", None
+        try:
+            word = agreed(gloo, timeout)
+        except RuntimeError as error:
+            if not any(text in str(error) for text in _LOST):
+                raise
+            lost = error
+        try:
+            if _all_are_connected(PrefixStore(f"connected/{attempt}/", store), rank, size, not lost, timeout):
+                return gloo, word
+        except RuntimeError as error:
+            raise lost or error from None
+    raise lost or DistBackendError(f"Gloo lost a connection in each of {_ATTEMPTS} attempts to reach all ranks")
+
+
+def _all_are_connected(store: Any, rank: int, size: int, is_connected: bool, timeout: timedelta) -> bool:
+    """What rank 0 has found. A rank that has lost a connection does not wait long for others, which may have died."""
+    limit = timeout if is_connected else min(timeout, _VERDICT)
+    store.set(str(rank), str(is_connected))
+    if rank == 0:
+        store.wait([str(each) for each in range(size)], limit)
+        store.set("all", str(all(store.get(str(each)) == b"True" for each in range(size))))
+    store.wait(["all"], limit)
+    return bool(store.get("all") == b"True")
 
 
 def agreed(gloo: Any, timeout: timedelta) -> str:

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import HashStore, ProcessGroupGloo, ReduceOp
 
 from p4reduce.distributed.premultiplied import factor
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.tensors.dense import WORK_DTYPES
+from p4reduce.tensors.spec import WORK_DTYPES
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,10 @@ def how(opts: Any) -> tuple[Any, float]:
 
 def op_name(op: Any) -> str | None:
     """The communicator's, None where it has none."""
-    return next((name for known, name in _OPS if op == known), None)
+    for known, name in _OPS:
+        if op == known:
+            return name
+    return None
 
 
 def can_reduce(tensor: torch.Tensor, op: Any) -> bool:

@@ -22,8 +22,8 @@ from p4reduce.api.futures import future_of
 from p4reduce.api.profiles import span
 from p4reduce.distributed.compiled import called_by_cpp
 from p4reduce.distributed.traffic import bytes_of
-from p4reduce.engine.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.engine.continuations import Continuations
+from p4reduce.engine.engine import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.engine.handle import BlockingCall, Handle
 from p4reduce.engine.waiting import ends_within
 from p4reduce.errors import JoinError, P4ReduceError, without_frames
@@ -54,13 +54,41 @@ class Unwaited:
         self._works.clear()
 
 
-class PythonWork(Work):
+@called_by_cpp
+class BaseWork(Work):
+    """What the works of this package have in common, of which each has `wait`, `is_completed` and `exception`."""
+
+    _subject = "the collective has"
+
+    def __init__(self, outputs: Tensors) -> None:
+        """outputs: hold the results in the end."""
+        super().__init__()
+        self._outputs = outputs
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def result(self) -> Tensors:
+        """The tensors that hold the results. Raises RuntimeError while they do not."""
+        if not self.is_success():
+            raise RuntimeError(f"{self._subject} not completed successfully: call wait() first")
+        return self._outputs
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def _settle(self) -> Tensors:
+        self.wait()
+        return self._outputs
+
+
+class PythonWork(BaseWork):
     """A `torch.distributed.Work` that stays while C++ may be the last to have it, see `Unwaited`."""
 
-    _outputs: Tensors
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, outputs: Tensors) -> None:
+        super().__init__(outputs)
         self._unwaited: Callable[[], Unwaited | None] = lambda: None
         self._is_waited_for = False
 
@@ -82,15 +110,38 @@ class PythonWork(Work):
 
 
 @called_by_cpp
+class CompletedWork(PythonWork):
+    """A collective that has ended well."""
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:  # noqa: ARG002
+        """Returns at once."""
+        self._is_waited_for = True
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it has ended."""
+        return True
+
+    def exception(self) -> None:
+        """Why it ended badly: it did not."""
+
+    def get_future(self) -> Any:
+        """A torch.futures.Future of `result()`."""
+        self._is_waited_for = True
+        future: torch.futures.Future[Tensors] = torch.futures.Future()
+        future.set_result(self._outputs)
+        return future
+
+
+@called_by_cpp
 class SwitchWork(PythonWork):
     """A collective of the switch under way as a `torch.distributed.Work`."""
 
     def __init__(self, handle: Handle[Any], outputs: Tensors, name: str = "collective") -> None:
         """name: of the collective, for profiles."""
-        super().__init__()
+        super().__init__(outputs)
         self._name = name
         self._handle = handle
-        self._outputs = outputs
         self._lock = threading.Lock()
         self._future: torch.futures.Future[Tensors] | None = None
 
@@ -113,7 +164,7 @@ class SwitchWork(PythonWork):
         failure = self._handle.exception() if ended else self._handle.not_ended(limit)
         if failure is not None:
             raise as_backend_error(failure) from failure
-        self._handle.wait()
+        self._handle.wait_for_arrivals()
         return True
 
     def drop_outputs(self) -> None:
@@ -128,24 +179,10 @@ class SwitchWork(PythonWork):
         """Whether it has ended, well or not."""
         return self._handle.done()
 
-    def is_success(self) -> bool:
-        """Whether it has ended well."""
-        return self.is_completed() and self.exception() is None
-
     def exception(self) -> DistBackendError | None:
         """Why it ended badly; None if it did not."""
         error = self._handle.exception() if self.is_completed() else None
         return None if error is None else as_backend_error(error)
-
-    def result(self) -> Tensors:
-        """The tensors that hold the results. Raises RuntimeError while they do not."""
-        if not self.is_success():
-            raise RuntimeError("the collective has not completed successfully: call wait() first")
-        return self._outputs
-
-    def synchronize(self) -> None:
-        """As `wait`."""
-        self.wait()
 
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
@@ -154,10 +191,6 @@ class SwitchWork(PythonWork):
             if self._future is None:
                 self._future = future_of(self._handle, self._settle, self._outputs)
             return self._future
-
-    def _settle(self) -> Tensors:
-        self.wait()
-        return self._outputs
 
 
 @called_by_cpp
@@ -168,9 +201,8 @@ class QueuedWork(PythonWork):
         self, name: str, outputs: Tensors, threads: Continuations, abort: Callable[[P4ReduceError], None]
     ) -> None:
         """name: of the collective, for error messages. threads: for what follows its end. abort: ends the group."""
-        super().__init__()
+        super().__init__(outputs)
         self._name = name
-        self._outputs = outputs
         self._threads = threads
         self._abort = abort
         self._left = False
@@ -237,7 +269,8 @@ class QueuedWork(PythonWork):
             self.leave(error)
             raise
         if not has_begun:
-            said = f"{self._name} has not begun after {timeout:g} s: the ranks are still joining"
+            why = "the ranks are still joining, or another thread's call has not ended"
+            said = f"{self._name} has not begun after {timeout:g} s: {why}"
             raise as_backend_error(TimeoutError(said))
         failure = self._begun.exception()
         if failure is not None:
@@ -248,26 +281,12 @@ class QueuedWork(PythonWork):
         """Whether it has ended, well or not."""
         return self._begun.done() and (self._begun.exception() is not None or self._begun.result().is_completed())
 
-    def is_success(self) -> bool:
-        """Whether it has ended well."""
-        return self.is_completed() and self._begun.exception() is None and bool(self._begun.result().is_success())
-
     def exception(self) -> Any:
         """Why it ended badly; None if it did not."""
         if not self.is_completed():
             return None
         error = self._begun.exception()
         return self._begun.result().exception() if error is None else without_frames(error)
-
-    def result(self) -> Tensors:
-        """The tensors that hold the results. Raises RuntimeError while they do not."""
-        if not self.is_success():
-            raise RuntimeError("the collective has not completed successfully: call wait() first")
-        return self._outputs
-
-    def synchronize(self) -> None:
-        """As `wait`."""
-        self.wait()
 
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
@@ -285,19 +304,16 @@ class QueuedWork(PythonWork):
             self.wait()
         trigger.set_result(None)
 
-    def _settle(self) -> Tensors:
-        self.wait()
-        return self._outputs
-
 
 @called_by_cpp
 class Works(PythonWork):
     """Several works as one."""
 
+    _subject = "the collectives have"
+
     def __init__(self, works: Sequence[Any], outputs: Tensors) -> None:
-        super().__init__()
+        super().__init__(outputs)
         self._works = works
-        self._outputs = outputs
 
     def drop_outputs(self) -> None:
         super().drop_outputs()
@@ -338,16 +354,6 @@ class Works(PythonWork):
     def exception(self) -> Any:
         """Why the first that did ended badly; None if none did."""
         return next((error for work in self._works if (error := work.exception()) is not None), None)
-
-    def result(self) -> Tensors:
-        """The tensors that hold the results. Raises RuntimeError while they do not."""
-        if not self.is_success():
-            raise RuntimeError("the collectives have not completed successfully: call wait() first")
-        return self._outputs
-
-    def synchronize(self) -> None:
-        """As `wait`."""
-        self.wait()
 
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the first error."""

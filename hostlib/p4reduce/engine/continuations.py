@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where what users hang on a collective's end runs: in threads that no collective needs."""
+"""A pool of threads for done-callbacks, which no collective needs, and an executor that runs tasks in order."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ class Continuations:
     def run(self, task: Task) -> None:
         """For any thread: returns at once. What the task raises is logged."""
         with self._changed:
-            if len(self._tasks) < self._idle or self._started():
-                self._tasks.append(task)
-                self._changed.notify()
+            # First, as an exception of a signal's handler may end this call while the thread starts.
+            self._tasks.append(task)
+            self._changed.notify()
+            if len(self._tasks) <= self._idle or self._started():
                 return
+            self._tasks.remove(task)
         guarded(task)  # at the interpreter's exit: no thread can start, and every collective has ended
 
     def close(self, timeout: float) -> None:
@@ -85,27 +87,23 @@ class SerialExecutor:
         self._threads = threads
         self._lock = threading.RLock()  # a signal handler may submit a task while the thread it interrupts does
         self._tasks: deque[Task] = deque()
-        self._running = False
-
-    @property
-    def is_idle(self) -> bool:
+        self.is_idle = True
         """Whether all tasks have run."""
-        return not self._running
 
     def submit(self, task: Task) -> None:
         """Adds a task, which must not raise. Returns at once; any thread may call it."""
         with self._lock:
             self._tasks.append(task)
-            if self._running:
+            if not self.is_idle:
                 return
-            self._running = True
+            self.is_idle = False
         self._threads.run(self._work)
 
     def _work(self) -> None:
         while True:
             with self._lock:
-                self._running = bool(self._tasks)
-                if not self._running:
+                self.is_idle = not self._tasks
+                if self.is_idle:
                     return
                 task = self._tasks.popleft()
             task()

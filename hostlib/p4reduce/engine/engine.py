@@ -1,368 +1,296 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that gives a worker its packets, its clock and its operations."""
+"""What carries a communicator's operations: the engine in Python, or the one in C."""
 
 from __future__ import annotations
 
+import logging
+import math
 import os
-import select
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from p4reduce.engine import carrier
-from p4reduce.engine.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Tell
-from p4reduce.errors import CollectiveTimeout, P4ReduceError, without_frames
-from p4reduce.protocol import Operation, Stats, Worker, float_mode
-from p4reduce.transport import Transport
+from p4reduce.engine.continuations import Continuations
+from p4reduce.errors import P4ReduceError, without_frames
+from p4reduce.protocol import Operation, Stats
+
+if TYPE_CHECKING:
+    from p4reduce.engine.handle import Handle
+
+log = logging.getLogger("p4reduce.carrier")
+
+REMIND_AFTER_S = 30.0
+
+# Workers ask at least once a second, so a switch that is there is never silent for so long.
+SILENCE_S = 3.0
+
+OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
+
+Tell: TypeAlias = "Callable[[int, bool, int], None]"
+"""Told of an engine that holds: operations begun, whether all of them have ended, and if so a `first_seq`: even, and of
+a round that no slot has come to yet."""
+
+# How long `close` waits for an engine's thread, which only has to finish one turn of its loop, and then for
+# continuations that are under way.
+CLOSE_TIMEOUT_S = 5.0
+
+# How long `leave` waits for tensors that operations use. A failure ends them within milliseconds; within 30 s where
+# others write to a tensor, and the kernel has no memory to take it back.
+LEAVE_TIMEOUT_S = 60.0
 
 
-@dataclass(slots=True)
-class _Pending:
-    operation: Operation
+def in_spite_of_signals(task: Callable[[], object], seconds: float) -> None:
+    """Runs a task again, for so many seconds at most, until no exception of a signal's handler interrupts it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            task()
+            return
+        except BaseException:
+            log.debug("interrupted, and done again", exc_info=True)
+
+
+def error_of(finish: Callable[[], None]) -> Exception | None:
+    """Runs what follows an operation, and returns its error, for that must not end the engine's thread."""
+    try:
+        finish()
+    except Exception as error:
+        return error
+    return None
+
+
+class Prepared:
+    """What an engine has made of an operation, for others like it."""
+
     name: str
-    timeout: float
-    on_end: OnEnd
+    """Of the operation, for error messages."""
 
 
-@dataclass(slots=True)
-class _Hold:
-    """Operations of the job from number `limit` on are held back."""
+class Engine(ABC):
+    """Runs a rank's side of the protocol in a thread of its own.
 
-    limit: int
-    tell: Tell
-    since: float
-    told: tuple[int, bool] | None = None
+    An operation's time limit runs from when it is the oldest one under way, so that a long queue of them is no failure.
+    When one exceeds it, or anything else fails, no operation can start any more: the ranks no longer agree on which
+    round is next. The thread goes on until `close`, for other ranks may still need this one's packets to fail as well.
+    """
 
+    _thread: threading.Thread
+    """Where `on_end` is called."""
 
-class Engine(Carrier):
-    """Runs a `Worker` over a `Transport` in one daemon thread, which owns both."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        worker: Worker,
-        *,
-        switch: str,
-        name: str = "p4reduce",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`switch`: its address, for error messages where there is one switch. `name`: of the threads."""
-        super().__init__(name)
-        self._seconds = 0.0
-        self._transport = transport
-        self._worker = worker
-        self._switch = switch
-        self._clock = clock
-
-        self._lock = threading.Lock()  # guards what other threads touch: these six
-        self._inbox: deque[_Pending] = deque()
-        self._orders: deque[Callable[[float], None]] = deque()
-        self._most_slots = 0
-        self._failure: BaseException | None = None
-        self._closing = False
-        self._wake_fd: int | None = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-
-        self._pending: dict[int, _Pending] = {}  # by id of the operation, oldest first
-        self._hold: _Hold | None = None
-        self._held_back: deque[_Pending] = deque()  # of those pending, the last ones
-        self._oldest_since = 0.0
-        self._busy_since = 0.0
-        self._heard_at = float("-inf")
-        self._unsent: Sequence[bytes] = ()
-
-        self._thread = threading.Thread(target=self._run, args=(self._wake_fd,), name=name, daemon=True)
-        self._thread.start()
-
-    # For any thread.
+    def __init__(self, name: str) -> None:
+        """`name`: of its threads."""
+        self._pid = os.getpid()
+        self.on_silence: Callable[[int], None] = lambda _: None
+        """Told of a half that has had no answer for `SILENCE_S`, as often as that while it is so, from the engine's
+        thread: the controller can ask the switch who is counted there."""
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        """Told of the failure, once or more: the other ranks are not to wait for this one. From any thread."""
+        self._ask_at = -math.inf
+        self._reminded = (math.nan, 0.0)  # since when an operation was the oldest, and its age then
+        self.continuations = Continuations(f"{name} continuations")
+        """Where what follows an operation's end runs, so that the engine's thread runs no code of users."""
+        self.handles: set[Handle[Any]] = set()
+        """Of the collectives under way."""
 
     @property
+    @abstractmethod
     def failure(self) -> BaseException | None:
-        return self._failure
+        """Why no operations are taken any more; None while they are."""
 
     @property
+    @abstractmethod
     def stats(self) -> Stats:
-        return self._worker.stats
+        """What was done so far."""
 
     @property
+    @abstractmethod
     def seconds(self) -> float:
-        return self._seconds + (max(0.0, self._clock() - self._busy_since) if self._pending else 0.0)
+        """Time with at least one operation under way."""
 
     @property
+    @abstractmethod
     def busy(self) -> bool:
-        with self._lock:
-            return bool(self._inbox or self._pending)
+        """Whether operations are under way."""
 
+    @abstractmethod
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
-        self._check_process()  # before the lock, which a forked process may find taken for ever
-        pending = _Pending(operation, name, timeout, on_end)
-        with self._lock:
-            self._check_failure()
-            self._inbox.append(pending)
-            self._wake()
+        """Starts `operation`. Returns what `wait` takes; None where there is no such wait.
+
+        name: of the operation, for error messages. timeout: seconds.
+        on_end: called once, from a thread of the engine's or one that is in `wait`, with None or the error that ended
+            the operation; again where an interrupt has ended the call. What it does for users it leaves to
+            `continuations`.
+        Raises the engine's failure if there is one.
+        """
+
+    @abstractmethod
+    def wait(self, number: int, timeout: float | None = None) -> None:
+        """Waits for the end of the operation with this number from `submit`, and calls its `on_end`. Returns earlier
+        after `timeout` seconds (None: none), and where another thread is about to call it."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Waits until no operation is under way that `run_inline` has begun."""
+
+    def prepare(self, operation: Operation, name: str) -> Prepared | None:  # noqa: ARG002
+        """What `start` and `run_inline` take, for this operation and those that are like it but for their data; None
+        where they are not to be called."""
         return None
 
-    def wait(self, number: int, timeout: float | None = None) -> None:
-        raise NotImplementedError  # `submit` gives no numbers
+    def start(self, prepared: Prepared, held: object, *, timeout: float, on_end: OnEnd, address: int = 0) -> int | None:
+        """As `submit`, of an operation that is prepared. held, address: as of `run_inline`."""
+        raise NotImplementedError
 
-    def settle(self) -> None:
-        pass  # `carry_again` is not called
+    def run_inline(
+        self,
+        prepared: Prepared,
+        held: object,
+        timeout: float,
+        finish: Callable[[], None] | None = None,
+        address: int = 0,
+    ) -> BaseException | None:
+        """Executes an operation in this thread, and returns the error that ended it, None if it ended well. An
+        exception of a signal's handler ends the call, and the engine with it where the operation is under way.
 
+        held: owns the memory of the values. timeout: seconds.
+        finish: called once the sums are there; called again where an interrupt ended a call. What it raises is the
+            operation's error.
+        address: of the values; by default those of the operation that was prepared.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
     def fail(self, error: BaseException) -> None:
-        if self._end_with(error):
-            self.on_failure(error)
+        """Ends all operations with `error`, and lets none start. The first failure stays."""
 
-    def carries(self, operation: Operation) -> bool:
-        with self._lock:
-            return any(pending.operation is operation for pending in [*self._inbox, *self._pending.values()])
+    @abstractmethod
+    def carries(self, held: object) -> bool:
+        """Whether an operation has begun whose values belong to `held` (which may be the operation itself), and its
+        caller has not been told of its end."""
 
-    def _end_with(self, error: BaseException) -> bool:
-        """Whether it is the first."""
-        with self._lock:
-            if self._failure is not None:
-                return False
-            self._failure = without_frames(error)
-            self._wake()
-            return True
+    def leave(self, name: str, by: BaseException | str) -> None:
+        """Ends all operations, since an exception leaves a call that waits for the collective `name`. Returns when none
+        of them uses its tensor any more, whatever signals' handlers raise meanwhile. Does nothing in a forked process.
 
-    def counted(self, half: int, seq: int, error: BaseException) -> None:
-        self._order(partial(self._judge, half, seq, error))
-
-    def hold(self, operations: int, tell: Tell) -> None:
-        self._order(partial(self._begin_to_hold, operations, tell))
-
-    def go_on(self, slots: int, first_seq: int) -> None:
-        self._order(partial(self._go_on, slots, first_seq))
-
-    def _order(self, order: Callable[[float], None]) -> None:
-        with self._lock:
-            self._orders.append(order)
-            self._wake()
-
-    def take_most_slots(self) -> int:
-        with self._lock:
-            most, self._most_slots = self._most_slots, 0
-        return most
-
-    def close(self, error: BaseException) -> None:
+        by: the exception, or what is known of it."""
         if not self.in_own_process():
-            return  # this process has neither the thread nor a right to wake its parent's
-        self._end_with(error)
-        with self._lock:
-            self._closing = True
-            self._wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(CLOSE_TIMEOUT_S)
-        self.continuations.close(CLOSE_TIMEOUT_S)
-        self._forget_listeners()
-
-    def progress(self) -> str:
-        return self._describe_wait(self._clock())
-
-    def awaited(self) -> tuple[int, ...]:
-        return self._worker.awaited()
-
-    def _wake(self) -> None:
-        if self._wake_fd is not None:
-            os.eventfd_write(self._wake_fd, 1)
-
-    # For the engine's thread.
-
-    def _run(self, wake_fd: int) -> None:
-        float_mode.set_default()
-        try:
-            with select.epoll() as poll:
-                poll.register(wake_fd, select.EPOLLIN)
-                poll.register(self._transport, select.EPOLLIN)
-                while not self._closing:
-                    self._turn(poll, wake_fd)
-        except P4ReduceError as error:
-            self.fail(error)
-        except Exception as error:
-            failure = P4ReduceError(f"the communicator's thread failed: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            self.fail(failure)
-        finally:
-            self._end(wake_fd)
-
-    def _turn(self, poll: select.epoll, wake_fd: int) -> None:
-        events = poll.poll(self._patience())
-        now = self._clock()
-        for descriptor, _ in events:
-            if descriptor == wake_fd:
-                os.eventfd_read(wake_fd)
-                self._take_orders(now)
-                self._take_operations(now)
-            else:
-                self._receive(now)
-        due = self._worker.next_deadline()
-        if due is not None and due <= now:
-            self._worker.tick(now)
-        self._check_time_limit(now)
-        if self._worker.failure is not None:
-            self.fail(self._worker.failure)
-        elif self._failure is not None:
-            self._worker.fail(self._failure)
-        if self._hold is not None:
-            self._look_after_hold(now)
-        self._send(poll)
-
-    def _patience(self) -> float | None:
-        """Seconds until there is something to do besides packets and operations; None if there is not."""
-        deadlines = [self._worker.next_deadline()]
-        oldest = self._oldest()
-        if oldest is not None:
-            deadlines.append(self._oldest_since + oldest.timeout)
-            deadlines.append(self._remind(oldest.name, self._oldest_since, self._clock()))
-            deadlines.append(self._ask(self._clock()))
-        times = [deadline for deadline in deadlines if deadline is not None]
-        return max(0.0, min(times) - self._clock()) if times else None
-
-    def _unanswered(self) -> int | None:
-        return self._worker.unanswered(self._clock(), carrier.SILENCE_S)
-
-    def _oldest(self) -> _Pending | None:
-        return next(iter(self._pending.values()), None)
-
-    def _take_operations(self, now: float) -> None:
-        while True:
-            with self._lock:
-                if not self._inbox:
-                    return
-                pending = self._inbox.popleft()
-                if not self._pending:
-                    self._oldest_since = self._busy_since = now
-                self._pending[id(pending.operation)] = pending
-            if self._hold is not None and self._worker.submitted >= self._hold.limit:
-                self._held_back.append(pending)
-            else:
-                self._begin(pending, now)
-
-    def _begin(self, pending: _Pending, now: float) -> None:
-        pending.operation.on_done = self._ended
-        try:
-            slots = self._worker.submit(pending.operation, now)
-        except ValueError as error:  # a tensor that the job cannot carry, on all ranks alike: no failure of the job
-            del self._pending[id(pending.operation)]
-            pending.on_end(error)
-        else:
-            with self._lock:
-                self._most_slots = max(self._most_slots, slots)
-
-    def _ended(self, operation: Operation) -> None:
-        """From within the worker: the operation has its result, or an error that is the worker's failure too."""
-        if operation.error is not None:
-            self.fail(operation.error)  # before its caller learns of it, who may call again at once
-        pending = self._pending[id(operation)]
-        was_oldest = self._oldest() is pending
-        del self._pending[id(operation)]
-        now = self._clock()
-        if was_oldest:
-            self._oldest_since = now
-        if not self._pending:
-            self._seconds += now - self._busy_since
-        pending.on_end(operation.error)
-
-    # Holding.
-
-    def _take_orders(self, now: float) -> None:
-        while True:
-            with self._lock:
-                if not self._orders:
-                    return
-                order = self._orders.popleft()
-            order(now)
-
-    def _judge(self, half: int, seq: int, error: BaseException, _: float) -> None:
-        if self._worker.is_impossible(half, seq):
-            self.fail(error)
-
-    def _begin_to_hold(self, operations: int, tell: Tell, now: float) -> None:
-        since = now if self._hold is None else self._hold.since
-        self._hold = _Hold(max(operations, self._worker.submitted), tell, since)
-        while self._held_back and self._worker.submitted < self._hold.limit:
-            self._begin(self._held_back.popleft(), now)
-
-    def _go_on(self, slots: int, first_seq: int, now: float) -> None:
-        if self._hold is None:
             return
-        try:
-            if slots:
-                self._worker.begin_anew(slots, first_seq)
-        except ValueError as error:
-            failure = P4ReduceError(f"the controller sent slots that the job cannot have: {error}")
-            self.fail(failure)
-            self._worker.fail(failure)
-        self._end_hold(now)
-
-    def _end_hold(self, now: float) -> None:
-        self._hold = None
-        while self._held_back:
-            self._begin(self._held_back.popleft(), now)
-
-    def _look_after_hold(self, now: float) -> None:
-        hold, state = self._hold, (self._worker.submitted, self._worker.idle)
-        assert hold is not None
-        if self._failure is not None:
-            self._worker.fail(self._failure)
-            self._end_hold(now)  # by which those held back fail, too
-        elif state != hold.told:
-            hold.told = state
-            hold.tell(*state, self._worker.next_first_seq() if self._worker.idle else 0)
-
-    def _receive(self, now: float) -> None:
-        for payload in self._transport.receive():
-            self._heard_at = now
-            self._worker.receive(payload, now)
-
-    def _send(self, poll: select.epoll) -> None:
-        payloads = self._worker.take_packets()
-        if self._unsent:
-            payloads = [*self._unsent, *payloads]
-        if not payloads:
-            return
-        was_full = bool(self._unsent)
-        self._unsent = payloads[self._transport.send(payloads) :]
-        if bool(self._unsent) != was_full:
-            poll.modify(self._transport, select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0))
-
-    def _check_time_limit(self, now: float) -> None:
-        oldest = self._oldest()
-        if oldest is not None and now - self._oldest_since >= oldest.timeout:
-            message = f"{oldest.name} did not end within {oldest.timeout:g} s: {self._describe_wait(now)}"
-            self.fail(CollectiveTimeout(message, awaited=self._worker.awaited()))
-
-    def _describe_wait(self, now: float) -> str:
-        hold = self._hold
-        if hold is not None and self._held_back and self._worker.idle:
-            return f"the controller has paused operations for {now - hold.since:.1f} s to change the job's slots"
-        switch, heard_at = self._transport.quietest() or (self._switch, self._heard_at)
-        silence = now - max(heard_at, self._oldest_since)
-        if heard_at < self._oldest_since or silence > carrier.SILENCE_S:
-            trouble = self._transport.trouble
-            hint = f" ({trouble.strerror})" if trouble is not None else ""
-            return (
-                f"the switch at {switch} has not answered for {silence:.1f} s{hint}. Check that it runs, that this "
-                f"host ({self._transport.local_address[0]}) can reach it, that it still has the job, and that no rank "
-                "is ahead of the others"
-            )
-        awaited = self._worker.awaited()
-        ranks = f"rank{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"
-        return (
-            f"waiting for {ranks if awaited else 'results'}; last answer from the switch at {switch}: {silence:.1f} s "
-            "ago"
+        what = by if isinstance(by, str) else type(by).__name__
+        failure = P4ReduceError(
+            f"{name} was interrupted while it was under way, by {what}: the ranks no longer agree on the next "
+            "collective, and all need a new communicator"
         )
+        deadline = time.monotonic() + LEAVE_TIMEOUT_S
 
-    def _end(self, wake_fd: int) -> None:
-        self._transport.close()
-        with self._lock:
-            self._wake_fd = None
-            os.close(wake_fd)
-        # The failure is set, so nothing is added any more.
-        assert self._failure is not None
-        for pending in [*self._pending.values(), *self._inbox]:
-            pending.on_end(self._failure)
-        self._pending.clear()
-        self._inbox.clear()
+        def end() -> None:
+            self.fail(failure)
+            if threading.current_thread() is not self._thread:  # which alone tells of ends
+                self._await_ends(deadline)
+
+        in_spite_of_signals(end, LEAVE_TIMEOUT_S)
+
+    def _await_ends(self, deadline: float) -> None:
+        """Waits until no operation uses its tensor."""
+        for handle in list(self.handles):
+            if not handle.await_end(max(0.0, deadline - time.monotonic())):
+                log.error("%s still uses its tensor, %g s after it has failed", handle.name, LEAVE_TIMEOUT_S)
+
+    @abstractmethod
+    def counted(self, half: int, seq: int, error: BaseException) -> None:
+        """The switch has counted a rank in that round of the half. Fails with `error` if none can be there yet."""
+
+    @abstractmethod
+    def hold(self, operations: int, tell: Tell) -> None:
+        """Begins so many of the job's operations, or those that have begun, if they are more, and then none, so that
+        the job's slots can change. What is submitted meanwhile waits, and its time limit runs.
+
+        tell: called once the engine holds, and whenever what it says has changed, until another call or `go_on`, or
+            soon after; from a thread of the engine's. It must not block.
+        Returns at once, and does nothing where operations take no slots of this rank's.
+        """
+
+    @abstractmethod
+    def go_on(self, slots: int, first_seq: int) -> None:
+        """Ends `hold`: goes on with the first `slots` of the slots that the job was assigned, each of which begins with
+        round `first_seq`; 0: as before. Does nothing where it does not hold; fails where that cannot be."""
+
+    @abstractmethod
+    def take_most_slots(self) -> int:
+        """The most slots that one of the operations begun since the last call uses; 0 where there are none."""
+
+    @abstractmethod
+    def close(self, error: BaseException) -> None:
+        """Ends all operations with `error` and the thread, and closes the transport. May be called more than once."""
+
+    @abstractmethod
+    def progress(self) -> str:
+        """What the operations wait for, in words."""
+
+    @abstractmethod
+    def awaited(self) -> tuple[int, ...]:
+        """The ranks that they wait for, as far as known."""
+
+    def _forget_listeners(self) -> None:
+        """For `close`: who is told of silence and of a failure refers to the engine, and would keep it alive."""
+        self.on_silence = lambda _: None
+        self.on_failure = lambda _: None
+
+    def _remind(self, name: str, since: float, now: float) -> float:
+        """Logs what the oldest operation waits for, first after `REMIND_AFTER_S`, then whenever it is twice as old.
+
+        since: when it became the oldest. Returns when to call again, by the same clock.
+        """
+        known, age = self._reminded
+        due = since + (2 * age if known == since else REMIND_AFTER_S)
+        if now < due:
+            return due
+        self._reminded = (since, now - since)
+        log.warning("%s has not ended for %.0f s: %s", name, now - since, self.progress())
+        return now + (now - since)
+
+    @abstractmethod
+    def _unanswered(self) -> int | None:
+        """The half that has had no answer for `SILENCE_S`, if there is one."""
+
+    def _ask(self, now: float) -> float:
+        """Tells of a half that has no answer. Returns when to call again, by the same clock."""
+        if now >= self._ask_at:
+            self._ask_at = now + SILENCE_S
+            half = self._unanswered()
+            if half is not None:
+                self.on_silence(half)
+        return self._ask_at
+
+    def _fail_thread(self, caught: Exception) -> None:
+        """Ends all operations, since code in a thread of the engine's has raised an error."""
+        failure = P4ReduceError(f"the communicator's thread failed: {type(caught).__name__}: {caught}")
+        failure.__cause__ = caught
+        self.fail(failure)
+
+    def in_own_process(self) -> bool:
+        """Whether this is the process that made the engine, not one forked from it: threads do not survive that."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Raises the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
+        if os.getpid() != self._pid:
+            self._check_process()
+        failure = self.failure
+        if failure is not None:
+            raise without_frames(failure)
+
+    def check_may_wait(self) -> None:
+        """Raises P4ReduceError where waiting for an operation would never end: in a forked process, and in the
+        engine's own thread, which runs callbacks where no other can be started: at the interpreter's exit."""
+        self._check_process()
+        if threading.current_thread() is self._thread:
+            raise P4ReduceError("the interpreter is exiting: a done callback can no longer wait for a collective")
+
+    def _check_process(self) -> None:
+        if not self.in_own_process():
+            raise P4ReduceError(
+                f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
+                "was forked from it: make the communicator after forking, or use the 'spawn' start method"
+            )

@@ -14,13 +14,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from p4reduce.engine.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.engine.continuations import guarded
+from p4reduce.engine.engine import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.engine.waiting import ends_within
 from p4reduce.errors import without_frames
 
 if TYPE_CHECKING:
-    from p4reduce.engine.carrier import Carrier
+    from p4reduce.engine.engine import Engine
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -83,7 +83,7 @@ class Handle(Generic[T]):
         self,
         tensor: T,
         name: str,
-        engine: Carrier,
+        engine: Engine,
         arrivals: Sequence[Arrival] = (),
         progress: Callable[[], str] | None = None,
     ) -> None:
@@ -123,6 +123,10 @@ class Handle(Generic[T]):
         error = self._outcome(timeout)
         if error is not None:
             raise without_frames(error)
+        self.wait_for_arrivals()
+
+    def wait_for_arrivals(self) -> None:
+        """For this library: the current stream waits for a result that is on its way to a CUDA device."""
         for arrival in self._arrivals:
             arrival.wait()
 
@@ -138,7 +142,7 @@ class Handle(Generic[T]):
 
     def _outcome(self, timeout: float | None) -> BaseException | None:
         """What `exception` returns, but the error that this object keeps, which is not to be raised."""
-        if not self.ends_within(timeout):
+        if not self._future.done() and not self.ends_within(timeout):
             raise self.not_ended(timeout)
         return self._future.exception()
 

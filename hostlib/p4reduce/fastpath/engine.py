@@ -15,16 +15,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-import numpy.typing as npt
-
-from p4reduce.engine import carrier
-from p4reduce.engine.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared, Tell, in_spite_of_signals
-from p4reduce.errors import JobAborted, MismatchError, P4ReduceError, without_frames
+from p4reduce.engine import engine as base
+from p4reduce.engine.engine import CLOSE_TIMEOUT_S, Engine, OnEnd, Prepared, Tell, error_of, in_spite_of_signals
+from p4reduce.errors import JobAborted, MismatchError, OperationRefused, without_frames
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import address, library, numbers_of, ranks, to_exception
-from p4reduce.fastpath.worker import to_c, to_stats
+from p4reduce.fastpath.library import library, ranks, request_of, to_c, to_exception, to_stats
 from p4reduce.protocol import Membership, Operation, Stats, float_mode
-from p4reduce.transport import DealtTransport, SharedTransport, Transport
+from p4reduce.transport import SharedTransport, StripedTransport, Transport
 from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
 
@@ -53,7 +50,7 @@ def link_of(transport: Transport | SharedTransport) -> Link | None:
         return Link(c.LINK_UDP, (transport.fileno(),))
     if type(transport) is RawTransport:
         return Link(c.LINK_PACKET, (transport.fileno(),), transport.headers_without_lengths())
-    if type(transport) is DealtTransport and all(type(part) is UdpTransport for part in transport.parts):
+    if type(transport) is StripedTransport and all(type(part) is UdpTransport for part in transport.parts):
         return Link(c.LINK_UDP, tuple(part.fileno() for part in transport.parts))
     return None
 
@@ -66,57 +63,59 @@ def packed(more_jobs: Iterable[tuple[int, int]]) -> list[int]:
 class _UnderWay:
     """An operation until its caller has been told of its end: once, by a thread that waits for it or by ours."""
 
-    def __init__(self, held: object, name: str, on_end: OnEnd) -> None:
-        """`held`: whose memory the operation uses."""
+    def __init__(
+        self, held: object, name: str, on_end: OnEnd | None = None, finish: Callable[[], None] | None = None
+    ) -> None:
+        """held: owns the memory that the operation uses. on_end: of `Engine.submit`; finish: of `Engine.run_inline`."""
         self.held = held
         self.name = name
         self.since = time.monotonic()
         self.ended = False  # and its caller may know
-        self._on_end: OnEnd | None = on_end
-        self._lock = threading.Lock()
+        self.error: BaseException | None = None
+        self._on_end, self._finish = on_end, finish
+        self._telling = threading.Lock()
+        self._untold = threading.Lock()
+        self._untold.acquire()
 
     def tell(self, error: BaseException | None) -> None:
         """May be called again, where it was interrupted."""
         self.ended = True
-        with self._lock:
-            if self._on_end is not None:
+        with self._telling:
+            if self._untold.locked():
                 if isinstance(self.held, Operation):
                     self.held.finish(error)
-                self._on_end(error)
-                self._on_end = None
+                if error is None and self._finish is not None:
+                    error = error_of(self._finish)
+                self.error = error
+                if self._on_end is not None:
+                    self._on_end(error)
+                self._untold.release()
 
     def forget(self) -> None:
         """Nobody is told any more, once a thread has that tells now."""
-        with self._lock:
-            self._on_end = None
+        with self._telling:
+            if self._untold.locked():
+                self._untold.release()
+
+    def wait(self) -> None:
+        """Returns when the caller has been told."""
+        with self._untold:
+            pass
 
 
 class _PreparedRequest(Prepared):
     def __init__(self, request: c.Request, name: str) -> None:
-        self.request = request  # keeps the texts that its copies point to
         self.name = name
+        self.request = request  # keeps the texts that its copies point to
+        self.address: int = request.data
+        self.frames = [(request, ctypes.c_int(), c.Error(ctypes.sizeof(c.Error)))]
+        """What calls into C take, while no call uses it: a signal's handler may call again, within a call."""
+
+    def new_frame(self) -> tuple[c.Request, ctypes.c_int, c.Error]:
+        return c.Request.from_buffer_copy(self.request), ctypes.c_int(), c.Error.make()
 
 
-class _Outcome:
-    """How an operation ended that a thread waits for."""
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self._open = threading.Lock()
-        self._open.acquire()
-
-    def set(self, error: BaseException | None) -> None:
-        """To be called once, but for interrupts."""
-        self.error = error
-        if self._open.locked():
-            self._open.release()
-
-    def wait(self) -> None:
-        with self._open:
-            pass
-
-
-class NativeEngine(Carrier):
+class NativeEngine(Engine):
     """Takes over the socket of a transport that `link_of` knows, and closes it in the end."""
 
     def __init__(
@@ -134,21 +133,22 @@ class NativeEngine(Carrier):
         self._ended_at = 0.0  # the latest
         self._given: BaseException | None = None  # the first failure from outside
         self._failure: BaseException | None = None
-        self._handle = ctypes.c_void_p(self._open(membership, switch, name))
+        error = c.Error.make()
+        handle = self._open(membership, switch, name, error)
+        if not handle:
+            raise to_exception(error)
+        self._handle = ctypes.c_void_p(handle)
         self._finalizer = weakref.finalize(self, _free, self._library, self._handle, self._pid)
         self._thread = threading.Thread(target=self._tell, name=f"{name} ends", daemon=True)
         self._thread.start()
 
-    def _open(self, membership: Membership, switch: str, name: str) -> int:
-        """The C engine."""
-        error = c.Error.make()
+    def _open(self, membership: Membership, switch: str, name: str, error: c.Error) -> int | None:
+        """The C engine, or None and what is wrong."""
         options = self._options(switch, name)
         if more_jobs := packed(membership.more_jobs):
             options.threads = membership.threads
             options.more_jobs = c.array_of(ctypes.c_uint32, len(more_jobs))(*more_jobs)
         handle: int | None = self._library.p4reduce_open(to_c(membership), options, error)
-        if not handle:
-            raise to_exception(error)
         return handle
 
     def _options(self, switch: str, name: str) -> c.Options:
@@ -157,7 +157,7 @@ class NativeEngine(Carrier):
         if link is None:
             raise ValueError(
                 f"transport is a {type(self._transport).__name__}: accepted are UdpTransport, RawTransport, a "
-                "DealtTransport of UdpTransports, and a SharedTransport of these"
+                "StripedTransport of UdpTransports, and a SharedTransport of these"
             )
         first, *more = link.sockets
         return c.Options.make(
@@ -173,8 +173,8 @@ class NativeEngine(Carrier):
 
     @property
     def failure(self) -> BaseException | None:
-        if self._failure is None and self.in_own_process():  # in another, the library's locks may be taken for ever
-            error = c.Error.make()
+        if self._failure is None and os.getpid() == self._pid:  # in another, the library's locks may be taken for ever
+            error = c.Error(ctypes.sizeof(c.Error))
             if self._library.p4reduce_failure(self._handle, error) != c.OK:
                 with self._lock:
                     if self._failure is None:
@@ -200,69 +200,70 @@ class NativeEngine(Carrier):
         return any(self._library.p4reduce_await(self._handle, number, 0.0, c.Error.make()) == 0 for number in untold)
 
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
-        self.check()
-        number, error = next(self._numbers), c.Error.make()
-        try:
-            request = self._enter(number, operation, name, timeout, on_end)
-            status = self._library.p4reduce_submit(self._handle, request, None, error)
-        except BaseException:
-            self._interrupted(number)
-            raise
-        if status == c.OK:
-            return number
-        self._refused(number, error)
-        return None
+        return self.start(self.prepare(operation, name), operation, timeout=timeout, on_end=on_end)
 
-    def carry(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+    def start(self, prepared: Prepared, held: object, *, timeout: float, on_end: OnEnd, address: int = 0) -> int | None:
+        assert isinstance(prepared, _PreparedRequest)
         self.check()
-        number, ended, error = next(self._numbers), ctypes.c_int(), c.Error.make()
+        number, frame = next(self._numbers), prepared.frames.pop() if prepared.frames else prepared.new_frame()
+        request, _, error = frame
+        request.data, request.timeout, request.context = address or prepared.address, timeout, number
         try:
-            request = self._enter(number, operation, name, timeout, on_end)
-            status = self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error)
-            if status == c.OK and ended.value:
-                self._waited(number, error)
-            elif status == c.OK:
-                self.wait(number)
+            self._under_way[number] = _UnderWay(held, prepared.name, on_end)
+            status = self._library.p4reduce_submit(self._handle, request, None, error)
         except BaseException:
             self._interrupted(number)
             raise
         if status != c.OK:
             self._refused(number, error)
+        prepared.frames.append(frame)
+        return number if status == c.OK else None
 
     def settle(self) -> None:
         for number in list(self._under_way):
             self.wait(number)
 
-    def prepare(self, operation: Operation, name: str) -> Prepared | None:
-        return _PreparedRequest(c.Request.make(**numbers_of(operation), name=name.encode()), name)
+    def prepare(self, operation: Operation, name: str) -> Prepared:
+        return _PreparedRequest(request_of(operation, name.encode()), name)
 
-    def carry_again(self, prepared: Prepared, data: npt.NDArray[Any], timeout: float) -> None:
+    def run_inline(
+        self,
+        prepared: Prepared,
+        held: object,
+        timeout: float,
+        finish: Callable[[], None] | None = None,
+        address: int = 0,
+    ) -> BaseException | None:
         assert isinstance(prepared, _PreparedRequest)
-        self._check_process()
-        number, outcome = next(self._numbers), _Outcome()
-        request = c.Request.from_buffer_copy(prepared.request)
-        request.data = address(data)
-        request.timeout, request.context = timeout, number
-        ended, error = ctypes.c_int(), c.Error.make()
+        if os.getpid() != self._pid:
+            self._check_process()
+        number = next(self._numbers)
+        frame = prepared.frames.pop() if prepared.frames else prepared.new_frame()
+        request, ended, error = frame
+        request.data, request.timeout, request.context = address or prepared.address, timeout, number
+        one = _UnderWay(held, prepared.name, None, finish)
         try:
-            self._under_way[number] = _UnderWay(data, prepared.name, outcome.set)
+            self._under_way[number] = one
             status = self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error)
-            if status == c.OK and ended.value and error.status == c.OK:
-                self._ended_at = time.monotonic()
-                self._under_way.pop(number, None)
-                self._library.p4reduce_forget(self._handle, number)
-                return
-            if status == c.OK:
+            if status == c.OK and ended.value:
+                if error.status == c.OK and finish is None:
+                    self._ended_at = time.monotonic()
+                    self._under_way.pop(number, None)
+                    self._library.p4reduce_forget(self._handle, number)
+                    prepared.frames.append(frame)
+                    return None
+                self._waited(number, error)
+            elif status == c.OK:
                 self.wait(number)
-                outcome.wait()
+            if status == c.OK:
+                one.wait()
         except BaseException as left_by:
-            in_spite_of_signals(partial(self._leave, number, prepared.name, left_by), carrier.LEAVE_TIMEOUT_S)
+            in_spite_of_signals(partial(self._leave, number, prepared.name, left_by), base.LEAVE_TIMEOUT_S)
             raise
         if status != c.OK:
             self._refused(number, error)
-            outcome.wait()
-        if outcome.error is not None:
-            raise without_frames(outcome.error)
+        prepared.frames.append(frame)
+        return one.error
 
     def wait(self, number: int, timeout: float | None = None) -> None:
         self._check_process()
@@ -276,15 +277,6 @@ class NativeEngine(Carrier):
             left = deadline - time.monotonic()
         if ended > 0:
             self._waited(number, error)
-
-    def _enter(self, number: int, operation: Operation, name: str, timeout: float, on_end: OnEnd) -> c.Request:
-        self._under_way[number] = _UnderWay(operation, name, on_end)
-        return c.Request.make(
-            **numbers_of(operation),
-            timeout=timeout,
-            name=name.encode(),
-            context=number,
-        )
 
     def _interrupted(self, number: int) -> bool:
         """The call that begins the operation was. Tells its caller where it has ended; forgets it where it has not
@@ -301,8 +293,8 @@ class NativeEngine(Carrier):
         if self._interrupted(number):
             self.leave(name, error)
 
-    def carries(self, operation: Operation) -> bool:
-        return any(one.held is operation for one in list(self._under_way.values()))
+    def carries(self, held: object) -> bool:
+        return any(one.held is held for one in list(self._under_way.values()))
 
     def _await_ends(self, deadline: float) -> None:
         for number in list(self._under_way):
@@ -314,13 +306,15 @@ class NativeEngine(Carrier):
         under_way = self._under_way.pop(number)
         self.check()
         refused = to_exception(error)
-        if not isinstance(refused, ValueError):  # which is a tensor that the job cannot carry, on all ranks alike
+        if isinstance(refused, ValueError):  # on all ranks alike: no failure of the job
+            refused = OperationRefused(str(refused))
+        else:
             self.fail(refused)
         under_way.tell(refused)
 
     def _waited(self, number: int, error: c.Error) -> None:
         """For a thread that waited: the operation has ended. If this is interrupted, our thread comes to it."""
-        with float_mode.default():
+        with float_mode.DefaultMode():
             self._complete(number, error)
         self._library.p4reduce_forget(self._handle, number)
 
@@ -411,7 +405,7 @@ class NativeEngine(Carrier):
         float_mode.set_default()
         error = c.Error.make()
         while True:
-            patience = min(carrier.REMIND_AFTER_S / 3, carrier.SILENCE_S)
+            patience = min(base.REMIND_AFTER_S / 3, base.SILENCE_S)
             number = self._library.p4reduce_next_ended(self._handle, patience, error)
             if number:
                 self._guarded(partial(self._complete, number, error))
@@ -442,9 +436,7 @@ class NativeEngine(Carrier):
         try:
             step()
         except Exception as caught:
-            failure = P4ReduceError(f"the communicator's thread failed: {type(caught).__name__}: {caught}")
-            failure.__cause__ = caught
-            self.fail(failure)
+            self._fail_thread(caught)
 
 
 def _free(c_library: Any, handle: ctypes.c_void_p, pid: int) -> None:

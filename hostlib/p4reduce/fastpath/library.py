@@ -10,19 +10,21 @@ import ctypes
 import os
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import p4reduce
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.fastpath import structures as c
-from p4reduce.protocol import Operation
+from p4reduce.protocol import Membership, Operation, Stats
 from p4reduce.protocol.halves import type_name
+from p4reduce.protocol.memory import addresses
+from p4reduce.protocol.numbers import SUPPORTED
 from p4reduce.transport import TransportError
 
 NAME = "libp4reduce.so"
@@ -147,26 +149,57 @@ def _installed(name: str) -> Path:
     raise LibraryError(f"{name} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1)")
 
 
-def address(array: npt.NDArray[Any]) -> int:
-    """Where an array's values begin."""
-    return array.ctypes.data
+def simd_in_use() -> str:
+    """The instruction set that is used here. Raises ValueError if P4REDUCE_SIMD names one that this processor lacks."""
+    used: str = library().p4reduce_simd().decode()
+    wanted = os.environ.get("P4REDUCE_SIMD")
+    if wanted and wanted != used:
+        raise ValueError(f"P4REDUCE_SIMD={wanted!r}: this processor has {', '.join(simd_sets())}")
+    return used
 
 
-def numbers_of(operation: Operation) -> dict[str, Any]:
-    """What a request says of an operation's values."""
-    residual = operation.residual
-    return {
-        "type": type_code(operation.data.dtype),
-        "wire": c.WIRES[operation.wire],
-        "data": address(operation.data),
-        "residual": None if residual is None else ctypes.pointer(ctypes.c_float.from_address(address(residual))),
-        "count": operation.data.size,
-        "divisor": operation.divisor,
-        "read_only": operation.read_only,
-        "zeros": c.ZEROS[operation.zeros],
-        "dtype": operation.dtype.encode(),
-        "reduce_op": operation.reduce_op.encode(),
-    }
+def simd_sets() -> list[str]:
+    """The instruction sets that this processor has, the one in use first."""
+    used = library().p4reduce_simd().decode()
+    others = ("avx512", "avx2", "neon", "portable")
+
+    def has(simd: str) -> bool:
+        status: int = library().p4reduce_scan(simd.encode(), c.TYPES["float32"], None, 0, 1, None)
+        return status == c.OK
+
+    return [used, *(simd for simd in others if simd != used and has(simd))]
+
+
+def request_of(operation: Operation, name: bytes | None = None, timeout: float = 0.0, context: int = 0) -> c.Request:
+    """An operation as C takes it."""
+    request = c.Request(
+        ctypes.sizeof(c.Request),
+        _CODES[operation.data.dtype],
+        *addresses(operation.data),
+        operation.data.size,
+        operation.dtype.encode(),
+        operation.reduce_op.encode(),
+        operation.divisor,
+        c.WIRES[operation.wire],
+        timeout,
+        name,
+    )
+    request.context, request.read_only, request.zeros = context, operation.read_only, c.ZEROS[operation.zeros]
+    if operation.residual is not None:
+        request.residual = ctypes.pointer(ctypes.c_float.from_address(*addresses(operation.residual)))
+    return request
+
+
+def to_c(membership: Membership) -> c.Membership:
+    """A membership as C takes it."""
+    derived = {"peer_count": len(membership.peers), "sharing": bool(membership.hosts)}
+    plain = {name: value for name, value in asdict(membership).items() if name != "more_jobs"}
+    return c.Membership.make(**plain, **derived)
+
+
+def to_stats(stats: c.Stats) -> Stats:
+    """Statistics as Python has them."""
+    return Stats(**{name: getattr(stats, name) for name in c.STATS})
 
 
 def to_exception(error: c.Error) -> Exception:
@@ -200,3 +233,6 @@ def check(status: int, error: c.Error) -> None:
 
 def type_code(dtype: np.dtype[Any]) -> int:
     return c.TYPES[type_name(dtype)]
+
+
+_CODES = {np.dtype(dtype): type_code(np.dtype(dtype)) for dtype in SUPPORTED}

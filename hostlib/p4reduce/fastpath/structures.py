@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_char, c_char_p, c_double, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
+
+from p4reduce import protocol
 
 ABI = 3
 
@@ -77,11 +80,11 @@ class Timing(Sized):
     _fields_: ClassVar = [
         ("size", c_uint32),
         ("reserved", c_uint32),
-        ("initial", c_double),
-        ("margin", c_double),
-        ("ceiling", c_double),
-        ("poll", c_double),
+        *((field.name, c_double) for field in fields(protocol.Timing)),
     ]
+
+
+STATS = tuple(field.name for field in fields(protocol.Stats))
 
 
 class Stats(Sized):
@@ -89,23 +92,9 @@ class Stats(Sized):
     _fields_: ClassVar = [
         ("size", c_uint32),
         ("reserved", c_uint32),
-        ("operations", c_uint64),
-        ("rounds", c_uint64),
-        ("packets_sent", c_uint64),
-        ("bytes_sent", c_uint64),
-        ("packets_received", c_uint64),
-        ("bytes_received", c_uint64),
-        ("blocks_sent", c_uint64),
-        ("blocks_filled", c_uint64),
-        ("blocks_skipped", c_uint64),
-        ("blocks_received", c_uint64),
-        ("retransmissions", c_uint64),
-        ("statuses", c_uint64),
-        ("stale", c_uint64),
-        ("foreign", c_uint64),
+        *((name, c_uint64) for name in STATS[:-2]),
         ("seconds", c_double),
-        ("slowdowns", c_uint64),
-        ("local_fallbacks", c_uint64),
+        *((name, c_uint64) for name in STATS[-2:]),
     ]
 
 

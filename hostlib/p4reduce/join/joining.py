@@ -11,26 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from p4reduce import settings
-from p4reduce.backends import (
-    check_threads,
-    select_backend,
-    start_engine,
-    start_local_engine,
-    start_sharing_engine,
-)
-from p4reduce.control.client import Assigned, Session, Tls
-from p4reduce.control.messages import MISMATCH, Counted, Ready
-from p4reduce.engine.carrier import Carrier
+from p4reduce import backends, settings
+from p4reduce.backends import check_threads, start_engine
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.client import Assigned, Session
+from p4reduce.control.messages import MISMATCH
+from p4reduce.engine.engine import Engine
 from p4reduce.errors import JobAborted, JoinError, MismatchError, P4ReduceError
-from p4reduce.join.reporting import Reporter
-from p4reduce.join.ways import Ways
-from p4reduce.local.host import LocalChoice
+from p4reduce.join.options import JoinOptions
+from p4reduce.join.reporter import Reporter
+from p4reduce.join.switch_links import SwitchLinks
+from p4reduce.local.engine import LocalEngine
 from p4reduce.local.host import digest as host_digest
 from p4reduce.protocol import Membership
-from p4reduce.protocol.endings import gone_ahead
+from p4reduce.protocol.job_errors import gone_ahead
 from p4reduce.transport import SharedTransport, Switch, Transport
-from p4reduce.transport.rate import rate_toward
+from p4reduce.transport.routes import rate_toward
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
@@ -70,8 +66,8 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A rank's place in a job that all ranks have joined: what an engine starts from."""
+class JoinedJob:
+    """A job that all ranks have joined: what an engine starts from."""
 
     session: Session
     transport: Transport | SharedTransport
@@ -103,48 +99,35 @@ class Place:
             self.transport.close()
 
 
-class _Here:
-    """How many of a job's members are of this process and have not begun to leave."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._members: Counter[tuple[int, int, int]] = Counter()
-
-    def begin(self, member: Membership) -> None:
-        with self._lock:
-            self._members[_job_of(member)] += 1
-
-    def leave(self, member: Membership) -> int:
-        """Returns how many stay."""
-        with self._lock:
-            self._members[_job_of(member)] -= 1
-            stay = self._members[_job_of(member)]
-            if stay <= 0:
-                del self._members[_job_of(member)]
-            return stay
+_members: Counter[tuple[int, int, int]] = Counter()
+_members_lock = threading.Lock()
 
 
-def _job_of(member: Membership) -> tuple[int, int, int]:
-    """The secret, as controllers number their jobs each for itself."""
-    return member.job, member.generation, member.abort_secret
-
-
-_here = _Here()
+def _count_members(member: Membership, change: int) -> int:
+    """Changes the number of the job's members that are of this process and have not begun to leave. Returns it."""
+    job = (
+        member.job,
+        member.generation,
+        member.abort_secret,
+    )  # the secret, as controllers number their jobs by themselves
+    with _members_lock:
+        _members[job] += change
+        return _members[job] or _members.pop(job)
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A rank's place in a running job."""
+class RunningJob:
+    """A job that this rank has joined, and the engine that carries its operations."""
 
     session: Session
     membership: Membership
-    engine: Carrier
+    engine: Engine
     rate: int
     """Bits a second of the link toward the switch; 0 where nobody knows."""
     local: bool = False
     """Operations are carried in the host's memory."""
 
-    def leave(self, *, well: bool = True, on_heard: Callable[[], None] | None = None) -> None:
+    def leave(self, *, well: bool = True, on_heard: Callable[[], None] = lambda: None) -> None:
         """Leaves the job, together with the other ranks. Operations under way fail.
 
         Others of this process, which may come to leave only after this one, are not waited for: the last of them waits
@@ -155,7 +138,7 @@ class Seat:
         """
         if not self.engine.in_own_process():
             return  # a forked process has the session's sockets, but it is its parent that is in the job
-        is_last = not _here.leave(self.membership)
+        is_last = not _count_members(self.membership, -1)
         failure = self.engine.failure
         if failure is None and self.engine.busy:
             failure = P4ReduceError("it closed its communicator while operations were under way")
@@ -167,10 +150,8 @@ class Seat:
             self.engine.close(P4ReduceError("the communicator is closed"))
             if failure is not None:
                 self.session.await_abort(LAST_WORD_S)
-            elif on_heard is not None:
-                self.session.leave(on_heard=on_heard, is_last=is_last)
             else:
-                self.session.leave(is_last=is_last)
+                self.session.leave(on_heard=on_heard, is_last=is_last)
         finally:
             self.session.close()
 
@@ -182,64 +163,57 @@ def tell_failure(session: Session, failure: BaseException) -> None:
 
 
 def join_job(
-    controller: str,
+    options: JoinOptions,
     *,
-    job: str,
-    rank: int,
-    world_size: int,
-    slots: int,
-    transport: str,
-    interface: str | None,
-    token: str | None,
-    tls: Tls | None,
-    timeout: float,
-    at: str,
     host: str = "",
     shares_stream: bool | None = None,
-    threads: int = 1,
     holds: bool = False,
     on_abort: Callable[[JobAborted], None],
-    on_counted: Callable[[Counted], None] | None = None,
+    on_counted: Callable[[pb.Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
     attempt: Attempt | None = None,
-) -> Place:
+) -> JoinedJob:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
-    at: the name of the switch that the rank is at, or "". host, shares_stream, threads, holds: as of
-    `Session.join`.
+    host, shares_stream, holds: as of `Session.join`.
     on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
     on_admitted: called when the job has its slots, before the other ranks are waited for.
     attempt: with which another thread can give it up.
     """
-    patience = min(timeout, CONNECT_TIMEOUT_S)
     session = Session(
-        controller, token=token, tls=tls, connect_timeout=patience, on_abort=on_abort, on_counted=on_counted
+        options.controller,
+        token=options.token,
+        tls=options.tls,
+        connect_timeout=min(options.timeout, CONNECT_TIMEOUT_S),
+        on_abort=on_abort,
+        on_counted=on_counted,
     )
     try:
         if attempt is not None:
             attempt.begin(session)
-        place = session.join(
-            job,
-            rank,
-            world_size,
-            slots=slots,
-            timeout=timeout,
-            switch=at,
+        assigned = session.join(
+            options.job,
+            options.rank,
+            options.world_size,
+            slots=options.slots,
+            timeout=options.timeout,
+            switch=options.switch,
             host=host,
             shares_stream=shares_stream,
-            threads=threads,
+            threads=options.threads,
             queue=settings.queue(),
             holds=holds,
         )
         on_admitted()
-        ways = Ways(transport, place, membership(place, world_size), interface=interface)
+        alone = membership(assigned, options.world_size)
+        links = SwitchLinks(options.transport, assigned, alone, interface=options.interface)
         try:
-            ready = session.wait_ready(ways.say_hello, trouble=lambda: ways.trouble)
-            ways.keep(ready.aggregators)
+            ready = session.wait_ready(links.say_hello, trouble=lambda: links.trouble)
+            links.keep(ready.aggregators)
             if ready.answers:
-                ways.await_answers(session)
+                links.await_answers(session)
         except BaseException:
-            ways.close()
+            links.close()
             raise
     except BaseException as error:
         if session.fail(str(error) or type(error).__name__):  # so that the others hear why
@@ -247,118 +221,96 @@ def join_job(
         session.close()
         raise
     local = bool(host) and len(set(ready.hosts)) == 1
-    return Place(session, ways.transport, membership(place, world_size, ready), ways.switches[0], local)
+    everyone = membership(assigned, options.world_size, ready)
+    return JoinedJob(session, links.transport, everyone, links.switches[0], local)
 
 
-def take_seat(
-    controller: str,
-    *,
-    job: str,
-    rank: int,
-    world_size: int,
-    slots: int,
-    transport: str,
-    interface: str | None,
-    token: str | None,
-    tls: Tls | None,
-    timeout: float,
-    at: str,
-    local: LocalChoice = "off",
-    threads: int = 1,
-    on_admitted: Callable[[], None] = lambda: None,
-    attempt: Attempt | None = None,
-) -> Seat:
-    """Joins the job and starts what carries its operations. Raises JoinError or TransportError."""
-    engine: Carrier | None = None
-    backend = select_backend()  # complains of a wrong choice before there is anything to undo
-    check_threads(threads, transport)
-    here = host_digest(world_size) if transport == "udp" and backend.name == "c" else ""
+def run_job(
+    options: JoinOptions, on_admitted: Callable[[], None] = lambda: None, attempt: Attempt | None = None
+) -> RunningJob:
+    """Joins the job and starts the engine that carries its operations. Raises JoinError or TransportError."""
+    engine: Engine | None = None
+    backend = backends.backend()  # complains of a wrong choice before there is anything to undo
+    check_threads(options.threads, options.transport)
+    shares_memory = options.transport == "udp" and backend.name == "c"
+    host = host_digest(options.world_size) if shares_memory else ""
+    is_local = options.local == "auto"
 
     def abort(error: JobAborted) -> None:
         if engine is not None:
             engine.fail(MismatchError(str(error)) if error.reason == MISMATCH else error)
 
-    def counted(told: Counted) -> None:
+    def counted(told: pb.Counted) -> None:
         if engine is not None and told.ranks:
-            engine.counted(told.half, told.seq, gone_ahead(place.membership, told.half, told.seq, told.ranks))
+            engine.counted(told.half, told.seq, gone_ahead(joined.membership, told.half, told.seq, told.ranks))
 
-    place = join_job(
-        controller,
-        job=job,
-        rank=rank,
-        world_size=world_size,
-        slots=slots,
-        transport=transport,
-        interface=interface,
-        token=token,
-        tls=tls,
-        timeout=timeout,
-        at=at,
-        host=here if local == "auto" else "",
-        shares_stream=local == "auto" and threads == 1 if here else None,
-        threads=threads,
-        holds=threads == 1,
+    joined = join_job(
+        options,
+        host=host if is_local else "",
+        shares_stream=is_local and options.threads == 1 if host else None,
+        holds=options.threads == 1,
         on_abort=abort,
         on_counted=counted,
         on_admitted=on_admitted,
         attempt=attempt,
     )
     try:
-        engine = _start(place, job, timeout)
+        engine = _start(joined, options)
     except BaseException as error:
-        aborted = place.session.aborted
-        place.leave(str(error) or type(error).__name__)
-        if place.meets and isinstance(error, P4ReduceError):
+        aborted = joined.session.aborted
+        joined.leave(str(error) or type(error).__name__)
+        if joined.meets and isinstance(error, P4ReduceError):
             raise JoinError(str(aborted or error)) from error
         raise
-    engine.on_silence = place.session.ask
-    engine.on_failure = partial(tell_failure, place.session)
-    place.session.hold_with(engine)
-    place.session.report(Reporter(engine).report)
-    if place.session.aborted is not None:  # before there was an engine to tell
-        abort(place.session.aborted)
-    _here.begin(place.membership)
-    return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface), place.local)
+    engine.on_silence = joined.session.ask
+    engine.on_failure = partial(tell_failure, joined.session)
+    joined.session.hold_with(engine)
+    joined.session.report(Reporter(engine).report)
+    if joined.session.aborted is not None:  # before there was an engine to tell
+        abort(joined.session.aborted)
+    _count_members(joined.membership, +1)
+    rate = rate_toward(joined.switches[0], options.interface)
+    return RunningJob(joined.session, joined.membership, engine, rate, joined.local)
 
 
-def _start(place: Place, job: str, timeout: float) -> Carrier:
-    """The engine, by where the job's ranks are."""
-    member = place.membership
-    name = f"p4reduce rank {member.rank}"
-    if place.local:
-        engine = start_local_engine(place.transport, member, name=name, timeout=timeout)
-        log.info("job %r, rank %d: sends no packets and uses %s", job, member.rank, engine.link())
-        return engine
-    if place.meets:
-        log.info("job %r, rank %d: rank %d sends for ranks %s", job, member.rank, member.leader, member.neighbours)
-        return start_sharing_engine(place.transport, member, switch=place.switch, name=name, timeout=timeout)
-    return start_engine(place.transport, member, switch=place.switch, name=name)
+def _start(joined: JoinedJob, options: JoinOptions) -> Engine:
+    """Starts the engine, and logs how a rank's values leave it that does not send them itself."""
+    member = joined.membership
+    engine = start_engine(
+        joined.transport,
+        member,
+        switch=joined.switch,
+        name=f"p4reduce rank {member.rank}",
+        local=joined.local,
+        timeout=options.timeout,
+    )
+    if isinstance(engine, LocalEngine):
+        route = f"rank {member.leader} sends for ranks {member.neighbours}"
+        if joined.local:
+            route = f"sends no packets and uses {engine.link()}"
+        log.info("job %r, rank %d: %s", options.job, member.rank, route)
+    return engine
 
 
-def membership(place: Assigned, world_size: int, ready: Ready | None = None) -> Membership:
+def membership(assigned: Assigned, world_size: int, ready: pb.Ready | None = None) -> Membership:
     """What the worker needs of what the controller assigned. Before the job is `ready`, a rank knows no other."""
     return Membership(
-        job=place.job,
-        generation=place.generation,
-        rank=place.worker,
+        job=assigned.job,
+        generation=assigned.generation,
+        rank=assigned.worker,
         world_size=world_size,
-        slots=place.slots,
-        lanes=place.lanes,
-        block_size=place.block_size,
-        first_seq=place.first_seq,
-        peers=ready.peers if ready is not None else (place.worker,),
-        hosts=ready.leaders if ready is not None else (),
-        abort_secret=place.abort_secret,
-        more_jobs=place.more_jobs,
+        slots=assigned.slots,
+        lanes=assigned.lanes,
+        block_size=assigned.block_size,
+        first_seq=assigned.first_seq,
+        peers=tuple(ready.peers) if ready is not None else (assigned.worker,),
+        hosts=tuple(ready.leaders) if ready is not None else (),
+        abort_secret=assigned.abort_secret,
+        more_jobs=assigned.more_jobs,
     )
 
 
-def leave_at_end(seat: Seat) -> None:
-    """Of a communicator that nobody has closed."""
-    seat.leave(well=not _has_failed())
-
-
-def _has_failed() -> bool:
-    """Whether an exception has ended the program; at a prompt, the last one is no end."""
-    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-    return not interactive and getattr(sys, "last_value", None) is not None
+def leave_at_end(job: RunningJob) -> None:
+    """Leaves the job of a communicator that nobody has closed: well, unless an exception has ended the program."""
+    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)  # then the last exception is no end
+    job.leave(well=interactive or getattr(sys, "last_value", None) is None)

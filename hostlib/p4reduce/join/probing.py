@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the way to the switches and back carries the job's longest packets: tried with HELLOs, before it begins."""
+"""Whether the way to the switches and back carries the job's longest packets: tried with HELLOs, before it begins.
+
+Full HELLOs are as long as these packets, with zeros for the values. Short ones come where these do not, and say in
+`seq` that there are full ones, too.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ import time
 from collections.abc import Sequence
 from itertools import chain, repeat
 
+import numpy as np
+
 from p4reduce.control.client import Session
 from p4reduce.errors import JoinError
 from p4reduce.protocol.aggregators import from_aggregator
-from p4reduce.protocol.constants import Op
+from p4reduce.protocol.constants import SHORT_HELLO, Op
+from p4reduce.protocol.header import NONCE
 from p4reduce.protocol.membership import Membership
-from p4reduce.protocol.packet import Codec, ProtocolError
-from p4reduce.protocol.probes import full_hello, short_hello
+from p4reduce.protocol.packet import Codec, ProtocolError, hello_of
 from p4reduce.transport import Switch, Transport, TransportError
 from p4reduce.transport.base import mtu_advice
 
@@ -22,7 +28,6 @@ ANSWER_TIMEOUT_S = 10.0
 SHORT_AFTER_S = 2.0  # without an answer, after which short ones are asked for, too
 ASK_AGAIN_S = (0.1, 0.2, 0.5)  # and so on: what answers a second time comes into the job, and is ignored
 _IPV4_AND_UDP = 20 + 8  # bytes of headers
-_NONCE = slice(14, 22)  # the fingerprint and the first key
 
 
 class Prober:
@@ -31,8 +36,10 @@ class Prober:
     def __init__(self, membership: Membership, nonce: int) -> None:
         """`nonce`: the 64 bits by which the controller knows the rank's HELLOs."""
         self._codec = Codec(membership.lanes, membership.block_size)
-        self._full = full_hello(membership, nonce)
-        self._turns = (self._full, short_hello(membership, nonce))
+        every = (1 << membership.lanes) - 1
+        zeros = np.zeros((membership.lanes, membership.block_size), np.int32)
+        self._full = hello_of(membership, nonce, active=every, present=every, values=zeros)
+        self._turns = (self._full, hello_of(membership, nonce, seq=SHORT_HELLO))
         self._next = 0
         self._short_answers: set[int] = set()  # the halves that these name
 
@@ -78,7 +85,7 @@ class Prober:
             packet = self._codec.decode(payload)
         except ProtocolError:
             return -1
-        if packet.op != Op.HELLO or payload[_NONCE] != self._full[_NONCE]:
+        if packet.op != Op.HELLO or payload[NONCE] != self._full[NONCE]:
             return -1
         if len(payload) < self.largest:
             self._short_answers.add(packet.slot)

@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 COPIES = "P4REDUCE_LOCAL_COPIES"
 """Environment variable: 1 has ranks copy their values for each other, where they could read each other's memory."""
 
-_LAYOUTS = (5, 6)  # of what they share: LAYOUT in local_meeting.c, HOST_LAYOUT in host_memory.h
+_LAYOUT = 8  # of what they share: LAYOUT in hostlib/csrc/shm/segment.h
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACES = ("ipc", "net", "pid", "user")
 
 
 _MOST_BYTES = 256 << 20
-"""More than ranks of one host share for each of them, most of which is never used (local_segment.c, host_memory.c)."""
+"""More than ranks of one host share for each of them, most of which is never used (csrc/shm)."""
 _FILES, _MORE_FILES = 2, 32
 """Descriptors that a rank needs at most for each of the others, and besides, until it has joined."""
 
@@ -71,5 +71,5 @@ def digest(ranks: int = 1) -> str:
     except OSError as error:
         log.info("this rank shares no memory with others of its host: %s", error)
         return ""
-    parts = (boot, *namespaces, os.geteuid(), structures.ABI, *_LAYOUTS)
+    parts = (boot, *namespaces, os.geteuid(), structures.ABI, _LAYOUT)
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

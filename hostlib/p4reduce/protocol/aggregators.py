@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job's slots are dealt over several aggregators: slot s lives at aggregator s mod A, as its slot s div A.
+"""How a job's slots are striped over several aggregators: slot s lives at aggregator s mod A, as its slot s div A.
 
 The packet's slot field counts halves, 2 · slot + half, so a half stays a half. With one aggregator nothing changes.
-Where a rank has T threads, thread t has the slots from t · S div T to (t + 1) · S div T - 1, which are dealt.
+Where a rank has T threads, thread t has the slots from t · S div T to (t + 1) · S div T - 1, which are striped.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ PARENT = 31
 NOBODY = 255
 """The worker that a packet names if it is none of those that read it."""
 MAX_AGGREGATORS = 32
-"""Over which a job's slots may be dealt. No packet says so: controller and hosts agree on it."""
+"""Over which a job's slots may be striped. No packet says so: controller and hosts agree on it."""
 MAX_THREADS = 16
 """Of one rank's engine. No packet says so, either."""
 MAX_GROWTH = 512

@@ -6,8 +6,6 @@ kept. A program may change its thread's, as `torch.set_flush_denormal` does, and
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -20,16 +18,16 @@ def set_default() -> None:
     _libm().fesetenv(_DEFAULT)
 
 
-@contextmanager
-def default() -> Iterator[None]:
+class DefaultMode:
     """The mode that programs start with; afterwards this thread's is what it was."""
-    before = ctypes.create_string_buffer(_ROOM)
-    _libm().fegetenv(before)
-    set_default()
-    try:
-        yield
-    finally:
-        _libm().fesetenv(before)
+
+    def __enter__(self) -> None:
+        self._before = ctypes.create_string_buffer(_ROOM)
+        _libm().fegetenv(self._before)
+        _libm().fesetenv(_DEFAULT)
+
+    def __exit__(self, *_: object) -> None:
+        _libm().fesetenv(self._before)
 
 
 @cache

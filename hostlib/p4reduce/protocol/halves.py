@@ -6,6 +6,7 @@ Arrays of other dtypes pass unchanged, so that what works on blocks need not kno
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ BFLOAT16 = np.dtype(np.uint16)
 """That of an array of bfloat16's bits, the upper half of a float32's."""
 
 
+@cache
 def type_name(dtype: np.dtype[Any]) -> str:
     """What the elements of such an array are: "bfloat16"."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name

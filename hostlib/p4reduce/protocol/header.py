@@ -39,10 +39,19 @@ KEY = (Field("block", 24, "Block", "number of the next non-zero block within its
 _CODES = {8: "B", 16: "H", 32: "I"}
 
 
-def _format() -> str:
-    """For `struct`. Version and op share a byte, which is the first."""
-    return "!B" + "".join(_CODES[field.bits] for field in FIELDS[2:])
-
-
-FIXED = struct.Struct(_format())
+FIXED = struct.Struct("!B" + "".join(_CODES[field.bits] for field in FIELDS[2:]))
 """The header without its keys; the first byte is version and op."""
+
+
+def place_of(name: str) -> slice:
+    """The bytes of a field in the header."""
+    names = [field.name for field in FIELDS]
+    begin = sum(field.bits for field in FIELDS[: names.index(name)])
+    return slice(begin // 8, (begin + FIELDS[names.index(name)].bits) // 8)
+
+
+SLOT = place_of("slot")
+NONCE = slice(place_of("fingerprint").start, FIXED.size + 4)
+"""Of a HELLO: the fingerprint, and the first key."""
+JOB = slice(place_of("job").start, place_of("generation").stop)
+"""The job's number and generation."""

@@ -27,7 +27,8 @@ place alone, so a rank does the same whatever computes it. A block of B words th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from functools import cache
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -47,26 +48,12 @@ _ROWS_AT_ONCE = 4096  # of the reference, which takes 8 bytes a value besides it
 _NOISE_BITS = 23
 
 
-class Numbers(Protocol):
-    """Turns blocks, shape (blocks, values), into int32 words, shape (blocks, values / per_word), and back.
-
-    exponents: those agreed on, one a block. places: numbers of the blocks; seed: of the operation and the rank.
-    """
-
-    per_word: int
-    """Values in a word."""
-
-    def quantise(
-        self, values: npt.NDArray[Any], exponents: list[int], places: list[int], seed: int
-    ) -> npt.NDArray[np.int32]: ...
-    def dequantise(self, sums: npt.NDArray[Any], exponents: list[int]) -> npt.NDArray[Any]: ...
-
-
 def value_bits(wire: Wire) -> int:
     """Of a value on the wire."""
     return 32 // values_per_word(wire)
 
 
+@cache
 def values_per_word(wire: Wire) -> int:
     """Of a word that switches add."""
     return {"int32": 1, "int16": 2, "int8": 4}[wire]
@@ -85,7 +72,11 @@ def _scale_bits(exponent: npt.ArrayLike, magnitude: int) -> npt.NDArray[np.int64
 
 
 class FloatNumbers:
-    """float32 for a job of `world_size` workers, as int32, or narrower."""
+    """float32 for a job of `world_size` workers, as int32, or narrower.
+
+    Blocks of shape (blocks, values) become int32 words of shape (blocks, values / per_word). exponents: those agreed
+    on, one a block. places: numbers of the blocks; seed: of the operation and the rank.
+    """
 
     def __init__(self, world_size: int, wire: Wire = "int32") -> None:
         self.per_word = values_per_word(wire)
@@ -136,6 +127,9 @@ class Int32Numbers:
 
     def dequantise(self, sums: npt.NDArray[Any], exponents: list[int]) -> npt.NDArray[np.int32]:  # noqa: ARG002
         return sums
+
+
+Numbers: TypeAlias = "FloatNumbers | Int32Numbers"
 
 
 def noise(seed: int, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
@@ -191,6 +185,7 @@ def numbers_for(dtype: np.dtype[Any], world_size: int, wire: Wire = "int32") -> 
     return Int32Numbers() if dtype == np.int32 else FloatNumbers(world_size, wire)
 
 
+@cache
 def check_ranks(wire: Wire, world_size: int) -> None:
     """Raises ValueError where the sums of so many have no room."""
     if magnitude_bits(wire, world_size) == 0:

@@ -1,5 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast packets may follow each other: a congestion window (RFC 5681), spread over a round trip (RFC 9002, 7.7)."""
+"""How fast packets may follow each other: a congestion window (RFC 5681) that is paced (RFC 9002, 7.7).
+
+Theory of operation
+-------------------
+
+The window is a rate, not a count: `window` packets may leave in each round trip, evenly spaced. A packet is never held
+back until another is answered, because ranks that hold back different slots would wait for each other.
+
+| state | window | after each answer | after a loss that counts |
+|---|---|---|---|
+| slow start | 10 packets at first, below `ssthresh` | + 1: it doubles in a round trip | congestion avoidance |
+| congestion avoidance | `ssthresh` or more | + 1 / window: one packet more in a round trip | congestion avoidance |
+| unlimited | infinite, once it has reached the number of slots | | congestion avoidance |
+
+A loss that counts sets window and `ssthresh` to half of the packets in flight. Two kinds of losses do not count:
+
+- The packet was first sent before `reduced_at`: the window was already halved for this round trip (RFC 9002, 7.3.1).
+- At most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing queues, nothing
+  overflows, and a packet was lost by chance (TCP Veno).
+
+After a pause, up to 10 packets may follow at once: the unused turns of that time.
+"""
 
 from __future__ import annotations
 
@@ -7,82 +28,52 @@ import math
 
 from p4reduce.protocol.timing import RetransmissionTimer
 
-_FIRST = 10.0  # packets: the window to begin with (RFC 6928), and how many of the past may follow at once after a pause
-_LEAST = 2.0  # packets: the window
-_REDUCTION = 2.0  # of the window, after a loss
-_BACKLOG = 3  # packets in queues, of which none overflows
+_INITIAL_WINDOW = 10.0  # packets (RFC 6928); also how many unused turns may be made up for after a pause
+_MIN_WINDOW = 2.0  # packets
+_MAX_BACKLOG = 3  # packets in queues, of which none overflows
 
 
 class Pace:
-    """Says when a packet has its turn. The window grows until there is no limit but that of the slots."""
+    """Says when a packet may leave."""
 
     def __init__(self, timer: RetransmissionTimer, slots: int) -> None:
-        """`slots`: how many packets there can be under way."""
+        """slots: how many packets can be in flight."""
         self._timer = timer
         self._slots = slots
-        self._threshold = math.inf  # up to which the window doubles in a round trip
-        self._former = math.inf  # the window, before there was a limit for what was lost
+        self._ssthresh = math.inf
         self._reduced_at = -math.inf
-        self.window = math.inf  # packets a round trip
-        self.next = -math.inf  # when the next packet may go
-        self._set(_FIRST)
+        self.window = math.inf  # packets in a round trip
+        self.next_turn = -math.inf  # when the next packet may leave
+        self._set_window(_INITIAL_WINDOW)
 
-    @property
-    def limited(self) -> bool:
-        """Whether there is a limit for what was lost."""
-        return not (math.isinf(self.window) or math.isinf(self._threshold))
-
-    def _set(self, window: float) -> None:
+    def _set_window(self, window: float) -> None:
         self.window = window if window < self._slots else math.inf
 
-    def turn(self, now: float) -> bool:
-        """Whether a packet may go now, which then has had its turn."""
+    def take_turn(self, now: float) -> bool:
+        """Whether a packet may leave now. If so, the turn is taken."""
         if math.isinf(self.window):
             return True
-        if now < self.next:
+        if now < self.next_turn:
             return False
         gap = self._timer.estimate / self.window
-        self.next = max(self.next, now - _FIRST * gap) + gap
+        self.next_turn = max(self.next_turn, now - _INITIAL_WINDOW * gap) + gap
         return True
 
-    def answered(self) -> None:
-        """A packet was answered: the window doubles in a round trip, or, above the threshold, grows by one packet."""
-        self._set(self.window + (1 if self.window < self._threshold else 1 / self.window))
+    def on_answer(self) -> None:
+        """Lets the window grow."""
+        self._set_window(self.window + (1 if self.window < self._ssthresh else 1 / self.window))
 
-    def lost(self, sent_at: float, flight: int, now: float) -> bool:
-        """A packet was lost, or seems to be, that was first sent at `sent_at`, when `flight` are under way.
-        Returns whether the window is smaller for it.
+    def on_loss(self, sent_at: float, in_flight: int, now: float) -> bool:
+        """Halves the window if the loss counts. Returns whether the window is smaller.
+
+        sent_at: when the lost packet was first sent.
         """
         timer = self._timer
-        if sent_at < self._reduced_at or timer.smoothed is None:
-            return False  # it was sent by the former window
-        # TCP Veno: where nothing queues, nothing overflows, and what is lost is lost by chance.
-        if flight * (timer.smoothed - timer.least) <= _BACKLOG * timer.smoothed:
+        if sent_at < self._reduced_at or timer.srtt is None:
+            return False
+        if in_flight * (timer.srtt - timer.min_rtt) <= _MAX_BACKLOG * timer.srtt:
             return False
         former = self.window
-        self._reduce(flight, now)
-        self.window = self._threshold
-        return self.window < former
-
-    def burst_lost(self, lost: int, flight: int, now: float) -> bool:
-        """So many of `flight` packets seem to be lost at once: if they are most, and there is a limit for what was lost
-        before, begins again. Returns the same.
-        """
-        if not self.limited or lost <= _FIRST or lost <= flight // 2:
-            return False
-        former = self.window
-        self._reduce(flight, now)
-        self.window = min(_FIRST, self._threshold)
-        return self.window < former
-
-    def lift(self) -> None:
-        """What there is a limit for was not lost: the window is again as large as before."""
-        self._set(max(self.window, self._former))
-        self._threshold = math.inf
-        self._reduced_at = -math.inf
-
-    def _reduce(self, flight: int, now: float) -> None:
-        if not self.limited:
-            self._former = self.window
-        self._threshold = max(min(flight, self.window) / _REDUCTION, _LEAST)
+        self.window = self._ssthresh = max(min(in_flight, former) / 2, _MIN_WINDOW)
         self._reduced_at = now
+        return self.window < former

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES, NO_KEY, PROTOCOL_VERSION, Op
 from p4reduce.protocol.header import FIXED
+from p4reduce.protocol.membership import Membership
 
 WIRE_INT = np.dtype(">i4")
 NO_VALUES = np.empty((0, 0), WIRE_INT)
@@ -35,8 +37,8 @@ class Packet:
     """One packet. `values` holds int32 of shape (lanes present, block size), in any byte order."""
 
     op: int
-    job: int
-    generation: int
+    job: int = 0
+    generation: int = 0
     worker: int = 0
     slot: int = 0
     seq: int = 0
@@ -51,6 +53,11 @@ class Packet:
         """The 64 bits by which an ABORT shows that it is the controller's."""
         return self.seq << 32 | self.fingerprint
 
+    @property
+    def nonce(self) -> int:
+        """The 64 bits by which the controller knows a HELLO."""
+        return self.fingerprint << 32 | self.keys[0]
+
     def __str__(self) -> str:
         """One line for logs and failed tests."""
         name = Op(self.op).name if self.op in _OPS else f"op {self.op}"
@@ -62,35 +69,72 @@ class Packet:
         )
 
 
+def hello(lanes: int, nonce: int, **fields: Any) -> Packet:
+    """A HELLO with this nonce, and other fields of `Packet`."""
+    keys = (nonce & 0xFFFFFFFF,) + (NO_KEY,) * (lanes - 1)
+    return Packet(Op.HELLO, fingerprint=nonce >> 32, keys=keys, **fields)
+
+
+@cache
+def _header(lanes: int) -> struct.Struct:
+    return struct.Struct(f"{FIXED.format}{lanes}I")
+
+
+def pack(packet: Packet) -> bytes:
+    """The UDP payload of `packet`, whatever its keys and values are."""
+    header = _header(len(packet.keys)).pack(
+        PROTOCOL_VERSION << 4 | packet.op,
+        packet.active,
+        packet.present,
+        packet.worker,
+        packet.job,
+        packet.generation,
+        packet.slot,
+        packet.seq,
+        packet.fingerprint,
+        *packet.keys,
+    )
+    return header + packet.values.astype(WIRE_INT, copy=False).tobytes() if packet.present else header
+
+
+def hello_of(membership: Membership, nonce: int, **fields: Any) -> bytes:
+    """The HELLO that shows the controller, through the switch, where this rank is; `fields`: others of `Packet`."""
+    m = membership
+    return pack(hello(m.lanes, nonce, job=m.job, generation=m.generation, worker=m.rank, **fields))
+
+
 class Codec:
     """Packs and unpacks the packets of a data plane with a given number of lanes and values a block."""
 
     def __init__(self, lanes: int = DEFAULT_LANES, block_size: int = DEFAULT_BLOCK_SIZE) -> None:
         self.lanes = lanes
         self.block_size = block_size
-        self._header = struct.Struct(f"{FIXED.format}{lanes}I")
+        self._header = _header(lanes)
+        self.bare = self._header.size
+        """Bytes of a datagram without values."""
         self._idle_lanes = 0xFF & ~((1 << lanes) - 1)
         # Bytes of a datagram for each mask of lanes present.
-        self._lengths = [self._header.size + mask.bit_count() * block_size * 4 for mask in range(1 << lanes)]
+        self._lengths = [self.length(mask) for mask in range(1 << lanes)]
         self.largest = self._lengths[-1]
         """Bytes of a datagram with all lanes present."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Codec) and (self.lanes, self.block_size) == (other.lanes, other.block_size)
+
+    def __hash__(self) -> int:
+        return hash((self.lanes, self.block_size))
+
+    def length(self, present: int) -> int:
+        """Bytes of a datagram with these lanes."""
+        return self.bare + present.bit_count() * self.block_size * 4
+
+    def header(self, data: bytes, at: int = 0) -> tuple[int, ...]:
+        """The fields of the header at this place, version and op as one, then the keys. Nothing is checked."""
+        return self._header.unpack_from(data, at)
+
     def encode(self, packet: Packet) -> bytes:
         """The UDP payload of `packet`; lanes without a key announce that nothing follows."""
-        keys = packet.keys or (NO_KEY,) * self.lanes
-        header = self._header.pack(
-            PROTOCOL_VERSION << 4 | packet.op,
-            packet.active,
-            packet.present,
-            packet.worker,
-            packet.job,
-            packet.generation,
-            packet.slot,
-            packet.seq,
-            packet.fingerprint,
-            *keys,
-        )
-        return header + packet.values.astype(WIRE_INT, copy=False).tobytes() if packet.present else header
+        return pack(packet if packet.keys else replace(packet, keys=(NO_KEY,) * self.lanes))
 
     def decode(self, payload: bytes | bytearray | memoryview) -> Packet:
         """The packet in a UDP payload; its values are a view of it. Raises ProtocolError for anything else."""

@@ -1,5 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a packet that has no answer is sent again. docs/protocol.md explains why, in section 3."""
+"""Repair of losses: when a packet without a RESULT is sent again. It is TCP's RACK-TLP (RFC 8985), slot by slot.
+
+Theory of operation
+-------------------
+
+Each slot has at most one packet without a RESULT, and the same bytes are sent until the RESULT comes. Two things make
+a worker send a packet again:
+
+- **Overtaken** (RACK): a packet that was sent later, and only once, has its RESULT. Then this packet was lost, or its
+  RESULT, or the packet of another rank. It is sent again `rtt + 4 rttvar` after it was sent, where `rtt` is the time
+  that the later packet took.
+- **Probe** (TLP): nothing was sent and no round has ended for a time-out. The two oldest packets are sent again. Their
+  answers tell a loss from a late rank: the switch answers a packet that it has already added with a STATUS, or with
+  the RESULT if the round is complete. Each probe doubles the next time-out (RFC 6298, 5.5).
+
+States of a slot's packet (`State`; "queued": it waits in the send queue for the pace):
+
+| state | event | next state |
+|---|---|---|
+| IDLE | the round's packet is complete | QUEUED |
+| QUEUED | its turn | SENT |
+| SENT, RETRANSMITTED | overtaken or probed | RETRANSMIT_QUEUED |
+| RETRANSMIT_QUEUED | its turn | RETRANSMITTED |
+| all but IDLE and QUEUED | STATUS | PARTIAL_ACK: the switch has the packet, and waits for other ranks |
+| PARTIAL_ACK | overtaken or probed | POLL_QUEUED |
+| POLL_QUEUED | its turn | PARTIAL_ACK |
+| all but IDLE and QUEUED | RESULT | IDLE |
+
+A packet that has its turn at once skips the queued state.
+
+Three rules keep a worker from sending too much:
+
+- **Retransmit budget.** Ranks that begin their slots in different orders overtake each other's packets without a loss.
+  So each overtaken packet that is sent again costs a share of a budget, which rounds refill slowly, and real losses at
+  once.
+- **Back-off of PARTIAL_ACK.** Such a packet only asks for others, so each transmission doubles the time to the next.
+- **Karn's rule.** The RESULT of a packet that was sent twice does not say which copy it answers. It is no sample of
+  the round trip, and it leaves the time-out doubled, unless it came within the time-out of the last transmission. If a
+  STATUS has said that the round waited for a late rank, the time-out is cut to `Timing.poll`, so that this wait does
+  not delay the next repair as long.
+
+Samples of the round trip are answers that did not wait for other ranks: the RESULT of a round that this worker
+completed, and the STATUS to a second transmission. Another RESULT is a sample only if it is shorter than the estimate.
+
+A loss is reported to the pace only when it is proved, as by D-SACK (RFC 3708): the switch answers each copy that
+arrives, and paths keep order. So when the slot's next RESULT comes and fewer answers came than copies were sent, a
+packet or an answer was lost.
+
+The C library has the same in protocol/recovery.c. docs/protocol.md, 3.5, is the specification, and
+docs/decisions/49-what-repair-of-losses-needs.md has measurements of each rule.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +63,13 @@ from p4reduce.protocol.slot import NEVER, Slot, State
 from p4reduce.protocol.stats import Stats
 from p4reduce.protocol.timing import RetransmissionTimer
 
-_PROBES = 2  # packets that ask what is the matter, the first time
-_MAX_CARRIED_DOUBLINGS = 6
-_REORDERING = 0.25  # of a round trip: packets may overtake others that were sent so long before
-_LEVELS = 8
-_SHARES = 64  # rounds that pay for a packet that is sent again in vain
+_PROBES = 2  # packets a time-out
+_BACKOFF_LEVELS = 8  # of packets in PARTIAL_ACK
+_COST = 64  # of an overtaken packet that is sent again, in units of the budget: a round that ends earns one
 
 
 class Recovery:
-    """Sends the packets of slots, and sends them again until they are answered.
-
-    A packet is *passed* when one that was sent later is answered: it is lost, or another rank's of its round is. Where
-    nothing is answered for a time-out, a few packets ask: *probes*.
-    """
+    """Sends the packets of slots, and sends them again until they are answered."""
 
     def __init__(self, slots: Sequence[Slot], streams: int, timer: RetransmissionTimer, stats: Stats) -> None:
         """streams: of the job, one a rank or a host."""
@@ -34,98 +78,76 @@ class Recovery:
         self.sending = Sending(self.pace, stats)
         self._stats = stats
         self._slots = slots
-        self._in_state = [len(slots), *[0] * (len(State) - 1)]  # how many packets
-        # Those that wait for answers and are not in the line, as they were sent. By levels: each waits twice as long as
-        # the one before until it is sent again, when it was passed.
-        self._waiting: list[OrderedDict[Slot, None]] = [OrderedDict() for _ in range(_LEVELS)]
-        # When a packet was sent that was answered, the latest of all those, and how long its answer took.
-        self._answered_through = -NEVER
-        self._took = 0.0
-        self._heard_at = -NEVER  # when the last round ended, or the last packet was sent
-        # How many packets may ask next, after a time-out that was doubled so often; and whether any has since the last
-        # round ended.
-        self._probes = _PROBES
-        self._doublings = 0
-        self._probing = False
-        # The slot and seq of the packet that was proved lost when there was no limit.
-        self._limited_by: tuple[Slot, int] | None = None
-        self._duplicates = False  # the network duplicates packets, so answers to all copies prove nothing
-        self._resumed_at = -NEVER  # when a round ended after probes
-        # What packets that were passed may yet cost, in shares of one: each that is sent again costs a whole one.
-        self._credit = len(slots) * _SHARES
-        self._pays = 2 * streams * _SHARES  # what one that was lost pays for
-        self._most_credit = self._credit + self._pays
+        self._in_state = [len(slots), *[0] * (len(State) - 1)]  # number of packets
+        # Slots whose packet is in the network, by back-off level; at each level, the one that was sent first is first.
+        self._unacked: list[OrderedDict[Slot, None]] = [OrderedDict() for _ in range(_BACKOFF_LEVELS)]
+        # RACK: of the packets that were sent once and have a RESULT, when the latest was sent, and how long it took.
+        self._rack_sent_at = -NEVER
+        self._rack_rtt = 0.0
+        self._last_activity = -NEVER  # when a round last ended, or a packet was last sent
+        self._backoff = 0  # doublings of the probe time-out
+        self._budget = len(slots) * _COST
+        # A loss makes all ranks send the slot's packet again. So it pays for two packets of each.
+        self._budget_of_loss = 2 * streams * _COST
+        self._max_budget = self._budget + self._budget_of_loss
 
-    # What the worker calls.
+    # Calls of the worker.
 
     def send(self, slot: Slot, packet: bytes, now: float) -> None:
         """Sends the packet of the slot's next round."""
         slot.packet = packet
         slot.transmissions = 0
-        self._line_up(slot, now)
+        self._send_or_queue(slot, now)
 
-    def answered(self, slot: Slot, completed: bool, now: float) -> None:
-        """The RESULT of the slot's packet has come. `completed`: to the one that completed the round, or that asked."""
+    def on_result(self, slot: Slot, completed: bool, now: float) -> None:
+        """Takes the RESULT of the slot's packet.
+
+        completed: whether it names this worker, which completed the round or asked again.
+        """
         self._stats.rounds += 1
-        self._heard_at = now
-        self.pace.answered()
-        self._earn(self._pays if completed and slot.transmissions > 1 and slot.seen is None else 1)
-        if slot.unanswered > 0:  # its copies came before this one, if they came
-            limited = self.pace.limited
-            if self._slow_down(slot, now) and not limited:
-                self._limited_by = slot, slot.seq - 1 & 0xFFFFFFFF
-        # Else another rank was late, or the switch.
-        own = completed and not self._probing and slot.seen is None
-        slot.unanswered = slot.transmissions - 1 if own else 0
-        slot.unanswered_since = slot.first_sent_at
-        slot.sent_once = slot.transmissions == 1
-        if slot.unanswered > 0 and self.pace.limited and now - slot.sent_at >= self.timer.least:
-            self._slow_down(slot, now)
-        if self._probing:
-            self._probing = False
-            self._probes = _PROBES
-            self._doublings = min(self._doublings, _MAX_CARRIED_DOUBLINGS)
-            self._resumed_at = now
+        self._last_activity = now
+        if slot.counted is not None:  # The round waited for a late rank; else the path may have become longer.
+            self._backoff = self.timer.kept(self._backoff)
+        self.pace.on_answer()
+        lossy = completed and slot.transmissions > 1 and slot.counted is None
+        self._budget = min(self._budget + (self._budget_of_loss if lossy else 1), self._max_budget)
+        if slot.unacked_copies > 0:  # Paths keep order, so answers to these copies would have come before this RESULT.
+            self._stats.slowdowns += self.pace.on_loss(slot.unacked_since, self._in_flight, now)
+        slot.unacked_copies = slot.transmissions - 1 if lossy else 0
+        slot.unacked_since = slot.first_sent_at
         self._measure(slot, completed, now)
         self._forget(slot)
 
-    def answered_again(self, slot: Slot, seq: int, *, result: bool) -> None:
-        """An answer, a RESULT or not, came for a round of the slot that has its RESULT."""
-        if seq == slot.seq - 1 & 0xFFFFFFFF:
-            self._duplicates |= result and slot.sent_once
-            if slot.unanswered > 0:
-                slot.unanswered -= 1
-                if slot.unanswered == 0 and not self._duplicates:  # so none was lost
-                    self._credit = max(self._credit - self._pays, 0)
-        elif (slot, seq) == self._limited_by and not self._duplicates:
-            self.pace.lift()
-            self._limited_by = None
+    def on_late_answer(self, slot: Slot, seq: int) -> None:
+        """Takes an answer to a round of the slot that has its RESULT already."""
+        if seq == slot.seq - 1 & 0xFFFFFFFF and slot.unacked_copies > 0:
+            slot.unacked_copies -= 1
 
-    def counted(self, slot: Slot, seen: int, own: bool, now: float) -> None:
-        """A STATUS says that nothing is lost: another rank is awaited.
+    def on_status(self, slot: Slot, counted: int, own: bool, now: float) -> None:
+        """Takes a STATUS: the switch has the slot's packet, and waits for other ranks.
 
-        seen: the workers counted so far. own: whether it answers this rank's packet: a leaf tells all its workers what
-        its parent told of one's.
+        counted: bitmap of the workers that the switch has counted. own: whether it answers this worker's packet; a leaf
+        tells all its workers what its parent told one of them.
         """
         self._stats.statuses += 1
-        if slot.transmissions == 2 and own:  # only packets that are sent again are answered so
-            self.timer.measure(now - slot.sent_at)
-        self._probes = _PROBES
-        slot.seen = seen
-        slot.heard_at = now
-        self._enter(slot, State.COUNTED)
-        if not slot.lined_up:
-            self._wait(slot)
+        if slot.transmissions == 2 and own:  # The first transmission gets no STATUS, so this answers the second.
+            self.timer.sample(now - slot.sent_at)
+        slot.counted = counted
+        slot.last_answer = now
+        self._enter(slot, State.PARTIAL_ACK)
+        if not slot.in_send_queue:
+            self._await_answer(slot)
 
     def tick(self, now: float) -> None:
-        """Sends again what has waited too long for its answer, and what has its turn."""
+        """Sends again what is due, and sends what has its turn."""
         if now >= self._due_at:
-            self._look(now)
-        while (slot := self.sending.take_turn(now)) is not None:
+            for due in list(self._take_overtaken(now)) or self._take_probes():
+                self._send_or_queue(due, now)
+        while (slot := self.sending.dequeue(now)) is not None:
             if slot.waits_for_turn:
                 self._transmit(slot, now)
-            elif slot.under_way:  # a STATUS came meanwhile
-                self._wait(slot)
+            elif slot.in_network:  # A STATUS came while it was queued.
+                self._await_answer(slot)
 
     @property
     def next_deadline(self) -> float:
@@ -133,129 +155,102 @@ class Recovery:
         return min(self._due_at, self.sending.next_turn)
 
     def end(self, *, insist: bool) -> None:
-        """The job has ended. Packets that wait for answers are still sent, where `insist`."""
+        """Ends the job. insist: packets without a RESULT are still sent again."""
         if not insist:
             for slot in self._slots:
                 self._forget(slot)
 
     # Sending.
 
-    def _line_up(self, slot: Slot, now: float) -> None:
-        """Sends the slot's packet, or lets it wait for its turn."""
-        if self.sending.may_go(now):
+    def _send_or_queue(self, slot: Slot, now: float) -> None:
+        if self.sending.may_bypass_queue(now):
             self._transmit(slot, now)
             return
-        self._stop_waiting(slot)
-        self._enter(slot, State.NEW if slot.transmissions == 0 else State.AGAIN if slot.seen is None else State.POLLING)
-        self.sending.line_up(slot)
+        self._unacked[slot.backoff_level].pop(slot, None)
+        if slot.transmissions == 0:
+            self._enter(slot, State.QUEUED)
+        else:
+            self._enter(slot, State.RETRANSMIT_QUEUED if slot.counted is None else State.POLL_QUEUED)
+        self.sending.enqueue(slot)
 
     def _transmit(self, slot: Slot, now: float) -> None:
-        slot.sent_at = self._heard_at = now
+        slot.sent_at = self._last_activity = now
         if slot.transmissions == 0:
-            slot.first_sent_at = slot.heard_at = now
+            slot.first_sent_at = slot.last_answer = now
         else:
             self._stats.retransmissions += 1
         slot.transmissions += 1
-        if slot.seen is not None:
-            self._enter(slot, State.COUNTED)
+        if slot.counted is not None:
+            self._enter(slot, State.PARTIAL_ACK)
         else:
-            self._enter(slot, State.SENT if slot.transmissions == 1 else State.ASKING)
-        self._wait(slot)
+            self._enter(slot, State.SENT if slot.transmissions == 1 else State.RETRANSMITTED)
+        self._await_answer(slot)
         self.sending.put(slot.packet)
+
+    def _await_answer(self, slot: Slot) -> None:
+        """Puts the slot last among those whose packet is in the network."""
+        self._unacked[slot.backoff_level].pop(slot, None)
+        slot.backoff_level = 0 if slot.counted is None else min(slot.transmissions, _BACKOFF_LEVELS) - 1
+        self._unacked[slot.backoff_level][slot] = None
 
     def _forget(self, slot: Slot) -> None:
         self._enter(slot, State.IDLE)
-        self._stop_waiting(slot)
-        slot.seen = None
+        self._unacked[slot.backoff_level].pop(slot, None)
+        slot.counted = None
 
     def _enter(self, slot: Slot, state: State) -> None:
         self._in_state[slot.state] -= 1
         self._in_state[state] += 1
         slot.state = state
 
-    def _wait(self, slot: Slot) -> None:
-        """Whose packet is counted waits for others, so it asks less and less often."""
-        self._stop_waiting(slot)
-        slot.level = 0 if slot.seen is None else min(slot.transmissions, _LEVELS) - 1
-        self._waiting[slot.level][slot] = None
-
-    def _stop_waiting(self, slot: Slot) -> None:
-        self._waiting[slot.level].pop(slot, None)
-
-    # Answers.
-
-    def _slow_down(self, slot: Slot, now: float) -> bool:
-        slower = self.pace.lost(slot.unanswered_since, self._flight, now)
-        self._stats.slowdowns += slower
-        return slower
-
-    def _earn(self, shares: int) -> None:
-        """A rank that was late is taken for a loss as often as packets overtake each other. So those that were passed
-        are sent again as long as that pays: each that was lost pays for as many in vain as other ranks' losses make."""
-        self._credit = min(self._credit + shares, self._most_credit)
+    # Measuring.
 
     def _measure(self, slot: Slot, completed: bool, now: float) -> None:
-        """Takes in how long the slot's packet has waited, and what its answer says of those that were sent before."""
+        """Updates the round trip, RACK's latest packet and the back-off."""
         timer, elapsed = self.timer, now - slot.sent_at
         once = slot.transmissions == 1
-        # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
-        # show that the path is shorter than was thought.
         if once and (completed or elapsed < timer.estimate):
-            timer.measure(elapsed)
-        if once:
-            timer.answered_after(elapsed)
-        # A rank that was late does not send in the order in which the others have waited for it.
-        if once and slot.sent_at > self._answered_through and (completed or slot.sent_at >= self._resumed_at):
-            self._answered_through = slot.sent_at
-            self._took = elapsed
-        # The first answer to the last packet, which was a STATUS where one has come since.
-        first = (slot.heard_at if slot.heard_at > slot.sent_at else now) - slot.sent_at
-        if (once and completed) or timer.least <= first < timer.timeout:
-            self._doublings = 0
+            timer.sample(elapsed)
+        if once and slot.sent_at > self._rack_sent_at:
+            self._rack_sent_at = slot.sent_at
+            self._rack_rtt = elapsed
+        # From the last transmission to the first answer after it: a STATUS, or this RESULT.
+        first = (slot.last_answer if slot.last_answer > slot.sent_at else now) - slot.sent_at
+        if (once and completed) or timer.min_rtt <= first < timer.timeout:
+            self._backoff = 0
 
     # Time.
 
     @property
-    def _flight(self) -> int:
-        return self._in_state[State.SENT] + self._in_state[State.ASKING]
+    def _in_flight(self) -> int:
+        return self._in_state[State.SENT] + self._in_state[State.RETRANSMITTED]
 
     @property
     def _due_at(self) -> float:
         """When packets are to be sent again."""
-        oldest = [next(iter(waiting)) for waiting in self._waiting if waiting]
+        oldest = [next(iter(unacked)) for unacked in self._unacked if unacked]
         if not oldest:
             return NEVER
-        return min(self._probe_at, *map(self._lost_at, oldest))
+        polling = self._in_state[State.PARTIAL_ACK] + self._in_state[State.POLL_QUEUED] > 0
+        probe_at = self._last_activity + self.timer.backed_off(self._backoff, polling=polling)
+        return min(probe_at, *map(self._overtaken_at, oldest))
 
-    def _lost_at(self, slot: Slot) -> float:
-        """When the slot's packet is taken for lost, if it was passed."""
-        if slot.sent_at >= self._answered_through or self._credit < _SHARES:
+    def _overtaken_at(self, slot: Slot) -> float:
+        """When the slot's packet is sent again because it was overtaken; never if it was not, or there is no budget."""
+        if slot.sent_at >= self._rack_sent_at or self._budget < _COST:
             return NEVER
-        return slot.sent_at + (self._took + max(_REORDERING * self._took, 4 * self.timer.variation)) * (1 << slot.level)
+        return slot.sent_at + (self._rack_rtt + 4 * self.timer.rttvar) * (1 << slot.backoff_level)
 
-    @property
-    def _probe_at(self) -> float:
-        polling = self._in_state[State.COUNTED] + self._in_state[State.POLLING] > 0
-        return self._heard_at + self.timer.wait(self._doublings, polling=polling)
-
-    def _look(self, now: float) -> None:
-        due = list(self._take_lost(now))
-        if due:
-            lost = sum(slot.in_network for slot in due)
-            self._stats.slowdowns += self.pace.burst_lost(lost, self._flight, now)
-        else:
-            due = list(islice(chain.from_iterable(self._waiting), self._probes))
-            self._probing = True
-            if self._probes < len(self._slots):
-                self._probes *= 2
-            self._doublings += 1
-        for slot in due:
-            self._line_up(slot, now)
-
-    def _take_lost(self, now: float) -> Iterator[Slot]:
-        for waiting in self._waiting:
-            for slot in waiting:
-                if self._lost_at(slot) > now:
+    def _take_overtaken(self, now: float) -> Iterator[Slot]:
+        """Takes overtaken packets that are due, and their cost."""
+        for unacked in self._unacked:
+            for slot in unacked:
+                if self._overtaken_at(slot) > now:
                     break
-                self._credit -= _SHARES
+                self._budget -= _COST
                 yield slot
+
+    def _take_probes(self) -> list[Slot]:
+        """Takes the oldest packets, and backs off."""
+        self._backoff += 1
+        return list(islice(chain.from_iterable(self._unacked), _PROBES))

@@ -57,10 +57,6 @@ class Rounds:
         own = self._agree(slot, [0 if lane < task.blocks.count else NO_KEY for lane in self._all_lanes])
         self._carry(slot, task, *self._contribution(slot, task, own))
 
-    def is_result(self, slot: Slot, packet: Packet) -> bool:
-        """Whether a RESULT of the slot's round, as number and fingerprint say, has the sums of its lanes."""
-        return packet.active == slot.active and packet.present == slot.active
-
     def plausible(self, slot: Slot, task: Task, keys: Sequence[int]) -> bool:
         """Whether a RESULT's keys can be minimums over workers of which this is one."""
         for lane, least, key, announced in zip(self._all_lanes, slot.least, keys, slot.announced, strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way out: packets wait in a line for their turn, and then for whoever sends them."""
+"""The way out of a worker: a send queue, which the pace empties, and the outbox behind it."""
 
 from __future__ import annotations
 
@@ -11,37 +11,39 @@ from p4reduce.protocol.stats import Stats
 
 
 class Sending:
-    """The line, in front of which `pace` says when the next may go, and the outbox behind it."""
+    """Slots wait in the send queue for their packet's turn; packets wait in the outbox for the caller."""
 
     def __init__(self, pace: Pace, stats: Stats) -> None:
         self.pace = pace
         self._stats = stats
-        self._line: deque[Slot] = deque()
+        self._queue: deque[Slot] = deque()
         self._outbox: list[bytes] = []
 
-    def may_go(self, now: float) -> bool:
-        """Whether a packet may leave at once, which then has had its turn."""
-        return not self._line and self.pace.turn(now)
+    def may_bypass_queue(self, now: float) -> bool:
+        """Whether a packet may leave at once. If so, its turn is taken."""
+        return not self._queue and self.pace.take_turn(now)
 
-    def line_up(self, slot: Slot) -> None:
-        """Lets the slot's packet wait for its turn."""
-        if not slot.lined_up:  # else its newer packet takes the place of the older
-            slot.lined_up = True
-            self._line.append(slot)
+    def enqueue(self, slot: Slot) -> None:
+        """Lets the slot's packet wait for its turn. A slot that is in the queue keeps its position."""
+        if not slot.in_send_queue:
+            slot.in_send_queue = True
+            self._queue.append(slot)
 
-    def take_turn(self, now: float) -> Slot | None:
-        """Takes the first out of the line, once it has its turn or needs none any more."""
-        if not self._line or (self._line[0].waits_for_turn and not self.pace.turn(now)):
+    def dequeue(self, now: float) -> Slot | None:
+        """Takes the first slot out of the queue, if its packet has its turn or needs none any more."""
+        if not self._queue or (self._queue[0].waits_for_turn and not self.pace.take_turn(now)):
             return None
-        slot = self._line.popleft()
-        slot.lined_up = False
+        slot = self._queue.popleft()
+        slot.in_send_queue = False
         return slot
 
     @property
     def next_turn(self) -> float:
-        return self.pace.next if self._line else NEVER
+        """When to call `dequeue` next."""
+        return self.pace.next_turn if self._queue else NEVER
 
     def put(self, payload: bytes) -> None:
+        """Puts a packet into the outbox."""
         self._outbox.append(payload)
 
     def take_packets(self) -> list[bytes]:

@@ -17,61 +17,31 @@ NEVER = float("inf")
 
 
 class State(IntEnum):
-    """Of a slot's packet."""
+    """The state of a slot's packet. `recovery` has the table of transitions."""
 
     IDLE = 0
-    """There is none."""
-    NEW = 1
-    """Not sent yet: it waits for its turn."""
+    """There is no packet."""
+    QUEUED = 1
+    """The packet waits for its turn to be sent for the first time."""
     SENT = 2
-    """Sent once."""
-    AGAIN = 3
-    """It has no answer, and waits for its turn to be sent again."""
-    ASKING = 4
-    """Sent again."""
-    COUNTED = 5
-    """The switch has it, as a STATUS said, and waits for others."""
-    POLLING = 6
-    """The same, and it waits for its turn to ask whether they have come."""
+    """The packet was sent once."""
+    RETRANSMIT_QUEUED = 3
+    """The packet waits for its turn to be sent again."""
+    RETRANSMITTED = 4
+    """The packet was sent again."""
+    PARTIAL_ACK = 5
+    """The switch has the packet, as a STATUS said, and waits for other ranks."""
+    POLL_QUEUED = 6
+    """As PARTIAL_ACK, and the packet waits for its turn to ask again."""
 
 
-_IN_TURN = frozenset((State.NEW, State.AGAIN, State.POLLING))
-_UNDER_WAY = frozenset(State) - {State.IDLE, State.NEW}
-_SENT_AGAIN = _UNDER_WAY - {State.SENT}
+_IN_SEND_QUEUE = frozenset((State.QUEUED, State.RETRANSMIT_QUEUED, State.POLL_QUEUED))
+_IN_NETWORK = frozenset(State) - {State.IDLE, State.QUEUED}
+_SENT_AGAIN = _IN_NETWORK - {State.SENT}
 
 
 class Slot:
     """One slot. What `Rounds` does to it comes first, then what `Recovery` does."""
-
-    __slots__ = (
-        "active",
-        "agreed",
-        "agreed_exponents",
-        "announced",
-        "fingerprint",
-        "first_sent_at",
-        "first_stream",
-        "heard_at",
-        "index",
-        "least",
-        "level",
-        "lined_up",
-        "packet",
-        "present",
-        "queue",
-        "seen",
-        "sent_at",
-        "sent_once",
-        "seq",
-        "sought",
-        "state",
-        "task",
-        "transmissions",
-        "unanswered",
-        "unanswered_since",
-        "unknown",
-        "values",
-    )
 
     def __init__(self, index: int, membership: Membership) -> None:
         self.index = index
@@ -97,32 +67,27 @@ class Slot:
         # The packet that waits for its RESULT.
         self.packet = b""
         self.state = State.IDLE
-        self.level = 0  # among those that wait for answers
-        self.lined_up = False  # in the line, though it may not need its turn any more
-        self.sent_at = self.first_sent_at = 0.0
-        self.heard_at = 0.0  # the last STATUS, or when it was first sent
         self.transmissions = 0
-        self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
-        # Of the round before, where only this rank was awaited: the copies of its packet that have not been answered,
-        # and when the first was sent.
-        self.unanswered = 0
-        self.unanswered_since = 0.0
-        self.sent_once = False  # the packet of the round before
+        self.sent_at = self.first_sent_at = 0.0
+        self.last_answer = 0.0  # the last STATUS, or when the packet was first sent
+        self.counted: int | None = None  # bitmap of the workers that the switch has counted, from the last STATUS
+        self.backoff_level = 0  # for PARTIAL_ACK: doublings of the time until the packet is sent again
+        self.in_send_queue = False  # stays true until the slot's turn, even if the packet needs no turn any more
+        # The round before, if it seems that its packet was lost: copies that were not answered, and when the first was
+        # sent.
+        self.unacked_copies = 0
+        self.unacked_since = 0.0
 
     @property
-    def under_way(self) -> bool:
+    def in_network(self) -> bool:
         """Whether the packet was sent and waits for its RESULT."""
-        return self.state in _UNDER_WAY
+        return self.state in _IN_NETWORK
 
     @property
     def waits_for_turn(self) -> bool:
-        return self.state in _IN_TURN
+        return self.state in _IN_SEND_QUEUE
 
     @property
     def was_sent_again(self) -> bool:
         """Whether the packet was sent again, or is about to be, and waits for its RESULT."""
         return self.state in _SENT_AGAIN
-
-    @property
-    def in_network(self) -> bool:
-        return self.state is State.SENT or self.state is State.ASKING

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Stats:
-    """What a worker has done so far. Bytes are those of UDP payloads."""
+    """What a worker has done so far, in the order of `p4reduce_stats`. Bytes are those of UDP payloads."""
 
     operations: int = 0
     """Operations that ended well."""
@@ -26,13 +26,13 @@ class Stats:
     blocks_received: int = 0
     """Blocks whose sums were taken from a RESULT."""
     retransmissions: int = 0
-    slowdowns: int = 0
-    """Times that a queue seemed to have overflowed, and packets were spread out more."""
     statuses: int = 0
     """STATUS answers: this worker was ahead of a straggler."""
     stale: int = 0
     """Packets of an earlier round or generation, ignored."""
     foreign: int = 0
     """Malformed packets, or not of this job, and ABORTs without its secret, ignored."""
+    slowdowns: int = 0
+    """Times that a queue seemed to have overflowed, and packets were spread out more."""
     local_fallbacks: int = 0
     """Operations for which the kernel did not let ranks of the host read, or map, each other's tensors."""

@@ -1,5 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long nothing may be answered: RFC 6298 for the round trip, Karn's rule for what may be measured."""
+"""The estimate of the round trip and the probe time-out: RFC 6298, with Karn's rule for what may be a sample.
+
+| name | RFC 6298 | meaning |
+|---|---|---|
+| `srtt` | SRTT | the smoothed round trip |
+| `rttvar` | RTTVAR | its mean deviation |
+| `min_rtt` | | the shortest sample, which is the path without queues |
+| `timeout` | RTO | SRTT + max(SRTT, 4 RTTVAR, margin) |
+
+`Recovery` decides which answers are samples.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +19,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. `initial`: the timeout before anything was measured, and of that from other ranks' part in answers the
-    longest. `margin`: how much longer than the round trip it is at least, as hosts do not wake up to the microsecond.
-    `ceiling`: the longest timeout, with back-off.
-
-    `poll`: the longest wait between packets that ask after a round whose stragglers the switch waits for.
-    """
+    """Settings of the time-out, in seconds."""
 
     initial: float = 0.02
+    """The time-out before the first sample."""
     margin: float = 0.0005
+    """The least difference between time-out and round trip, as hosts do not wake up to the microsecond."""
     ceiling: float = 1.0
+    """The longest time-out, with back-off."""
     poll: float = 0.25
+    """The longest time-out while a round waits for stragglers, as a STATUS has said."""
 
     def __post_init__(self) -> None:
         if not 0 < self.margin <= self.initial <= self.ceiling or not self.margin <= self.poll <= self.ceiling:
@@ -27,44 +36,39 @@ class Timing:
 
 
 class RetransmissionTimer:
-    """Estimates the timeout from round trips."""
+    """Estimates the round trip and the time-out from samples."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
         self.timeout = timing.initial
-        self.smoothed: float | None = None
-        self.variation = 0.0
-        self.least = math.inf
-        self.usual = 0.0
+        self.srtt: float | None = None
+        self.rttvar = 0.0
+        self.min_rtt = math.inf
 
     @property
     def estimate(self) -> float:
-        """The round trip as it is known."""
-        return self.timing.initial if self.smoothed is None else self.smoothed
+        """SRTT, or the initial time-out before the first sample."""
+        return self.timing.initial if self.srtt is None else self.srtt
 
-    def measure(self, round_trip: float) -> None:
-        """Takes in one round trip, of a packet that was sent only once (Karn)."""
-        if self.smoothed is None:
-            self.smoothed = round_trip
-            self.variation = round_trip / 2
+    def sample(self, round_trip: float) -> None:
+        """Updates the estimate with one round trip."""
+        if self.srtt is None:
+            self.srtt = round_trip
+            self.rttvar = round_trip / 2
         else:
-            self.variation += (abs(self.smoothed - round_trip) - self.variation) / 4
-            self.smoothed += (round_trip - self.smoothed) / 8
-        self.least = min(self.least, round_trip)
-        self._set_timeout()
+            self.rttvar += (abs(self.srtt - round_trip) - self.rttvar) / 4
+            self.srtt += (round_trip - self.srtt) / 8
+        self.min_rtt = min(self.min_rtt, round_trip)
+        slack = max(4 * self.rttvar, self.srtt, self.timing.margin)
+        self.timeout = min(self.srtt + slack, self.timing.ceiling)
 
-    def answered_after(self, elapsed: float) -> None:
-        """Takes in how long a packet that was sent only once has waited for its answer, and for other ranks."""
-        self.usual += (elapsed - self.usual) / 8
-        if self.smoothed is not None:
-            self._set_timeout()
-
-    def _set_timeout(self) -> None:
-        assert self.smoothed is not None
-        timeout = self.smoothed + max(4 * self.variation, self.smoothed, self.timing.margin)
-        self.timeout = min(max(timeout, min(2 * self.usual, self.timing.initial)), self.timing.ceiling)
-
-    def wait(self, doublings: int, *, polling: bool) -> float:
-        """Seconds until the next packet, after the timeout was doubled so often."""
+    def backed_off(self, backoff: int, *, polling: bool) -> float:
+        """The time-out, doubled `backoff` times. polling: whether a round waits for stragglers."""
         limit = self.timing.poll if polling else self.timing.ceiling
-        return min(self.timeout * (1 << min(doublings, 30)), limit)
+        return min(self.timeout * (1 << min(backoff, 30)), limit)
+
+    def kept(self, backoff: int) -> int:
+        """The doublings that outlast the wait for a late rank: as many as make the time-out no longer than `poll`."""
+        while backoff > 0 and self.backed_off(backoff, polling=False) > self.timing.poll:
+            backoff -= 1
+        return backoff

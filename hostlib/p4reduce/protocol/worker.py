@@ -23,12 +23,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce.protocol.endings import aborted, altered, implausible, mismatch
+from p4reduce.protocol.constants import Op
+from p4reduce.protocol.job_errors import aborted, altered, implausible, mismatch
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import Numbers, Wire, numbers_for
 from p4reduce.protocol.operation import Operation, Task
-from p4reduce.protocol.packet import Codec, Packet, ProtocolError
+from p4reduce.protocol.packet import Codec, Packet, ProtocolError, hello_of
 from p4reduce.protocol.recovery import Recovery
 from p4reduce.protocol.rounds import Rounds
 from p4reduce.protocol.scanning import SCAN_BLOCKS
@@ -74,9 +74,7 @@ class Worker:
 
     def hello(self, nonce: int) -> bytes:
         """The HELLO datagram that shows the controller, through the switch, where this rank is."""
-        m = self.membership
-        keys = [nonce & 0xFFFFFFFF] + [NO_KEY] * (m.lanes - 1)
-        return self._codec.encode(Packet(Op.HELLO, m.job, m.generation, m.rank, fingerprint=nonce >> 32, keys=keys))
+        return hello_of(self.membership, nonce)
 
     @property
     def idle(self) -> bool:
@@ -179,8 +177,8 @@ class Worker:
         missing = 0
         elsewhere: tuple[int, ...] = ()
         for slot in self._slots:
-            if slot.seen is not None:
-                missing |= self._here & ~slot.seen
+            if slot.counted is not None:
+                missing |= self._here & ~slot.counted
                 elsewhere = self.membership.elsewhere
         return self.membership.ranks(missing) or elsewhere
 
@@ -188,8 +186,8 @@ class Worker:
         """The half in which a packet has waited longest, where for `patience` nothing has answered it though it was
         sent again."""
         waiting = [slot for slot in self._slots if slot.was_sent_again]
-        slot = min(waiting, key=lambda slot: slot.heard_at, default=None)
-        return None if slot is None or now - slot.heard_at < patience else slot.index << 1 | slot.seq & 1
+        slot = min(waiting, key=lambda slot: slot.last_answer, default=None)
+        return None if slot is None or now - slot.last_answer < patience else slot.index << 1 | slot.seq & 1
 
     def is_impossible(self, half: int, seq: int) -> bool:
         """Whether no rank can be in that round yet: this one has not sent the round before it.
@@ -216,13 +214,13 @@ class Worker:
             return
         slot = self._slots[index]
         if packet.seq != slot.seq:
-            self._recovery.answered_again(slot, packet.seq, result=packet.op == Op.RESULT)
-        if self.failure is not None or not slot.under_way or packet.seq != slot.seq:
+            self._recovery.on_late_answer(slot, packet.seq)
+        if self.failure is not None or not slot.in_network or packet.seq != slot.seq:
             self.stats.stale += 1
         elif packet.fingerprint != slot.fingerprint:
             self.stats.foreign += 1
         elif packet.op == Op.STATUS:
-            self._recovery.counted(slot, packet.keys[0], packet.worker == self._worker, now)
+            self._recovery.on_status(slot, packet.keys[0], packet.worker == self._worker, now)
         else:
             self._result(slot, packet, now)
 
@@ -230,12 +228,12 @@ class Worker:
         task = slot.task
         assert task is not None
         plausible = self._rounds.plausible(slot, task, packet.keys)
-        if not plausible or not self._rounds.is_result(slot, packet):
+        if not plausible or not slot.active == packet.active == packet.present:  # it has not the sums of these lanes
             self.stats.foreign += 1
             if not plausible and slot.transmissions > 1:  # else it may have been spoilt on its way
                 self._end(implausible(self.membership, packet), insist=True)
             return
-        self._recovery.answered(slot, packet.worker == self._worker, now)
+        self._recovery.on_result(slot, packet.worker == self._worker, now)
         if self._rounds.take_result(slot, task, packet):
             self._send_round(slot, task, now)
         else:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from p4reduce.engine.carrier import Carrier
+from p4reduce.engine.engine import Engine
 from p4reduce.errors import CollectiveTimeout
 
 _SHORTEST_S, _LONGEST_S = 2e-5, 1e-3  # between two looks at a device
@@ -15,7 +15,7 @@ _SHORTEST_S, _LONGEST_S = 2e-5, 1e-3  # between two looks at a device
 class DeviceWait:
     """Waits for devices, one collective at a time, and describes what a communicator's collectives wait for."""
 
-    def __init__(self, engine: Carrier) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._awaited = ""  # the collective whose tensor a device has yet to compute
 

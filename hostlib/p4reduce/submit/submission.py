@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How plans come to the engine, in the order in which a communicator's collectives are called."""
+"""Hands plans to the engine, in the order in which a communicator's collectives are called."""
 
 from __future__ import annotations
 
@@ -9,31 +9,28 @@ from typing import Any, TypeVar
 
 from p4reduce.collectives.plan import Plan, nothing
 from p4reduce.collectives.sparse import Alike, Reduction
-from p4reduce.engine.carrier import Carrier
 from p4reduce.engine.continuations import SerialExecutor
+from p4reduce.engine.engine import Engine, Prepared, error_of
 from p4reduce.engine.handle import BlockingCall, Handle
-from p4reduce.errors import P4ReduceError, without_frames
+from p4reduce.errors import OperationRefused, P4ReduceError, without_frames
 from p4reduce.protocol import Operation, float_mode
 from p4reduce.submit.device_wait import DeviceWait
-from p4reduce.submit.turns import Turns
+from p4reduce.submit.fifo_lock import FifoLock
 
 T = TypeVar("T")
 
 
 class Submission:
-    """Of all collectives of one communicator, that are under way and to come."""
+    """Submits a communicator's collectives in call order, and tracks those that wait for a device."""
 
-    def __init__(self, engine: Carrier) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._executor = SerialExecutor(engine.continuations)
+        self.executor = SerialExecutor(engine.continuations)
+        """If it is idle, an operation that is given to the engine directly keeps the order of calls."""
         self._device = DeviceWait(engine)
-        self.turns = Turns()
-        """Whose it is to begin collectives, so that one which takes several operations has no other's in between."""
-
-    @property
-    def in_order(self) -> bool:
-        """Whether what is given to the engine now comes after all that was submitted."""
-        return self._executor.is_idle
+        self.lock = FifoLock(engine.check)
+        """Held while a collective begins and, for a blocking call on the host, until it ends. So no other operation
+        comes between those of one collective."""
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
@@ -44,26 +41,47 @@ class Submission:
         for handle in handles:
             handle.wait()
 
-    def submit(self, plan: Plan[T], limit: float, *, awaited: bool = False) -> Handle[T]:
+    def run(self, plan: Plan[T], limit: float) -> T:
+        """Executes a plan, and returns its result when it has ended."""
+        with BlockingCall():
+            with self.lock:
+                outcome = self._execute(plan, limit)
+            error = _end(outcome)
+        if error is not None:
+            raise without_frames(error)
+        return plan.result
+
+    def _execute(self, plan: Plan[Any], limit: float) -> Handle[Any] | BaseException | None:
+        """Executes a plan, and returns the error that ended it, where no device and no earlier collective is waited
+        for: this thread does the engine's work. Otherwise it only submits the plan. The caller holds the lock."""
+        operation = plan.operation
+        if operation is not None and not plan.transfers and self.executor.is_idle:
+            plan.prepared = self._engine.prepare(operation, plan.name)
+        if plan.prepared is None:
+            return self.submit(plan, limit)
+        if plan.fetch is not nothing:
+            plan.fetch(_never)
+        finish = None if plan.finish is nothing else plan.finish
+        return self._engine.run_inline(plan.prepared, operation, limit, finish)
+
+    def submit(self, plan: Plan[T], limit: float) -> Handle[T]:
         """Hands the plan's operation to the engine. The plan is finished by who waits for its end, or by the engine's
-        thread; by that alone where it may not be finished twice.
+        thread; by that alone where a device has part in it.
 
         Where the tensor is still to come from a device, and behind such, that happens later, in another thread.
-        awaited: the caller waits for the handle at once, and nobody else does before.
         """
-        handle = Handle(plan.result, plan.name, self._engine, plan.crossings, self._device.progress)
+        handle = Handle(plan.result, plan.name, self._engine, plan.transfers, self._device.progress)
 
         def end(error: BaseException | None) -> None:
-            handle.complete(error or _error_of(plan.finish))
+            handle.complete(error or error_of(plan.finish))
 
         def begin(operation: Operation) -> None:
             plan.fetch(partial(self._device.wait, plan.name, limit))
-            if plan.finished_once or plan.crossings:
-                self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
-            elif awaited:
-                self._engine.carry(operation, name=plan.name, timeout=limit, on_end=end)
+            plan.prepared = None if plan.transfers else self._engine.prepare(operation, plan.name)
+            if plan.prepared is not None:
+                handle.number = self._engine.start(plan.prepared, operation, timeout=limit, on_end=end)
             else:
-                handle.number = self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
+                self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
 
         def begin_later(operation: Operation) -> None:
             try:
@@ -74,16 +92,16 @@ class Submission:
                 end(self._engine.failure)
 
         if plan.operation is None:
-            with float_mode.default():
+            with float_mode.DefaultMode():
                 end(None)
             return handle
         self._engine.handles.add(handle)
         later = False
         try:
-            with self.turns:
-                later = bool(plan.crossings) or not self._executor.is_idle
+            with self.lock:
+                later = bool(plan.transfers) or not self.executor.is_idle
                 if later:
-                    self._executor.submit(partial(begin_later, plan.operation))
+                    self.executor.submit(partial(begin_later, plan.operation))
                 else:
                     begin(plan.operation)
         except BaseException:
@@ -92,7 +110,25 @@ class Submission:
             raise
         return handle
 
-    def rows(
+    def start(self, prepared: Prepared, tensor: T, limit: float, address: int, finish: Callable[[], None]) -> Handle[T]:
+        """Starts an operation like one that was prepared, on the tensor, whose values begin at `address`. The caller
+        holds the lock, and no earlier collective is waited for. finish: as of a plan."""
+        handle = Handle(tensor, prepared.name, self._engine, (), self._device.progress)
+        held = (tensor,)  # belongs to this call alone; the tensor may be that of an earlier call, too
+
+        def end(error: BaseException | None) -> None:
+            handle.complete(error or error_of(finish))
+
+        self._engine.handles.add(handle)
+        try:
+            handle.number = self._engine.start(prepared, held, timeout=limit, on_end=end, address=address)
+        except BaseException:
+            if not self._engine.carries(held):
+                self._engine.handles.discard(handle)
+            raise
+        return handle
+
+    def agree(
         self,
         reduction: Reduction,
         result: T,
@@ -101,45 +137,58 @@ class Submission:
         *,
         agreed: Callable[[], None] = nothing,
         leave: Callable[[], None],
-    ) -> Handle[T]:
-        """Begins the last of the operations that the reduction takes, after all before.
+        blocking: bool,
+    ) -> Handle[T] | None:
+        """Executes all operations that the reduction takes but the last, which it submits. blocking: executes it, too,
+        and returns None.
 
         by_blocks: as of `Reduction.plan`. agreed: called when the ranks have told each other of their rows, before the
         last operation begins. leave: called where the ranks no longer agree on which operation is next.
         """
-        begun: Handle[Any] | None = None
-        refused: Exception
+        begun = ""
+        has_ended = False
+        failure: BaseException | None = None
 
-        def run(plan: Plan[Any]) -> Any:
+        def run(plan: Plan[Any]) -> None:
             nonlocal begun
-            begun = self.submit(plan, limit)
-            try:
-                return begun.result()
-            except ValueError as error:
-                if begun.done():  # it is what the job cannot carry, and not of a signal's handler
-                    raise Alike(error) from None
-                raise
+            begun = plan.name
+            error = _end(self._execute(plan, limit))
+            if isinstance(error, OperationRefused):  # on all ranks alike
+                raise Alike(error)
+            if error is not None:
+                raise without_frames(error)
+
+        def finish_last(finish: Callable[[], None]) -> None:
+            nonlocal has_ended
+            finish()
+            has_ended = True
 
         try:
-            with BlockingCall(), self.turns:
+            with BlockingCall(), self.lock:
                 plan = reduction.plan(result, run, by_blocks)
-                agreed()
-                return self.submit(plan, limit)
+                if agreed is not nothing:
+                    agreed()
+                if not blocking:
+                    return self.submit(plan, limit)
+                plan.finish = partial(finish_last, plan.finish)
+                failure = _end(self._execute(plan, limit))
         except Alike as alike:
-            refused = without_frames(alike.error)
+            failure = alike.error
         except BaseException as error:
-            if begun is not None and self._engine.failure is None:
-                self._engine.fail(as_failure(begun.name, "go on", error))
+            if begun and not has_ended and self._engine.failure is None:
+                self._engine.fail(as_failure(begun, "go on", error))
                 leave()
             raise
         try:
-            raise refused
+            if failure is not None:
+                raise without_frames(failure)
         finally:
-            del refused  # which has this frame
+            del failure  # which has this frame
+        return None
 
 
 def as_failure(name: str, what: str, error: BaseException) -> BaseException:
-    """Of a communicator whose collective cannot begin, or go on."""
+    """The failure of a communicator whose collective cannot begin, or go on."""
     if isinstance(error, P4ReduceError):
         return without_frames(error)
     failure = P4ReduceError(f"{name} cannot {what}: {type(error).__name__}: {error}")
@@ -147,10 +196,15 @@ def as_failure(name: str, what: str, error: BaseException) -> BaseException:
     return failure
 
 
-def _error_of(finish: Callable[[], None]) -> Exception | None:
-    """Runs in the carrier's thread, which an error in the user's tensor must not end."""
-    try:
-        finish()
-    except Exception as error:
-        return error
-    return None
+def _end(outcome: Handle[Any] | BaseException | None) -> BaseException | None:
+    """The error of a plan that was executed. Waits for its end if it was only submitted."""
+    if not isinstance(outcome, Handle):
+        return outcome
+    error = outcome.exception()
+    if error is None:
+        outcome.wait_for_arrivals()
+    return error
+
+
+def _never(_: Callable[[], bool]) -> None:
+    """Waits for no device, as the plan has none."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 import functools
 import importlib.util
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
-from p4reduce.tensors.copies import copy_values
+from p4reduce.tensors.dense import copy_values, pinned
 
 Wait: TypeAlias = Callable[[Callable[[], bool]], None]
 """Waits until a condition holds, or raises."""
 
 
-class Crossing:
+class DeviceTransfer:
     """A tensor's way from its CUDA device to the host and back.
 
     Made where a collective is called, it remembers how far the user's current stream is to come first. Copies go over
@@ -40,8 +40,8 @@ class Crossing:
         self._arrived: torch.cuda.Event | None = None
 
     @property
-    def crossings(self) -> tuple[Crossing]:
-        """Itself, as what is made of crossings has them."""
+    def transfers(self) -> tuple[DeviceTransfer]:
+        """Itself, as what is made of transfers has them."""
         return (self,)
 
     def read(self, host: torch.Tensor, *, bits: bool, wait: Wait) -> None:
@@ -81,11 +81,6 @@ class Crossing:
     def done(self) -> bool:
         """Whether what is written is there, for every stream."""
         return self._arrived is None or bool(self._arrived.query())  # type: ignore[no-untyped-call]
-
-
-def pinned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Memory of the host from which devices copy, whose contents may be anything."""
-    return torch.empty(tuple(shape), dtype=dtype, device="cpu", pin_memory=True)
 
 
 def _to_host(tensor: torch.Tensor, host: torch.Tensor, *, bits: bool) -> None:

@@ -12,7 +12,6 @@ C does all this where the library is installed, and NumPy elsewhere, to the same
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -26,39 +25,21 @@ _WORD = 32  # bits
 _BYTES = 64  # of a bitmap, for each number that it may have, up to which it takes less time than sorting them
 
 
-@dataclass(frozen=True)
 class Code:
-    """How `count` numbers below `bound` are written."""
+    """How `count` numbers below `bound` are written: `words` words of 32 bits."""
 
-    count: int
-    bound: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.count <= self.bound < 1 << 63:
-            raise ValueError(f"{self.count} different numbers below {self.bound}: there are fewer")
-
-    @property
-    def words(self) -> int:
-        """Length of the code, in words of 32 bits."""
-        return -(-self._bits // _WORD)
-
-    @property
-    def _bits(self) -> int:
-        return 0 if self.count in (0, self.bound) else min(self.bound, self._elias_fano)
-
-    @property
-    def _elias_fano(self) -> int:
-        return self._low * self.count + self._high
-
-    @property
-    def _low(self) -> int:
-        """Bits of a number that are written as they are."""
-        return (self.bound // self.count).bit_length() - 1
-
-    @property
-    def _high(self) -> int:
-        """Bits of the bitmap that has the rest."""
-        return self.count + (self.bound - 1 >> self._low) + 1
+    def __init__(self, count: int, bound: int) -> None:
+        if not 0 <= count <= bound < 1 << 63:
+            raise ValueError(f"{count} different numbers below {bound}: there are fewer")
+        self.count, self.bound = count, bound
+        self._low = self._bits = 0  # bits of a number that are written as they are, and of the code
+        self._is_bitmap = False
+        if count not in (0, bound):
+            self._low = (bound // count).bit_length() - 1
+            elias_fano = self._low * count + count + (bound - 1 >> self._low) + 1
+            self._is_bitmap = bound <= elias_fano
+            self._bits = min(bound, elias_fano)
+        self.words = -(-self._bits // _WORD)
 
     def encode(self, places: npt.NDArray[Any]) -> Words:
         """The code of `places`, which increase: shape (words,)."""
@@ -103,10 +84,6 @@ class Code:
         """Of each lower bit, one of each number: shape (lower bits, count)."""
         return bits[: self._low * self.count].reshape(self._low, self.count)
 
-    @property
-    def _is_bitmap(self) -> bool:
-        return self.bound <= self._elias_fano
-
     def _checked(self, places: Places | None) -> Places:
         if places is None:
             raise ValueError(f"the code of {self.count} numbers below {self.bound} is invalid")
@@ -127,7 +104,7 @@ def union(lists: Sequence[Places], bound: int) -> Places:
     """The numbers that any of the lists has, each of which increase and are below `bound`."""
     c = _in_c()
     bitmap = bound if c is None else bound // 8  # bytes
-    if bitmap > _BYTES * sum(some.size for some in lists):
+    if bitmap > _BYTES * sum(map(len, lists)):
         return np.unique(np.concatenate(lists))
     if c is not None:
         found: Places = c.union([np.ascontiguousarray(some, np.int64) for some in lists], bound)

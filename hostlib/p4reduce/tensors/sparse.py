@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.tensors.copies import copy_values
-from p4reduce.tensors.dense import check_writable, dtype_name, is_torch, work_dtype
+from p4reduce.tensors.dense import copy_values
 from p4reduce.tensors.places import find
-from p4reduce.tensors.staging import numbers
+from p4reduce.tensors.spec import TensorSpec, describe
+from p4reduce.tensors.staging import numbers, target
 
 if TYPE_CHECKING:
     import torch
 
-    from p4reduce.tensors.cuda import Crossing
+    from p4reduce.tensors.cuda import DeviceTransfer
 
 Values = npt.NDArray[Any]
 
@@ -29,7 +29,7 @@ Values = npt.NDArray[Any]
 class Rows(Protocol):
     """A rank's tensor while its rows are reduced; `numbers` and `values` are those of the rows that it has."""
 
-    crossings: tuple[Crossing, ...]
+    transfers: tuple[DeviceTransfer, ...]
     """Of CUDA tensors that are written."""
     dtype: str
     """Of the tensor."""
@@ -52,13 +52,15 @@ class SparseTensor:
     """Of layout torch.sparse_coo: a row is what one index names, a single element or a slice of the dense dimensions,
     as in the gradient of `torch.nn.Embedding(sparse=True)`."""
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: Any, spec: TensorSpec) -> None:
         """Raises UnsupportedDtype, or ValueError for one with an index outside its shape."""
-        self.dtype = str(tensor.dtype).removeprefix("torch.")
-        carried = _torch_of(work_dtype(self.dtype))
+        import torch
+
+        self.dtype = spec.dtype
+        carried = torch.float32 if spec.work_dtype is np.float32 else torch.int32
         self._tensor = tensor
-        self.crossings = _crossings(tensor)
-        self._sparse_shape = tuple(tensor.shape[: tensor.sparse_dim()])
+        self.transfers = target(tensor).transfers if spec.is_cuda else ()
+        self._sparse_shape = spec.shape[: tensor.sparse_dim()]
         here = tensor.detach().cpu()
         _check_indices(here)
         # Values of the same index are added up in what the protocol adds in, too.
@@ -68,9 +70,9 @@ class SparseTensor:
             again: Any = coalesced
             coalesced = again._coalesced_(False).coalesce()
             self.numbers = self._numbers_of(coalesced)
-        self.description = [tensor.sparse_dim(), *tensor.shape]
+        self.description = [len(self._sparse_shape), *spec.shape]
         self.bound = math.prod(self._sparse_shape)
-        self.width = math.prod(tensor.shape[tensor.sparse_dim() :])
+        self.width = math.prod(spec.shape[len(self._sparse_shape) :])
         self.values = coalesced.values().reshape(self.numbers.size, self.width).numpy()
 
     def _numbers_of(self, coalesced: torch.Tensor) -> npt.NDArray[np.int64]:
@@ -102,9 +104,9 @@ class SparseTensor:
             is_coalesced=True,
             check_invariants=False,
         )
-        for crossing in self.crossings:
-            crossing.write(result)
-        if not self.crossings:
+        for transfer in self.transfers:
+            transfer.write(result)
+        if not self.transfers:
             with torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
                 self._tensor.copy_(result)
 
@@ -114,13 +116,14 @@ class Elements:
 
     width = 1
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: Any, spec: TensorSpec) -> None:
         """Raises UnsupportedDtype, or ValueError for one that cannot take a result."""
-        self.dtype = dtype_name(tensor)
-        carried = work_dtype(self.dtype)
-        check_writable(tensor)
-        self.crossings = _crossings(tensor)
-        self._host = numbers(tensor.detach().cpu() if self.crossings else tensor, carried)
+        self.dtype = spec.dtype
+        carried = spec.work_dtype
+        spec.check_writable(tensor)
+        self.transfers = target(tensor).transfers if spec.is_cuda else ()
+        host = tensor.detach().cpu() if spec.is_cuda else tensor
+        self._host = numbers(host, describe(host) if spec.is_cuda else spec, carried)
         self.bound = self._host.work.size
         self.description = [-1, self.bound]
         self.numbers = find(self._host.work)
@@ -135,8 +138,8 @@ class Elements:
         self._host.work.fill(0)
         self._host.work[places] = values[:, 0]
         self._host.write_back()
-        for crossing in self.crossings:
-            crossing.write(self._host.host)
+        for transfer in self.transfers:
+            transfer.write(self._host.host)
 
 
 def _check_indices(tensor: torch.Tensor) -> None:
@@ -152,17 +155,3 @@ def _check_indices(tensor: torch.Tensor) -> None:
             raise ValueError(
                 f"tensor has indices from {least} to {most} in dimension {dimension}: accepted are 0 to {size - 1}"
             )
-
-
-def _crossings(tensor: Any) -> tuple[Crossing, ...]:
-    if not is_torch(tensor) or not tensor.is_cuda:
-        return ()
-    from p4reduce.tensors.cuda import Crossing
-
-    return (Crossing(tensor),)
-
-
-def _torch_of(carried: Any) -> torch.dtype:
-    import torch
-
-    return torch.float32 if carried is np.float32 else torch.int32

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.tensors.dense import HALVES, Half, assign, host_copy, is_torch
+from p4reduce.tensors.dense import assign, host_copy, pinned
+from p4reduce.tensors.spec import HALVES, Half, TensorSpec
 
 if TYPE_CHECKING:
     import torch
 
-    from p4reduce.tensors.cuda import Crossing, Wait
+    from p4reduce.tensors.cuda import DeviceTransfer, Wait
 
 Number: TypeAlias = "type[np.float32] | type[np.int32] | Half"
 WorkDtype: TypeAlias = "Number | None"
@@ -39,7 +40,7 @@ class Staging:
     """The same memory, as the protocol has it: 1-d, in row-major order, to be reduced in place."""
     read_only = False
     """Whether `work` is never to be written to."""
-    crossings: tuple[Crossing, ...] = ()
+    transfers: tuple[DeviceTransfer, ...] = ()
     """Of CUDA tensors that are read or written."""
 
     def fetch(self, wait: Wait) -> None:
@@ -54,16 +55,21 @@ class View(Staging):
     """A tensor's own memory."""
 
     def __init__(self, tensor: Any, work: npt.NDArray[Any], *, read_only: bool = False) -> None:
-        self.host = tensor
+        self.host = tensor if isinstance(tensor, np.ndarray) else tensor.detach()
         self.work = work
         self.read_only = read_only
 
     def write_back(self) -> None:
-        """Tells autograd, which did not see it: a backward pass that has saved this tensor must notice."""
-        if not isinstance(self.host, np.ndarray) and not self.host.is_inference():
-            import torch
+        mark_changed(self.host)
 
-            torch.autograd.graph.increment_version(self.host)
+
+def mark_changed(tensor: Any) -> None:
+    """Tells autograd of values that were written into a tensor's memory, which it did not see: a backward pass that has
+    saved this tensor must notice."""
+    if not isinstance(tensor, np.ndarray) and not tensor.is_inference():
+        import torch
+
+        torch.autograd.graph.increment_version(tensor)
 
 
 class Buffer(Staging):
@@ -71,7 +77,7 @@ class Buffer(Staging):
 
     def __init__(self, tensor: Any, dtype: WorkDtype) -> None:
         self._target = target(tensor)
-        self.crossings = self._target.crossings
+        self.transfers = self._target.transfers
         kind: Any
         if isinstance(tensor, np.ndarray):
             kind = _numpy_dtype(tensor, dtype)
@@ -83,21 +89,21 @@ class Buffer(Staging):
             words = memory.numpy()
             self.host = _as_tensor(memory, tensor.shape, kind)
         words[-1:] = 0  # of which the elements may fill only a part
-        self.work = _work(words, self.host, dtype)
+        work = words.view(dtype or np.int32)
+        self.work = work[: -(-self.host.nbytes // work.itemsize)]
 
     def write_back(self) -> None:
-        """Makes the tensor what `host` is."""
         self._target.write(self.host)
 
 
 class Fetched(Staging):
     """What a CUDA tensor comes into, all of it or at one place; the rest becomes zeros."""
 
-    def __init__(self, base: Staging, place: Any, own: Crossing, *, bits: bool) -> None:
+    def __init__(self, base: Staging, place: Any, own: DeviceTransfer, *, bits: bool) -> None:
         self._base, self._own, self._bits = base, own, bits
         self._part = base.host[place]
         self.host, self.work = base.host, base.work
-        self.crossings = crossings(base, own)
+        self.transfers = transfers(base, own)
 
     def fetch(self, wait: Wait) -> None:
         self.work.fill(0)
@@ -107,10 +113,10 @@ class Fetched(Staging):
         self._base.write_back()
 
 
-class Here:
+class HostTensor:
     """A tensor in the host's memory, into which results are written."""
 
-    crossings: tuple[Crossing, ...] = ()
+    transfers: tuple[DeviceTransfer, ...] = ()
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -120,31 +126,37 @@ class Here:
         assign(self._tensor, values)
 
 
-Target: TypeAlias = "Here | Crossing"
+Target: TypeAlias = "HostTensor | DeviceTransfer"
 
 
 def target(tensor: Any) -> Target:
     """Into what results are written: to be asked for where a collective is called."""
-    if not on_device(tensor):
-        return Here(tensor)
-    from p4reduce.tensors.cuda import Crossing
-
-    return Crossing(tensor)
+    return device_transfer(tensor) if on_device(tensor) else HostTensor(tensor)
 
 
-def crossings(*ways: Staging | Target) -> tuple[Crossing, ...]:
-    """All of these ways', each once."""
-    return tuple(dict.fromkeys(crossing for way in ways for crossing in way.crossings))
+def transfers(*ends: Staging | Target) -> tuple[DeviceTransfer, ...]:
+    """All of these' transfers, each once."""
+    found: list[DeviceTransfer] = []
+    for end in ends:
+        found += end.transfers
+    return tuple(dict.fromkeys(found)) if found else ()
 
 
-def numbers(tensor: Any, dtype: Number, *, copy: bool = False) -> Staging:
+def numbers(tensor: Any, spec: TensorSpec, dtype: Number, *, copy: bool = False) -> Staging:
     """A tensor's elements as `dtype`, in which the protocol adds them; `copy`: never in its own memory."""
-    return (None if copy else _view(tensor, dtype)) or _read(tensor, dtype)
+    if not copy and (flat := _own_memory(tensor, spec, dtype)) is not None:
+        return View(tensor, flat)
+    return _read(tensor, dtype)
 
 
-def words(tensor: Any) -> Staging:
+def words(tensor: Any, spec: TensorSpec) -> Staging:
     """A tensor's elements as the words of their memory, which is only read: it may be a file that is mapped so."""
-    return _view(tensor, None, read_only=True) or _read(tensor, None)
+    flat = _own_memory(tensor, spec, None)
+    if flat is None and not spec.is_torch and tensor.flags.c_contiguous and tensor.flags.aligned:
+        flat = _as_words(np.asarray(tensor).reshape(-1)) if tensor.dtype.isnative else None
+    if flat is None:
+        return _read(tensor, None)
+    return View(tensor, flat, read_only=True)
 
 
 def zeros(tensor: Any) -> Staging:
@@ -154,45 +166,35 @@ def zeros(tensor: Any) -> Staging:
     return staging
 
 
-def gathered(tensor: Any, place: Any, own: Any) -> Staging:
+def gathered(tensor: Any, spec: TensorSpec, place: Any, own: Any) -> Staging:
     """A tensor's words, which become `own` at the index `place` and zeros elsewhere. `own` may be a part of it."""
-    staging = _view(tensor, None) or Buffer(tensor, None)
+    flat = _own_memory(tensor, spec, None)
+    staging = Buffer(tensor, None) if flat is None else View(tensor, flat)
     if on_device(own):
-        from p4reduce.tensors.cuda import Crossing
-
-        return Fetched(staging, place, Crossing(own), bits=True)
+        return Fetched(staging, place, device_transfer(own), bits=True)
     own = host_copy(own)
     staging.work.fill(0)
     assign(staging.host[place], own)
     return staging
 
 
-def _view(tensor: Any, dtype: WorkDtype, *, read_only: bool = False) -> View | None:
-    """The tensor's own memory, if it is what the protocol adds."""
-    if isinstance(tensor, np.ndarray):
-        flat = _flat_array(tensor, dtype) if read_only or tensor.flags.writeable else None
-    else:
-        tensor = tensor.detach()
-        flat = _flat_tensor(tensor, dtype)
-    if flat is not None and dtype is None:
-        flat = flat.view(np.uint8).view(np.int32) if flat.nbytes % 4 == 0 else None
-    return View(tensor, flat, read_only=read_only) if flat is not None and flat.flags.aligned else None
-
-
-def _flat_array(array: npt.NDArray[Any], dtype: WorkDtype) -> npt.NDArray[Any] | None:
-    # Only row-major memory is in the order that all ranks agree on, and only native numbers equal native ones.
-    if array.dtype != _numpy_dtype(array, dtype) or not array.flags.c_contiguous or not array.flags.aligned:
+def _own_memory(tensor: Any, spec: TensorSpec, dtype: WorkDtype) -> npt.NDArray[Any] | None:
+    """The tensor's own memory, 1-d, if it is what the protocol adds: for `dtype` None, whole words."""
+    if not spec.address:
         return None
-    flat = np.asarray(array).reshape(-1)  # np.matrix would not become 1-d
-    return flat if dtype is None else flat.view(dtype)
+    if dtype is None:
+        flat = np.asarray(_Memory(tensor, np.dtype(np.uint8))) if spec.is_torch else np.asarray(tensor).reshape(-1)
+        return _as_words(flat)
+    if spec.is_torch:
+        own = tensor.dtype == _torch_dtype(tensor, dtype)
+        return np.asarray(_Memory(tensor, np.dtype(dtype))) if own else None
+    own = tensor.dtype == _numpy_dtype(tensor, dtype)
+    return np.asarray(tensor).reshape(-1).view(dtype) if own else None  # np.matrix would not become 1-d
 
 
-def _flat_tensor(tensor: torch.Tensor, dtype: WorkDtype) -> npt.NDArray[Any] | None:
-    # Of a negated or conjugated view the memory does not say what it shows. An empty tensor may have any strides.
-    plain = tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj() and tensor.numel() > 0
-    if tensor.is_cuda or not plain or tensor.dtype != _torch_dtype(tensor, dtype):
-        return None
-    return np.asarray(_Memory(tensor, np.dtype(np.uint8 if dtype is None else dtype)))
+def _as_words(flat: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    words = flat.view(np.uint8).view(np.int32) if flat.nbytes % 4 == 0 else None
+    return words if words is not None and words.flags.aligned else None
 
 
 class _Memory:
@@ -215,25 +217,25 @@ class _Memory:
 def _read(tensor: Any, dtype: WorkDtype) -> Staging:
     staging = Buffer(tensor, dtype)
     if on_device(tensor):
-        return Fetched(staging, ..., staging.crossings[0], bits=dtype is None)
+        return Fetched(staging, ..., staging.transfers[0], bits=dtype is None)
     assign(staging.host, tensor)
     return staging
 
 
 def on_device(tensor: Any) -> bool:
     """Whether it is in a CUDA device's memory."""
-    return is_torch(tensor) and tensor.is_cuda
+    return not isinstance(tensor, np.ndarray) and bool(tensor.is_cuda)
+
+
+def device_transfer(tensor: torch.Tensor) -> DeviceTransfer:
+    from p4reduce.tensors.cuda import DeviceTransfer  # for CUDA alone
+
+    return DeviceTransfer(tensor)
 
 
 def _count(shape: tuple[int, ...], kind: np.dtype[Any] | torch.dtype) -> int:
     """Of the words that hold the elements; at least one, for an empty array has strides that torch does not take."""
     return max(1, -(-math.prod(shape) * kind.itemsize // 4))
-
-
-def _work(words: npt.NDArray[np.int32], host: Any, dtype: WorkDtype) -> npt.NDArray[Any]:
-    """What of `words` holds the elements."""
-    work = words.view(dtype or np.int32)
-    return work[: -(-host.nbytes // work.itemsize)]
 
 
 def _is_half(dtype: WorkDtype) -> bool:
@@ -259,8 +261,6 @@ def _words_for(tensor: torch.Tensor, count: int) -> torch.Tensor:
     import torch
 
     if tensor.is_cuda:
-        from p4reduce.tensors.cuda import pinned
-
         return pinned([count], torch.int32)
     return torch.from_numpy(np.empty(count, np.int32))
 

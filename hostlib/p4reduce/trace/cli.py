@@ -18,8 +18,9 @@ from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import AGGREGATION_PORT, BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
+from p4reduce.protocol.packet import Codec
 from p4reduce.trace import captures, page, perfetto
-from p4reduce.trace.frames import Build, Datagram
+from p4reduce.trace.frames import Datagram
 from p4reduce.trace.jobs import Follower, asked, find, ports, running
 from p4reduce.trace.merging import merge
 from p4reduce.trace.model import Trace, load, save
@@ -85,7 +86,7 @@ def record(
     Recording does not disturb jobs. It works on the host of a rank, and on a machine that runs a software switch.
     """
     with _explained():
-        build = _build(lanes, block_size)
+        codec = _codec(lanes, block_size)
         if pcap and interface:
             raise P4ReduceError("--pcap and --interface: give only one of them")
         named = bool(job) and not job.isdigit()
@@ -110,11 +111,11 @@ def record(
             found, missed = _heard(interface or [], seconds, packets, listened, follower)
         if follower is not None:
             known = follower.known
-        heads, build, cut = merge(found, build)
+        heads, codec, cut = merge(found, codec)
         if known is None:
-            made = trace_of(heads, build, cut, job=(int(job),) if job else (), missed=missed)
+            made = trace_of(heads, codec, cut, job=(int(job),) if job else (), missed=missed)
         else:
-            made = trace_of(heads, build, cut, job=known.numbers, name=job, names=known.names, missed=missed)
+            made = trace_of(heads, codec, cut, job=known.numbers, name=job, names=known.names, missed=missed)
         save(made, out)
         _say(made, [out], as_json=as_json)
 
@@ -135,13 +136,13 @@ def view(
 ) -> None:
     """Draw a trace as one self-contained HTML page, and as a file for Perfetto."""
     with _explained():
-        build = _build(lanes, block_size)
+        codec = _codec(lanes, block_size)
         if len(file) > 1 and (traces := [one for one in file if one.suffix == ".json"]):
             raise P4ReduceError(f"{traces[0]}: a trace must be the only file; several captures can be given together")
         if len(file) == 1 and file[0].suffix == ".json":
             made = load(file[0])
         else:
-            made = trace_of(*merge(_captured(file), build), job=() if job is None else (job,))
+            made = trace_of(*merge(_captured(file), codec), job=() if job is None else (job,))
         first = file[0]
         stem = first.name.removesuffix(_SUFFIX) if first.name.endswith(_SUFFIX) else first.stem
         where = html or first.with_name(f"{stem}.html")
@@ -174,7 +175,7 @@ def _explained() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _build(lanes: int, block_size: int) -> Build | None:
+def _codec(lanes: int, block_size: int) -> Codec | None:
     if not lanes and not block_size:
         return None
     for option, value, accepted in (
@@ -186,7 +187,7 @@ def _build(lanes: int, block_size: int) -> Build | None:
                 f"{option} {value}: accepted are {', '.join(map(str, accepted))}; give --lanes and --block-size "
                 "together"
             )
-    return Build(lanes, block_size)
+    return Codec(lanes, block_size)
 
 
 def _captured(files: list[Path]) -> list[list[Datagram]]:

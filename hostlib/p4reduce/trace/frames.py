@@ -12,12 +12,11 @@ from typing import NamedTuple
 from p4reduce.protocol.constants import (
     AGGREGATION_PORT,
     BLOCK_SIZES_ACCEPTED,
-    DEFAULT_BLOCK_SIZE,
-    DEFAULT_LANES,
     LANES_ACCEPTED,
     PROTOCOL_VERSION,
 )
-from p4reduce.protocol.header import FIXED
+from p4reduce.protocol.header import JOB
+from p4reduce.protocol.packet import Codec
 
 ETHERNET = 1
 _IP_AT = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0}  # link types whose IPv4 packet stands at a fixed place
@@ -57,24 +56,9 @@ class Header(NamedTuple):
     keys: tuple[int, ...]
 
 
-class Build(NamedTuple):
-    """What packets do not say of the P4 program that they are for."""
-
-    lanes: int = DEFAULT_LANES
-    block_size: int = DEFAULT_BLOCK_SIZE
-
-    @property
-    def bare(self) -> int:
-        """Bytes of a packet without values."""
-        return FIXED.size + 4 * self.lanes
-
-    def length(self, present: int) -> int:
-        return self.bare + 4 * self.block_size * present.bit_count()
-
-
 # The two that are installed, then whatever else can be compiled.
-BUILDS = tuple(
-    dict.fromkeys((Build(), Build(8, 256), *(Build(*one) for one in product(LANES_ACCEPTED, BLOCK_SIZES_ACCEPTED))))
+CODECS = tuple(
+    dict.fromkeys((Codec(), Codec(8, 256), *(Codec(*one) for one in product(LANES_ACCEPTED, BLOCK_SIZES_ACCEPTED))))
 )
 
 
@@ -145,14 +129,14 @@ def _may_be_udp(link_type: int, frame: bytes) -> bool:
     return not ip or len(ip) < 4 * (ip[0] & 15) + 8
 
 
-def build_of(datagrams: Iterable[Datagram]) -> Build | None:
-    """The first build that every datagram fits, whole or cut. None if there is none."""
+def codec_of(datagrams: Iterable[Datagram]) -> Codec | None:
+    """The first codec that every datagram fits, whole or cut. None if there is none."""
     seen = list(datagrams)
-    return next((build for build in BUILDS if all(_fits(build, one) for one in seen)), None)
+    return next((codec for codec in CODECS if all(_fits(codec, one) for one in seen)), None)
 
 
-def _fits(build: Build, one: Datagram) -> bool:
-    """Whether the datagram is one packet of this build, or several that the kernel sends as one."""
+def _fits(codec: Codec, one: Datagram) -> bool:
+    """Whether the datagram is one packet of this codec, or several that the kernel sends as one."""
     at = length = 0
     while at < one.length:
         head = one.payload[at : at + 3]
@@ -161,31 +145,31 @@ def _fits(build: Build, one: Datagram) -> bool:
                 return False
             # Packets that the kernel sends as one are of one length, but the last, which may be shorter.
             last = (one.length - at) % length if at else 0
-            return not last or last in (build.length((1 << lanes) - 1) for lanes in range(build.lanes + 1))
-        if head[0] >> 4 != PROTOCOL_VERSION or head[2] & ~head[1] or head[1] >> build.lanes:
+            return not last or last in (codec.length((1 << lanes) - 1) for lanes in range(codec.lanes + 1))
+        if head[0] >> 4 != PROTOCOL_VERSION or head[2] & ~head[1] or head[1] >> codec.lanes:
             return False
-        length = build.length(head[2])
+        length = codec.length(head[2])
         at += length
     return at == one.length
 
 
-def split(one: Datagram, build: Build) -> Iterator[Datagram]:
+def split(one: Datagram, codec: Codec) -> Iterator[Datagram]:
     """Each packet in a datagram by itself, without its values."""
     at = 0
-    while at + build.bare <= len(one.payload):
-        length = build.length(one.payload[at + 2])
-        yield one._replace(payload=one.payload[at : at + build.bare], length=length)
+    while at + codec.bare <= len(one.payload):
+        length = codec.length(one.payload[at + 2])
+        yield one._replace(payload=one.payload[at : at + codec.bare], length=length)
         at += length
 
 
-def count_cut(one: Datagram, build: Build) -> int:
+def count_cut(one: Datagram, codec: Codec) -> int:
     """How many packets of a datagram were captured without their whole header."""
     if len(one.payload) >= one.length:
         return 0
     at, length = 0, one.length
     while at < one.length and at + 3 <= len(one.payload):
-        length = build.length(one.payload[at + 2])
-        if at + build.bare > len(one.payload):
+        length = codec.length(one.payload[at + 2])
+        if at + codec.bare > len(one.payload):
             break
         at += length
     return max(0, -(-(one.length - at) // length))  # all of one length, but the last, which may be shorter
@@ -193,22 +177,21 @@ def count_cut(one: Datagram, build: Build) -> int:
 
 def job_of(one: Datagram) -> tuple[int, int] | None:
     """Number and generation of the job that sends the datagram. None where it was cut before them."""
-    if len(one.payload) < 8:
+    if len(one.payload) < JOB.stop:
         return None
-    job, generation = struct.unpack_from("!2H", one.payload, 4)
+    job, generation = struct.unpack("!2H", one.payload[JOB])
     return job, generation
 
 
-def headers(one: Datagram, build: Build) -> Iterator[Header]:
+def headers(one: Datagram, codec: Codec) -> Iterator[Header]:
     """Of the packets in a datagram, as far as they were captured: one, or several that the kernel took together."""
     at = 0
-    while at + build.bare <= len(one.payload):
-        first, active, present, worker, job, generation, slot, seq, fingerprint = FIXED.unpack_from(one.payload, at)
+    while at + codec.bare <= len(one.payload):
+        first, active, present, worker, job, generation, slot, seq, fingerprint, *keys = codec.header(one.payload, at)
         if first >> 4 != PROTOCOL_VERSION:
             return
-        keys = struct.unpack_from(f"!{build.lanes}I", one.payload, at + FIXED.size)
         yield Header(
             one.time, one.source, one.destination, first & 15, active, present, worker, job, generation, slot, seq,
-            fingerprint, keys,
+            fingerprint, tuple(keys),
         )  # fmt: skip
-        at += build.length(present)
+        at += codec.length(present)

@@ -6,13 +6,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.asking import ANSWER_TIMEOUT, ask
 from p4reduce.control.channel import Tls
 from p4reduce.errors import P4ReduceError
 from p4reduce.trace.frames import Address
+
+if TYPE_CHECKING:
+    from p4reduce.trace.live import Recorder
 
 _LOOK_S = 0.15  # a job takes longer from its first rank's join to its first packet; a controller may take 10 a second
 
@@ -54,14 +57,6 @@ def find(status: pb.StatusReply, job: str) -> Running | None:
     return None if found is None else Running((int(found.number), *map(int, found.more_numbers)), _names(found))
 
 
-class Records(Protocol):
-    """What a `Recorder` does."""
-
-    def record(self, seconds: float, told: Callable[[int], None] = ...) -> None: ...
-
-    def forget(self) -> None: ...
-
-
 class Follower:
     """Records a job from when it begins until it ends.
 
@@ -73,7 +68,7 @@ class Follower:
         self.known: Running | None = None
         self._look, self._wait = look, wait
 
-    def record(self, recorder: Records, seconds: float, told: Callable[[int], None] = lambda _: None) -> None:
+    def record(self, recorder: Recorder, seconds: float, told: Callable[[int], None] = lambda _: None) -> None:
         """Until the job has ended, for so many seconds at most; returns, too, where it does not begin in time."""
         until = time.monotonic() + self._wait
         while (known := self._look()) is None:

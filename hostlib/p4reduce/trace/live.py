@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import AGGREGATION_PORT
-from p4reduce.trace.frames import ETHERNET, Build, Datagram, build_of, datagram, split
+from p4reduce.protocol.packet import Codec
+from p4reduce.trace.frames import ETHERNET, Datagram, codec_of, datagram, split
 from p4reduce.transport.packet_filter import attach
 
 _ALL_PROTOCOLS = 3
@@ -25,7 +26,7 @@ _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _FRAME_BYTES = 1 << 17
 _BUFFER_BYTES = 16 << 20
-_LOOKED_AT = 200  # datagrams by which the build is told
+_LOOKED_AT = 200  # datagrams by which the codec is told
 
 
 def _filter(ports: Sequence[int]) -> list[tuple[int, int, int, int]]:
@@ -51,8 +52,8 @@ class Recorder:
         self.seen = 0
         self._interfaces = set(interfaces)
         self._kept: deque[tuple[str, Datagram]] = deque(maxlen=packets)
-        self._first: list[tuple[str, Datagram]] = []  # until it is known of which build they are
-        self._build: Build | None = None
+        self._first: list[tuple[str, Datagram]] = []  # until it is known of which codec they are
+        self._codec: Codec | None = None
         known = {name for _, name in socket.if_nameindex()}
         if unknown := self._interfaces - known:
             accepted = ", ".join(sorted(known))
@@ -126,16 +127,16 @@ class Recorder:
         return True
 
     def _keep(self, name: str, one: Datagram) -> None:
-        if self._build is None:
+        if self._codec is None:
             self._first.append((name, one))
             if len(self._first) >= _LOOKED_AT:
                 self._keep_first()
         else:
-            self._kept.extend((name, packet) for packet in split(one, self._build))
+            self._kept.extend((name, packet) for packet in split(one, self._codec))
 
     def _keep_first(self) -> None:
         first, self._first = self._first, []
-        self._build = build_of(one for _, one in first) or Build()
+        self._codec = codec_of(one for _, one in first) or Codec()
         for name, one in first:
             self._keep(name, one)
 

@@ -9,36 +9,37 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from p4reduce.errors import P4ReduceError
-from p4reduce.trace.frames import Address, Build, Datagram, Header, build_of, count_cut, headers, job_of
+from p4reduce.protocol.packet import Codec
+from p4reduce.trace.frames import Address, Datagram, Header, codec_of, count_cut, headers, job_of
 
 _Way = tuple[Address, Address]
 
-LOOKED_AT = 1000  # datagrams by which the build is told
+LOOKED_AT = 1000  # datagrams by which the codec is told
 
 
 Cut = Counter[tuple[int, int] | None]
 """Packets without a whole header, by number and generation of their job; None: cut before them."""
 
 
-def merge(captures: Sequence[Sequence[Datagram]], build: Build | None = None) -> tuple[list[Header], Build, Cut]:
+def merge(captures: Sequence[Sequence[Datagram]], codec: Codec | None = None) -> tuple[list[Header], Codec, Cut]:
     """All packets, in order of time, each once though it was captured at several places.
 
     Captures that overlap in time saw the same packets between two addresses at different places. The one with most of
     them counts, as it was captured before packets were lost. Captures one after the other, such as the files of
     `tcpdump -C`, all count. Packets that were cut before the end of their header are counted. Raises P4ReduceError if
-    there are no packets, or if their lengths match no known build.
+    there are no packets, or if their lengths match no known codec.
     """
     if not any(captures):
         raise P4ReduceError("no packet to or from UDP port 31314 was captured")
-    build = build or build_of(islice(chain.from_iterable(captures), LOOKED_AT))
-    if build is None:
+    codec = codec or codec_of(islice(chain.from_iterable(captures), LOOKED_AT))
+    if codec is None:
         raise P4ReduceError(
             "the packets' lengths match no accepted number of lanes and block size: capture whole packets (tcpdump -s "
             "0), or give both, as --lanes 4 --block-size 64"
         )
-    packets = [[head for one in capture for head in headers(one, build)] for capture in captures]
+    packets = [[head for one in capture for head in headers(one, codec)] for capture in captures]
     counts = [Counter((head.source, head.destination) for head in capture) for capture in packets]
-    cuts: list[defaultdict[_Way, Cut]] = [_cut(capture, build) for capture in captures]
+    cuts: list[defaultdict[_Way, Cut]] = [_cut(capture, codec) for capture in captures]
 
     def seen(at: int, way: _Way) -> tuple[int, int]:
         return counts[at][way], cuts[at][way].total() if way in cuts[at] else 0
@@ -54,7 +55,7 @@ def merge(captures: Sequence[Sequence[Datagram]], build: Build | None = None) ->
         head for at, capture in enumerate(packets) for head in capture if (at, (head.source, head.destination)) in best
     ]
     cut = sum((cuts[at][way] for at, way in best if way in cuts[at]), Cut())
-    return sorted(chosen, key=attrgetter("time")), build, cut
+    return sorted(chosen, key=attrgetter("time")), codec, cut
 
 
 def _times(captures: Sequence[Sequence[Datagram]]) -> defaultdict[_Way, list[tuple[int, int, int]]]:
@@ -81,10 +82,10 @@ def _overlaps(spans: list[tuple[int, int, int]]) -> list[list[int]]:
     return groups
 
 
-def _cut(capture: Sequence[Datagram], build: Build) -> defaultdict[_Way, Cut]:
+def _cut(capture: Sequence[Datagram], codec: Codec) -> defaultdict[_Way, Cut]:
     """The packets without a whole header, by where they come from and go to."""
     found: defaultdict[_Way, Cut] = defaultdict(Counter)
     for one in capture:
-        if count := count_cut(one, build):
+        if count := count_cut(one, codec):
             found[one.source, one.destination][job_of(one)] += count
     return found

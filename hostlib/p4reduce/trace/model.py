@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from p4reduce.errors import P4ReduceError
 
@@ -27,8 +27,7 @@ class Worker:
     address: str
 
 
-@dataclass(frozen=True)
-class Again:
+class Again(NamedTuple):
     """A packet that was sent again. worker: its index in the trace. at: us."""
 
     worker: int
@@ -36,8 +35,7 @@ class Again:
     kind: Kind
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A worker's packet in a round. at: when it was first sent, us. present: lanes with its values, as a mask."""
 
     worker: int
@@ -125,20 +123,9 @@ def save(trace: Trace, file: Path) -> None:
 
 
 def as_dict(trace: Trace) -> dict[str, Any]:
-    """For JSON; rounds, of which there are many, are lists in the order of their fields."""
-    made = {one.name: getattr(trace, one.name) for one in fields(trace)}
-    made["workers"] = [asdict(one) for one in trace.workers]
-    made["rounds"] = [
-        [
-            one.slot, one.seq, one.operation, one.begin, one.end, one.complete, one.active, one.blocks, one.skipped,
-            one.last, one.awaited,
-            [[part.worker, part.at, part.present] for part in one.parts],
-            [[again.worker, again.at, again.kind] for again in one.again],
-            one.missing,
-        ]
-        for one in trace.rounds
-    ]  # fmt: skip
-    return made
+    """For JSON; rounds, of which there are many, are lists in the order of their fields, and so are their parts."""
+    rounds = [list(vars(one).values()) for one in trace.rounds]
+    return {**vars(trace), "workers": [asdict(one) for one in trace.workers], "rounds": rounds}
 
 
 def load(file: Path) -> Trace:
@@ -157,9 +144,7 @@ def load(file: Path) -> Trace:
 
 
 def _round(*row: Any) -> Round:
-    slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited, parts, again, *missing = row
-    between = None if awaited is None else (float(awaited[0]), float(awaited[1]))
-    return Round(
-        slot, seq, operation, begin, end, complete, active, blocks, skipped, last, between,
-        [Part(*one) for one in parts], [Again(*one) for one in again], *missing,
-    )  # fmt: skip
+    made = Round(*row)
+    made.awaited = None if made.awaited is None else (float(made.awaited[0]), float(made.awaited[1]))
+    made.parts, made.again = [Part(*one) for one in made.parts], [Again(*one) for one in made.again]
+    return made

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce.trace.model import Again, Round, Trace
-from p4reduce.trace.summary import summarise
+from p4reduce.trace.summary import merged, summarise
 
 WORKERS, SLOTS, OPERATIONS = 1, 2, 3
 """The processes: who was awaited and whose packets were lost; the rounds of each slot; whole operations."""
@@ -108,14 +108,3 @@ def _operations(trace: Trace) -> list[tuple[float, float, int]]:
         begin, end, rounds = found.get(one.operation, (one.begin, one.end, 0))
         found[one.operation] = (min(begin, one.begin), max(end, one.end), rounds + 1)
     return sorted(found.values())
-
-
-def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those that overlap or touch are one."""
-    made: list[tuple[float, float]] = []
-    for begin, end in sorted(spans):
-        if made and begin <= made[-1][1]:
-            made[-1] = (made[-1][0], max(made[-1][1], end))
-        else:
-            made.append((begin, end))
-    return made

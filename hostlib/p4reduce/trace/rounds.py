@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from p4reduce.control.words import counted
+from p4reduce.control.diagnostics import counted
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import MAX_WORKERS, NO_KEY, PARENT, Op
-from p4reduce.trace.frames import Address, Build, Header
+from p4reduce.protocol.packet import Codec
+from p4reduce.trace.frames import Address, Header
 from p4reduce.trace.model import CAPTURE_WHOLE, Again, Kind, Part, Round, Trace, Worker
 
 LEAST_LATE_US = 1000.0
@@ -41,7 +42,7 @@ class _Seen:
 
 def trace_of(
     packets: Sequence[Header],
-    build: Build,
+    codec: Codec,
     cut: Mapping[tuple[int, int] | None, int] | None = None,
     *,
     job: Sequence[int] = (),
@@ -57,7 +58,8 @@ def trace_of(
     Raises P4ReduceError where there is no round.
     """
     counts = Counter((one.job, one.generation) for one in packets if one.op in (Op.DATA, Op.RESULT))
-    chosen = [max(some, key=lambda one: counts[one]) for some in _of_each(counts, job)]
+    by_number = [[one for one in counts if one[0] == number] for number in job] or [list(counts)]
+    chosen = [max(some, key=lambda one: counts[one]) for some in by_number if some]
     cut = cut or {}
     if not chosen:
         of = f" of job {job[0]}" if job else ""
@@ -66,7 +68,7 @@ def trace_of(
             others += f"; {counted(lost, 'packet')} cut before the end of the header: {CAPTURE_WHOLE}"
         raise P4ReduceError(f"no DATA or RESULT packet{of} was captured{others}")
     own = [one for one in packets if (one.job, one.generation) in chosen and one.op not in _NO_ROUNDS]
-    trace = Trace(*chosen[0], own[0].time / 1e9, name, build.lanes, build.block_size, packets=len(own), missed=missed)
+    trace = Trace(*chosen[0], own[0].time / 1e9, name, codec.lanes, codec.block_size, packets=len(own), missed=missed)
     trace.cut = cut.get(None, 0) + sum(cut.get(one, 0) for one in chosen)
     trace.notes = [
         f"job {number}, generation {generation}: {count} packets, not shown"
@@ -76,12 +78,6 @@ def trace_of(
     threads = {number: job.index(number) for number, _ in chosen} if len(job) > 1 else {}
     _Reading(trace, own, names or {}, threads).into_trace()
     return trace
-
-
-def _of_each(counts: Iterable[tuple[int, int]], job: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Those with each of the numbers; by default all."""
-    each = [[one for one in counts if one[0] == number] for number in job] or [list(counts)]
-    return [some for some in each if some]
 
 
 class _Reading:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median_low
 from typing import Any
 
-from p4reduce.control.words import counted
+from p4reduce.control.diagnostics import counted
 from p4reduce.trace.model import CAPTURE_WHOLE, Trace
 
 STRAGGLES = 0.2
@@ -143,11 +143,18 @@ def _share(trace: Trace, index: int, busy: float) -> Share:
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
     """The length of all spans together, where they overlap counted once."""
-    total, reached = 0.0, float("-inf")
+    return sum(end - begin for begin, end in merged(spans))
+
+
+def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those that overlap or touch are one."""
+    made: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
+        if made and begin <= made[-1][1]:
+            made[-1] = (made[-1][0], max(made[-1][1], end))
+        else:
+            made.append((begin, end))
+    return made
 
 
 def _sentences(trace: Trace, made: Summary) -> Iterable[str]:

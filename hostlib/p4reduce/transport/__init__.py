@@ -8,12 +8,11 @@ import importlib
 from collections.abc import Sequence
 
 from p4reduce.transport.base import Switch, Transport, TransportError
-from p4reduce.transport.dealt import DealtTransport
-from p4reduce.transport.shared import SharedTransport
+from p4reduce.transport.striped import SharedTransport, StripedTransport
 
 __all__ = [
     "KINDS",
-    "DealtTransport",
+    "StripedTransport",
     "SharedTransport",
     "Switch",
     "Transport",
@@ -50,12 +49,12 @@ def open_transport(kind: str, switch: Switch, *, interface: str | None = None, l
 def open_transports(
     kind: str, switches: Sequence[Switch], *, interface: str | None = None, largest_payload: int = 0
 ) -> Transport:
-    """A transport to all of `switches`, over which the slots are dealt in this order; else as `open_transport`."""
+    """A transport to all of `switches`, over which the slots are striped in this order; else as `open_transport`."""
     with contextlib.ExitStack() as undo:
         parts = []
         for switch in switches:
             parts.append(open_transport(kind, switch, interface=interface, largest_payload=largest_payload))
             undo.callback(parts[-1].close)
-        transport = parts[0] if len(parts) == 1 else DealtTransport(parts, switches)
+        transport = parts[0] if len(parts) == 1 else StripedTransport(parts, switches)
         undo.pop_all()
     return transport

@@ -22,16 +22,10 @@ from p4reduce.transport.base import (
     enlarge_buffers,
     lost,
 )
-from p4reduce.transport.routes import addresses_of, route_to
+from p4reduce.transport.frames import ETHERTYPE_IPV4, HEADERS, UDP, frame_headers
+from p4reduce.transport.routes import addresses_of, interface_toward, route_to
 
-ETHERNET_HEADER = struct.Struct("!6s6sH")
-IPV4_HEADER = struct.Struct("!BBHHHBBH4s4s")
-UDP_HEADER = struct.Struct("!HHHH")
-HEADERS_BYTES = ETHERNET_HEADER.size + IPV4_HEADER.size + UDP_HEADER.size
-
-ETHERTYPE_IPV4 = 0x0800
-DONT_FRAGMENT = 0x4000
-
+_LENGTHS_AND_CHECKSUM = slice(16, 18), slice(24, 26), slice(38, 40)  # IPv4's length and checksum, UDP's length
 _SIOCGIFMTU = 0x8921
 _SIOCGIFHWADDR = 0x8927
 
@@ -53,8 +47,9 @@ class RawTransport:
             self._port_holder = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             self._interface = interface or interface_toward(switch)
             self._ip = _source_toward(switch, self._interface)
-            self._mac = _interface_mac(self._port_holder, self._interface)
-            check_mtu(_interface_mtu(self._port_holder, self._interface), largest_payload, f"{self._interface!r}")
+            self._mac = _ask(self._port_holder, _SIOCGIFHWADDR, self._interface)[2:8]
+            mtu = int.from_bytes(_ask(self._port_holder, _SIOCGIFMTU, self._interface)[:4], sys.byteorder)
+            check_mtu(mtu, largest_payload, f"{self._interface!r}")
             packet_filter.attach(self._port_holder, packet_filter.DROP_ALL)
             self._port_holder.bind((self._ip, 0))
             self._port: int = self._port_holder.getsockname()[1]
@@ -87,7 +82,7 @@ class RawTransport:
         payloads: list[bytes] = []
         for _ in range(RECEIVE_BATCH):
             try:
-                frame = self._socket.recv(HEADERS_BYTES + LARGEST_DATAGRAM)
+                frame = self._socket.recv(HEADERS.size + LARGEST_DATAGRAM)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -109,12 +104,10 @@ class RawTransport:
 
     def headers_without_lengths(self) -> bytes:
         """The headers of every frame to the switch, with lengths and checksums 0."""
-        fields = (0x45, 0, 0, 0, DONT_FRAGMENT, 64, socket.IPPROTO_UDP, 0)
-        return (
-            ETHERNET_HEADER.pack(bytes.fromhex(self._switch.mac.replace(":", "")), self._mac, ETHERTYPE_IPV4)
-            + IPV4_HEADER.pack(*fields, socket.inet_aton(self._ip), socket.inet_aton(self._switch.ip))
-            + UDP_HEADER.pack(self._port, self._switch.udp_port, 0, 0)
-        )
+        headers = bytearray(self._make_headers(0))
+        for field in _LENGTHS_AND_CHECKSUM:
+            headers[field] = bytes(2)
+        return bytes(headers)
 
     def _frame(self, payload: bytes) -> bytes:
         """The frame that carries `payload` to the switch."""
@@ -126,30 +119,15 @@ class RawTransport:
 
     def _payload(self, frame: bytes) -> bytes | None:
         """What the UDP datagram in `frame` carries; None if the frame is cut short."""
-        (udp_length,) = struct.unpack_from("!H", frame, HEADERS_BYTES - 4)
-        end = HEADERS_BYTES - UDP_HEADER.size + udp_length
-        return frame[HEADERS_BYTES:end] if HEADERS_BYTES <= end <= len(frame) else None
+        (udp_length,) = struct.unpack_from("!H", frame, HEADERS.size - 4)
+        end = HEADERS.size - UDP.size + udp_length
+        return frame[HEADERS.size : end] if HEADERS.size <= end <= len(frame) else None
 
     def _make_headers(self, length: int) -> bytes:
-        addresses = socket.inet_aton(self._ip), socket.inet_aton(self._switch.ip)
-        udp_length = UDP_HEADER.size + length
-        # The identification may stay 0 in a datagram that is never fragmented: RFC 6864.
-        fields = (0x45, 0, IPV4_HEADER.size + udp_length, 0, DONT_FRAGMENT, 64, socket.IPPROTO_UDP)
-        checksum = internet_checksum(IPV4_HEADER.pack(*fields, 0, *addresses))
-        switch_mac = bytes.fromhex(self._switch.mac.replace(":", ""))
-        return (
-            ETHERNET_HEADER.pack(switch_mac, self._mac, ETHERTYPE_IPV4)
-            + IPV4_HEADER.pack(*fields, checksum, *addresses)
-            + UDP_HEADER.pack(self._port, self._switch.udp_port, udp_length, 0)
-        )
-
-
-def internet_checksum(header: bytes) -> int:
-    """RFC 1071, of an even number of bytes."""
-    total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
+        switch = self._switch
+        own = self._mac, socket.inet_aton(self._ip), self._port
+        mac = bytes.fromhex(switch.mac.replace(":", ""))
+        return frame_headers(own, (mac, socket.inet_aton(switch.ip), switch.udp_port), length)
 
 
 def _packet_socket() -> socket.socket:
@@ -158,16 +136,6 @@ def _packet_socket() -> socket.socket:
     except PermissionError as error:
         raise TransportError(
             "transports 'raw' and 'scapy' need root or the capability CAP_NET_RAW; transport 'udp' needs neither"
-        ) from error
-
-
-def interface_toward(switch: Switch) -> str:
-    """The interface by which the kernel would reach the switch."""
-    try:
-        return route_to(switch.ip).interface
-    except OSError as error:
-        raise TransportError(
-            f"no route to the switch at {switch} ({error.strerror}): name the interface that leads there"
         ) from error
 
 
@@ -182,14 +150,6 @@ def _source_toward(switch: Switch, interface: str) -> str:
         raise TransportError(
             f"interface {interface!r} has no IPv4 address ({error.strerror}); this host's interfaces are {names}"
         ) from error
-
-
-def _interface_mac(sock: socket.socket, interface: str) -> bytes:
-    return _ask(sock, _SIOCGIFHWADDR, interface)[2:8]
-
-
-def _interface_mtu(sock: socket.socket, interface: str) -> int:
-    return int.from_bytes(_ask(sock, _SIOCGIFMTU, interface)[:4], sys.byteorder)
 
 
 def _ask(sock: socket.socket, request: int, interface: str) -> bytes:

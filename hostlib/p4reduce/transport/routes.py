@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's routes and addresses, asked over rtnetlink(7).
+"""The kernel's routes and addresses, asked over rtnetlink(7), and the rate of a link as far as it knows.
 
 The older ioctl SIOCGIFADDR knows an interface's first address alone, and of no route.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+from p4reduce.transport.base import Switch, TransportError
 
 # From <linux/netlink.h> and <linux/rtnetlink.h>.
 _HEADER = struct.Struct("=IHHII")
@@ -25,6 +29,7 @@ _DESTINATION, _OUTPUT, _PREFERRED_SOURCE = 1, 4, 7  # attributes of routes
 _LOCAL = 2  # attribute of addresses
 _ROOM = 1 << 16
 _TIMEOUT_S = 5.0
+_MEGABIT = 10**6
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,25 @@ def addresses_of(interface: str) -> list[str]:
         if of == index and address is not None:
             found.append(socket.inet_ntoa(address))
     return found
+
+
+def interface_toward(switch: Switch) -> str:
+    """The interface by which the kernel would reach the switch."""
+    try:
+        return route_to(switch.ip).interface
+    except OSError as error:
+        raise TransportError(
+            f"no route to the switch at {switch} ({error.strerror}): name the interface that leads there"
+        ) from error
+
+
+def rate_toward(switch: Switch, interface: str | None) -> int:
+    """Bits a second of the interface toward the switch, by default the routing table's; 0 where nobody knows."""
+    with contextlib.suppress(OSError, ValueError, TransportError):
+        if interface is None:
+            interface = interface_toward(switch)
+        return max(0, int(Path("/sys/class/net", interface, "speed").read_text())) * _MEGABIT
+    return 0
 
 
 def _asked(kind: int, flags: int, request: bytes) -> Iterator[bytes]:

@@ -70,7 +70,7 @@ class P4Reduce(Packet):
                 "values",
                 [],
                 SignedIntField("value", 0),
-                count_from=lambda packet: packet.value_count(),
+                count_from=lambda packet: int(packet.present).bit_count() * packet.block_size,
                 max_count=len(LANE_NAMES) * max(constants.BLOCK_SIZES_ACCEPTED),
             ),
             lambda packet: int(packet.present) != 0,
@@ -82,10 +82,6 @@ class P4Reduce(Packet):
         size = FIXED.size + 4 * self.lanes
         begins = len(payload) >= size and payload[0] >> 4 == constants.PROTOCOL_VERSION and payload[0] & 15 in OPS
         return P4Reduce if begins else Packet.guess_payload_class(self, payload)
-
-    def value_count(self) -> int:
-        """How many 32-bit values the lanes in `present` carry."""
-        return int(self.present).bit_count() * self.block_size
 
 
 bind_layers(UDP, P4Reduce, dport=constants.AGGREGATION_PORT)

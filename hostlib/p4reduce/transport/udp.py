@@ -16,7 +16,7 @@ from p4reduce.transport.base import (
     explain_refusal,
     lost,
 )
-from p4reduce.transport.raw import interface_toward
+from p4reduce.transport.routes import interface_toward
 
 # From <linux/in.h>; the socket module has them only from Python 3.14.
 IP_MTU_DISCOVER = 10

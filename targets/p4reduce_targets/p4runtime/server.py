@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from finsy.proto import gnmi_grpc, p4r_grpc
 
-from p4reduce.control import words
+from p4reduce.control import diagnostics
 from p4reduce.control.grpc_channels import grpc_target
 from p4reduce_targets.interfaces import BoundInterface
 from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
@@ -48,7 +48,7 @@ class Server:
         interfaces: Mapping[int, BoundInterface] | None = None,
     ) -> None:
         """`ports`: by number, as in --port; whether they are up is told by gNMI. `interfaces`: those of ports."""
-        if why := words.cannot_listen(address):  # before gRPC logs it in its own words
+        if why := diagnostics.cannot_listen(address):  # before gRPC logs it in its own words
             raise OSError(f"cannot listen for P4Runtime at {address}: {why}")
         self.arbitration = Arbitration(device_id)
         self._pool = ThreadPoolExecutor(MAX_CONTROLLERS + MOST_WATCHERS + _OTHER_CALLS, thread_name_prefix="p4runtime")

@@ -17,14 +17,14 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi, gnmi_grpc
 
 from p4reduce.control.grpc_channels import open_aio_channel, open_grpc_channel
-from p4reduce_controller.switches.port_watch import NO_GNMI, States, watch_ports
+from p4reduce_controller.p4runtime.port_watch import NO_GNMI, States, watch_ports
 from p4reduce_targets.bmv2 import BINARY, Bmv2
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.p4runtime import gnmi as gnmi_module
 from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS
 from p4reduce_targets.ports import EthPort, Port
 from p4reduce_targets.switch import Switch
-from tests.own_network import ip
+from tests.support.own_network import ip
 
 from ..own_cables import own_cables
 from .fake_device import CPU_PORT, FakeDataPlane

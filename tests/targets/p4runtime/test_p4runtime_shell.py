@@ -10,17 +10,9 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.support.p4runtime_shell import shell_python
 
 HERE = Path(__file__).parent
-OWN_PYTHON = HERE.parents[2] / ".venv-p4runtime-shell" / "bin" / "python"
-
-
-def shell_python() -> str:
-    path = os.environ.get("P4REDUCE_P4RUNTIME_SHELL_PYTHON", str(OWN_PYTHON))
-    if not Path(path).exists():
-        pytest.skip(f"p4runtime-shell is not here: neither P4REDUCE_P4RUNTIME_SHELL_PYTHON nor {OWN_PYTHON} exists")
-    return path
 
 
 def test_a_session(address: str) -> None:

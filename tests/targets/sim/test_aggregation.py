@@ -10,30 +10,15 @@ import pytest
 
 from p4reduce_targets.dataplane import Call, Count, Exact, Lpm, Replica
 from p4reduce_targets.sim import Switch, load
-from tests.dataplane import frames
-from tests.dataplane.frames import NO_KEY, Aggregation, Host, Values
+from tests.support.dataplane import frames
+from tests.support.dataplane.frames import NO_KEY, Aggregation, Host, Values
+from tests.support.dataplane.switch import CONTROLLER, OUTCOME_NAMES, SWITCH
 
 LANES, BLOCK = 4, 64
 WORKERS, CPU_PORT = 3, 510
 JOB, GENERATION, GROUP = 7, 2, 9
 BASE, SEQ = 100, 6
-SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")
-CONTROLLER = Host("02:5a:00:00:00:02", "10.255.0.2")
 HOSTS = [Host(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 4000 + rank) for rank in range(WORKERS)]
-OUTCOMES = [
-    "started",
-    "added",
-    "completed",
-    "stale",
-    "mismatch",
-    "ahead",
-    "replayed",
-    "not_admitted",
-    "bad_slot",
-    "malformed",
-    "forbidden",
-    "hello",
-]
 
 
 @pytest.fixture
@@ -71,7 +56,9 @@ def answer(rank: int, packet: Aggregation) -> tuple[int, bytes]:
 
 
 def outcomes(switch: Switch) -> dict[str, int]:
-    counts = {name: switch.read_counter("SwitchIngress.aggregation.outcomes", i) for i, name in enumerate(OUTCOMES)}
+    counts = {
+        name: switch.read_counter("SwitchIngress.aggregation.outcomes", i) for i, name in enumerate(OUTCOME_NAMES)
+    }
     return {name: count.packets for name, count in counts.items() if count.packets}
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from p4reduce_targets.sim.checksums import internet_checksum
-from tests.dataplane.frames import checksum
+from tests.support.dataplane.frames import checksum
 
 from .programs import Builder, assign, extract, field, number, op
 

@@ -22,13 +22,17 @@ def admitted_everywhere(program: Any, job: Any) -> list[Any]:
 # Name -> all that it takes: where each part is, and what takes its place.
 PROTECTIONS: dict[str, list[tuple[str, str, str, Any]]] = {
     "ranks that are lost": [("p4reduce_controller.jobs.jobs", "Jobs", "lost", lambda *_, **__: None)],
-    "time-outs": [("p4reduce.protocol.recovery", "Recovery", "tick", lambda all_, _: setattr(all_, "_look_at", inf))],
-    "switches that are lost": [("p4reduce_controller.service.service", "Service", "connected", lambda *_: None)],
-    "controllers that are lost": [("p4reduce.control.client", "Session", "_line_ended", lambda *_: None)],
+    "time-outs": [("p4reduce.protocol.recovery", "Recovery", "_due_at", property(lambda _: inf))],
+    "switches that are lost": [
+        ("p4reduce_controller.service.switch_listener", "SwitchListener", "connected", lambda *_, **__: None)
+    ],
+    "controllers that are lost": [("p4reduce.control.client", "Session", "_on_stream_end", lambda *_: None)],
     "jobs that are kept": [("p4reduce_controller.jobs.jobs", "Jobs", "restore", lambda *_: None)],
     "ranks that come back": [("p4reduce.control.client", "Session", "_ask_to_return", lambda *_: None)],
-    "ports that are admitted": [("p4reduce_controller.switches.program", "Program", "admissions", admitted_everywhere)],
-    "leases": [("p4reduce_controller.service.listening", "", "keepalive", lambda _: [])],
+    "ports that are admitted": [
+        ("p4reduce_controller.p4runtime.program", "Program", "admissions", admitted_everywhere)
+    ],
+    "leases": [("p4reduce_controller.base.listening", "", "keepalive", lambda _: [])],
 }
 
 for module, owner, name, instead in PROTECTIONS.get(os.environ.get("P4REDUCE_WITHOUT", ""), []):

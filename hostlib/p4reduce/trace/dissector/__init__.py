@@ -10,7 +10,7 @@ from string import Template
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, PROTOCOL_VERSION, SHORT_HELLO, Op
 from p4reduce.protocol.header import FIELDS, FIXED, KEY
-from p4reduce.trace.frames import BUILDS
+from p4reduce.trace.frames import CODECS
 
 _TEMPLATE = Path(__file__).with_name("dissector.lua")
 
@@ -28,7 +28,7 @@ def lua() -> str:
         ops=_table({op.value: op.name for op in Op}),
         reasons=_table({number: name.lower().replace("_", " ") for name, number in pb.AbortReason.items()}),
         fields="\n".join(f"    {{ {one} }}," for one in _fields()),
-        builds=", ".join(f"{{ {build.lanes}, {build.block_size} }}" for build in BUILDS),
+        builds=", ".join(f"{{ {codec.lanes}, {codec.block_size} }}" for codec in CODECS),
     )
 
 

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the service listens, and who is let in."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import grpc
+import grpc.aio
+
+from p4reduce.control import diagnostics
+from p4reduce.control.certificates import TlsFiles, server_credentials
+from p4reduce.control.channel import LEASE, keepalive
+from p4reduce.control.grpc_channels import grpc_target
+from p4reduce_controller.base.limits import Rates
+from p4reduce_controller.base.sizes import MOST_READ
+from p4reduce_controller.base.sockets import QUIET
+
+MOST_STREAMS = 128  # of one connection; a rank has one or two
+
+
+class ListenError(Exception):
+    """The service cannot listen as asked; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """`tls`: the certificate to serve with, and the authorities of callers, who need a certificate then; without it the
+    service is in the clear, on loopback unless `insecure`.
+
+    `lease`: seconds until a caller's host that has vanished without a word is noticed. `rates`: of one host, where
+    callers are not known.
+    """
+
+    listen: str = "127.0.0.1:7700"
+    token: str | None = None
+    tls: TlsFiles | None = None
+    insecure: bool = False
+    lease: float = LEASE
+    rates: Rates = field(default_factory=Rates)
+
+
+def check_listen(config: ServiceConfig) -> None:
+    """Raises ListenError for an address that is none, or that would lay the service open."""
+    try:
+        diagnostics.check_address("--listen", config.listen, "127.0.0.1:7700", least=0)
+    except ValueError as error:
+        raise ListenError(str(error)) from None
+    host = config.listen.rpartition(":")[0]
+    if not (config.tls or config.insecure or is_loopback(host)):
+        raise ListenError(
+            f"--listen {config.listen} is open to other hosts without TLS; "
+            "give --tls-cert and --tls-key, or --insecure if the network is trusted"
+        )
+
+
+def bound_server(
+    config: ServiceConfig, interceptors: Sequence[grpc.aio.ServerInterceptor]
+) -> tuple[grpc.aio.Server, str]:
+    """A server that has its port but no service yet, and where that is. `interceptors`: see all calls, and let them in.
+    Raises ListenError."""
+    check_listen(config)
+    if why := diagnostics.cannot_listen(config.listen):  # before gRPC logs it in its own words
+        raise ListenError(f"cannot listen on {config.listen}: {why}")
+    # Without the first, a second controller could take the same port.
+    options = [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", MOST_READ),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        *QUIET,
+        *keepalive(config.lease),
+    ]
+    server = grpc.aio.server(interceptors=list(interceptors), options=options)
+    try:
+        if config.tls is not None:
+            port = server.add_secure_port(grpc_target(config.listen), server_credentials(config.tls))
+        else:
+            port = server.add_insecure_port(grpc_target(config.listen))
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen on {config.listen}: {error}") from None
+    return server, f"{config.listen.rpartition(':')[0]}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access to a controller: the options that its commands have in common, and the calls."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of, with_parameters
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.asking import ANSWER_TIMEOUT, ask
+from p4reduce.control.channel import DEFAULT_CONTROLLER
+from p4reduce.errors import JoinError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Controller = Annotated[
+    str,
+    typer.Option(
+        "--controller",
+        help="HOST:PORT of the controller. Separate several controllers with commas.",
+        envvar="P4REDUCE_CONTROLLER",
+    ),
+]
+
+
+class Access:
+    def __init__(self, controller: str, token_file: Path | None, tls_ca: Path | None) -> None:
+        """Ends the command where the files cannot be used."""
+        self.controller = controller
+        try:
+            self.token, self.tls = token_of(token_file), tls_of(tls_ca)
+        except (JoinError, ValueError) as error:
+            fail(str(error))
+
+    def call(self, method: str, request: Message, timeout: float = ANSWER_TIMEOUT) -> Any:
+        """The reply. Ends the command with one line where there is none."""
+        try:
+            return ask(
+                self.controller,
+                self.token,
+                self.tls,
+                lambda stub, metadata: getattr(stub, method)(request, timeout=timeout, metadata=metadata),
+            )
+        except (JoinError, ValueError) as error:
+            fail(str(error))
+
+    def status(self) -> pb.StatusReply:
+        reply: pb.StatusReply = self.call("Status", pb.StatusRequest())
+        return reply
+
+
+def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with options that say how a controller is reached in the place of its parameter `access`."""
+
+    @wraps(command)
+    def called(*, controller: str, token_file: Path | None, tls_ca: Path | None, **given: Any) -> None:
+        command(access=Access(controller, token_file, tls_ca), **given)
+
+    options = {
+        "controller": (_Controller, DEFAULT_CONTROLLER),
+        "token_file": (TokenFile, None),
+        "tls_ca": (TlsCa, None),
+    }
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
+    ]
+    return shows_certificate(with_parameters(called, command, "access", added))
+
+
+def plain(reply: pb.StatusReply) -> dict[str, Any]:
+    """The reply with all its fields, and numbers as numbers: MessageToJson writes those of 64 bits as texts."""
+    found: dict[str, Any] = json_format.MessageToDict(
+        reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    switches = found["switches"]
+    outcomes = [switch["outcomes"] for switch in switches]
+    losses = (loss for switch in switches for loss in switch["losses"])
+    traffic = (one for job in found["jobs"] for one in job["traffic"])
+    for counts in (found, *outcomes, *losses, *traffic):
+        for name, value in counts.items():
+            if isinstance(value, str) and value.isdigit():
+                counts[name] = int(value)
+    return found
+
+
+def fail(message: str, status: int = 1) -> NoReturn:
+    typer.echo(f"p4reduce: {message}", err=True)
+    raise typer.Exit(status)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators have changed of the switches by command, beyond the settings, as a later controller finds it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.fabric.specs import SwitchSpec, spec_of
+from p4reduce_controller.settings.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """`added`: switches that no settings had. `removed`: those of the settings that are gone all the same, as the
+    settings had them. `leaving`: those that go when no job needs them. `draining`: names. `replaced`: those that leave,
+    too, while others have their names."""
+
+    added: tuple[SwitchSpec, ...] = ()
+    removed: tuple[SwitchSpec, ...] = ()
+    leaving: tuple[SwitchSpec, ...] = ()
+    draining: frozenset[str] = frozenset()
+    replaced: tuple[SwitchSpec, ...] = ()
+
+    def to_keep(self) -> dict[str, Any]:
+        """As JSON has it."""
+        every = {"added": self.added, "removed": self.removed, "leaving": self.leaving, "replaced": self.replaced}
+        return {key: [written(spec) for spec in specs] for key, specs in every.items()} | {
+            "draining": sorted(self.draining)
+        }
+
+    def begin_with(self, filed: Sequence[SwitchSpec]) -> InitialSwitches:
+        """`filed`: the switches of the settings. Those that leave come first where two cannot be together, as jobs may
+        run there, and those of the settings before `added`. One that the settings describe in another way by now is no
+        longer removed. Raises ValueError where none would be left for jobs that begin."""
+        specs = list(self.leaving)
+        retained = [one for one in self.replaced if one not in filed or one in self.removed]
+        waiting = []
+        for spec in [*(one for one in filed if one not in self.removed), *self.added]:
+            same = [other for other in specs if other.name == spec.name or _meet(other, spec)]
+            if spec in specs:
+                continue
+            if any(other in self.leaving for other in same) or any(_meet(other, spec) for other in retained):
+                waiting.append(spec)
+            elif same:
+                log.warning("the switch %s is ignored: %s of the settings has taken its place", spec.name, same[0].name)
+            else:
+                specs.append(spec)
+        while later := [one for one in specs if one not in self.leaving and _is_below(one, waiting, specs)]:
+            waiting += later
+            specs = [one for one in specs if one not in later]
+        while orphans := [one for one in specs if one.uplink and not _has(specs, one.uplink[1])]:
+            specs.remove(orphans[0])
+            if orphans[0] in self.leaving:
+                retained.append(orphans[0])
+            else:
+                log.warning("the switch %s is ignored: its parent is no longer a switch", orphans[0].name)
+                filed = [one for one in filed if one != orphans[0]]
+        if not specs:
+            away = ", ".join(spec.name for spec in waiting)
+            raise ValueError(
+                f"fabric: {away or 'all'} of the settings wait until jobs have left the switches in their place"
+            )
+        return InitialSwitches(specs, filed, waiting, self.draining, self.leaving, retained, self.replaced)
+
+
+@dataclass(frozen=True)
+class InitialSwitches:
+    """The switches that a controller begins with. `filed`: those of the settings, but for those above which there is no
+    switch as yet. `waiting`: for others, of the same names or addresses, to be gone, or below one that does.
+    `draining`: names. `retained`: besides, for jobs that run there alone; others have the names of those of them that
+    are `replaced`."""
+
+    specs: Sequence[SwitchSpec]
+    filed: Sequence[SwitchSpec]
+    waiting: Sequence[SwitchSpec] = ()
+    draining: Collection[str] = frozenset()
+    leaving: Sequence[SwitchSpec] = ()
+    retained: Sequence[SwitchSpec] = ()
+    replaced: Sequence[SwitchSpec] = ()
+
+
+def changes_from(kept: object, common: Settings) -> Changes:
+    """What `to_keep` gave an earlier controller, {} being nothing. Raises ValueError."""
+    if not isinstance(kept, dict):
+        raise ValueError("fabric: must be an object")
+    try:
+        return Changes(
+            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "added")),
+            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "removed")),
+            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "leaving")),
+            frozenset(_list_of(str, kept, "draining")),
+            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "replaced")),
+        )
+    except SettingsError as error:
+        raise ValueError(f"fabric: {error}") from None
+
+
+def written(spec: SwitchSpec) -> dict[str, Any]:
+    """As one of [[switches]], from which `spec_of` makes the same; `drop_rate` is that of the whole controller."""
+    config = spec.config
+    one: dict[str, Any] = {
+        "name": spec.name,
+        "switch": config.target,
+        "address": [f"{config.address.ip}:{config.address.udp_port}", *config.more_addresses],
+        "mac": [config.address.mac],
+        "device_id": config.device_id,
+        "ports": list(config.ports),
+        "hosts": dict(config.hosts),
+        "routes": [
+            {"destination": str(route.destination), "port": route.port, "next_hop_mac": route.next_hop_mac}
+            for route in config.routes
+        ],
+        "hello_rate": config.hello_rate,
+    }
+    if spec.uplink:
+        one["uplink"] = {"port": spec.uplink[0], "to": spec.uplink[1]}
+    return one
+
+
+def _has(specs: Sequence[SwitchSpec], name: str) -> bool:
+    return any(spec.name == name for spec in specs)
+
+
+def _is_below(one: SwitchSpec, waiting: Sequence[SwitchSpec], specs: Sequence[SwitchSpec]) -> bool:
+    """Its parent is one that waits, and none of these."""
+    return one.uplink is not None and _has(waiting, one.uplink[1]) and not _has(specs, one.uplink[1])
+
+
+def _meet(one: SwitchSpec, other: SwitchSpec) -> bool:
+    return one.config.target == other.config.target or one.config.address == other.config.address
+
+
+def _list_of(kind: type, kept: dict[str, Any], key: str) -> list[Any]:
+    found = kept.get(key, [])
+    if not isinstance(found, list) or not all(type(one) is kind for one in found):
+        raise ValueError(f"fabric: {key}: must be a list of {'strings' if kind is str else 'objects'}")
+    return found

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches come and go while jobs run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.tasks import Tasks
+from p4reduce_controller.fabric.changes import Changes, InitialSwitches
+from p4reduce_controller.fabric.inventory import NO_UPLINK, Inventory
+from p4reduce_controller.fabric.specs import SwitchSpec
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.switches.aggregator import Aggregator, Listener, SwitchError, SwitchUnavailable
+
+log = logging.getLogger(__name__)
+
+ADD_TIMEOUT = 3.0  # for a switch that is new; later it is taken in when it comes
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What it takes to change which there are: how a switch is reached, who hears of it, and its children's HELLOs."""
+
+    make: Callable[[SwitchSpec], Aggregator]
+    listener: Callable[[int], Listener]
+    find_child: Callable[[int], None]
+    tasks: Tasks
+
+
+class Fabric:
+    """Changes which switches there are, in the inventory that the jobs have, too."""
+
+    def __init__(self, inventory: Inventory, jobs: Jobs) -> None:
+        self.inventory = inventory
+        self._members = inventory.members
+        self._jobs = jobs
+        self._dependencies: Dependencies | None = None
+        self._filed: dict[str, SwitchSpec] = {}
+        self._waiting: list[SwitchSpec] = []  # for another at the same address to be gone, or below one that does
+
+    def retain(self, initial: InitialSwitches, switches: Sequence[Aggregator]) -> None:
+        """`switches`: those that `initial` retains, in this order. They come before jobs of an earlier run do."""
+        for spec, switch in zip(initial.retained, switches, strict=True):
+            member = self._members[self._number(spec, switch)]
+            member.leaving, member.replaced = True, spec in initial.replaced
+
+    def open(self, dependencies: Dependencies, initial: InitialSwitches) -> None:
+        """From now on it can be changed. `initial`: with the switches that there are."""
+        self._dependencies = dependencies
+        self._filed = {spec.name: spec for spec in initial.filed}
+        self._waiting = list(initial.waiting)
+        specs = {spec.name: spec for spec in initial.specs}
+        for member in [one for one in self._members.values() if one.spec not in initial.retained]:
+            member.spec = specs.get(member.name)
+            member.draining = member.name in initial.draining
+            member.leaving = member.spec in initial.leaving
+
+    @property
+    def is_open(self) -> bool:
+        return self._dependencies is not None
+
+    # Changes to keep.
+
+    def to_keep(self) -> Changes:
+        """What a later controller does not have from its settings."""
+        mine = [(one, one.spec) for one in self._members.values() if not one.replaced and one.spec is not None]
+        filed = self._filed.values()
+        there = [*(spec for _, spec in mine), *self._waiting]
+        return Changes(
+            tuple(
+                spec for spec in [*(spec for one, spec in mine if not one.leaving), *self._waiting] if spec not in filed
+            ),
+            tuple(spec for spec in filed if spec not in there),
+            tuple(spec for one, spec in mine if one.leaving),
+            frozenset(one.name for one, _ in mine if one.draining),
+            tuple(one.spec for one in self._members.values() if one.replaced and one.spec is not None),
+        )
+
+    # Changes. They say in words what was done, and raise SettingsError.
+
+    async def add(self, spec: SwitchSpec) -> list[str]:
+        """Raises Superseded too, where the switch is another controller's; then nothing has changed."""
+        dependencies = self._open()
+        if awaited := self._awaited_by(spec):
+            self._waiting.append(spec)
+            return [f"the switch {spec.name} will be added {awaited}"]
+        switch = dependencies.make(spec)
+        away = ""
+        try:
+            await switch.look(ADD_TIMEOUT)
+        except SwitchUnavailable as error:
+            away = str(error)
+        if self._awaited_by(spec):  # others may have come or gone meanwhile
+            raise SettingsError(f"the switch {spec.name}: another switch was added or removed meanwhile; try again")
+        number = self._enter(spec, switch)
+        self._change_site()
+        try:
+            await switch.start(dependencies.listener(number), 0.0 if away else ADD_TIMEOUT)
+        except SwitchUnavailable as error:
+            away = away or str(error)
+        return [f"the switch {spec.name} is added" + (f", and will be used when it answers: {away}" if away else "")]
+
+    def drain(self, name: str, *, undo: bool = False) -> list[str]:
+        number = self.inventory.must(name)
+        member = self._members[number]
+        if member.leaving:
+            raise SettingsError(f"the switch {name} is being removed")
+        member.draining = not undo
+        if undo:
+            return [f"the switch {name} takes new jobs again"]
+        return [f"the switch {name} takes no new jobs; {self._who_is_there(number)}"]
+
+    def remove(self, name: str, *, now: bool = False) -> list[str]:
+        number = self.inventory.must(name)
+        if below := [one.name for one in self.inventory.staying() if one.parent and one.parent[1] == name]:
+            raise SettingsError(f"the switch {name} has {', '.join(sorted(below))} below it; remove those first")
+        if not [one for one in self.inventory.staying() if not one.parent and one.name != name]:
+            raise SettingsError(f"the switch {name} is the last one without a parent, and jobs need one")
+        return self._leave(number, now=now)
+
+    async def reload(self, specs: Sequence[SwitchSpec]) -> list[str]:
+        """A file has changed: what is new in it comes, what it has no more goes, and what has changed is replaced.
+        Switches that were in no file stay."""
+        self._open()
+        said: list[str] = []
+        wanted = {spec.name: spec for spec in specs}
+        for name, spec in list(self._filed.items()):
+            if wanted.get(name) != spec:
+                del self._filed[name]
+                self._waiting = [one for one in self._waiting if one.name != name]
+                number = self.inventory.named(name)
+                if number is not None and not self._members[number].leaving:
+                    said += self._leave(number, now=False)
+        for spec in sorted(specs, key=lambda spec: _depth(spec, wanted)):  # parents first
+            if spec.name not in self._filed:
+                try:
+                    there = self.inventory.named(spec.name)
+                    known = there is not None and self._members[there].spec == spec
+                    if there is None or not known or self._members[there].leaving:  # else it was added by command
+                        said += await self.add(spec)
+                    self._filed[spec.name] = spec
+                except (SettingsError, SwitchError) as error:
+                    said.append(f"the switch {spec.name} is not added: {error}")
+        return said + self._drop_orphans()
+
+    def sweep(self) -> list[int]:
+        """Removes what shall leave and is free of jobs, and returns the numbers. Call it every tenth of a second or
+        so."""
+        free = [number for number, one in self._members.items() if one.leaving and not self._jobs.held_at(number)]
+        removed = [number for number in free if self._remove([number])]
+        rest = [number for number in free if number not in removed]
+        if len(rest) > 1 and self._remove(rest):  # who comes for one of them needs who comes for another
+            removed += rest
+        for number, member in self._members.items():
+            held = self._jobs.held_at(number) if member.leaving and member.now else []
+            if held and self.inventory.switches[number].unavailable and all(job.over for job in held):
+                self.inventory.switches[number].give_up()
+        if heirs := self._heirs([]):  # who was to be above them is there
+            with contextlib.suppress(SettingsError):
+                self.inventory.site_of(heirs)
+                entered = self._enter_heirs(heirs)
+                self._change_site()
+                self._open().tasks.start(self._start_heirs(entered), "switches that come")
+        return removed
+
+    # Parts.
+
+    def _leave(self, number: int, *, now: bool) -> list[str]:
+        member = self._members[number]
+        member.leaving = True
+        member.now = member.now or now
+        there = self._who_is_there(number)
+        if now:
+            self._jobs.end_at(number, "was removed by an operator")
+            there = there.replace("run there", "ended")
+        return [f"the switch {member.name} will be removed when no job uses it; {there}"]
+
+    def _awaited_by(self, spec: SwitchSpec) -> str:
+        """When it comes, where that is not now: another leaves and has its address as yet, or who shall be above it
+        waits for that. Raises SettingsError where it cannot come at all."""
+        if spec.name in {one.name for one in self._waiting}:
+            raise SettingsError(f"the switch {spec.name} already waits to take the place of another")
+        there = self.inventory.named(spec.name)
+        if there is not None and not self._members[there].leaving:
+            raise SettingsError(f"the switch {spec.name} exists already; remove it first, or give another name")
+        same = [number for number in self._members if self.inventory.shares(number, spec)]
+        if staying := [self.inventory.name(number) for number in same if not self._members[number].leaving]:
+            raise SettingsError(f"the switch {spec.name} has an address in common with {staying[0]}")
+        above = self._waiting_above(spec)
+        self.inventory.site_of([spec, *above])
+        if same:
+            return f"when {self.inventory.name(same[0])} has left its address"
+        if above and self.inventory.named(above[0].name) is None:
+            return f"when its parent {above[0].name} is added"
+        return ""
+
+    def _waiting_above(self, spec: SwitchSpec) -> list[SwitchSpec]:
+        """Those that wait themselves: its parent, whose parent, and so on."""
+        waiting = {one.name: one for one in self._waiting if one.name != spec.name}
+        above: list[SwitchSpec] = []
+        while spec.uplink and spec.uplink[1] in waiting:
+            spec = waiting.pop(spec.uplink[1])
+            above.append(spec)
+        return above
+
+    def _are_awaited_above(self, gone: Collection[int]) -> bool:
+        """One that waits shall be below one of these, and no other has or shall have its name."""
+        others = {one.name for other, one in self._members.items() if other not in gone and not one.replaced}
+        others |= {spec.name for spec in self._waiting}
+        parents = {spec.uplink[1] for spec in self._waiting if spec.uplink}
+        return any(self.inventory.name(number) in parents - others for number in gone)
+
+    def _drop_orphans(self) -> list[str]:
+        """Of those that wait: who was to be above them does not come any more."""
+        said = []
+        names = {one.name for one in self._members.values() if not one.replaced}
+        while orphans := [
+            spec
+            for spec in self._waiting
+            if spec.uplink and spec.uplink[1] not in names | {one.name for one in self._waiting}
+        ]:
+            for spec in orphans:
+                self._waiting.remove(spec)
+                self._filed.pop(spec.name, None)  # so that the file has it come, when it is read again
+                said.append(
+                    f"the switch {spec.name} is not added: its parent {spec.uplink and spec.uplink[1]} is not a switch"
+                )
+        return said
+
+    def _enter(self, spec: SwitchSpec, switch: Aggregator) -> int:
+        """Returns its number. `_change_site` has to follow."""
+        there = self.inventory.named(spec.name)
+        if there is not None:
+            self._members[there].replaced = True
+        return self._number(spec, switch)
+
+    def _number(self, spec: SwitchSpec, switch: Aggregator) -> int:
+        number = self.inventory.enter(spec, switch)
+        self._jobs.switch_comes(number, spec.config.address, spec.config.fixed)
+        return number
+
+    def _heirs(self, gone: Collection[int]) -> list[SwitchSpec]:
+        """Who waits for these alone, or, of none of these, for nobody any more; and those below them that wait only
+        with them. Parents first."""
+
+        def awaits(spec: SwitchSpec, other: int) -> bool:
+            return self.inventory.shares(other, spec) or self.inventory.name(other) == spec.name
+
+        others = {other: one for other, one in self._members.items() if other not in gone}
+        there = {one.name for one in others.values() if not one.replaced}
+        free = [spec for spec in self._waiting if not any(awaits(spec, other) for other in others)]
+        heirs: list[SwitchSpec] = []
+        above = there
+        come = [spec for spec in free if not gone or any(awaits(spec, one) for one in gone)]
+        while come := [spec for spec in come if not spec.uplink or spec.uplink[1] in above]:
+            heirs += come
+            above = {spec.name for spec in heirs}
+            come = [spec for spec in free if spec not in heirs and spec.uplink and spec.uplink[1] in above]
+        return heirs
+
+    def _enter_heirs(self, heirs: Sequence[SwitchSpec]) -> dict[int, Aggregator]:
+        """By their numbers. `_change_site` has to follow."""
+        assert self._dependencies is not None
+        entered = {}
+        for spec in heirs:
+            self._waiting.remove(spec)
+            switch = self._dependencies.make(spec)
+            entered[self._enter(spec, switch)] = switch
+        return entered
+
+    def _remove(self, gone: Sequence[int]) -> bool:
+        """With who has waited for them in their places. False where one is the last root, or others are to be below:
+        it waits for others."""
+        try:
+            self.inventory.site_of(self._heirs(gone), less=gone)
+        except SettingsError:
+            return False
+        if self._are_awaited_above(gone):
+            return False
+        heirs = self._enter_heirs(self._heirs(gone))
+        ends = [(self._members.pop(number).name, self.inventory.switches.pop(number)) for number in gone]
+        self._change_site()
+        for number in gone:
+            self._jobs.switch_goes(number)
+        names = ", ".join(name for name, _ in ends)
+        self._open().tasks.start(self._hand_over(ends, heirs), f"the end of the switch {names}")
+        return True
+
+    async def _hand_over(self, ends: Sequence[tuple[str, Aggregator]], heirs: Mapping[int, Aggregator]) -> None:
+        for name, switch in ends:
+            try:
+                await switch.close()
+            except Exception:
+                log.exception("closing the connection to the switch %s", name)
+            log.warning("the switch %s at %s is removed", name, switch.target)
+        await self._start_heirs(heirs)
+
+    async def _start_heirs(self, heirs: Mapping[int, Aggregator]) -> None:
+        assert self._dependencies is not None
+        for number, heir in heirs.items():
+            if number not in self._members:
+                continue  # it was removed meanwhile
+            log.warning(
+                "the switch %s at %s is added, now that its place is free", self.inventory.name(number), heir.target
+            )
+            with contextlib.suppress(SwitchUnavailable):
+                await heir.start(self._dependencies.listener(number), ADD_TIMEOUT)
+
+    def _change_site(self) -> None:
+        """After members have changed."""
+        before = {number: self.inventory.uplink(number) for number in self._members}
+        self.inventory.site = self.inventory.site_of()
+        assert self._dependencies is not None
+        for number in self._members:
+            now = self.inventory.uplink(number)
+            if now != before[number] and now != NO_UPLINK:
+                self._dependencies.find_child(number)
+
+    def _open(self) -> Dependencies:
+        if self._dependencies is None:
+            raise SettingsError("the controller has not started yet")
+        return self._dependencies
+
+    def _who_is_there(self, number: int) -> str:
+        names = [job.name for job in self._jobs.held_at(number) if not job.over]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        return f"{', '.join(names[:8])}{more} run there" if names else "no jobs run there"
+
+
+def _depth(spec: SwitchSpec, every: Mapping[str, SwitchSpec]) -> int:
+    """How many are above it. There is no circle in settings."""
+    return 1 + _depth(every[spec.uplink[1]], every) if spec.uplink else 0

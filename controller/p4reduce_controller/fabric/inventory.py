@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switches that there are now. No number is given twice: a switch that is gone leaves a hole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from p4reduce.protocol.constants import MAX_AGGREGATORS
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.fabric import ports
+from p4reduce_controller.fabric.specs import SwitchSpec
+from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
+from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.switches.aggregator import Aggregator
+from p4reduce_controller.switches.availability import SwitchState, Unavailable
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.trees import Trees, Uplink
+
+NO_UPLINK = (0, -1)
+
+
+@dataclass
+class Member:
+    """`parent`: its port toward it, and its name. `leaving`: it is removed as soon as no job has slots there; `now`:
+    and jobs do not hold that up. `replaced`: another has its name."""
+
+    name: str
+    address: Endpoint
+    parent: tuple[int, str] | None
+    fixed: Mapping[str, int]
+    spec: SwitchSpec | None = None
+    draining: bool = False
+    leaving: bool = False
+    now: bool = False
+    replaced: bool = False
+
+
+class Inventory(Switches):
+    """`switches` and `members` are by number."""
+
+    def __init__(
+        self, switches: Sequence[Aggregator], trees: Trees | None = None, *, default_slots: int = DEFAULT_SLOTS
+    ) -> None:
+        """`switches`: those that there are at first, in the order of `trees`."""
+        addresses = [switch.address for switch in switches]
+        super().__init__(switches[0].layout, addresses, trees, default_slots=default_slots)
+        self.switches: dict[int, Aggregator] = dict(enumerate(switches))
+        trees = self.site.trees
+        ways = {at: (up.port, trees.names[up.parent]) for at, up in trees.uplinks.items()}
+        self.members = {
+            number: Member(name, switch.address, ways.get(number), {})
+            for (number, switch), name in zip(self.switches.items(), trees.names, strict=True)
+        }
+        self._next = len(self.members)
+
+    def enter(self, spec: SwitchSpec, switch: Aggregator) -> int:
+        """Returns its number. The site does not have it before it is changed."""
+        number, self._next = self._next, self._next + 1
+        self.members[number] = Member(spec.name, spec.config.address, spec.uplink, spec.config.fixed, spec)
+        self.switches[number] = switch
+        return number
+
+    async def close(self, keep: Callable[[], bool]) -> None:
+        """All of them."""
+        ends = [switch.close(keep=keep()) for switch in reversed(self.switches.values())]
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
+
+    def name(self, number: int) -> str:
+        return self.members[number].name
+
+    def uplink(self, number: int) -> tuple[int, int]:
+        """The port toward its parent, and the parent's number; a number below 0: it has none, or is gone itself."""
+        site = self.site
+        at = site.place_of(number)
+        found = site.trees.uplinks.get(at) if at is not None else None
+        return (found.port, site.number(found.parent)) if found else NO_UPLINK
+
+    def conditions(self, number: int) -> Iterator[Unavailable]:
+        switch, member, at = self.switches.get(number), self.members.get(number), self.site.place_of(number)
+        if switch is None or member is None:
+            yield Unavailable("it was removed")
+            return
+        yield from filter(None, (switch.unavailable, ports.all_down(switch)))
+        if at is not None and (down := ports.uplink_down(self.site, at, self.children, self.switches)):
+            yield down
+        if member.leaving or member.draining:
+            why = "it is being removed" if member.leaving else "it is being drained"
+            yield Unavailable(why, SwitchState.DRAINING)
+
+    def excluded(self, number: int) -> Unavailable | None:
+        """Nothing is wrong with the switch, but with such as jobs that begin there would need too."""
+        site, new = self.site, self.for_new()
+        at = site.place_of(number)
+        if at is None or new.place_of(number) is not None:
+            return None
+        path = site.trees.path
+        needed = [other for other in range(site.switches) if other != at and (at in path(other) or other in path(at))]
+        return Unavailable("; ".join(self.unavailable(site, needed, new=True)), SwitchState.UNSCHEDULABLE)
+
+    def retained(self) -> dict[int, tuple[str, tuple[int, str] | None]]:
+        """Those that are not for jobs that begin: their names, and their ports toward their parents with the parents'
+        names."""
+        site = self.site
+        return {at: (one.name, one.parent) for at, one in self.members.items() if site.place_of(at) is None}
+
+    def named(self, name: str) -> int | None:
+        return next((number for number, one in self.members.items() if one.name == name and not one.replaced), None)
+
+    def staying(self) -> list[Member]:
+        return [one for one in self.members.values() if not one.leaving]
+
+    def must(self, name: str) -> int:
+        number = self.named(name)
+        if number is None:
+            there = ", ".join(one.name for one in self.members.values() if not one.replaced)
+            raise SettingsError(f"there is no switch {name[:200]!r}; the switches are {there}")
+        return number
+
+    def shares(self, number: int, spec: SwitchSpec) -> bool:
+        """Its P4Runtime server, or where workers send to."""
+        return self.switches[number].target == spec.config.target or self.members[number].address == spec.config.address
+
+    def site_of(self, more: Sequence[SwitchSpec] = (), less: Collection[int] = ()) -> Site:
+        """The site of all that are not replaced; of those that leave, only such as still have a parent. `more`: may
+        come, and `less`: may go. Raises SettingsError."""
+        names_of_more = [spec.name for spec in more]
+        every = {
+            number: one
+            for number, one in self.members.items()
+            if not one.replaced and number not in less and one.name not in names_of_more
+        }
+        for number, spec in enumerate(more, self._next):
+            every[number] = Member(spec.name, spec.config.address, spec.uplink, {})
+        while orphans := {
+            number
+            for number, one in every.items()
+            if one.parent and one.parent[1] not in {other.name for other in every.values()}
+        }:
+            for number in orphans:
+                one = every.pop(number)
+                if not one.leaving:
+                    raise SettingsError(
+                        f"the switch {one.name}: its parent {one.parent and one.parent[1]} is not a switch"
+                    )
+        order = sorted(every)
+        names = [every[number].name for number in order]
+        ways = {at: way for at, number in enumerate(order) if (way := every[number].parent)}
+        try:
+            trees = Trees(names, {at: Uplink(port, names.index(parent)) for at, (port, parent) in ways.items()})
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        if not names:
+            raise SettingsError("no switch would be left, and jobs need one")
+        if len(trees.roots) > MAX_AGGREGATORS:
+            raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
+        addresses = tuple(every[number].address for number in order)
+        return Site(self.site.layout, addresses, trees, numbers=tuple(order))

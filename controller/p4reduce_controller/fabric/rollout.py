@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job on the switches: put there, kept there, and taken off again, one after the other.
+
+installing --all switches have it--> installed <--> moving --remove--> removing --no switch has it--> removed
+    \\--a switch fails--> failed --------------------------/ /  \\--the controller ends--> abandoned
+     \\--removed meanwhile-----------------------------------/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
+from typing import Any, Protocol
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.base.clock import in_time
+from p4reduce_controller.base.tasks import Interrupted, first_of, isolate_cancellation
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.observability.tracing import Traces
+from p4reduce_controller.p4runtime.resets import time_for
+from p4reduce_controller.switches.aggregator import Aggregator, Placement, SwitchError, SwitchUnavailable
+
+log = logging.getLogger(__name__)
+
+CONNECT_WAIT = 30.0  # for a switch that is away when a job wants to be installed
+STEP_TIMEOUT = (
+    60.0  # at least, for one step at one switch, which may have to wait for those of other jobs; RESETs besides
+)
+RETRY = 0.5
+
+
+class Stage(Enum):
+    INSTALLING = "installing"
+    INSTALLED = "installed"
+    MOVING = "moving"  # some switches may have it in its former slots
+    FAILED = "failed"  # some switches may have some of it
+    REMOVING = "removing"
+    REMOVED = "removed"
+    ABANDONED = "abandoned"  # a switch that is away may still have it
+
+
+NEXT: dict[Stage, frozenset[Stage]] = {
+    Stage.INSTALLING: frozenset({Stage.INSTALLED, Stage.FAILED, Stage.REMOVING}),
+    Stage.INSTALLED: frozenset({Stage.MOVING, Stage.REMOVING}),
+    Stage.MOVING: frozenset({Stage.INSTALLED, Stage.REMOVING}),
+    Stage.FAILED: frozenset({Stage.REMOVING}),
+    Stage.REMOVING: frozenset({Stage.REMOVED, Stage.ABANDONED}),
+    Stage.REMOVED: frozenset(),
+    Stage.ABANDONED: frozenset(),
+}
+
+
+class Progress(Protocol):
+    """Who is told how it goes. Each but `moved` is called once at most, `installed` and `failed` only before
+    `remove`."""
+
+    def installed(self, job: Job) -> None: ...
+
+    def failed(self, job: Job, why: str) -> None:
+        """It has to be removed."""
+
+    def moved(self, job: Job) -> None:
+        """Every switch has it in the slots that it has now. Once for each `move`, and not after `remove`."""
+
+    def freed(self, job: Job) -> None:
+        """Nothing of it is on any switch."""
+
+
+class Rollout:
+    """`run` is its life. It raises nothing but what `progress` raises, whatever the switches do."""
+
+    def __init__(
+        self,
+        job: Job,
+        switches: Mapping[int, Aggregator],
+        progress: Progress,
+        stopping: asyncio.Event,
+        stage: Stage = Stage.INSTALLING,
+        traces: Traces | None = None,
+    ) -> None:
+        """`stopping`: once it is set, switches that are away are not waited for."""
+        self._traces = traces or Traces()
+        self.stage = stage
+        self.job = job
+        self._switches = switches
+        self._progress = progress
+        self._stopping = stopping
+        self._ending = asyncio.Event()
+        self._moving = asyncio.Event()
+        self._abort: pb.Abort | None = None
+
+    @property
+    def ending(self) -> bool:
+        """The job shall be taken off."""
+        return self._ending.is_set()
+
+    def remove(self, abort: pb.Abort | None) -> None:
+        """The job is over. An installation that is under way is not broken off, since a write that is cancelled here
+        may still take place there."""
+        self._abort = abort
+        self._ending.set()
+
+    def move(self) -> None:
+        """The job has other slots now: they are to be its own on every switch, and reset; or again, where a switch has
+        lost it meanwhile. No rank may use any slot before `moved`."""
+        self._moving.set()
+
+    async def run(self) -> None:
+        if self.stage is Stage.INSTALLING:
+            await self._install()
+        while not self.ending:
+            await first_of(self._ending.wait(), self._moving.wait())
+            if not self.ending:
+                await self._move()
+        self._enter(Stage.REMOVING)
+        gone = await asyncio.gather(*[self._remove_from(*one) for one in self._places()])
+        if all(gone):
+            self._enter(Stage.REMOVED)
+            self._progress.freed(self.job)
+        else:
+            self._enter(Stage.ABANDONED)
+
+    def _enter(self, stage: Stage) -> None:
+        if stage not in NEXT[self.stage]:
+            raise RuntimeError(f"job {self.job.name!r} is {self.stage.value}, and cannot become {stage.value}")
+        self.stage = stage
+
+    def _places(self) -> list[tuple[Aggregator, Placement]]:
+        number = self.job.site.number
+        return [(self._switches[number(at)], placement) for at, placement in self.job.placements.items()]
+
+    # On.
+
+    async def _install(self) -> None:
+        """On all switches at once. They are all waited for, so that none is written to after the job has failed."""
+        problems = await asyncio.gather(*[self._install_on(*one) for one in self._places()])
+        if self.ending:
+            return
+        if why := "; ".join(filter(None, problems)):
+            self._enter(Stage.FAILED)
+            self._progress.failed(self.job, why)
+        else:
+            self._enter(Stage.INSTALLED)
+            self._progress.installed(self.job)
+
+    async def _install_on(self, switch: Aggregator, placement: Placement) -> str:
+        """Returns what went wrong, or ""."""
+        try:
+            with self._traces.step(self.job, "switch", switch=switch.target):
+                await self._put_on(switch, placement)
+        except SwitchError as error:
+            return str(error)
+        except Exception as error:  # or its ranks would wait for it
+            log.exception("installing job %r at the switch at %s", self.job.name, switch.target)
+            return f"the switch at {switch.target} cannot be set up for the job: {type(error).__name__}: {error}"
+        return ""
+
+    async def _put_on(self, switch: Aggregator, placement: Placement) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await in_time(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
+        if not self.ending:
+            await _in_time(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, self.job.timeout))
+        if not self.ending:  # one job's slots are reset after another's, so all of the switch's at most
+            limit = max(STEP_TIMEOUT, self.job.timeout) + time_for(switch.layout.slots)
+            with self._traces.step(self.job, "reset"):
+                await _in_time(switch, "resetting its slots", switch.reset(placement, self.job.timeout), limit)
+
+    # From slots to slots.
+
+    async def _move(self) -> None:
+        self._enter(Stage.MOVING)
+        while self._moving.is_set() and not self.ending:
+            self._moving.clear()
+            await asyncio.gather(*[self._move_on(*one) for one in self._places()])
+        if not self.ending:
+            self._enter(Stage.INSTALLED)
+            self._progress.moved(self.job)
+
+    async def _move_on(self, switch: Aggregator, placement: Placement) -> None:
+        """Until it is done, or the job is over."""
+        tries = 0
+        while not self.ending:
+            try:
+                if tries:  # what has been written nobody knows
+                    await _in_time(switch, "fencing it", switch.fence(placement))
+                tries += 1
+                await self._put_on(switch, placement)
+                return
+            except Exception as error:
+                known = isinstance(error, SwitchError | Interrupted)
+                text = "moving job %r at the switch at %s: %s"
+                log.warning(text, self.job.name, switch.target, error, exc_info=None if known else error)
+            await first_of(self._ending.wait(), asyncio.sleep(RETRY))
+
+    # Off.
+
+    async def _remove_from(self, switch: Aggregator, placement: Placement) -> bool:
+        """True when the switch has forgotten the job."""
+        fenced = await self._insist(switch, "fencing it", lambda: switch.fence(placement))
+        abort = self._packet()
+        # Where a switch is away, ranks shall hear that first, from the service.
+        if abort is not None and placement.has_ranks and not any(one.unavailable for one in self._switches.values()):
+            worker = abort.rank if abort.HasField("rank") else None
+            try:
+                await _in_time(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
+            except Exception as error:  # ranks hear it from the service too
+                log.warning("cannot send an ABORT from the switch at %s: %s", switch.target, error)
+        return await self._insist(switch, "forgetting it", lambda: switch.forget(placement)) and fenced
+
+    def _packet(self) -> pb.Abort | None:
+        """What the switch shall tell the ranks. An ABORT says only who went. Where that is nobody, ranks that are away
+        shall hear why when they come back; and where ranks do not call the same, all shall hear that alone."""
+        abort = self._abort
+        if abort is None or abort.mismatch:
+            return None
+        return abort if abort.HasField("rank") or not self.job.away else None
+
+    async def _insist(self, switch: Aggregator, doing: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Until it is done: a slot range with entries left must not be given to another job.
+
+        False where the controller ends before.
+        """
+        while True:
+            try:
+                await _in_time(switch, doing, work())
+                return True
+            except SwitchUnavailable:
+                if switch.given_up:
+                    return True
+                if self._stopping.is_set():
+                    return False
+                await first_of(switch.wait_connected(), self._stopping.wait())
+            except (Interrupted, SwitchError) as error:
+                log.warning("taking job %r off the switch at %s: %s", self.job.name, switch.target, error)
+                await asyncio.sleep(RETRY)
+            except Exception:
+                log.exception("taking job %r off the switch at %s", self.job.name, switch.target)
+                await asyncio.sleep(RETRY)
+
+
+async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, None], limit: float | None = None) -> None:
+    """Raises SwitchError naming the switch where the work takes longer than so many seconds, or `STEP_TIMEOUT`."""
+    limit = STEP_TIMEOUT if limit is None else limit
+    try:
+        await in_time(isolate_cancellation(work), limit)
+    except asyncio.TimeoutError:
+        raise SwitchError(f"the switch at {switch.target} has not finished {doing} within {limit:g} s") from None

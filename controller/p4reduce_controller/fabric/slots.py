@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job's slots hold, for people: the answers of its switches to QUERYs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.base.tasks import isolate_cancellation
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.placement import below
+from p4reduce_controller.switches.aggregator import Aggregator, SwitchError
+
+MOST = 16  # slots a request: a switch answers some hundred QUERYs a second, and others wait for it
+
+
+async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, count: int) -> pb.SlotsReply:
+    """Of a job that is on its switches: both halves of `count` of its slots from `first` on, at each switch that has
+    them. Raises SwitchError."""
+    site = job.site.for_threads(job.threads)
+    reply = pb.SlotsReply(slots=job.slots)
+    for half in range(2 * first, 2 * min(first + count, job.slots)):
+        tree, there = site.slot_at(half, job.slots)
+        for at in sorted(at for at in job.placements if site.trees.tree(at) == tree):
+            switch = switches.get(site.number(at))
+            if job.over or switch is None:
+                raise SwitchError(f"job {job.name!r}: it has left the switch {site.trees.names[at]} meanwhile")
+            state = await isolate_cancellation(switch.query(2 * job.placements[at].slots.first + there))
+            ranks, children = job.workers_at(at), below(site, job, at)
+            counted = [bit for bit in range(len(ranks) + len(children)) if state.bitmap >> bit & 1]
+            age = (state.seq - job.first_seq + 2**31) % 2**32 - 2**31
+            reply.halves.add(
+                slot=half // 2,
+                half=half % 2,
+                switch=site.trees.names[at],
+                at=job.placements[at].slots.first + there // 2,
+                seq=state.seq,
+                round=max(-1, age),
+                ranks=[ranks[bit] for bit in counted if bit < len(ranks)],
+                switches=[children[bit - len(ranks)] for bit in counted if bit >= len(ranks)],
+                missing=[rank for bit, rank in enumerate(ranks) if bit not in counted],
+                fingerprint=state.fingerprint,
+            )
+    return reply

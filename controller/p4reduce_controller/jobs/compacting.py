@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which job that runs is to have other slots, so that another finds room: by what is free, without changing anything.
+
+Jobs are moved to lower slots first, one where one is enough, else all in their order, which leaves all free slots in a
+row. Where these are too few, jobs that hardly use theirs give some back, as few jobs as will do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.placement import find_slots
+from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
+
+LEAST = 8  # slots that a job keeps
+ALONE = 32  # jobs that are tried alone
+
+Pools = Mapping[int, SlotPool]  # by the controller's numbers of switches
+Ranges = dict[int, SlotRange]  # by the job's places
+
+
+@dataclass(frozen=True)
+class Change:
+    """The job is to have so many slots, which may be where they are. `why`: "compacted", "shrunk" or "grown"."""
+
+    job: Job
+    slots: int
+    why: str
+
+
+def make_room(
+    jobs: Iterable[Job],
+    pools: Pools,
+    fits: Callable[[Pools], bool],
+    most_given: Callable[[str], float] = lambda _: math.inf,
+) -> Change | None:
+    """The first of the changes after which `fits` holds; None where it does, or no changes help.
+
+    jobs: those that may be moved. fits: where some free slots do, more do, and so do they in a row. most_given: how
+    many slots jobs of that tenant may give back for the sake of others.
+    """
+    in_order = sorted(jobs, key=lambda job: [(taken.first, at) for at, taken in sorted(job.ranges.items())])
+    spare = list(_givers(in_order, most_given))
+    for count in _fewest_first(len(spare)):
+        if not fits(_at_best(spare[:count], pools)):
+            continue
+        if (change := _first_of(in_order, spare[:count], pools, fits)) is None:
+            continue
+        alone = (_first_of([job], [], pools, fits) for job in _roomiest(in_order, pools) if not count)
+        return next(filter(None, alone), change)
+    return None
+
+
+def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
+    """A job that has given back slots, uses all that it has, and can have more: as many as it was let in with, or half
+    as many, and so on."""
+    for job in jobs:
+        slots = job.most_slots
+        while job.used_slots == job.slots < slots:
+            if placed(job, slots, _without(job, pools)) is not None:
+                return Change(job, slots, "grown")
+            slots //= 2
+    return None
+
+
+def least(job: Job) -> int:
+    """How many of its slots do for what it does, as far as that is known: it gives back half of them at least, or
+    none. Where slots are few, so are the streams of blocks, each of which has 2^24 at most; so it keeps `LEAST`."""
+    used = job.used_slots
+    if used is None:
+        return job.slots
+    needed = max(1 << max(0, used - 1).bit_length(), len(job.site.trees.roots), LEAST)
+    return needed if 2 * needed <= job.slots else job.slots
+
+
+def placed(job: Job, slots: int, pools: Pools) -> Ranges | None:
+    """The first place in these pools for all of that job; None where there is none."""
+    try:
+        return find_slots(job.site.for_threads(job.threads), slots, pools, sorted(job.ranges))
+    except PoolFull:
+        return None
+
+
+def _givers(jobs: Iterable[Job], most_given: Callable[[str], float]) -> Iterator[Job]:
+    """Those that give some back, who gives most first."""
+    left: dict[str, float] = {}
+    for job in sorted(jobs, key=lambda job: least(job) - job.slots):
+        given = job.slots - least(job)
+        if 0 < given <= left.setdefault(job.tenant, most_given(job.tenant)):
+            left[job.tenant] -= given
+            yield job
+
+
+def _at_best(shrinking: Iterable[Job], pools: Pools) -> Pools:
+    """All that is free when these have shrunk, in a row."""
+    free = defaultdict(int, {number: pool.free for number, pool in pools.items()})
+    for job in shrinking:
+        site = job.site.for_threads(job.threads)
+        for at, taken in job.ranges.items():
+            free[job.site.number(at)] += taken.count - site.pool_at(at, least(job))
+    best = {number: SlotPool(pool.slots) for number, pool in pools.items()}
+    for number, pool in best.items():
+        if free[number] < pool.slots:
+            pool.take(SlotRange(free[number], pool.slots - free[number]))
+    return best
+
+
+def _roomiest(jobs: Sequence[Job], pools: Pools) -> list[Job]:
+    """Those that would leave the most slots in a row, in the order that they have."""
+
+    def room(index: int) -> int:
+        job = jobs[index]
+        return sum(pools[job.site.number(at)].around(taken) for at, taken in job.ranges.items())
+
+    return [jobs[index] for index in sorted(nlargest(ALONE, range(len(jobs)), key=room))]
+
+
+def _fewest_first(count: int) -> Iterator[int]:
+    """0, 1, 2, 4 and so on, and all."""
+    yield 0
+    some = 1
+    while some < count:
+        yield some
+        some *= 2
+    if count:
+        yield count
+
+
+def _first_of(
+    movers: Sequence[Job], shrinking: Sequence[Job], pools: Pools, fits: Callable[[Pools], bool]
+) -> Change | None:
+    """The first of the changes when these jobs shrink, and then those move, as long as there is no room."""
+    pools = {number: pool.copy() for number, pool in pools.items()}
+    slots = {job.number: least(job) for job in shrinking}
+    ranges: dict[int, Ranges] = {}  # by the number of the job
+    first = None
+    jobs = [*shrinking, *movers]
+    moved = True
+    while moved:  # jobs have an order at each switch, so a later one may make way for an earlier one
+        moved = False
+        for job in jobs:
+            if fits(pools):
+                return first
+            before = ranges.get(job.number, job.ranges)
+            shrinks = job.number in slots and job.number not in ranges
+            _exchange(job, before, {}, pools)
+            after = placed(job, slots.get(job.number, job.slots), pools)
+            if after is None or (not shrinks and _height(after) >= _height(before)):
+                after = before
+            _exchange(job, {}, after, pools)
+            ranges[job.number] = after
+            if after != before:
+                moved = True
+                first = first or Change(job, slots.get(job.number, job.slots), "shrunk" if shrinks else "compacted")
+        jobs = list(movers)
+    return None
+
+
+def _height(ranges: Ranges) -> int:
+    return sum(taken.first for taken in ranges.values())
+
+
+def _without(job: Job, pools: Pools) -> Pools:
+    pools = {number: pool.copy() for number, pool in pools.items()}
+    _exchange(job, job.ranges, {}, pools)
+    return pools
+
+
+def _exchange(job: Job, before: Ranges, after: Ranges, pools: Pools) -> None:
+    for at, taken in before.items():
+        pools[job.site.number(at)].give_back(taken)
+    for at, taken in after.items():
+        pools[job.site.number(at)].take(taken)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How jobs go from state to state, and ranks become their members; `jobs.py` has the states."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.aborts import Aborts
+from p4reduce_controller.jobs.admission import DEFAULT_TIMEOUT
+from p4reduce_controller.jobs.effects import Effect, Install, Note, Remove, Tell
+from p4reduce_controller.jobs.job import Job, Member, Session, State
+from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.placement import told_when_ready
+from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.tenancy import Tenancy
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.tenants.access import Caller
+
+
+class Lifecycle:
+    """`now`: at the last event that told the time. `effects`: not carried out yet. `awaited`: nonces of ranks whose
+    HELLO may have to be heard, or answered."""
+
+    def __init__(self, registry: Registry, tenancy: Tenancy, options: JobOptions) -> None:
+        self.started = self.aborted = self.finished = self.joins = 0
+        self.now = 0.0
+        self.effects: list[Effect] = []
+        self.sessions: dict[Session, tuple[Job, Member]] = {}
+        self.awaited: set[int] = set()
+        self.aborts = Aborts()
+        self._registry = registry
+        self._tenancy = tenancy
+        self._options = options
+
+    def add(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def tell(self, session: Session | None, message: pb.ServerMessage, *, last: bool = False) -> None:
+        """A rank that is away is told when it comes back."""
+        if session is not None:
+            self.add(Tell(session, message, last))
+
+    # Members.
+
+    def add_member(self, job: Job, session: Session, join: pb.Join) -> None:
+        key = secrets.token_hex(16) if self._options.returns else ""
+        kept, nonce = digest(key) if key else "", secrets.randbits(64)
+        member = Member(join.rank, session, nonce, kept, join.switch, join.host, join.stream, holds=join.holds)
+        job.members[join.rank] = member
+        # The least patient rank decides: when it gives up, the job cannot come to be.
+        timeout = join.timeout_s or DEFAULT_TIMEOUT
+        job.timeout = min(job.timeout or timeout, timeout)
+        job.deadline = min(job.deadline, self.now + timeout)
+        self.sessions[session] = (job, member)
+        self.awaited.add(nonce)
+        self.joins += 1
+        layout = job.site.layout
+        assigned = pb.Assigned(
+            job=job.number,
+            generation=job.generation,
+            worker=join.rank,
+            slots=job.slots,
+            lanes=layout.lanes,
+            block_size=layout.block_size,
+            first_seq=job.first_seq,
+            hello_nonce=nonce,
+            rejoin_key=key,
+            rejoin_s=job.rejoin_time,
+            abort_secret=job.abort_secret,
+            aggregators=[_endpoint(job.site, switch) for switch in job.site.within_reach(member.switch)],
+            more_jobs=[number << 16 | generation for number, generation in job.more_numbers],
+        )
+        self.tell(session, pb.ServerMessage(assigned=assigned))
+
+    def readmit(self, session: Session, rejoin: pb.Rejoin, caller: Caller) -> tuple[Job, Member] | None:
+        """The rank is back, on a new stream; None where it cannot be. Of a job that is another tenant's, the caller
+        hears nothing."""
+        job = self._registry.numbered(rejoin.job, rejoin.generation)
+        if job is not None and job.tenant and not caller.ends(job.tenant):
+            job = None
+        member = job.members.get(rejoin.rank) if job is not None else None
+        known = member is not None and bool(member.key) and hmac.compare_digest(digest(rejoin.key), member.key)
+        if job is None or member is None or not known or job.state is not State.READY:
+            why_not = self._why_not(rejoin, job, caller, stranger=not known)
+            self.tell(session, pb.ServerMessage(abort=why_not), last=True)
+            return None
+        if member.session is not None:  # it noticed the break of its stream before we did
+            del self.sessions[member.session]
+            why = "the rank has reconnected on another stream"
+            moved = pb.Abort(rank=member.rank, reason=pb.JOIN_REFUSED, message=why)
+            self.tell(member.session, pb.ServerMessage(abort=moved), last=True)
+        elif job.leave_deadline is not None:  # which it knew nothing of
+            job.leave_deadline = self.now + self._options.leave_grace
+        member.session, member.told = session, None
+        self.sessions[session] = (job, member)
+        self._tell_ready(job, member)
+        return job, member
+
+    def _why_not(self, rejoin: pb.Rejoin, job: Job | None, caller: Caller, *, stranger: bool) -> pb.Abort:
+        if abort := self.aborts.of(rejoin.job, rejoin.generation, caller):
+            return abort
+        what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
+        if job is None:
+            why = "this controller does not know the job: it has ended, or was not ready when the previous controller "
+            why += "ended; join again"
+        else:
+            why = "its key is not the key of that rank" if stranger else f"the job is {job.state.value}"
+        return pb.Abort(rank=rejoin.rank, reason=pb.JOIN_REFUSED, message=f"{what}: {why}")
+
+    def leave(self, job: Job, member: Member) -> None:
+        member.leaving = True
+        if all(other.leaving for other in job.members.values()):
+            self.finished += 1
+            self.add(Note(job, "finished"))
+            self._end(job, State.FINISHED, lambda _: pb.ServerMessage(left=pb.Left()))
+            self.add(Remove(job, None))
+        elif job.leave_deadline is None:
+            job.leave_deadline = self.now + self._options.leave_grace
+
+    # States.
+
+    def begin(self, job: Job) -> None:
+        self.started += 1
+        self.add(Note(job, ""))
+
+    def install(self, job: Job) -> None:
+        """All of its ranks have been heard, and it has its slots."""
+        job.state = State.INSTALLING
+        self.awaited -= {member.nonce for member in job.members.values()}
+        self.add(Install(job))
+
+    def installed(self, job: Job) -> None:
+        if job.state is State.INSTALLING:
+            job.state = State.READY
+            self.awaited |= {member.nonce for member in job.members.values()}
+            for member in job.members.values():
+                self._tell_ready(job, member)
+
+    def _tell_ready(self, job: Job, member: Member) -> None:
+        ready = told_when_ready(self._registry.site_of(job), job, member)
+        self.tell(member.session, pb.ServerMessage(ready=ready))
+
+    def end(self, job: Job, reason: pb.AbortReason, why: str) -> None:
+        """Aborts it, with no rank to blame."""
+        self.abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
+
+    def abort(self, job: Job, abort: pb.Abort) -> None:
+        if job.over:
+            return
+        installed = job.state is not State.GATHERING
+        if self._options.returns:  # else no rank has a key to come back with
+            self.aborts.add(job, abort)
+        self.aborted += 1
+        self.add(Note(job, abort.message))
+        farewell = pb.ServerMessage(left=pb.Left())
+        self._end(job, State.ABORTED, lambda member: farewell if member.leaving else pb.ServerMessage(abort=abort))
+        if installed:
+            self.add(Remove(job, abort))
+        else:
+            self._registry.free(job)
+
+    def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
+        job.state, job.over_since = state, self.now
+        self._tenancy.charge(job, self.now)
+        self.awaited -= {member.nonce for member in job.members.values()}
+        self._registry.give_up_name(job)
+        for member in job.members.values():
+            self.sessions.pop(member.session, None)
+            self.tell(member.session, last_words(member), last=True)
+
+
+def digest(key: str) -> str:
+    """The part of a rank's key that is kept."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _endpoint(site: Site, switch: int) -> pb.Endpoint:
+    at = site.addresses[switch]
+    return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=site.trees.tree(switch))

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that get no answer ask what the switches hold, and all ranks of the job are told."""
+
+from __future__ import annotations
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.effects import Look
+from p4reduce_controller.jobs.job import Job, Member, State
+from p4reduce_controller.jobs.lifecycle import Lifecycle
+from p4reduce_controller.jobs.switches import Switches
+
+
+class Questions:
+    """One question of each rank is kept, and one look is under way in a job, so that nobody can ask more of the
+    switches."""
+
+    def __init__(self, switches: Switches, lifecycle: Lifecycle) -> None:
+        self._switches = switches
+        self._lifecycle = lifecycle
+
+    def ask(self, job: Job, member: Member, half: int) -> None:
+        """The rank has no answer in that half."""
+        if job.state is State.READY and half < 2 * job.slots:
+            if away := self._switches.unavailable(job.site, sorted({*job.ranges} & {*range(job.site.switches)})):
+                notice = pb.Waiting(what=pb.Waiting.AWAY, why="; ".join(away))
+                self._lifecycle.tell(member.session, pb.ServerMessage(waiting=notice))
+            job.unanswered.setdefault(member.rank, half)
+            self._look(job)
+
+    def answer(self, job: Job, half: int, found: pb.Counted | None) -> None:
+        """The switches have said what they hold in that half, or `found` is None."""
+        job.looking = False
+        job.unanswered = {rank: other for rank, other in job.unanswered.items() if other != half}
+        if found is not None:
+            job.uncounted = sorted(set(job.workers) - set(found.ranks)), self._lifecycle.now
+        if job.state is State.READY:
+            for member in job.members.values() if found is not None else ():
+                self._lifecycle.tell(member.session, pb.ServerMessage(counted=found))
+            self._look(job)
+
+    def _look(self, job: Job) -> None:
+        if job.unanswered and not job.looking:
+            job.looking = True
+            self._lifecycle.add(Look(job, next(iter(job.unanswered.values()))))

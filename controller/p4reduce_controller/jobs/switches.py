@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switches as jobs see them: how they hang together, which of them jobs can use, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.admission import DEFAULT_SLOTS, problem_of
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.switches.aggregator import Heard, Layout
+from p4reduce_controller.switches.availability import SwitchState, Unavailable
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.trees import Misplaced, Trees
+
+_CORDONED = (SwitchState.DRAINING, SwitchState.CORDONED)
+
+
+class Switches:
+    """`site`: of jobs that begin from now on; the others keep theirs. `children`: where each switch with a parent was
+    heard by it. Numbers are the controller's.
+
+    Here every switch can be used. A subclass that knows better overrides `conditions`.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        addresses: Sequence[Endpoint],
+        trees: Trees | None = None,
+        *,
+        default_slots: int = DEFAULT_SLOTS,
+    ) -> None:
+        """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
+        `default_slots`: of jobs that leave it to the controller, where the switches have as many."""
+        self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
+        self.children: dict[int, Heard] = {}
+        self._default_slots = default_slots
+        self._for_new: tuple[Site, frozenset[int], Site] | None = None
+
+    def conditions(self, number: int) -> Iterable[Unavailable]:  # noqa: ARG002
+        """Everything that keeps jobs from that switch, the gravest first."""
+        return ()
+
+    # Sites.
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of those that the site has."""
+        return [self.site.number(at) for at in range(self.site.switches)]
+
+    def for_new(self) -> Site:
+        """The switches for a job that begins now: all that it can be placed at."""
+        out = frozenset(at for at, number in enumerate(self.numbers) if self._why_not(number, new=True))
+        if self._for_new is None or self._for_new[:2] != (self.site, out):
+            self._for_new = self.site, out, self.site.without(out) if out else self.site
+        return self._for_new[2]
+
+    def left_out(self, site: Site) -> list[str]:
+        """Switches that a job of that site does not have, since they could not be used when it began, and why."""
+        missing = [at for at, number in enumerate(self.numbers) if site.place_of(number) is None]
+        return self.unavailable(self.site, missing, new=True)
+
+    def cordoned_at(self, site: Site) -> frozenset[int]:
+        """Places of those that take no new jobs, and are in it all the same."""
+        return frozenset(at for at in range(site.switches) if self._find(site.number(at), *_CORDONED))
+
+    def children_at(self, site: Site) -> dict[int, Heard]:
+        """The ports at which parents have heard their children, by the children's places in the site."""
+        heard = {at: self.children.get(site.number(at)) for at in site.trees.uplinks}
+        return {at: one for at, one in heard.items() if one is not None}
+
+    def slots_at(self, site: Site) -> int:
+        """The number of slots of jobs that leave it to the controller."""
+        return min(self._default_slots, site.capacity)
+
+    # Problems.
+
+    def problem_of(self, join: pb.Join, site: Site, *, new: bool) -> str | None:
+        """Why the rank cannot be served by these switches. `new`: by a job that begins."""
+        if problem := self._excluded(join, site) or problem_of(join, site, self.slots_at(site)):
+            return problem
+        unavailable = self.unreachable(site, [join.switch], new=new)
+        return str(unavailable) if unavailable else None
+
+    def unschedulable(self, joins: Iterable[pb.Join]) -> Unavailable | None:
+        """Why no switch takes a job that begins now with such ranks."""
+        return self.unreachable(self.for_new(), {join.switch for join in joins}, new=True)
+
+    def unreachable(self, site: Site, named: Iterable[str], *, new: bool = False) -> Unavailable | None:
+        """Why ranks that say that they are there cannot be served: some tree has no switch for them."""
+        for name in named:
+            for tree in range(len(site.trees.roots)):
+                could = site.trees.among(site.within_reach(name), tree)
+                if len(unavailable := self.unavailable(site, could, new=new)) == len(could):
+                    return Unavailable("; ".join(unavailable), SwitchState.UNSCHEDULABLE)
+        return None
+
+    def unavailable(self, site: Site, switches: Iterable[int], *, new: bool = False) -> list[str]:
+        """Says which of these cannot be used, and why. `new`: by a job that begins."""
+        found = ((switch, self._why_not(site.number(switch), new=new)) for switch in switches)
+        return [f"the switch {site.trees.names[switch]} cannot be used: {why}" for switch, why in found if why]
+
+    def unavailable_to(self, job: Job) -> Unavailable | None:
+        """Why some switch of the job cannot be changed now, be it for a moment."""
+        names, places = job.site.trees.names, sorted(job.ranges)
+        found = ((at, self._find(job.site.number(at), SwitchState.NOT_READY)) for at in places)
+        whys = [f"the switch {names[at % job.site.switches]} is unavailable: {why.reason}" for at, why in found if why]
+        return Unavailable("; ".join(whys)) if whys else None
+
+    def check(self, job: Job, needed: set[int]) -> None:
+        """Whether the job, whose ranks have all been heard, can have these switches. Raises Misplaced."""
+        site = job.site
+        found = self.unavailable(site, sorted(needed - job.cordoned))
+        if found := found + self.unavailable(site, sorted(needed & job.cordoned), new=True):
+            raise Misplaced("; ".join(found))
+        below = [at for at in sorted(needed) if at in site.trees.uplinks and site.trees.uplinks[at].parent in needed]
+        down = filter(None, (self._find(site.number(at), SwitchState.UPLINK_DOWN) for at in below))
+        if whys := "; ".join(map(str, down)):
+            raise Misplaced(whys)
+
+    def _why_not(self, number: int, *, new: bool) -> Unavailable | None:
+        """Why jobs cannot count on it. `new`: such as begin."""
+        keep_out = (SwitchState.NOT_READY, *_CORDONED) if new else (SwitchState.NOT_READY,)
+        return next((one for one in self.conditions(number) if one.state in keep_out and not one.brief), None)
+
+    def _find(self, number: int, *states: SwitchState) -> Unavailable | None:
+        return next((one for one in self.conditions(number) if one.state in states), None)
+
+    def _excluded(self, join: pb.Join, site: Site) -> str | None:
+        """Whether the rank needs what there is, but not for its job."""
+        names = self.site.trees.names
+        if join.switch in names and join.switch not in site.trees.names:
+            now = "; ".join(self.unavailable(self.site, [names.index(join.switch)], new=True))
+            return now or (
+                f"the switch {join.switch} could not be used when the job began, so the job does not include it"
+            )
+        if site.capacity < join.slots <= self.site.capacity:
+            why = "; ".join(self.unavailable(self.site, range(self.site.switches), new=True))
+            return f"slots={join.slots}, and {site.capacity} are available: {why}"
+        return None

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller and the aggregator program say to each other in packets: RESET, QUERY, ABORT and HELLO."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, SHORT_HELLO, Op
+from p4reduce.protocol.packet import Codec, Packet, hello
+from p4reduce_controller.base.clock import LONGEST_WAIT, Clock
+from p4reduce_controller.p4runtime.link import Link
+from p4reduce_controller.p4runtime.resets import WINDOW, ResetBatch, time_for
+from p4reduce_controller.switches.aggregator import HalfState, Heard, Layout, Placement, SwitchError
+from p4reduce_controller.switches.frames import Endpoint, build, nonce_at_a_glance, parse
+
+RESET_TIMEOUT = 30.0  # at least, besides what so many take: a switch may stand still for a while
+QUERY_TIMEOUT = 2.0
+QUERY_RETRY = 0.25
+ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service
+ABORT_SPACING = 0.02
+
+
+@dataclass
+class _Reset:
+    """A job's. `news`: an acknowledgement has come, of this job's, or of another's when this one begins."""
+
+    batch: ResetBatch
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    limit: float = 0.0
+    deadline: float = 0.0
+
+    def begin(self, limit: float) -> None:
+        """It has so many seconds from now on."""
+        self.clock = Clock()
+        self.limit, self.deadline = limit, self.clock() + limit
+
+
+class CpuChannel:
+    """Of the switch at `target`, whose aggregator is at `address`. `on_packet` has to be given every packet-in.
+
+    `link` gives its connection, and raises SwitchUnavailable where there is none. `heard` is told of every HELLO whose
+    nonce `awaits` knows: anybody can send others, as fast as he likes, and they must not hold up acknowledgements.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        address: Endpoint,
+        layout: Layout,
+        link: Callable[[], Link],
+        heard: Callable[[Heard], None],
+        awaits: Callable[[int], bool],
+        drops: Counter[str] | None = None,
+    ) -> None:
+        """drops: counts packets that came to nothing, by why."""
+        self._target = target
+        self._address = address
+        self._layout = layout
+        self._codec = Codec(layout.lanes, layout.block_size)
+        self._every_lane = (1 << layout.lanes) - 1
+        self._link = link
+        self._heard = heard
+        self._awaits = awaits
+        self._drops = Counter() if drops is None else drops
+        self._resetting = asyncio.Lock()
+        self._resets: dict[tuple[int, int], _Reset] = {}
+        self._beginning: _Reset | None = None
+        self._queries: dict[int, asyncio.Future[HalfState]] = {}
+        self._query_ids = count(1)
+
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
+        if short:
+            packet = hello(self._layout.lanes, nonce, worker=worker, seq=SHORT_HELLO)
+        else:
+            every = self._every_lane
+            packet = hello(self._layout.lanes, nonce, worker=worker, active=every, present=every, values=self._zeros())
+        frame = build(packet, self._address, to)
+        await self._link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
+
+    async def reset(self, job: Placement, timeout: float = 0.0) -> None:
+        """Every half of the job's slots, until all have acknowledged. Raises SwitchError.
+
+        timeout: seconds that it may take, if they are more than `RESET_TIMEOUT`; besides what so many take.
+
+        Jobs share what the switch can queue for the controller, so a job begins when those before it have sent theirs.
+        """
+        key = (job.job, job.generation)
+        mine = self._resets[key] = _Reset(ResetBatch(*key, job.slots, job.first_seq, self._layout.lanes))
+        try:
+            async with self._resetting:
+                mine.begin(max(RESET_TIMEOUT, timeout) + time_for(job.slots.count))
+                self._beginning = mine
+                while not mine.batch.all_sent:
+                    await self._send_resets(mine, WINDOW - sum(one.batch.under_way for one in self._resets.values()))
+            while not mine.batch.done:
+                await self._send_resets(mine, 0)
+        finally:
+            del self._resets[key]
+
+    async def _send_resets(self, mine: _Reset, room: int) -> None:
+        """What is due now, and of those that were not sent yet so many; then waits for news or for what is due next."""
+        now = mine.clock()
+        if now >= mine.deadline:
+            missing = len(mine.batch.missing)
+            raise SwitchError(
+                f"the switch at {self._target} did not acknowledge {missing} of {mine.batch.count} RESETs "
+                f"within {mine.limit:g} s"
+            )
+        for packet in mine.batch.to_send(now, room):
+            self._drops["reset_unanswered"] += packet.fingerprint > 1  # the number of the attempt
+            await self._send(packet)
+        with contextlib.suppress(asyncio.TimeoutError):
+            wait = min(mine.batch.next_time(), mine.deadline) - mine.clock()
+            await asyncio.wait_for(mine.news.wait(), max(0.0, min(wait, LONGEST_WAIT)))
+        mine.news.clear()
+
+    def _reset_acknowledged(self, packet: Packet) -> None:
+        mine = self._resets.get((packet.job, packet.generation))
+        if mine is not None and mine.batch.acknowledged(packet):
+            mine.news.set()
+            if self._beginning is not None:  # for which there is more room now
+                self._beginning.news.set()
+
+    async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
+        """To the job's group."""
+        packet = Packet(
+            Op.ABORT,
+            job=job.job,
+            generation=job.generation,
+            worker=NOBODY if worker is None else worker,
+            seq=job.abort_secret >> 32,
+            fingerprint=job.abort_secret & 0xFFFFFFFF,
+            keys=(reason,) + (0,) * (self._layout.lanes - 1),
+        )
+        for copy in range(ABORT_COPIES):
+            if copy:
+                await asyncio.sleep(ABORT_SPACING)
+            await self._send(packet, group=job.group)
+
+    async def query(self, half: int) -> HalfState:
+        """Raises SwitchError, or ValueError for a half that there is not."""
+        if not 0 <= half < 2 * self._layout.slots:
+            raise ValueError(f"half={half}: the switch has halves 0 to {2 * self._layout.slots - 1}")
+        # The answer brings back job and generation as they were, so the generation tells answers apart.
+        number = next(self._query_ids) % 2**16
+        answer: asyncio.Future[HalfState] = asyncio.get_running_loop().create_future()
+        self._queries[number] = answer
+        # The sums come back in the room of the zeros: the switch cannot make a packet much longer.
+        packet = Packet(
+            Op.QUERY,
+            generation=number,
+            slot=half,
+            active=self._every_lane,
+            present=self._every_lane,
+            keys=(NO_KEY,) * self._layout.lanes,
+            values=self._zeros(),
+        )
+        try:
+            for _ in range(round(QUERY_TIMEOUT / QUERY_RETRY)):
+                await self._send(packet)
+                done, _ = await asyncio.wait([answer], timeout=QUERY_RETRY)
+                if done:
+                    return answer.result()
+                self._drops["query_unanswered"] += 1
+            raise SwitchError(f"the switch at {self._target} did not answer a QUERY for {QUERY_TIMEOUT:g} s")
+        finally:
+            del self._queries[number]
+
+    def on_packet(self, frame: bytes, metadata: Callable[[], dict[str, Any]]) -> None:
+        """`metadata`: takes the packet-in's header apart, which takes longer than anything here."""
+        nonce = nonce_at_a_glance(frame)
+        if nonce is not None and not self._awaits(nonce):
+            self._drops["hello_of_nobody"] += 1
+            return
+        parsed = parse(frame, self._codec)
+        if parsed is None:
+            self._drops["malformed"] += 1
+            return
+        sender, packet = parsed
+        if packet.op == Op.HELLO:
+            port = metadata()["ingress_port"]
+            full = packet.present == self._every_lane
+            short = not full and packet.seq == SHORT_HELLO
+            claims = packet.job, packet.generation, packet.worker, packet.nonce
+            self._heard(Heard(port, sender, *claims, full, short))
+        elif packet.op == Op.RESET:
+            self._reset_acknowledged(packet)
+        elif packet.op == Op.QUERY and packet.generation in self._queries:
+            answer = self._queries[packet.generation]
+            if not answer.done():
+                answer.set_result(HalfState(packet.slot, packet.seq, metadata()["bitmap"], packet.fingerprint))
+
+    async def _send(self, packet: Packet, group: int = 0) -> None:
+        us = Endpoint(self._address.mac, self._address.ip, AGGREGATION_PORT)
+        frame = build(packet, source=us, destination=us)
+        await self._link().send_packet(frame, through_pipeline=1, padding=0, egress_port=0, multicast_group=group)
+
+    def _zeros(self) -> npt.NDArray[np.int32]:
+        """The values of all lanes."""
+        return np.zeros((self._layout.lanes, self._layout.block_size), np.int32)

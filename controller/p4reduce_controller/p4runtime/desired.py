@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a switch shall hold: entries and groups of its own and of jobs, written as they change, and compared when the
+connection is new."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import finsy as fy
+from finsy.proto import p4r
+
+from p4reduce_controller.p4runtime.link import Entry, Link
+from p4reduce_controller.p4runtime.program import Program
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.switches.aggregator import Direction, Placement, SwitchError, SwitchUnavailable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """An entry that the switch shall have; `owner` is the job that it belongs to, if any."""
+
+    value: object
+    entity: p4r.Entity
+    owner: int | None
+
+
+class DesiredState:
+    """Of one switch. `link` gives its connection, and raises SwitchUnavailable where there is none."""
+
+    def __init__(self, config: SwitchConfig, program: Program, link: Callable[[], Link]) -> None:
+        self._config = config
+        self._program = program
+        self._link = link
+        self._writing = asyncio.Lock()
+        self._wanted: dict[object, _Wanted] = {}
+        self._rates: dict[tuple[int, Direction], float] = {}
+        for entry in _base_entries(config, program):
+            self._want(entry, None)
+        for port, direction in _lossy(config):
+            self._want(program.loss(port, direction, config.drop_rate), None)
+            self._rates[port, direction] = config.drop_rate
+        self._base = frozenset(self._wanted)
+        self._learned: dict[object, dict[int, Entry]] = {}  # of each host, the entry that each job has for it
+
+    @property
+    def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
+        return dict(self._rates)
+
+    # Jobs.
+
+    def expect(self, job: Placement) -> None:
+        """The switch has it already."""
+        for entry in self._entries_of(job):
+            self._want(entry, job.job)
+        for entry in self._hosts_of(job):
+            if self._learn(entry, job.job):
+                self._want(entry, None)
+
+    async def install(self, job: Placement) -> None:
+        await self._put(self._entries_of(job), owner=job.job)
+        new = [entry for entry in self._hosts_of(job) if self._learn(entry, job.job)]
+        await self._put_hosts(new)
+
+    async def fence(self, job: Placement) -> None:
+        await self._drop(self._program.admissions(job))
+
+    async def forget(self, job: Placement) -> None:
+        program = self._program
+        hosts = self._hosts_of(job)
+        nobodys = [entry for entry in hosts if self._unlearn(entry, job.job)]
+        await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job), *nobodys])
+        left = [next(iter(jobs.values())) for host in hosts if (jobs := self._learned.get(self._canonical(host)[0]))]
+        elsewhere = [entry for entry in left if not self._has(entry)]  # a switch of the same address, at another port
+        if elsewhere:
+            await self._put_hosts(elsewhere)
+
+    async def _put_hosts(self, entries: Sequence[Entry]) -> None:
+        try:
+            await self._try_to_put(entries)
+        except SwitchUnavailable:
+            raise
+        except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss
+            log.warning("%s", error)
+
+    def _learn(self, entry: Entry, job: int) -> bool:
+        """True when it is there for no other job yet."""
+        jobs = self._learned.setdefault(self._canonical(entry)[0], {})
+        jobs[job] = entry
+        return jobs.keys() == {job}
+
+    def _unlearn(self, entry: Entry, job: int) -> bool:
+        """True when it is there for no other job."""
+        key = self._canonical(entry)[0]
+        jobs = self._learned.get(key, {})
+        jobs.pop(job, None)
+        if not jobs:
+            self._learned.pop(key, None)
+        return not jobs
+
+    def _entries_of(self, job: Placement) -> list[Entry]:
+        program = self._program
+        return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)]
+
+    def _hosts_of(self, job: Placement) -> list[Entry]:
+        """Which the switch was not told of. Switches may share a MAC address: the first one's port counts."""
+        learned = [self._program.host(mac, port) for mac, port in job.hosts]
+        return [entry for entry in self._one_a_key(learned) if self._canonical(entry)[0] not in self._base]
+
+    def _one_a_key(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The first of those that a table could only hold one of."""
+        return list({self._canonical(entry)[0]: entry for entry in reversed(entries)}.values())[::-1]
+
+    # Losses on purpose.
+
+    async def set_loss(self, port: int, direction: Direction, rate: float) -> None:
+        entry = self._program.loss(port, direction, rate)
+        if rate > 0:
+            await self._try_to_put([entry])
+            self._rates[port, direction] = rate
+        else:
+            await self._drop([entry])
+            self._rates.pop((port, direction), None)
+
+    # All of it.
+
+    async def reconcile(self, link: Link) -> frozenset[int]:
+        """Makes the switch hold what it shall. Returns the jobs whose entries were not all there.
+
+        What is not ours goes, and what is missing is put back, but for those jobs, since their slots are gone as well.
+        """
+        async with self._writing:
+            there = await self._read(link)
+            intact = {key for key, wanted in self._wanted.items() if key in there and there[key][0] == wanted.value}
+            lost = {wanted.owner for key, wanted in self._wanted.items() if wanted.owner and key not in intact}
+            for key in [key for key, wanted in self._wanted.items() if wanted.owner in lost and wanted.owner]:
+                del self._wanted[key]
+
+            updates = [
+                p4r.Update(type=p4r.Update.DELETE, entity=entity)
+                for key, (_, entity) in there.items()
+                if key not in self._wanted
+            ]
+            for key, wanted in self._wanted.items():
+                if key not in intact:
+                    exists = key in there or wanted.entity.table_entry.is_default_action
+                    kind = p4r.Update.MODIFY if exists else p4r.Update.INSERT
+                    updates.append(p4r.Update(type=kind, entity=wanted.entity))
+            await link.write([*updates, *self._limits(self._config.hello_rate)])
+            return frozenset(owner for owner in lost if owner is not None)
+
+    async def take_everything_off(self) -> None:
+        async with self._writing:
+            link = self._link()
+            updates = [
+                p4r.Update(type=p4r.Update.DELETE, entity=wanted.entity)
+                for wanted in self._wanted.values()
+                if not wanted.entity.table_entry.is_default_action
+            ]
+            self._wanted.clear()
+            unknown = self._program.discard_unknown().encode(self._program.schema)
+            unlimited = self._limits(None)
+            await link.write(
+                [p4r.Update(type=p4r.Update.MODIFY, entity=unknown), *updates, *unlimited], missing_ok=True
+            )
+
+    def _limits(self, rate: int | None) -> list[p4r.Update]:
+        """They are all ours, so there is nothing to look for before they are written."""
+        limits = self._program.hello_limits(rate)
+        return [p4r.Update(type=p4r.Update.MODIFY, entity=one.encode(self._program.schema)) for one in limits]
+
+    async def _read(self, link: Link) -> dict[object, tuple[object, p4r.Entity]]:
+        """What the switch holds, by its identity: contents and message."""
+        there: dict[object, tuple[object, p4r.Entity]] = {}
+        async for table_entry in link.read(self._program.every_entry()):
+            if not (table_entry.is_default_action or table_entry.is_const):
+                key, value, entity = self._canonical(table_entry)
+                there[key] = (value, entity)
+        async for group in link.read([fy.P4MulticastGroupEntry()]):
+            key, value, entity = self._canonical(group)
+            there[key] = (value, entity)
+        return there
+
+    # Some of it.
+
+    def _want(self, entry: Entry, owner: int | None) -> p4r.Update | None:
+        """The update that brings the switch there, or None when it is there."""
+        key, value, entity = self._canonical(entry)
+        had = self._wanted.get(key)
+        self._wanted[key] = _Wanted(value, entity, owner)
+        if had is None and not (isinstance(entry, fy.P4TableEntry) and entry.is_default_action):
+            return p4r.Update(type=p4r.Update.INSERT, entity=entity)
+        return None if had and had.value == value else p4r.Update(type=p4r.Update.MODIFY, entity=entity)
+
+    def _has(self, entry: Entry) -> bool:
+        key, value, _ = self._canonical(entry)
+        return key in self._wanted and self._wanted[key].value == value
+
+    async def _put(self, entries: Iterable[Entry], owner: int | None = None) -> None:
+        """When it fails, some of the entries may be there, until `_drop` takes them off."""
+        async with self._writing:
+            link = self._link()
+            updates = [self._want(entry, owner) for entry in entries]
+            await link.write([update for update in updates if update is not None])
+
+    async def _drop(self, entries: Iterable[Entry]) -> None:
+        """Those that the switch does not have are passed over. When it fails, it may be tried again."""
+        async with self._writing:
+            link = self._link()
+            every = dict.fromkeys(self._canonical(entry)[0] for entry in entries)
+            keys = [key for key in every if key in self._wanted]
+            deletes = [p4r.Update(type=p4r.Update.DELETE, entity=self._wanted[key].entity) for key in keys]
+            await link.write(deletes, missing_ok=True)
+            for key in keys:
+                del self._wanted[key]
+
+    async def _try_to_put(self, entries: Sequence[Entry]) -> None:
+        """Entries that one can do without: all or none. Raises the switch's refusal after taking them off again."""
+        try:
+            await self._put(entries)
+        except SwitchUnavailable:
+            raise
+        except SwitchError:
+            await self._drop(entries)
+            raise
+
+    def _canonical(self, entry: Entry) -> tuple[object, object, p4r.Entity]:
+        """Identity and contents of an entry, comparable however it was written, and its message.
+
+        The message is always finsy's, also of what was read, so its bytes are what is compared.
+        """
+        entity = entry.encode(self._program.schema)
+        if isinstance(entry, fy.P4MulticastGroupEntry):
+            group = entity.packet_replication_engine_entry.multicast_group_entry
+            replicas = frozenset(one.SerializeToString() for one in group.replicas)
+            return ("group", group.multicast_group_id), replicas, entity
+        table = entity.table_entry
+        action = table.action.action
+        match = frozenset(one.SerializeToString() for one in table.match)
+        value = (action.action_id, frozenset((one.param_id, one.value) for one in action.params))
+        return (table.table_id, match), value, entity
+
+
+def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
+    """Those that are there without any job."""
+    mac = config.address.mac
+    entries: list[Entry] = [program.flood_group(config.ports), program.flood_unknown()] if config.ports else []
+    for ip in dict.fromkeys([config.address.ip, *config.more_addresses]):
+        entries += [program.own_address(ip, mac), program.own_source(ip)]
+    entries += [program.host(host, port) for host, port in config.hosts.items()]
+    entries += [program.route(route.destination, route.port, mac, route.next_hop_mac) for route in config.routes]
+    if config.routes:
+        entries.append(program.router_mac(mac))
+    return entries
+
+
+def _lossy(config: SwitchConfig) -> Iterator[tuple[int, Direction]]:
+    directions: tuple[Direction, ...] = ("in", "out")
+    return ((port, way) for port in config.ports for way in directions if config.drop_rate)

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One P4Runtime connection to a switch, as its primary controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import finsy as fy
+import grpc.aio
+from finsy.proto import U128, p4r, p4r_grpc
+
+from p4reduce.control.certificates import TlsFiles, channel_credentials
+from p4reduce.control.channel import is_tls_trouble
+from p4reduce.control.diagnostics import of_grpc, of_tls
+from p4reduce.control.grpc_channels import open_aio_channel
+from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
+from p4reduce_controller.p4runtime.election import in_words
+from p4reduce_controller.switches.aggregator import Superseded, SwitchError, SwitchUnavailable
+
+log = logging.getLogger(__name__)
+
+_OPEN_TIMEOUT = 10.0
+_PULSE = 2.0
+_LOW_IDS = 1 << 16
+_CONNECTING = "connecting"
+_OPTIONS = (("grpc.max_metadata_size", 64 * 1024),)  # what failed is said in metadata, for each update
+_BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
+
+Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
+_T = TypeVar("_T")
+_E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry, fy.P4DirectCounterEntry)
+PacketHandler = Callable[[bytes, Callable[[], dict[str, Any]]], None]  # the second gives the packet's metadata
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Whose a switch is: the primary's election id, or where there is none, the highest that the switch remembers."""
+
+    election_id: int
+    has_primary: bool
+
+
+class Link:
+    """Connected once, closed once.
+
+    All that waits when it is closed, and all that comes later, fails with SwitchUnavailable.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        device_id: int,
+        schema: fy.P4Schema,
+        on_packet: PacketHandler,
+        tls: TlsFiles | None = None,
+        errors: Counter[str] | None = None,
+    ) -> None:
+        """errors: counts what failed, by gRPC's code."""
+        self.target = target
+        self._errors = Counter() if errors is None else errors
+        self._device_id = device_id
+        self._election_id = 0
+        self._schema = schema
+        self._on_packet = on_packet
+        self._tls = tls
+        self._client = _Client(target, wait_for_ready=False)
+        self._client.tls = tls
+        self._sending = asyncio.Lock()
+        self._headers: dict[tuple[tuple[str, int], ...], list[p4r.PacketMetadata]] = {}  # of packet-outs, made once
+        self._receiver: asyncio.Task[Any] | None = None
+        self._closed = False
+
+    async def look(self) -> Standing:
+        """Connects, and says whose the switch is without changing that."""
+        await self._client.open(schema=self._schema, complete_request=self._complete)
+        return await self._ask(_CONNECTING, asyncio.wait_for(self._look(), _OPEN_TIMEOUT))
+
+    async def vacancy(self) -> Standing:
+        """After `look`: waits until there is no primary any more, or another one."""
+        return await self._ask("the connection", self._next_standing())
+
+    async def take(self, election_id: int) -> bool:
+        """After `look`: becomes primary and sees that the pipeline is ours. True when it had to be installed.
+
+        Raises Superseded where somebody's id is higher.
+        """
+        self._election_id = election_id
+        return await self._ask("becoming primary", self._take_over())
+
+    async def run(self) -> None:
+        """Receives until the connection breaks, which it raises as SwitchUnavailable or Superseded."""
+        await self._ask("the connection", self._live())
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._client.close()
+
+    async def write(self, updates: Sequence[p4r.Update], *, missing_ok: bool = False) -> None:
+        """All updates, in order, in as few requests as fit. Raises SwitchError naming those that failed.
+
+        With `missing_ok`, it is no failure to delete what is not there.
+        """
+        for start in range(0, len(updates), _BATCH):
+            await self._ask("a write", self._write(updates[start : start + _BATCH], missing_ok=missing_ok))
+
+    async def read(self, wanted: Iterable[_E]) -> AsyncIterator[_E]:
+        """Whatever matches one of `wanted`."""
+        kinds = {type(entry) for entry in wanted}
+        entities = [entry.encode(self._schema) for entry in wanted]
+        for entity in await self._ask("a read", self._read(entities)):
+            for kind in kinds:
+                yield kind.decode(entity, self._schema)
+
+    async def send_packet(self, frame: bytes, **metadata: int) -> None:
+        key = tuple(metadata.items())
+        if key not in self._headers:
+            self._headers[key] = list(fy.P4PacketOut(b"", **metadata).encode_update(self._schema).packet.metadata)
+        message = p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=frame, metadata=self._headers[key]))
+        async with self._sending:  # gRPC takes one write at a time
+            await self._ask("a packet-out", self._client.send(message))
+
+    async def _ask(self, doing: str, work: Coroutine[Any, Any, _T]) -> _T:
+        """Whatever is asked of the switch. gRPC cancels what still waits when the connection is closed."""
+        closed = SwitchUnavailable(f"switch at {self.target}: {doing} failed: the connection is closed")
+        if self._closed:
+            work.close()
+            raise closed
+        try:
+            return await isolate_cancellation(work)
+        except AssertionError as error:  # finsy's, if the connection was closed before the work began
+            if not self._closed:
+                raise
+            raise closed from error
+        except (Interrupted, asyncio.TimeoutError, fy.P4ClientError) as error:
+            raise self._explain(doing, error) from error
+
+    async def _live(self) -> None:
+        tasks = [asyncio.ensure_future(work) for work in (self._receive(), self._pulse())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def _pulse(self) -> None:
+        """A switch that hangs keeps its connection, and is asked for little while no job changes."""
+        while True:
+            await asyncio.sleep(_PULSE)
+            await self._cookie()
+
+    async def _receive(self) -> None:
+        self._receiver = asyncio.current_task()
+        while True:
+            message = await self._next_message()
+            kind = message.WhichOneof("update")
+            if kind == "packet":
+                self._on_packet(message.packet.payload, partial(self._metadata, message))
+            elif kind == "arbitration":
+                self._check_primary(message.arbitration)
+            elif kind == "error":
+                log.warning("%s reports: %s", self.target, message.error.message)
+
+    def _metadata(self, message: p4r.StreamMessageResponse) -> dict[str, Any]:
+        return fy.P4PacketIn.decode(message, self._schema).metadata
+
+    async def _next_message(self) -> p4r.StreamMessageResponse:
+        try:
+            return await self._client.receive()
+        except RuntimeError as error:  # finsy's, for the end of the stream
+            raise SwitchUnavailable(f"switch at {self.target}: the connection failed: {error}") from error
+
+    async def _write(self, updates: Sequence[p4r.Update], *, missing_ok: bool) -> None:
+        try:
+            await self._client.request(p4r.WriteRequest(device_id=self._device_id, updates=updates))
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
+        except fy.P4ClientError as error:
+            if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
+                self._give_up()
+            if not (missing_ok and error.details and error.is_not_found_only):
+                raise
+
+    def _give_up(self) -> None:
+        """What the switch holds now is only known after a new connection has looked."""
+        if self._receiver is not None:
+            self._receiver.cancel()
+
+    async def _read(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
+        request = p4r.ReadRequest(device_id=self._device_id, entities=entities)
+        return [entity async for reply in self._client.request_iter(request) for entity in reply.entities]
+
+    async def _look(self) -> Standing:
+        # Without an id one is never primary. BMv2 takes that for the lowest of all ids, so two cannot look at a time.
+        await self._arbitrate(None)
+        try:
+            return await self._next_standing()
+        except fy.P4ClientError as error:
+            if error.code == fy.GRPCStatusCode.INTERNAL:  # where the stream had ended before we wrote to it
+                await self._cookie()  # which fails as the stream did
+            if not error.is_election_id_used:
+                raise
+        await self._arbitrate(1 + secrets.randbelow(_LOW_IDS))
+        return await self._next_standing()
+
+    async def _next_standing(self) -> Standing:
+        while True:
+            message = await self._next_message()
+            if message.WhichOneof("update") == "arbitration":
+                update = message.arbitration
+                known = U128.decode(update.election_id)
+                return Standing(known, has_primary=update.status.code == fy.GRPCStatusCode.ALREADY_EXISTS)
+
+    async def _take_over(self) -> bool:
+        await asyncio.wait_for(self._become_primary(), _OPEN_TIMEOUT)
+        await self._learn_version()
+        return await self._install_pipeline()
+
+    def _complete(self, request: Any) -> None:
+        if isinstance(request, p4r.SetForwardingPipelineConfigRequest | p4r.WriteRequest):
+            request.election_id.CopyFrom(U128.encode(self._election_id))
+
+    async def _become_primary(self) -> None:
+        await self._arbitrate(self._election_id)
+        while True:
+            message = await self._next_message()
+            if message.WhichOneof("update") == "arbitration":
+                self._check_primary(message.arbitration)
+                return
+
+    async def _arbitrate(self, election_id: int | None) -> None:
+        arbitration = p4r.MasterArbitrationUpdate(device_id=self._device_id)
+        if election_id is not None:
+            arbitration.election_id.CopyFrom(U128.encode(election_id))
+        try:
+            await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
+        except fy.P4ClientError as error:
+            if error.code != fy.GRPCStatusCode.INTERNAL:  # so gRPC calls a stream that has ended; reading it says why
+                raise
+
+    def _check_primary(self, update: p4r.MasterArbitrationUpdate) -> None:
+        if update.status.code != fy.GRPCStatusCode.OK:
+            raise Superseded(
+                f"another controller with election id {in_words(U128.decode(update.election_id))} has taken over the "
+                f"switch at {self.target} (ours was {in_words(self._election_id)})"
+            )
+
+    async def _learn_version(self) -> None:
+        try:
+            reply = await self._client.request(p4r.CapabilitiesRequest())
+        except fy.P4ClientError as error:
+            if error.code != fy.GRPCStatusCode.UNIMPLEMENTED:
+                raise
+        else:
+            self._schema.set_p4runtime_version(fy.P4RuntimeVersion.parse(reply.p4runtime_api_version))
+
+    async def _install_pipeline(self) -> bool:
+        # The cookie is a hash of P4Info and program, so the same cookie means the same pipeline.
+        try:
+            reply = await self._cookie()
+            if reply.config.HasField("cookie") and reply.config.cookie.cookie == self._schema.p4cookie:
+                return False
+        except fy.P4ClientError as error:
+            if not error.is_pipeline_missing and error.code != fy.GRPCStatusCode.FAILED_PRECONDITION:
+                raise
+        request = p4r.SetForwardingPipelineConfigRequest(
+            device_id=self._device_id,
+            action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            config=self._schema.get_pipeline_config(),
+        )
+        await self._ask("installing the pipeline", self._client.request(request))
+        return True
+
+    async def _cookie(self) -> p4r.GetForwardingPipelineConfigResponse:
+        cookie_only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        return await self._client.request(
+            p4r.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type=cookie_only)
+        )
+
+    def _advice(self, message: str) -> str:
+        if "Connection refused" in message:
+            return "; start it, for example with `p4reduce switch`, or correct --switch"
+        broken = "reset" in message or "losed" in message
+        if self._tls is not None and (broken or is_tls_trouble(message)):
+            return (
+                "; check that the switch uses TLS, the name in its certificate, --switch-ca, and whether it asks for "
+                "--switch-cert"
+            )
+        return "; if the switch uses TLS, give --switch-ca" if broken else ""
+
+    def _explain(self, doing: str, error: BaseException) -> SwitchError:
+        where = f"switch at {self.target}: {doing} failed: "
+        self._errors[error.code.name if isinstance(error, fy.P4ClientError) else type(error).__name__] += 1
+        if isinstance(error, fy.P4ClientError):
+            details = "; ".join(
+                f"{of_grpc(e.message, e.canonical_code.name)} (update {i})" for i, e in error.details.items()
+            )
+            text = where + (details or of_grpc(error.message, error.code.name))
+            if doing == _CONNECTING and (wrong := of_tls(error.message, "--switch-ca")):
+                text = where + wrong
+            elif doing == _CONNECTING and error.code == fy.GRPCStatusCode.UNIMPLEMENTED:
+                text = (
+                    f"{where}the server there does not speak P4Runtime; check that it is a switch, and not a controller"
+                )
+            elif doing == _CONNECTING:
+                text += self._advice(error.message)
+            gone = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.CANCELLED, fy.GRPCStatusCode.DEADLINE_EXCEEDED)
+            return SwitchUnavailable(text) if error.code in gone else SwitchError(text)
+        if isinstance(error, asyncio.TimeoutError):
+            return SwitchUnavailable(f"{where}no answer within {_OPEN_TIMEOUT:g} s")
+        return SwitchUnavailable(f"{where}the connection was closed")
+
+
+class _Client(fy.P4Client):
+    """finsy's, over a channel of ours."""
+
+    tls: TlsFiles | None = None
+
+    async def open(
+        self, *, schema: fy.P4Schema | None = None, complete_request: Callable[[Any], None] | None = None
+    ) -> None:
+        self._channel = switch_channel(self._address, self.tls)
+        self._stub = p4r_grpc.P4RuntimeStub(self._channel)
+        self._schema = schema
+        self._complete_request = complete_request
+
+
+def switch_channel(target: str, tls: TlsFiles | None) -> grpc.aio.Channel:
+    """With certificates as the files are now: of this connection, and not of those that follow."""
+    how = channel_credentials(tls.current()) if tls is not None else None
+    return open_aio_channel(target, how, _OPTIONS)

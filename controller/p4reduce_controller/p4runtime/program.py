@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled P4 program: where its files are, its shape, and its tables' entries in our words.
+
+Names are looked up by how they end, since the outermost control is called differently on each architecture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any, Protocol
+
+import finsy as fy
+from finsy.proto import p4i
+from google.protobuf import text_format
+
+from p4reduce.protocol.constants import PARENT
+from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, build_for
+from p4reduce_controller.switches.aggregator import Direction, Layout, Placement
+from p4reduce_controller.switches.frames import OUTCOMES
+
+JSON, P4INFO = "p4reduce.json", "p4info.txtpb"
+FLOOD_GROUP = 4095
+
+_TABLES = {
+    "jobs": "Ingress.aggregation.admission.jobs",
+    "workers": "Egress.delivery.workers",
+    "uplinks": "Ingress.aggregation.uplink.uplinks",
+    "own_addresses": "Ingress.own_address.own_addresses",
+    "own_sources": "Ingress.own_address.own_sources",
+    "mac_addresses": "Ingress.forwarding.mac_addresses",
+    "router_macs": "Ingress.forwarding.router_macs",
+    "ipv4_routes": "Ingress.forwarding.ipv4_routes",
+    "loss_in": "Ingress.drop_simulator.loss_rates",
+    "loss_out": "Egress.drop_simulator.loss_rates",
+}
+_COUNTERS = {
+    "outcomes": "Ingress.aggregation.outcomes",
+    "losses_in": "Ingress.drop_simulator.losses",
+    "losses_out": "Egress.drop_simulator.losses",
+    "forgeries": "Ingress.forgeries",
+}
+_METER = "Ingress.aggregation.hellos"
+_MEMBERS = "Ingress.aggregation.admission.counted"
+
+
+class PipelineError(Exception):
+    """The pipeline's files are missing or are not the aggregator's."""
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def load_schema(directory: Path | None = None, mtu: int = DEFAULT_MTU) -> fy.P4Schema:
+    """P4Info and program from `directory`, or of those that were installed with us the ones for links of this MTU."""
+    try:
+        root = directory or resources.files("p4reduce_controller.compiled") / build_for(mtu).folder
+    except ModuleNotFoundError:
+        raise PipelineError("the compiled P4 program is not installed here; name its directory (--pipeline)") from None
+    files = [root / P4INFO, root / JSON]
+    for file in files:
+        if not file.is_file():
+            raise PipelineError(f"there is no {file}; compile the P4 program first")
+    p4info = text_format.Parse(files[0].read_text("utf-8"), p4i.P4Info())
+    # finsy 0.30 cannot load an alias that is a whole name of three parts, as actions of a control with two instances
+    # have.
+    for action in p4info.actions:
+        if action.preamble.alias == action.preamble.name:
+            action.preamble.alias = action.preamble.name.replace(".", "_")
+    return fy.P4Schema(p4info, files[1].read_bytes())
+
+
+class Program:
+    """Makes entries for the tables of one compiled program, and knows its `layout`."""
+
+    def __init__(self, schema: fy.P4Schema) -> None:
+        self.schema = schema
+        self.layout = _layout_of(schema)
+        there = [table.name for table in schema.tables]
+        self._tables = {
+            key: _find(schema.tables, suffix, "table")
+            for key, suffix in _TABLES.items()
+            if key != "uplinks" or any(name.endswith(suffix) for name in there)  # a program can be that of a root only
+        }
+        self._counters = {key: _find(schema.counters, suffix, "counter") for key, suffix in _COUNTERS.items()}
+        self._hellos = _find(schema.meters, _METER, "meter")
+        # Programs of earlier releases have none.
+        self._members = next((one.name for one in schema.direct_counters if one.name.endswith(_MEMBERS)), "")
+        cells = schema.counters[self._counters["outcomes"]].size
+        if cells != len(OUTCOMES):
+            raise PipelineError(f"its counter `outcomes` has {cells} cells, and this controller knows {len(OUTCOMES)}")
+
+    # Of jobs.
+
+    def admissions(self, job: Placement) -> list[fy.P4TableEntry]:
+        """Of the workers and of the parent."""
+        members = [(index, worker.port, worker.sender) for index, worker in enumerate(job.workers)]
+        if job.parent is not None:
+            members.append((PARENT, job.parent.port, job.parent.endpoint))
+        return [
+            self._entry(
+                "jobs",
+                {
+                    "ingress_port": port,
+                    "source_ip": sender.ip,
+                    "source_port": sender.udp_port,
+                    "job": job.job,
+                    "generation": job.generation,
+                    "worker": index,
+                },
+                "admit",
+                worker_bit=1 << index,
+                full_bitmap=sum(1 << index for index, _, _ in members),
+                pool_base=2 * job.slots.first,
+                pool_halves=2 * job.slots.count,
+                group=job.group,
+            )
+            for index, port, sender in members
+        ]
+
+    def uplinks(self, job: Placement) -> list[fy.P4TableEntry]:
+        """The way to the parent, where there is one."""
+        if job.parent is None:
+            return []
+        if "uplinks" not in self._tables:
+            raise PipelineError("its program cannot run on a leaf: it has no table `uplinks`")
+        port, to, worker = job.parent.port, job.parent.endpoint, job.parent.worker
+        way = {"port": port, "mac": to.mac, "ip": to.ip, "udp_port": to.udp_port, "worker": worker}
+        return [self._entry("uplinks", {"job": job.job}, "uplink", **way)]
+
+    def deliveries(self, job: Placement) -> list[fy.P4TableEntry]:
+        return [
+            self._entry(
+                "workers",
+                {"job": job.job, "instance": index + 1},
+                "address",
+                mac=worker.sender.mac,
+                ip=worker.sender.ip,
+                udp_port=worker.sender.udp_port,
+            )
+            for index, worker in enumerate(job.workers)
+        ]
+
+    def job_group(self, job: Placement) -> fy.P4MulticastGroupEntry:
+        """Each worker is a replica of its own, on the same port or not."""
+        replicas = [(worker.port, index + 1) for index, worker in enumerate(job.workers)]
+        return fy.P4MulticastGroupEntry(job.group, replicas=replicas)
+
+    # Of the switch.
+
+    def own_address(self, ip: str, mac: str) -> fy.P4TableEntry:
+        return self._entry("own_addresses", {"address": ip}, "own", mac=mac)
+
+    def own_source(self, ip: str) -> fy.P4TableEntry:
+        """Nobody else sends from this address."""
+        return self._entry("own_sources", {"address": ip}, "forged")
+
+    def host(self, mac: str, port: int) -> fy.P4TableEntry:
+        return self._entry("mac_addresses", {"mac": mac}, "forward", port=port)
+
+    def router_mac(self, mac: str) -> fy.P4TableEntry:
+        return self._entry("router_macs", {"mac": mac}, "NoAction")
+
+    def route(self, destination: IPv4Network, port: int, source_mac: str, next_hop_mac: str) -> fy.P4TableEntry:
+        action = {"port": port, "source_mac": source_mac, "next_hop_mac": next_hop_mac}
+        return self._entry("ipv4_routes", {"destination": str(destination)}, "route", **action)
+
+    def flood_group(self, ports: Iterable[int]) -> fy.P4MulticastGroupEntry:
+        return fy.P4MulticastGroupEntry(FLOOD_GROUP, replicas=list(ports))
+
+    def flood_unknown(self) -> fy.P4TableEntry:
+        """The default entry that floods what no host is known for."""
+        return self._entry("mac_addresses", {}, "flood", group=FLOOD_GROUP)
+
+    def discard_unknown(self) -> fy.P4TableEntry:
+        """The default entry as the program has it."""
+        return self._entry("mac_addresses", {}, "discard")
+
+    def loss(self, port: int, direction: Direction, rate: float) -> fy.P4TableEntry:
+        """`rate` is the share of packets to lose, 0 to 1."""
+        threshold = min(round(rate * 2**32), 2**32 - 1)
+        return self._entry(f"loss_{direction}", {"port": port}, "lose", threshold=threshold)
+
+    def hello_limits(self, rate: int | None) -> list[fy.P4MeterEntry]:
+        """Of every port: `rate` packets a second, and as many at once; None: any number."""
+        config = None if rate is None else fy.P4MeterConfig(cir=rate, cburst=rate, pir=rate, pburst=rate)
+        ports = range(self.schema.meters[self._hellos].size)
+        return [fy.P4MeterEntry(self._hellos, index=port, config=config) for port in ports]
+
+    # To read.
+
+    def every_entry(self) -> list[fy.P4TableEntry]:
+        """Asks for every entry of our tables."""
+        return [fy.P4TableEntry(table) for table in self._tables.values()]
+
+    def outcomes(self) -> fy.P4CounterEntry:
+        return fy.P4CounterEntry(self._counters["outcomes"])
+
+    def members(self) -> list[fy.P4DirectCounterEntry]:
+        """Asks for what each member of each job has sent, where the program counts that."""
+        return [fy.P4DirectCounterEntry(self._members)] if self._members else []
+
+    def forgeries(self) -> fy.P4CounterEntry:
+        return fy.P4CounterEntry(self._counters["forgeries"])
+
+    def losses(self, direction: Direction) -> fy.P4CounterEntry:
+        return fy.P4CounterEntry(self._counters[f"losses_{direction}"])
+
+    def _entry(self, table: str, match: dict[str, Any], action: str, **arguments: Any) -> fy.P4TableEntry:
+        name = self._tables[table]
+        # Actions live in the control of their table, but for those of the language itself.
+        full_action = action if action == "NoAction" else f"{name.rpartition('.')[0]}.{action}"
+        return fy.P4TableEntry(
+            name,
+            match=fy.Match(match) if match else None,
+            action=fy.Action(full_action, **arguments),
+            is_default_action=not match,
+        )
+
+
+def _find(entities: Iterable[_Named], suffix: str, what: str) -> str:
+    names = [entity.name for entity in entities if entity.name.endswith(suffix)]
+    if len(names) != 1:
+        raise PipelineError(f"its P4Info has {len(names)} {what}s whose name ends in {suffix}; exactly 1 is needed")
+    return names[0]
+
+
+def _layout_of(schema: fy.P4Schema) -> Layout:
+    """Every lane has the same registers, and every register one cell a slot half."""
+    values = set(_sums(schema))
+    lanes = {lane for lane, _, _ in values}
+    block = {index for _, index, _ in values}
+    halves = {size for _, _, size in values}
+    if not values or len(halves) != 1 or len(values) != len(lanes) * len(block):
+        raise PipelineError(
+            "its P4Info lacks the registers laneI.valueJ.sums (or pairJ) of the aggregator, or some of them"
+        )
+    return Layout(lanes=len(lanes), block_size=len(block), slots=halves.pop() // 2)
+
+
+def _sums(schema: fy.P4Schema) -> Iterator[tuple[int, tuple[int, int], int]]:
+    """Lane, name of the value and cells of every sum; a cell of a pair's register holds two."""
+    for register in schema.registers:
+        if found := re.search(r"\.lane(\d+)\.(value|pair)(\d+)\.sums$", register.name):
+            for word in range(2 if found[2] == "pair" else 1):
+                yield int(found[1]), (int(found[3]), word), register.size
+
+
+__all__ = ["FLOOD_GROUP", "PipelineError", "Program", "load_schema"]

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The aggregator behind P4Runtime. It cannot tell one target from another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+
+from p4reduce.control.certificates import TlsFiles
+from p4reduce_controller.base.tasks import Interrupted, Tasks, ended, first_of, isolate_cancellation
+from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
+from p4reduce_controller.p4runtime.desired import DesiredState
+from p4reduce_controller.p4runtime.election import Election, in_words
+from p4reduce_controller.p4runtime.link import Link, Standing, switch_channel
+from p4reduce_controller.p4runtime.port_watch import NO_GNMI, States, watch_ports
+from p4reduce_controller.p4runtime.program import Program
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.switches.aggregator import (
+    Counted,
+    Direction,
+    Heard,
+    Layout,
+    Listener,
+    Superseded,
+    SwitchError,
+    SwitchUnavailable,
+)
+from p4reduce_controller.switches.availability import Unavailable
+from p4reduce_controller.switches.control_counts import ControlCounts
+from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
+
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT = 3.0
+BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+PREDECESSOR = 2.0  # for a primary that is just ending: its switch may notice a little later
+PORTS_AGAIN = 2.0
+_QUIET = 1.5  # seconds without a switch, after which that is told
+SHORT_BREAK = 2.0  # which new jobs may wait for
+
+
+class P4RuntimeSwitch:
+    """Implements `aggregator.Aggregator`: keeps the connection, and leaves entries and packets to its parts.
+
+    On every connection, jobs that miss something are reported lost. Where another controller is the switch's primary,
+    it waits until that one is gone.
+    """
+
+    def __init__(
+        self,
+        config: SwitchConfig,
+        program: Program,
+        election: Election | None = None,
+        tls: TlsFiles | None = None,
+    ) -> None:
+        """`tls`: how the switch is reached; without it, in the clear."""
+        self._config = config
+        self._tls = tls
+        self._program = program
+        self._election = election or Election()
+        self._take_over = self._election.take_over
+        self._desired = DesiredState(config, program, self._linked)
+        self.counts = ControlCounts()
+        self._cpu = CpuChannel(
+            config.target,
+            config.address,
+            program.layout,
+            self._linked,
+            self._heard,
+            self._awaits,
+            self.counts.cpu_drops,
+        )
+        self.expect, self.install = self._desired.expect, self._desired.install
+        self.fence, self.forget = self._desired.fence, self._desired.forget
+        self.set_loss = self._desired.set_loss
+        self.say_hello, self.reset, self.abort = self._cpu.say_hello, self._cpu.reset, self._cpu.abort
+        self.query = self._cpu.query
+        self._link: Link | None = None
+        self._own_id = 0  # the latest that made us primary
+        self._is_backup = False
+        self._away_since = time.monotonic()
+        self._connected = asyncio.Event()
+        self._given_up = asyncio.Event()
+        self._reason = "not connected yet"
+        self._listener: Listener | None = None
+        self._ports: States = {}
+        self._ports_unknown = "it is not connected yet"
+        self._tasks = Tasks(self._nobody_connects)
+
+    @property
+    def layout(self) -> Layout:
+        return self._program.layout
+
+    @property
+    def address(self) -> Endpoint:
+        return self._config.address
+
+    @property
+    def target(self) -> str:
+        return self._config.target
+
+    @property
+    def unavailable(self) -> Unavailable | None:
+        if self._link:
+            return None
+        if self._is_backup:
+            return Unavailable(self._reason, summary="not primary")
+        away = time.monotonic() - self._away_since
+        return Unavailable(self._reason, summary=f"unreachable for {away:.0f} s", brief=away < SHORT_BREAK)
+
+    @property
+    def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
+        return self._desired.loss_rates
+
+    @property
+    def ports(self) -> States:
+        return self._ports
+
+    @property
+    def ports_unknown(self) -> str:
+        return self._ports_unknown
+
+    # The connection.
+
+    async def look(self, timeout: float) -> None:
+        deadline, told = time.monotonic() + timeout, time.monotonic() + _QUIET
+        for failures in count():
+            link = self._new_link()
+            try:
+                await asyncio.wait_for(
+                    isolate_cancellation(self._find_vacant(link)), max(0.0, deadline - time.monotonic())
+                )
+                return
+            except Superseded:
+                raise
+            except (SwitchError, Interrupted) as error:
+                self._reason = str(error)
+            except asyncio.TimeoutError:
+                pass
+            finally:
+                await link.close()
+            if time.monotonic() + _backoff(failures) >= deadline:
+                raise SwitchUnavailable(f"no switch after {timeout:g} s: {self._reason}")
+            if time.monotonic() >= told:
+                told, left = math.inf, deadline - time.monotonic()
+                log.warning("waiting for a switch, for %.0f s more: %s", left, self._reason)
+            await asyncio.sleep(_backoff(failures))
+
+    async def _find_vacant(self, link: Link) -> None:
+        """Raises Superseded where there is a primary that shall not give way, and does not end by itself."""
+        standing = await link.look()
+        if standing.has_primary and not self._take_over:
+            try:
+                await asyncio.wait_for(_vacancy(link, standing), PREDECESSOR)
+            except asyncio.TimeoutError:
+                raise Superseded(
+                    f"another controller, with election id {in_words(standing.election_id)}, is the primary of the "
+                    f"switch at {self.target}, and nothing was changed; end that one, or give --take-over to make it "
+                    "stand by"
+                ) from None
+
+    async def start(self, listener: Listener, timeout: float) -> None:
+        self._listener = listener
+        self._tasks.start(self._keep_connected(), f"switch at {self.target}")
+        try:
+            await asyncio.wait_for(self._connected.wait(), timeout)
+        except asyncio.TimeoutError:
+            raise SwitchUnavailable(f"no switch after {timeout:g} s: {self._reason}") from None
+
+    async def close(self, *, keep: bool = False) -> None:
+        if self._link is not None and not keep:
+            with contextlib.suppress(SwitchError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._desired.take_everything_off(), CLOSE_TIMEOUT)
+        await self._tasks.close()
+
+    async def wait_connected(self) -> None:
+        await first_of(self._connected.wait(), self._given_up.wait())
+
+    def give_up(self) -> None:
+        self._given_up.set()
+
+    @property
+    def given_up(self) -> bool:
+        return self._given_up.is_set()
+
+    def _new_link(self) -> Link:
+        schema, errors = self._program.schema, self.counts.rpc_errors
+        return Link(self.target, self._config.device_id, schema, self._cpu.on_packet, self._tls, errors)
+
+    async def _keep_connected(self) -> None:
+        failures = 0
+        while True:
+            link = self._new_link()
+            try:
+                await isolate_cancellation(self._use(link))
+            except Exception as error:
+                known = isinstance(error, SwitchError | Interrupted)
+                self._is_backup = isinstance(error, Superseded)
+                was_connected = self._disconnected(str(error) if known else f"{type(error).__name__}: {error}")
+                if was_connected:
+                    failures = 0
+                level = logging.WARNING if was_connected or not known else logging.INFO
+                log.log(level, "%s", self._reason, exc_info=None if known else error)
+            finally:
+                self._disconnected(self._reason)
+                await link.close()
+            await asyncio.sleep(_backoff(failures))
+            failures += 1
+
+    async def _use(self, link: Link) -> None:
+        """Until it breaks, which raises SwitchUnavailable or Superseded."""
+        standing = await link.look()
+        if standing.has_primary and not self._take_over and standing.election_id != self._own_id:
+            self._is_backup = True
+            self._reason = f"another controller, with election id {in_words(standing.election_id)}, is its primary"
+            standing = await _vacancy(link, standing)
+        if why := self._election.bar():
+            raise SwitchUnavailable(f"the switch at {self.target} is left to the controller that serves: {why}")
+        election_id = self._election.id_above(standing.election_id)
+        installed = await link.take(election_id)
+        self._own_id = election_id
+        self._take_over = False  # or two that may would do nothing else
+        lost = await self._desired.reconcile(link)
+        log.info("connected to the switch at %s%s", self.target, ", pipeline installed" if installed else "")
+        self._link = link
+        self._is_backup = False
+        self._connected.set()
+        self._tell(lambda listener: listener.connected(lost, restarted=installed))
+        watching = asyncio.ensure_future(self._watch_ports())
+        try:
+            await link.run()
+        finally:
+            await ended(watching)
+            self._ports, self._ports_unknown = {}, "it is not connected"
+
+    async def _watch_ports(self) -> None:
+        """Until it is cancelled, or the switch cannot tell."""
+        while True:
+            try:
+                async with switch_channel(self.target, self._tls) as channel:
+                    why = await isolate_cancellation(watch_ports(channel, self._ports_are))
+            except Interrupted as error:
+                why = str(error)
+            self._ports_are({}, why)
+            log.info("the ports of the switch at %s are not known: %s", self.target, why)
+            if why == NO_GNMI:
+                return
+            await asyncio.sleep(PORTS_AGAIN)
+
+    def _ports_are(self, states: States, unknown: str = "") -> None:
+        before, self._ports, self._ports_unknown = self._ports, states, unknown
+        if before != states:
+            self._tell(lambda listener: listener.ports_changed())
+
+    def _disconnected(self, why: str) -> bool:
+        """True when there was a connection."""
+        had = self._link is not None
+        if had:
+            self._away_since = time.monotonic()
+        self._link = None
+        self._reason = why
+        self._connected.clear()
+        return had
+
+    def _nobody_connects(self, error: BaseException) -> None:
+        self._disconnected(f"the controller no longer tries to connect to it: {type(error).__name__}: {error}")
+
+    def _tell(self, what: Callable[[Listener], None]) -> None:
+        if self._listener is not None:
+            what(self._listener)
+
+    def _awaits(self, nonce: int) -> bool:
+        return self._listener is not None and self._listener.awaits(nonce)
+
+    def _heard(self, hello: Heard) -> None:
+        self._tell(lambda listener: listener.heard(hello))
+
+    def _linked(self) -> Link:
+        if self._link is None:
+            raise SwitchUnavailable(f"the switch at {self.target} is not connected: {self._reason}")
+        return self._link
+
+    # Counters.
+
+    async def outcomes(self) -> dict[str, int]:
+        counts = [entry async for entry in self._linked().read([self._program.outcomes()])]
+        forged = [entry.packet_count async for entry in self._linked().read([self._program.forgeries()])]
+        return {**{OUTCOMES[entry.index or 0]: entry.packet_count for entry in counts}, "forged": sum(forged)}
+
+    async def job_traffic(self) -> dict[tuple[int, int], Counted]:
+        result: dict[tuple[int, int], Counted] = {}
+        if wanted := self._program.members():
+            async for entry in self._linked().read(wanted):
+                match = entry.table_entry.match if entry.table_entry is not None else None
+                if match is None:
+                    continue
+                which = int(match["job"]), int(match["generation"])
+                so_far = result.get(which, Counted(0, 0))
+                result[which] = Counted(so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count)
+        return result
+
+    async def losses(self) -> dict[tuple[int, Direction], int]:
+        result: dict[tuple[int, Direction], int] = {}
+        directions: tuple[Direction, ...] = ("in", "out")
+        for direction in directions:
+            async for entry in self._linked().read([self._program.losses(direction)]):
+                port = entry.index or 0
+                if entry.packet_count or (port, direction) in self._desired.loss_rates:
+                    result[port, direction] = entry.packet_count
+        return result
+
+
+def _backoff(failures: int) -> float:
+    return BACKOFF[min(failures, len(BACKOFF) - 1)]
+
+
+async def _vacancy(link: Link, standing: Standing) -> Standing:
+    while standing.has_primary:
+        standing = await link.vacancy()
+    return standing

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out what jobs ask for, and tells them what has come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.base.tasks import Interrupted, Tasks, isolate_cancellation
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.fabric.looking import look
+from p4reduce_controller.fabric.supervisor import Supervisor
+from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Note, Remove, Tell
+from p4reduce_controller.jobs.job import Job, Move
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.observability.logs import about
+from p4reduce_controller.observability.telemetry import Telemetry
+from p4reduce_controller.observability.tracing import Traces
+from p4reduce_controller.service.saver import Saver
+from p4reduce_controller.service.streams import Stream
+from p4reduce_controller.store.state import StateError
+from p4reduce_controller.switches.aggregator import Heard, SwitchError
+from p4reduce_controller.tenants.access import Caller, Role
+from p4reduce_controller.tenants.audit import Audit
+
+log = logging.getLogger(__name__)
+
+SAVE_AGAIN = 0.5  # seconds, for a job whose ranks hold until it is kept
+SAVE_TRIES = 10
+LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
+
+
+class EffectRunner:
+    """After every event that jobs are told of, `run` has to be called. What takes time goes on in a task, and ends in
+    another event."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        inventory: Inventory,
+        saver: Saver,
+        tasks: Tasks,
+        clock: Callable[[], float],
+        audit: Audit,
+        telemetry: Telemetry,
+        traces: Traces,
+    ) -> None:
+        self.jobs = jobs
+        self.saver = saver
+        self.tasks = tasks
+        self.clock = clock
+        self.audit = audit
+        self.traces = traces
+        self.supervisor = Supervisor(inventory.switches, self, tasks, traces)
+        self._inventory = inventory
+        self._telemetry = telemetry
+
+    def run(self) -> None:
+        for effect in self.jobs.take_effects():
+            match effect:
+                case Tell(session, message, last):
+                    assert isinstance(session, Stream)
+                    session.tell(message, last=last)
+                case Install(job):
+                    self._telemetry.installing(job, self.clock())
+                    self.traces.installing(job)
+                    self.supervisor.install(job)
+                case Change(job):
+                    if job.move is not None:
+                        self.tasks.start(self._move(job, job.move), "move")
+                case Note(job, outcome):
+                    note_job(self.audit, job, outcome)
+                case Answer(switch, hello):
+                    self.tasks.start(self._say_hello(switch, hello), "answer")
+                case Look(job, half):
+                    self.tasks.start(self._look(job, half), "look")
+                case Remove(job, abort):
+                    self.saver.save_soon()
+                    if abort is not None:
+                        log.warning("aborted: %s", abort.message, extra=about(job))
+                        self.traces.settled(job, abort.message)
+                    # The ranks are told at once; only the slots have to wait until nothing can reach them.
+                    self.supervisor.remove(job, abort)
+
+    async def _say_hello(self, switch: int, hello: Heard) -> None:
+        """In answer to one that was heard there."""
+        if (there := self._inventory.switches.get(switch)) is not None:
+            with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
+                await isolate_cancellation(
+                    there.say_hello(hello.port, hello.sender, hello.worker, hello.nonce, short=hello.short)
+                )
+
+    async def _look(self, job: Job, half: int) -> None:
+        found, slots = None, (job.ranges, job.first_seq)
+        await asyncio.sleep(LOOK_AFTER)
+        try:
+            if not (job.over or job.moving or (job.ranges, job.first_seq) != slots):
+                found = await look(job, half, self._inventory.switches)
+        except (SwitchError, Interrupted) as error:
+            log.info("job %r: cannot find out what a rank waits for: %s", job.name, error)
+        except Exception:  # an answer that cannot be had costs nobody else anything
+            log.exception("job %r: cannot find out what a rank waits for", job.name)
+        if job.moving or (job.ranges, job.first_seq) != slots:
+            found = None  # in slots that were somebody else's
+        self.jobs.looked(job, half, found)
+        self.run()
+
+    # How a job goes on the switches: see `rollout.Progress`.
+
+    def installed(self, job: Job) -> None:
+        self.tasks.start(self._installed(job), "state")
+
+    async def _installed(self, job: Job) -> None:
+        job.installed = True  # so what is kept for another's sake meanwhile has it, too
+        try:
+            await self.saver.save()  # before any rank knows that it is ready
+            if job.over:
+                return
+            self.jobs.installed(job)
+        except StateError as error:
+            self.failed(job, f"the controller cannot store it: {error}")
+            return
+        self._telemetry.installed(job, self.clock())
+        self.traces.settled(job)
+        workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
+        text = "job %r (%d.%d) is ready: %d ranks%s"
+        log.info(text, job.name, job.number, job.generation, job.world_size, workers, extra=about(job))
+        self.run()
+
+    async def _move(self, job: Job, move: Move) -> None:
+        """Once a later controller would know of it, and before any switch has the job elsewhere."""
+        if await self._kept(job, lambda error: self._not_moved(job, move, error)):
+            move.kept = True
+            self.supervisor.move(job)
+
+    def _not_moved(self, job: Job, move: Move, error: str) -> bool:
+        """Whether its ranks go on where they were: not where what is kept may be one or the other."""
+        if self.saver.store is None or self.saver.shared:
+            return False
+        if move.lost:
+            self.jobs.failed(job, move.lost, pb.SWITCH_LOST)
+        else:
+            self.jobs.not_moved(job, error, self.clock())
+            self.saver.save_soon()
+        self.run()
+        return True
+
+    def moved(self, job: Job) -> None:
+        if (move := job.move) is not None and not job.over:
+            move.done = True
+            self.tasks.start(self._moved(job, move), "state")
+
+    async def _moved(self, job: Job, move: Move) -> None:
+        if not await self._kept(job):  # before any rank goes on in its new slots
+            return
+        now = self.clock()
+        self.jobs.moved(job, now)
+        self._telemetry.moved(move.why, now - move.since)
+        text = "job %r was %s: %d slots instead of %d, the first at %s; its ranks paused for %.0f ms"
+        firsts = ", ".join(str(taken.first) for taken in job.ranges.values())
+        held = 1000 * (now - move.since)
+        log.info(text, job.name, move.why, job.slots, move.slots_before, firsts, held, extra=about(job))
+        self.run()
+
+    async def _kept(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:
+        """Keeps the job as it is now, while its ranks hold. False where it is over meanwhile, or has to end because
+        that cannot be done, or where `gives_up` has said, for the reason that it is given, that it need not be."""
+        tries = 0
+        while not job.over:
+            try:
+                await self.saver.save()
+                break
+            except StateError as error:
+                if job.over or gives_up(str(error)):
+                    return False
+                # Else another controller may serve, and ends what this one has begun.
+                tries += not self.saver.maybe_lost_leadership
+                if tries >= SAVE_TRIES:
+                    self.failed(job, f"the controller cannot store it: {error}")
+                    return False
+                log.warning("job %r stays paused until its slots are stored: %s", job.name, error, extra=about(job))
+                await asyncio.sleep(SAVE_AGAIN)
+        return not job.over
+
+    def failed(self, job: Job, why: str) -> None:
+        self.jobs.failed(job, why)
+        self.run()
+
+    def freed(self, job: Job) -> None:
+        self.jobs.freed(job)
+        self._telemetry.installed(job, self.clock())
+
+
+def note_job(audit: Audit, job: Job, outcome: str) -> None:
+    """A job has begun (""), or ended in that way."""
+    user = Caller(job.user, Role.USER, job.tenant)
+    audit.note(
+        user,
+        "job ended" if outcome else "job begun",
+        outcome or "ok",
+        job=job.name,
+        number=f"{job.number}.{job.generation}",
+        ranks=job.world_size,
+        slots=job.slots,
+    )

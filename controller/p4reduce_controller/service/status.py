@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is to know of jobs and switches, as the service's message."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.jobs.deadlines import awaited
+from p4reduce_controller.jobs.job import Job, Member, State
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.reports import stragglers
+from p4reduce_controller.switches.aggregator import Aggregator, Counted, Direction, SwitchError
+from p4reduce_controller.switches.availability import SwitchState, Unavailable
+
+RECENT = 3.0  # seconds that a look into a job's slots is news
+WAITS = {
+    pb.Waiting.JOIN: "to join",
+    pb.Waiting.HELLO: "to be heard by the switches",
+    pb.Waiting.SWITCH: "the switches",
+    pb.Waiting.LEAVE: "to leave",
+}
+Traffic = dict[tuple[int, int], Counted]  # by the job's number and generation
+PATIENCE = 3.0  # with each switch; who asks waits for 10 s
+
+
+async def status_of(jobs: Jobs, inventory: Inventory, now: float) -> pb.StatusReply:
+    """Counters are missing of a switch that is away or does not answer soon. `now`: on the clock of the jobs."""
+    switches = dict(inventory.switches)  # others may come and go while these are asked
+    described = [_switch(number, switch, jobs, inventory) for number, switch in switches.items()]
+    holding = list(jobs)
+    running = [_job(job, switches, now) for job in holding]
+    counted = [_count(switch, one) for switch, one in zip(switches.values(), described, strict=True)]
+    traffic = await asyncio.gather(*counted)
+    for job, told in zip(holding, running, strict=True):
+        told.traffic.extend(_traffic(job, traffic))
+    return pb.StatusReply(
+        switches=described,
+        jobs=running,
+        joins=jobs.lifecycle.joins,
+        jobs_started=jobs.lifecycle.started,
+        jobs_aborted=jobs.lifecycle.aborted,
+        jobs_finished=jobs.lifecycle.finished,
+        time_s=time.time(),
+        queue=jobs.queue.described(now),
+        tenants=jobs.tenants(),
+    )
+
+
+def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -> pb.Switch:
+    _, parent = inventory.uplink(number)
+    described = pb.Switch(
+        number=number,
+        name=inventory.name(number),
+        parent=inventory.name(parent) if parent >= 0 else "",
+        draining=inventory.members[number].draining,
+        leaving=inventory.members[number].leaving,
+        jobs=[job.name for job in jobs.held_at(number)],
+        address=switch.target,
+        connected=switch.unavailable is None,
+        ip=switch.address.ip,
+        udp_port=switch.address.udp_port,
+        mac=switch.address.mac,
+        lanes=switch.layout.lanes,
+        block_size=switch.layout.block_size,
+        slots=switch.layout.slots,
+        slots_used=jobs.pool(number).used,
+    )
+    described.state, described.problem = _state(number, jobs, inventory)
+    described.ports_unknown = "" if switch.ports else switch.ports_unknown
+    described.ports.extend(pb.Port(number=port, state=state) for port, state in sorted(switch.ports.items()))
+    described.rpc_errors.update(switch.counts.rpc_errors)
+    described.cpu_drops.update(switch.counts.cpu_drops)
+    return described
+
+
+def _state(number: int, jobs: Jobs, inventory: Inventory) -> tuple[str, str]:
+    """Its state as operators see it, and all that keeps jobs from it."""
+    conditions = [*inventory.conditions(number)]
+    _, parent = inventory.uplink(number)
+    unheard = parent >= 0 and number not in inventory.children
+    if unheard and all(one.state is SwitchState.DRAINING for one in conditions):
+        text = f"its parent {inventory.name(parent)} has not heard it"
+        conditions.insert(0, Unavailable(text, SwitchState.UPLINK_DOWN))
+    if not conditions and (why := inventory.excluded(number)):
+        conditions = [why]
+    state = conditions[0].state if conditions else SwitchState.READY
+    if state is SwitchState.DRAINING and not (inventory.members[number].leaving or jobs.held_at(number)):
+        state = SwitchState.CORDONED
+    return state.value, "; ".join(map(str, conditions))
+
+
+async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
+    """Adds its counters. Returns those of jobs."""
+    traffic: Traffic = {}
+    losses: dict[tuple[int, Direction], int] = {}
+    if described.connected:
+        try:
+            await asyncio.wait_for(isolate_cancellation(_read(switch, described, losses, traffic)), PATIENCE)
+        except asyncio.TimeoutError:
+            described.state, described.problem = SwitchState.NOT_READY.value, f"no answer within {PATIENCE:g} s"
+        except (SwitchError, Interrupted) as error:
+            described.state, described.problem = SwitchState.NOT_READY.value, str(error)
+    for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
+        rate = switch.loss_rates.get((port, direction), 0.0)
+        which = pb.IN if direction == "in" else pb.OUT
+        lost = losses.get((port, direction), 0)
+        described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
+    return traffic
+
+
+async def _read(
+    switch: Aggregator, described: pb.Switch, losses: dict[tuple[int, Direction], int], traffic: Traffic
+) -> None:
+    """As far as it comes."""
+    described.outcomes.update(await switch.outcomes())
+    losses.update(await switch.losses())
+    traffic.update(await switch.job_traffic())
+
+
+def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
+    """Of all threads, at each switch that knows the job."""
+    for place, counted in enumerate(by_switch):
+        mine = [counted[one] for one in job.numbers if one in counted]
+        if mine:
+            yield pb.Traffic(
+                switch=place, packets=sum(one.packets for one in mine), bytes=sum(one.bytes for one in mine)
+            )
+
+
+def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
+    leaders = {} if job.state is State.GATHERING else job.leaders
+    places = {number: place for place, number in enumerate(switches)}
+    awaited_for, waited_for = _awaited(job, now)
+    trouble = [(number, why) for number in sorted(job.holds) if (why := switches[number].unavailable)]
+    return pb.Job(
+        name=job.name,
+        tenant=job.tenant,
+        user=job.user,
+        number=job.number,
+        generation=job.generation,
+        state=job.state.value,
+        world_size=job.world_size,
+        pools=[
+            pb.Pool(switch=places[job.site.number(at)], first=taken.first, count=taken.count)
+            for at, taken in sorted(job.ranges.items())
+        ],
+        slots=job.slots,
+        most_slots=job.most_slots,
+        threads=job.threads,
+        more_numbers=[number for number, _ in job.more_numbers],
+        age_s=now - job.started,
+        awaited_for=awaited_for,
+        awaited=waited_for,
+        in_trouble=[f"{_name(job, number)} is {why}" for number, why in trouble] + job.ports_down,
+        left_out=job.left_out,
+        stragglers=stragglers(job, now) if job.state is State.READY else [],
+        members=[
+            pb.Member(
+                rank=member.rank,
+                leaving=member.leaving,
+                away=member.session is None,
+                leader=leaders.get(member.rank),
+                places=[_place(member, job.site.place_of(number)) for number in switches],
+                report=member.report,
+                rates=member.rates,
+                heard_s=now - member.heard_at if member.heard_at else 0.0,
+                awaiting_s=member.awaiting_s,
+            )
+            for _, member in sorted(job.members.items())
+        ],
+    )
+
+
+def _name(job: Job, number: int) -> str:
+    return job.site.trees.names[job.site.place_of(number) or 0]
+
+
+def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:
+    """What others wait for, and for which ranks."""
+    if waits := awaited(job, job.site.for_threads(job.threads)):
+        return WAITS[waits[0].what], waits[0].ranks
+    ranks, then = job.uncounted
+    return ("to send its share", ranks) if ranks and now - then < RECENT else ("", [])
+
+
+def _place(member: Member, switch: int | None) -> pb.Place:
+    heard = member.heard.get(switch) if switch is not None else None
+    if heard is None:
+        return pb.Place()
+    sender = heard.sender
+    return pb.Place(heard=True, port=heard.port, mac=sender.mac, ip=sender.ip, udp_port=sender.udp_port)

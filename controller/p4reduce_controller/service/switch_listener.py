@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells jobs what a switch reports."""
+
+from __future__ import annotations
+
+import logging
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.fabric.ports import troubles_of
+from p4reduce_controller.fabric.uplinks import Uplinks
+from p4reduce_controller.jobs.job import State
+from p4reduce_controller.observability.logs import about
+from p4reduce_controller.service.effect_runner import EffectRunner
+from p4reduce_controller.switches.aggregator import Heard
+
+log = logging.getLogger(__name__)
+
+
+class SwitchListener:
+    def __init__(self, switch: int, inventory: Inventory, uplinks: Uplinks, runner: EffectRunner) -> None:
+        self._switch = switch
+        self._inventory = inventory
+        self._uplinks = uplinks
+        self._runner = runner
+        self._jobs = runner.jobs
+
+    def awaits(self, nonce: int) -> bool:
+        """A switch that has not been heard by its parent has it, or a rank of a job."""
+        return nonce in self._uplinks.expected or self._jobs.awaits(nonce)
+
+    def heard(self, hello: Heard) -> None:
+        if self._switch not in self._inventory.switches:
+            return  # it was removed meanwhile
+        if not self._uplinks.heard(self._switch, hello) and self._jobs.heard(self._switch, hello):
+            self._runner.run()
+
+    def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:
+        switch = self._inventory.switches.get(self._switch)
+        if self._runner.supervisor.stopping.is_set() or switch is None:
+            return  # the next controller will see for itself, or nobody needs it any more
+        why = f"the switch at {switch.target} was restarted and lost the job's state"
+        if not restarted:
+            why = (
+                f"the switch at {switch.target} still runs, but lacks entries of the job: another P4Runtime client has "
+                "changed them, or this controller's record of the job (--state, --store) is out of date"
+            )
+        for job in self._jobs.live:
+            if any(number in lost_jobs for number, _ in job.numbers):
+                if job.moving and job.move is not None and not job.move.kept:
+                    job.move.lost = why  # it is put there anew, unless that cannot be kept
+                elif job.moving and job.move is not None and not job.move.done:
+                    self._runner.supervisor.move(job)  # no rank uses its slots
+                else:
+                    self._jobs.failed(job, why, pb.SWITCH_LOST)
+        self._runner.run()
+
+    def ports_changed(self) -> None:
+        """Jobs carry on: what was on its way is sent again when the port is up. Whose ports are down is told."""
+        for job in self._jobs.live:
+            known = self._inventory
+            troubles = troubles_of(job, known.children, known.switches) if job.state is State.READY else []
+            news = [text for text in troubles if text not in job.ports_down]
+            news += [f"resolved: {text}" for text in job.ports_down if text not in troubles]
+            for text in news:
+                log.warning("job %r: %s", job.name, text, extra=about(job))
+                self._jobs.notice(job, text)
+            job.ports_down = troubles
+        self._runner.run()

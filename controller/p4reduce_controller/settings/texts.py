@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses, ports and ways as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from typing import Any
+
+from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.p4runtime.switch_config import Route
+from p4reduce_controller.switches.frames import format_mac, parse_mac
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """IP and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""
+    ip, colon, port = text.partition(":")
+    try:
+        address = IPv4Address(ip)
+        number = int(port) if colon else AGGREGATION_PORT
+    except (AddressValueError, ValueError):
+        number = 0
+    if number and (address.is_unspecified or address.is_multicast or address == IPv4Address("255.255.255.255")):
+        raise SettingsError(f"--address {text!r}: not a host's address; give the address that ranks send to")
+    if not 0 < number < 65536:
+        raise SettingsError(f"--address {text!r}: must be an IPv4 address, or one with a UDP port, as 10.0.0.254:31314")
+    return ip, number
+
+
+def parse_host(text: str) -> tuple[str, int]:
+    """MAC and port of "02:00:00:00:00:01=3"."""
+    mac, _, port = text.partition("=")
+    if not port.isdigit():
+        raise SettingsError(f"--host {text}: must be MAC=PORT, as 02:00:00:00:00:01=3")
+    return mac, int(port)
+
+
+def parse_route(text: str) -> dict[str, Any]:
+    """The parts of "10.0.1.0/24=2,02:00:00:00:00:02"."""
+    destination, _, rest = text.partition("=")
+    port, _, mac = rest.partition(",")
+    if not port.isdigit() or not mac:
+        raise SettingsError(f"--route {text}: must be CIDR=PORT,MAC, as 10.0.1.0/24=2,02:00:00:00:00:02")
+    return {"destination": destination, "port": int(port), "next_hop_mac": mac}
+
+
+def parse_uplink(text: str) -> tuple[str, int, str]:
+    """The parts of "127.0.0.1:9560:2=127.0.0.1:9559"."""
+    place, _, to = text.partition("=")
+    name, _, port = place.rpartition(":")
+    if not name or not port.isdigit() or not to:
+        raise SettingsError(f"--uplink {text}: must be LEAF:PORT=SPINE, as 127.0.0.1:9560:2=127.0.0.1:9559")
+    return name, int(port), to
+
+
+def parse_ports(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdigit() for part in parts):
+        raise SettingsError(f"--ports {text}: must be numbers separated by commas, as 1,2,3")
+    return [int(part) for part in parts]
+
+
+def as_route(route: Mapping[str, Any]) -> Route:
+    try:
+        destination = IPv4Network(route["destination"])
+        port, mac = route["port"], route["next_hop_mac"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingsError(f"route {dict(route)}: destination, port and next_hop_mac are needed ({error})") from None
+    return Route(destination, as_port(port), as_mac(mac))
+
+
+def as_mac(text: str) -> str:
+    try:
+        octets = parse_mac(text)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    if octets[0] & 1 or not any(octets):
+        raise SettingsError(f"MAC address {text}: not a host's address; give one without the multicast bit")
+    return format_mac(octets)
+
+
+def as_port(port: object) -> int:
+    if not isinstance(port, int) or not 0 < port < 510:
+        raise SettingsError(f"port {port}: must be from 1 to 509")
+    return port

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller that stands by says to callers: that another serves. Ranks that would come back may wait here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.base.listening import ServiceConfig, bound_server
+from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.peers import Peers
+
+
+def says(other: str) -> str:
+    """What callers hear. `other`: who serves, as far as is known."""
+    where = f"; the one that serves is {other}" if other else ""
+    return f"this controller stands by{where}"
+
+
+class Standby:
+    """A server in the place of the service's, until it stops and gives the port back."""
+
+    def __init__(self, config: ServiceConfig, other: Callable[[], str], door: Gate | Peers) -> None:
+        """`other`: who serves, as far as is known. `door`: who lets calls in. Raises ListenError."""
+        self._server, self.listen = bound_server(config, [door])
+        self._other = other
+        self._server.add_generic_rpc_handlers((_Everything(self._session, self._refuse),))
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def close(self) -> None:
+        await self._server.stop(None)
+
+    async def _session(self, _: object, context: Any) -> None:
+        message = await context.read()
+        if isinstance(message, pb.ClientMessage) and message.WhichOneof("message") == "rejoin":
+            while await context.read() != grpc.aio.EOF:  # until it is gone, or we are, and it asks again
+                pass
+        await self._refuse(b"", context)
+
+    async def _refuse(self, _: bytes, context: Any) -> NoReturn:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, says(self._other()))
+        raise AssertionError
+
+
+class _Everything(grpc.GenericRpcHandler):
+    def __init__(self, session: Callable[..., Any], other: Callable[..., Any]) -> None:
+        self._session = session
+        self._other = other
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
+        if str(details.method).endswith("/Session"):
+            return grpc.stream_stream_rpc_method_handler(self._session, pb.ClientMessage.FromString)
+        return grpc.unary_unary_rpc_method_handler(self._other)

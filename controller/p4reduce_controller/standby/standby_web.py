@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller that stands by serves over HTTP: that it does, and who serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.certificates import TlsFiles
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.observability.certificates import Ends
+from p4reduce_controller.observability.telemetry import serving as tell_serving
+from p4reduce_controller.observability.watch import Watch
+from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.standby.standby import says
+from p4reduce_controller.switches.availability import Unavailable
+from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.peers import Peers
+from p4reduce_controller.webpage.web import Web, web_config
+
+
+@dataclass(frozen=True)
+class _StandsBy:
+    """Implements `web.Served`."""
+
+    other: Callable[[], str]
+    failure: BaseException | None = None
+    stands_by: bool = True
+
+    @property
+    def unavailable(self) -> Unavailable:
+        return Unavailable(says(self.other()))
+
+
+async def _nothing() -> pb.StatusReply:
+    raise AssertionError
+
+
+def standby_web(
+    settings: Settings,
+    serving: ServiceConfig,
+    other: Callable[[], str],
+    door: Gate | Peers,
+    store_tls: TlsFiles | None = None,
+) -> Web | None:
+    """Not started yet; None where nothing is to be served. `other`: who serves, as far as is known.
+    `door`: who lets callers in. `store_tls`: how what is kept is reached."""
+    if not settings.metrics and not settings.page:
+        return None
+    registry = CollectorRegistry(auto_describe=False)
+    tell_serving(registry, 0)
+    registry.register(Ends(serving.tls, settings.switch_tls(), store_tls))
+    return Web(web_config(settings, serving), Watch(_nothing, {}), registry, _StandsBy(other), door)

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several controllers, of which one serves: each waits for its turn, has it as long as its lease, and waits again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.tasks import ended
+from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
+from p4reduce_controller.etcd.lease import Lease, holder
+from p4reduce_controller.etcd.settings import parse_store
+from p4reduce_controller.etcd.state import EtcdState
+from p4reduce_controller.fabric.specs import specs_of, with_switches_of
+from p4reduce_controller.service.controller import Controller
+from p4reduce_controller.service.run import Entrance, Turn, running, service_config
+from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.standby.presence import until_gone
+from p4reduce_controller.standby.standby import Standby
+from p4reduce_controller.store.state import StateError
+from p4reduce_controller.switches.aggregator import SwitchUnavailable
+
+if TYPE_CHECKING:
+    from p4reduce_controller.webpage.web import Web
+
+log = logging.getLogger(__name__)
+
+LOOK = 0.2  # seconds between a standby's looks at who serves
+PREDECESSOR = 3.0  # beyond the lease, for one that has just died
+ASIDE = 2.0  # for a controller that could not serve, so that another may
+OnStandby = Callable[[Mapping[str, str], str], None]
+
+
+async def take_turns(
+    settings: Settings,
+    switch_timeout: float,
+    on_ready: Callable[[Controller], None],
+    on_standby: OnStandby,
+    again: Callable[[], Settings] | None = None,
+) -> None:
+    """Serves or stands by, until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among
+    them. Raises what `Turns` raises."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    turns = Turns(settings, switch_timeout, on_ready, on_standby)
+    if again is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, turns.read_again, again)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
+    with suppress(asyncio.CancelledError):
+        await turns.run()
+
+
+class Turns:
+    """One controller's, until it is cancelled or fails. Raises what `running` raises, and StateError."""
+
+    def __init__(
+        self, settings: Settings, switch_timeout: float, on_ready: Callable[[Controller], None], on_standby: OnStandby
+    ) -> None:
+        """`on_standby` is called with where we listen, what else we serve where, and who serves jobs. Raises
+        SettingsError."""
+        members, self._prefix = parse_store(settings.store)
+        self._tls = settings.store_tls()
+        self._etcd = Etcd(members, self._tls)
+        self._settings = settings
+        self._switch_timeout = switch_timeout
+        self._on_ready = on_ready
+        self._on_standby = on_standby
+        self._entrance = Entrance.of(settings)
+        self._key = f"{self._prefix}/serving"
+        self._config = service_config(settings)
+        self._name = f"--store {settings.store}"
+        self._server: Standby | None = None
+        self._web: Web | None = None
+        self._other = ""
+        self._watched: tuple[str, int] | None = None
+        self._watch: asyncio.Future[None] | None = None
+        self._met = False  # etcd has answered once
+        self._served = False
+        self._controller: Controller | None = None
+
+    def read_again(self, load: Callable[[], Settings]) -> None:
+        """The settings; their switches take effect, now or when the turn comes. Errors are logged, and change
+        nothing."""
+        try:
+            settings = load()
+            specs_of(settings)
+        except SettingsError as error:
+            log.error("SIGHUP: the settings are unchanged: %s", error)
+            return
+        self._settings = with_switches_of(settings, self._settings)
+        if self._controller is not None:
+            self._controller.operations.read_again(lambda: settings)
+
+    async def run(self) -> None:
+        try:
+            while True:
+                lease = await self._wait()
+                try:
+                    await self._unwatch()
+                    await self._serve(lease)
+                finally:
+                    await self._release()
+                    await lease.give_back()
+        finally:
+            await self._unwatch()
+            await self._release()
+            await self._etcd.close()
+            self._entrance.close()
+
+    # Standing by.
+
+    async def _wait(self) -> Lease:
+        """Until the lease is ours."""
+        gate = self._entrance.gate
+        server = self._server = Standby(self._config, lambda: self._other, self._entrance.door(self._config))
+        await server.start()
+        self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
+        await self._show()
+        self._other = ""
+        deadline = math.inf
+        if not (self._settings.standby or self._served):
+            deadline = time.monotonic() + self._settings.store_lease + PREDECESSOR
+        while True:
+            try:
+                if lease := await self._look():
+                    return lease
+            except EtcdError as error:
+                if not self._met:
+                    raise StateError(f"{self._name}: {error}") from None
+                log.warning("standing by: %s", error)
+            if gate is not None:
+                gate.users.refresh()
+            if self._config.tls is not None:
+                self._config.tls.current()  # what is wrong there is logged
+            if self._other and time.monotonic() >= deadline:
+                raise StateError(
+                    f"{self._name}: another controller serves, {self._other}; give --standby to take over from it when "
+                    "it ends"
+                )
+            await asyncio.sleep(LOOK)
+
+    async def _show(self) -> None:
+        """Over HTTP, that we stand by. Raises ListenError or OSError."""
+        if not self._settings.metrics and not self._settings.page:
+            return
+        from p4reduce_controller.standby.standby_web import standby_web
+
+        door = self._entrance.door(self._config)
+        self._web = standby_web(self._settings, self._config, lambda: self._other, door, self._tls)
+        if self._web is not None:
+            await self._web.start()
+            self._settings = replace(self._settings, metrics=self._web.metrics, page=self._web.page)
+
+    async def _look(self) -> Lease | None:
+        """The lease, where nobody has it. Raises EtcdError."""
+        found = await holder(self._etcd, self._key, within=1.0 if self._met else self._switch_timeout)
+        self._met = True
+        if found is not None and self._watched == found and self._watch is not None and self._watch.done():
+            log.info("%s: %s no longer listens", self._name, self._other)
+            await self._etcd.revoke(found[1])
+            found = None
+        if found is None:
+            lease = Lease(self._etcd, self._key)
+            return lease if await lease.take(self._said(), self._settings.store_lease) else None
+        if found != self._watched or self._watch is None:
+            await self._check_state()
+            await self._unwatch()
+            self._other, listen = _who(found[0])
+            self._watched, self._watch = found, asyncio.ensure_future(until_gone(listen))
+            if self._settings.standby or self._served:
+                served = {"listen": self._config.listen, "page": self._settings.page, "metrics": self._settings.metrics}
+                self._on_standby({name: place for name, place in served.items() if place}, self._other)
+        return None
+
+    async def _check_state(self) -> None:
+        """Before its turn comes: whether it could go on with what is kept. Raises StateError or EtcdError."""
+        state = self._state(Lease(self._etcd, self._key))
+        await state.fetch()
+        state.check()
+
+    def _state(self, lease: Lease) -> EtcdState:
+        return EtcdState(self._etcd, lease, f"{self._prefix}/state/", self._name)
+
+    async def _unwatch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            await ended(watch)
+
+    async def _release(self) -> None:
+        """The ports are the service's."""
+        server, web, self._server, self._web = self._server, self._web, None, None
+        await asyncio.gather(*(one.close() for one in (server, web) if one is not None))
+
+    def _said(self) -> str:
+        return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "listen": self._config.listen})
+
+    # Serving.
+
+    async def _serve(self, lease: Lease) -> None:
+        """Until the lease is lost. Jobs carry on, however it ends."""
+        name = self._name
+        log.info("%s: this controller holds the lease, term %d", name, lease.term)
+        renewing = asyncio.ensure_future(lease.keep())
+        serving = asyncio.ensure_future(self._turn(lease))
+        losing = asyncio.ensure_future(lease.lost.wait())
+        try:
+            await asyncio.wait([serving, losing, renewing], return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            elif renewing.done():
+                renewing.result()
+            log.warning("%s: this controller stands by from now on: %s", name, lease.why)
+        except (SwitchUnavailable, EtcdUnavailable) as error:
+            if not (self._settings.standby or self._served):
+                raise error if isinstance(error, SwitchUnavailable) else StateError(f"{name}: {error}") from None
+            log.warning("%s: this controller cannot serve: %s", name, error)
+            await lease.give_back()
+            await asyncio.sleep(ASIDE)
+        finally:
+            for task in (serving, losing, renewing):
+                await ended(task)
+
+    async def _turn(self, lease: Lease) -> None:
+        state = self._state(lease)
+        try:
+            await state.fetch()
+        except EtcdUnavailable:
+            raise
+        except EtcdError as error:
+            raise StateError(f"{self._name}: {error}") from None
+        turn = Turn(
+            state,
+            self._entrance,
+            self._config,
+            lease.term,
+            lambda: lease.maybe_lost_leadership,
+            self._release,
+            self._tls,
+        )
+        begun = self._settings
+        async with running(begun, self._switch_timeout, turn) as controller:
+            self._served, self._controller = True, controller
+            if (now := self._settings) != begun:  # they were read again meanwhile
+                controller.operations.read_again(lambda: now)
+            try:
+                self._on_ready(controller)
+                await controller.over.wait()
+                assert controller.failure is not None
+                raise controller.failure
+            finally:
+                self._controller = None
+
+
+def _who(said: str) -> tuple[str, str]:
+    """For people, and where it listens."""
+    try:
+        known = json.loads(said)
+        host, listen = str(known["host"]), str(known["listen"])
+        place, _, port = listen.rpartition(":")
+        there = f"{host}:{int(port)}" if place.strip("[]") in ("0.0.0.0", "::") else listen
+        return f"at {listen} on {host}, process {known['pid']}", there
+    except (ValueError, KeyError, TypeError):
+        return "an unknown controller", "127.0.0.1:0"

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was seen, as the JSON that the status page is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.observability.watch import Point, View, live, titled
+from p4reduce_controller.switches.aggregator import DOWN
+from p4reduce_controller.switches.availability import Unavailable
+
+MOST_JOBS = 200  # that are told of, and
+MOST_RANKS = 2048  # of all of them
+
+
+def view_of(view: View, unavailable: Unavailable | None) -> dict[str, Any]:
+    """`unavailable`: why no job can be served now."""
+    status = view.status
+    rooms = MOST_RANKS
+    jobs = []
+    for job in status.jobs[:MOST_JOBS]:
+        members = job.members[: max(0, rooms)]
+        rooms -= len(members)
+        jobs.append(_job(job, members))
+    return {
+        "at": view.at,
+        "unready": str(unavailable or ""),
+        "counts": {
+            "started": status.jobs_started,
+            "finished": status.jobs_finished,
+            "aborted": status.jobs_aborted,
+            "jobs": len(live(status)),
+            "ranks": sum(len(job.members) for job in live(status)),
+        },
+        "switches": [_switch(switch, view) for switch in status.switches],
+        "jobs": jobs,
+    }
+
+
+def history_of(points: Iterable[Point], sees: Callable[[str], bool]) -> dict[str, Any]:
+    """As columns, of which those by name have None where there was nothing. `sees`: whether the caller sees the job
+    of that title."""
+    points = list(points)
+    switches = sorted({name for point in points for name in point.switches})
+    jobs = sorted(filter(sees, points[-1].jobs)) if points else []
+    return {
+        "at": [round(point.at) for point in points],
+        "bytes": [round(point.bytes) for point in points],
+        "retransmissions": [round(point.retransmissions, 1) for point in points],
+        "ranks": [point.ranks for point in points],
+        "slots": [point.slots_used for point in points],
+        "switches": {name: [_rounded(point.switches.get(name)) for point in points] for name in switches},
+        "jobs": {name: [_rounded(point.jobs.get(name)) for point in points] for name in jobs},
+    }
+
+
+def _rounded(rate: float | None) -> int | None:
+    return None if rate is None else round(rate)
+
+
+def _switch(switch: pb.Switch, view: View) -> dict[str, Any]:
+    rates = view.rates.get(switch.address)
+    return {
+        "name": switch.name or switch.address,
+        "address": switch.address,
+        "aggregator": f"{switch.ip}:{switch.udp_port}",
+        "parent": switch.parent,
+        "connected": switch.connected,
+        "state": switch.state,
+        "problem": switch.problem,
+        "slots": switch.slots,
+        "slots_used": switch.slots_used,
+        "packets_s": rates.packets if rates else None,
+        "rounds_s": rates.rounds if rates else None,
+        "sent_up_s": rates.sent_up if rates else None,
+        "ports": {str(port): rate for (at, port), rate in sorted(view.port_rates.items()) if at == switch.number},
+        "ports_down": [port.number for port in switch.ports if port.state in DOWN],
+        "losing": [
+            {"port": loss.port, "direction": pb.Direction.Name(loss.direction).lower(), "rate": loss.rate}
+            for loss in switch.losses
+            if loss.rate
+        ],
+    }
+
+
+def _job(job: pb.Job, members: Iterable[pb.Member]) -> dict[str, Any]:
+    return {
+        "name": titled(job),
+        "number": f"{job.number}.{job.generation}",
+        "state": job.state,
+        "world_size": job.world_size,
+        "slots": job.slots,
+        "most_slots": job.most_slots,
+        "age_s": job.age_s,
+        "trouble": list(job.in_trouble),
+        "switch_packets": sum(one.packets for one in job.traffic),
+        "switch_bytes": sum(one.bytes for one in job.traffic),
+        "stragglers": [{"rank": one.rank, "why": one.why} for one in job.stragglers],
+        "ranks": [_rank(member) for member in members],
+    }
+
+
+def _rank(member: pb.Member) -> dict[str, Any]:
+    """at: switch and port, by the switch's number."""
+    told: dict[str, Any] = {
+        "rank": member.rank,
+        "at": [[number, place.port] for number, place in enumerate(member.places) if place.heard],
+        "is": "away" if member.away else "leaving" if member.leaving else "here",
+        "heard_s": member.heard_s,
+    }
+    if member.HasField("leader") and member.leader != member.rank:
+        told["leader"] = member.leader
+    if member.HasField("report"):
+        report, rates = member.report, member.rates
+        told |= {
+            "operations": report.operations,
+            "retransmissions": report.retransmissions,
+            "packets_sent": report.packets_sent,
+            "stuck_s": report.stuck_s,
+            "awaiting_s": member.awaiting_s,
+            "sent_s": rates.bytes_sent,
+            "received_s": rates.bytes_received,
+            "rounds_s": rates.rounds,
+            "retransmissions_s": rates.retransmissions,
+            "busy": rates.busy,
+            "awaiting": rates.awaiting,
+        }
+    return told

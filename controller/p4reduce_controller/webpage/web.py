@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller serves over HTTP, all of it only to look at: the status page, metrics, and whether it is well."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Protocol
+
+import grpc
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from p4reduce.control import diagnostics
+from p4reduce.control.certificates import TlsFiles
+from p4reduce_controller.base.listening import ListenError, ServiceConfig, is_loopback
+from p4reduce_controller.observability.watch import Watch, titled
+from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.switches.availability import Unavailable
+from p4reduce_controller.tenants.access import Caller
+from p4reduce_controller.tenants.gate import Gate, Refused
+from p4reduce_controller.tenants.peers import Peers
+from p4reduce_controller.tenants.seen import seen_by
+from p4reduce_controller.webpage.names import Names
+from p4reduce_controller.webpage.page_data import history_of, view_of
+
+_FILES = ("page.js", "fabric.js", "charts.js", "words.js", "page.css", "icon.svg")
+_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_LARGEST_REQUEST = 1 << 10  # bytes of a body, of which there is no need
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_STATUS = {
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+}
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_OfCaller = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
+
+
+class Served(Protocol):
+    """Whose health is told."""
+
+    @property
+    def failure(self) -> BaseException | None: ...
+
+    @property
+    def unavailable(self) -> Unavailable | None: ...
+
+    @property
+    def stands_by(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class WebConfig:
+    """`page` and `metrics`: where they are served, as "HOST:PORT", or "". The metrics have a place without a token of
+    their own, as Prometheus is often on the same host. `tls`: of the page, and with `metrics_tls` of the
+    metrics. `names`: by which browsers may call what has no token, see `webpage/names.py`."""
+
+    page: str = ""
+    metrics: str = ""
+    tls: TlsFiles | None = None
+    metrics_tls: bool = False
+    insecure: bool = False
+    names: Sequence[str] = ()
+
+
+def web_config(settings: Settings, serving: ServiceConfig) -> WebConfig:
+    """serving: how the control service does."""
+    return WebConfig(
+        page=settings.page,
+        metrics=settings.metrics,
+        tls=serving.tls,
+        metrics_tls=settings.metrics_tls,
+        insecure=settings.insecure,
+        names=settings.page_names,
+    )
+
+
+class Web:
+    """`page` and `metrics` are where it serves, once it does."""
+
+    def __init__(
+        self,
+        config: WebConfig,
+        watch: Watch,
+        registry: CollectorRegistry,
+        served: Served,
+        door: Gate | Peers,
+    ) -> None:
+        """`door`: who lets callers in, each to what it may see."""
+        self.page = self.metrics = ""
+        self._config = config
+        self._watch = watch
+        self._registry = registry
+        self._served = served
+        self._door = door
+        self._runners: list[web.AppRunner] = []
+
+    async def start(self) -> None:
+        """Raises ListenError, or OSError where a certificate cannot be used."""
+        config = self._config
+        if config.metrics:
+            routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
+            host, _ = _address("--metrics", config.metrics)
+            # Of others Prometheus is known by any name, and a browser is as a rule not there.
+            rebinding = Names(host, config.names) if is_loopback(host) else None
+            tls = config.tls if config.metrics_tls else None
+            self.metrics = await self._serve("--metrics", config.metrics, _application(routes, rebinding), tls)
+        if config.page:
+            host, _ = _address("--page", config.page)
+            if not (config.tls or config.insecure or is_loopback(host)):
+                raise ListenError(
+                    f"--page {config.page} is open to other hosts without TLS; give --tls-cert and --tls-key, or "
+                    "--insecure if the network is trusted"
+                )
+            application = self._page(None if self._door.asks else Names(host, config.names))
+            self.page = await self._serve("--page", config.page, application, config.tls)
+
+    async def close(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+
+    async def _serve(self, option: str, listen: str, application: web.Application, tls: TlsFiles | None) -> str:
+        """Returns where it is served, as the port may be given as 0."""
+        host, port = _address(option, listen)
+        runner = web.AppRunner(application, access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)
+        await runner.setup()
+        self._runners.append(runner)
+        context = _ServerContext.of(tls) if tls is not None else None
+        try:
+            await web.TCPSite(runner, host.strip("[]"), port, ssl_context=context).start()
+        except OSError as error:
+            why = diagnostics.cannot_listen(listen) or diagnostics.of_os(error)
+            raise ListenError(f"cannot serve on {option} {listen}: {why}") from None
+        return f"{host}:{runner.addresses[0][1]}"
+
+    def _page(self, names: Names | None) -> web.Application:
+        files = {"/": _file("index.html"), **{f"/{name}": _file(name) for name in _FILES}}
+        behind = {"/metrics": self._metrics_of_all, "/api/status": self._status, "/api/history": self._history}
+        open_to_all = {"/healthz": self._healthz, "/readyz": self._readyz, **files}
+        checked = {path: self._with_token(handler) for path, handler in behind.items()}
+        return _application({**checked, **open_to_all}, names)
+
+    def _with_token(self, handler: _OfCaller) -> _Handler:
+        async def checked(request: web.Request) -> web.StreamResponse:
+            peer = _peer(request)
+            try:
+                return await handler(request, self._door.admit(request.headers.get("Authorization", ""), peer))
+            except Refused as error:
+                await self._door.refuse(f"page {request.path}", error, peer)
+                status = _STATUS[error.code]
+                headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+                return web.json_response({"error": str(error)}, status=status, headers=headers)
+
+        return checked
+
+    # What is served.
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        encode, kind = choose_encoder(request.headers.get("Accept", ""))
+        text = await asyncio.to_thread(encode, self._registry)
+        return web.Response(body=text, headers={"Content-Type": kind})
+
+    async def _metrics_of_all(self, request: web.Request, caller: Caller) -> web.Response:
+        if not caller.sees_all:
+            why = "metrics are for callers who may see the jobs of all tenants"
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, why, caller)
+        return await self._metrics(request)
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        failure = self._served.failure
+        return _health(Unavailable(f"the service has failed: {type(failure).__name__}") if failure else None)
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return _health(self._served.unavailable)
+
+    async def _status(self, _: web.Request, caller: Caller) -> web.Response:
+        view = self._watch.latest
+        if view is None:
+            told = {"error": "there is no status yet"}
+            if self._served.stands_by:
+                told = {"error": str(self._served.unavailable), "standby": "yes"}
+            return web.json_response(told, status=503)
+        view = replace(view, status=seen_by(caller, view.status))
+        return web.json_response(view_of(view, self._served.unavailable))
+
+    async def _history(self, _: web.Request, caller: Caller) -> web.Response:
+        view = self._watch.latest
+        seen = {titled(job) for job in seen_by(caller, view.status).jobs} if view is not None else set()
+        return web.json_response(history_of(self._watch.history, seen.__contains__))
+
+
+def _application(routes: Mapping[str, _Handler], names: Names | None) -> web.Application:
+    """`names`: by which alone it may be called, where any web site could ask a browser for what is here."""
+    application = web.Application(
+        client_max_size=_LARGEST_REQUEST, middlewares=[names.middleware] if names is not None else []
+    )
+
+    async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(_HEADERS)
+
+    application.on_response_prepare.append(add_headers)
+    for path, handler in routes.items():
+        application.router.add_get(path, handler)
+    return application
+
+
+def _file(name: str) -> _Handler:
+    body = (resources.files("p4reduce_controller.webpage") / "static" / name).read_bytes()
+    kind = _TYPES[name.rpartition(".")[2]]
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=kind, charset="utf-8")
+
+    return handler
+
+
+def _peer(request: web.Request) -> str:
+    """As gRPC names it."""
+    host, port = request.transport.get_extra_info("peername")[:2] if request.transport is not None else ("", 0)
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def _health(unavailable: Unavailable | None) -> web.Response:
+    told = {"ok": unavailable is None, "problem": str(unavailable or "")}
+    return web.json_response(told, status=503 if unavailable else 200)
+
+
+def _address(option: str, listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ListenError(f"{option} {listen}: must be HOST:PORT, as in 127.0.0.1:9090")
+    return host, int(port)
+
+
+class _ServerContext(ssl.SSLContext):
+    """For an asyncio server: each connection has a context of what the files say when it begins."""
+
+    _files: TlsFiles
+
+    @classmethod
+    def of(cls, files: TlsFiles) -> _ServerContext:
+        made = cls(ssl.PROTOCOL_TLS_SERVER)
+        made._files = files
+        return made
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return self._files.current().context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/control.h"
+
+#include "base/clock.h"
+#include "base/structures.h"
+#include "engine/inflight.h"
+#include "engine/lifecycle.h"
+#include "engine/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// Under the lock. Once that thread has ended, others may have its number.
+static bool in_thread(const p4reduce_engine *engine) {
+    return !engine->stopped && pthread_equal(pthread_self(), engine->thread);
+}
+
+void engine_fail_with(p4reduce_engine *engine, const p4reduce_error *error, bool close) {
+    pthread_mutex_lock(&engine->lock);
+    if (engine->outside.status == P4REDUCE_OK)
+        engine->outside = *error;
+    engine->closing |= close;
+    progress_wake(engine);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+struct snapshot engine_query(p4reduce_engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    if (in_thread(engine)) {
+        engine_take_snapshot(engine, clock_now(), &engine->snapshot);
+    } else if (!engine->stopped) {
+        const unsigned number = ++engine->asked;
+        progress_wake(engine);
+        while ((int)(engine->answered - number) < 0 && !engine->stopped)
+            pthread_cond_wait(&engine->changed, &engine->lock);
+    }
+    struct snapshot snapshot = engine->snapshot;
+    pthread_mutex_unlock(&engine->lock);
+    return snapshot;
+}
+
+void p4reduce_fail(p4reduce_engine *engine, const char *message) {
+    p4reduce_error error;
+    error_fill(&error, P4REDUCE_FAILED, "%s", message);
+    engine_fail_with(engine, &error, false);
+}
+
+void p4reduce_abort(p4reduce_engine *engine, p4reduce_status status, int32_t rank, const char *message) {
+    p4reduce_error error;
+    error_fill(&error, status == P4REDUCE_MISMATCH ? status : P4REDUCE_ABORTED, "%s", message);
+    error.rank = rank;
+    engine_fail_with(engine, &error, false);
+}
+
+void p4reduce_counted(p4reduce_engine *engine, uint32_t half, uint32_t seq, const char *message) {
+    p4reduce_engine *carrier = engine;
+    for (p4reduce_engine *shard = engine; shard != NULL; shard = shard->next_shard)
+        if (shard->membership.first_slot <= half >> 1)
+            carrier = shard;
+    if (carrier->worker == NULL)
+        return;
+    struct counted *counted = &carrier->counted_by_switch;
+    pthread_mutex_lock(&carrier->lock);
+    *counted = (struct counted){.news = true, .half = half - 2 * carrier->membership.first_slot, .seq = seq};
+    snprintf(counted->message, sizeof counted->message, "%s", message);
+    progress_wake(carrier);
+    pthread_mutex_unlock(&carrier->lock);
+}
+
+p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error) {
+    pthread_mutex_lock(&engine->lock);
+    p4reduce_status status = error_out(error, engine_failure(engine));
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+// What the engine knows, and those of its group.
+static struct snapshot look(p4reduce_engine *engine) {
+    struct snapshot snapshot = engine_query(engine);
+    if (engine->ops->add_shards != NULL)
+        engine->ops->add_shards(engine, &snapshot);
+    return snapshot;
+}
+
+int32_t p4reduce_unanswered(p4reduce_engine *engine) {
+    return look(engine).unanswered;
+}
+
+void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room) {
+    snprintf(text, room, "%s", look(engine).progress);
+}
+
+void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[8]) {
+    const struct snapshot snapshot = look(engine);
+    memcpy(awaited, snapshot.awaited, sizeof snapshot.awaited);
+}
+
+void p4reduce_describe(p4reduce_engine *engine, char *text, size_t room) {
+    snprintf(text, room, "%s", look(engine).link);
+}
+
+void p4reduce_get_stats(p4reduce_engine *engine, p4reduce_stats *stats) {
+    const struct snapshot snapshot = look(engine);
+    structure_out(stats, &snapshot.stats, sizeof snapshot.stats);
+}
+
+// Pausing.
+
+uint64_t p4reduce_hold(p4reduce_engine *engine, uint64_t operations) {
+    if (engine->worker == NULL || engine->next_shard != NULL)
+        return 0;
+    struct pause *pause = &engine->pause;
+    pthread_mutex_lock(&engine->lock);
+    const uint64_t number = ++pause->calls;
+    pause->pause_requested = true;
+    pause->pause_after = operations;
+    progress_wake(engine);
+    pthread_cond_broadcast(&engine->changed); // for who waits for an earlier one
+    pthread_mutex_unlock(&engine->lock);
+    return number;
+}
+
+void p4reduce_go_on(p4reduce_engine *engine, uint32_t slots, uint32_t first_seq) {
+    struct pause *pause = &engine->pause;
+    pthread_mutex_lock(&engine->lock);
+    pause->calls++;
+    pause->pause_requested = false;
+    if (pause->paused && !pause->resume_requested) {
+        pause->resume_requested = true;
+        pause->slots = slots;
+        pause->first_seq = first_seq;
+        progress_wake(engine);
+    }
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+int p4reduce_await_held(p4reduce_engine *engine, uint64_t hold, p4reduce_held *held, double timeout) {
+    const struct pause *pause = &engine->pause;
+    const struct timespec until = as_timespec(clock_now() + timeout);
+    p4reduce_held known = {.size = sizeof known};
+    if (!structure_in(&known, sizeof known, held, "held", NULL))
+        return -1;
+    bool patient = true, over, news;
+    pthread_mutex_lock(&engine->lock);
+    for (;;) {
+        over = hold == 0 || hold != pause->calls || engine->stopped ||
+               engine_failure(engine)->status != P4REDUCE_OK;
+        news = pause->reported_call == hold && pause->report.changes != known.changes;
+        if (over || news || !patient)
+            break;
+        patient = pthread_cond_timedwait(&engine->changed, &engine->lock, &until) == 0;
+    }
+    if (news && !over)
+        structure_out(held, &pause->report, sizeof pause->report);
+    pthread_mutex_unlock(&engine->lock);
+    return over ? -1 : news;
+}
+
+uint32_t p4reduce_take_most_slots(p4reduce_engine *engine) {
+    return atomic_exchange(&engine->most_slots, 0);
+}
+
+// Closing.
+
+void p4reduce_close(p4reduce_engine *engine) {
+    p4reduce_error error;
+    error_fill(&error, P4REDUCE_CLOSED, "the engine is closed");
+    if (engine->next_shard != NULL) {
+        engine_fail_with(engine, &error, false); // it goes on until the others of its group have ended their shards
+        p4reduce_close(engine->next_shard);
+    }
+    engine_fail_with(engine, &error, true);
+    pthread_mutex_lock(&engine->lock);
+    while (!engine->stopped)
+        pthread_cond_wait(&engine->changed, &engine->lock);
+    const bool join = !engine->joined;
+    engine->joined = true;
+    pthread_mutex_unlock(&engine->lock);
+    if (!join)
+        return;
+    pthread_join(engine->thread, NULL);
+    pthread_mutex_lock(&engine->lock);
+    engine->ops->close(engine);
+    close(engine->wake);
+    engine->wake = -1;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void p4reduce_free(p4reduce_engine *engine) {
+    if (engine == NULL)
+        return;
+    p4reduce_close(engine);
+    engine_destroy(engine);
+}

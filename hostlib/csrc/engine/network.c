@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/network.h"
+
+#include "base/awaited.h"
+#include "base/clock.h"
+#include "base/structures.h"
+#include "engine/packets.h"
+#include "engine/pause.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MOST_POLLS_WITH_BACKLOG = 64 }; // so that a flood of packets cannot keep the engine from its timers
+static const double SILENCE_S = 3;
+static const double STALL_S = 2; // how much later than it was due a turn may be
+
+// Seconds since `since` in which this process could have looked for answers.
+static double time_running(const p4reduce_engine *engine, double since, double now) {
+    return now - since - fmax(0, engine->stall_end - fmax(engine->stall_start, since));
+}
+
+static void note_stall(p4reduce_engine *engine, double now) {
+    const double due = fmax(engine->last_poll, engine->poll_deadline);
+    if (engine->oldest != NULL && now - due > STALL_S) {
+        engine->stall_start = due;
+        engine->stall_end = now;
+    }
+    engine->last_poll = now;
+    engine->poll_deadline = 0;
+}
+
+void network_describe_stall(const p4reduce_engine *engine, char *text, size_t room) {
+    const size_t used = strlen(text);
+    if (engine->oldest != NULL && engine->stall_end > engine->oldest_since)
+        snprintf(text + used, room - used, "; this rank's own process was stopped for %.1f s",
+                 engine->stall_end - fmax(engine->stall_start, engine->oldest_since));
+}
+
+// What the operations are waiting for, in words, as python_engine.py says it.
+static void describe_answers(const p4reduce_engine *engine, double now, char *text, size_t room) {
+    uint32_t awaited[8];
+    struct quiet quiet = {engine->switch_address, engine->heard_at, engine->link->trouble};
+    if (engine->link->quietest != NULL)
+        quiet = engine->link->quietest(engine->link);
+    const double since = quiet.heard_at > engine->oldest_since ? quiet.heard_at : engine->oldest_since;
+    const double silence = time_running(engine, since, now);
+    if (quiet.heard_at < engine->oldest_since || silence > SILENCE_S) {
+        char hint[64] = "";
+        if (quiet.trouble)
+            snprintf(hint, sizeof hint, " (%s)", strerror(quiet.trouble));
+        snprintf(text, room,
+                 "the switch at %s has not answered for %.1f s%s. Check that it runs, that this host (%s) can reach "
+                 "it, that it still has the job, and that no rank is ahead of the others",
+                 quiet.address, silence, hint, engine->local_address);
+        return;
+    }
+    char ranks[AWAITED_TEXT_BYTES];
+    const bool known = p4reduce_worker_awaited(engine->worker, awaited) && awaited_ranks(awaited, ranks);
+    snprintf(text, room, "waiting for %.380s; last answer from the switch at %s: %.1f s ago", known ? ranks : "results",
+             quiet.address, silence);
+}
+
+void network_snapshot(p4reduce_engine *engine, double now, struct snapshot *snapshot) {
+    snapshot->stats = engine->worker->stats;
+    if (!pause_describe(engine, now, snapshot->progress, sizeof snapshot->progress))
+        describe_answers(engine, now, snapshot->progress, sizeof snapshot->progress);
+    network_describe_stall(engine, snapshot->progress, sizeof snapshot->progress);
+    engine->link->describe(engine->link, snapshot->link, sizeof snapshot->link);
+    snapshot->unanswered = p4reduce_worker_unanswered(engine->worker, now, SILENCE_S);
+    const struct task *oldest = engine->worker->oldest;
+    snapshot->busy = oldest != NULL;
+    snapshot->oldest = oldest != NULL ? oldest->counter : 0;
+    p4reduce_worker_awaited(engine->worker, snapshot->awaited);
+}
+
+// Operations.
+
+void network_expect(p4reduce_engine *engine, const p4reduce_operation *operation) {
+    const struct task *task = operation->task;
+    if (engine->oldest == operation && engine->link->expect != NULL)
+        engine->link->expect(engine->link, task->blocks / engine->membership.lanes);
+    if (task->all_slots > atomic_load_explicit(&engine->most_slots, memory_order_relaxed))
+        atomic_store(&engine->most_slots, task->all_slots);
+}
+
+void network_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
+    struct task *task = operation->task;
+    network_expect(engine, operation);
+    operation->task = NULL;
+    engine->worker->counter = (uint32_t)operation->number;
+    worker_submit(engine->worker, task, now);
+}
+
+void network_fail(p4reduce_engine *engine, const p4reduce_error *error) {
+    const p4reduce_error failure = engine_set_failure(engine, error);
+    worker_fail(engine->worker, &failure);
+    p4reduce_operation *next = pause_end(engine);
+    while (next != NULL) {
+        p4reduce_operation *operation = next;
+        next = operation->next;
+        network_begin(engine, operation, 0);
+    }
+}
+
+// The loop.
+
+bool network_take(p4reduce_engine *engine, double *now) {
+    // What came while nothing was under way can wait for an operation's first packets.
+    const bool begins = engine->oldest == NULL && atomic_load(&engine->news);
+    const bool dry = begins || engine_receive_packets(engine);
+    *now = clock_now();
+    note_stall(engine, *now);
+    if (atomic_load(&engine->news))
+        engine_take_news(engine, *now);
+    return dry;
+}
+
+bool network_give(p4reduce_engine *engine, bool dry, double now) {
+    p4reduce_error error;
+    // What has arrived needs not be sent again, so the timers come after it.
+    engine->polls_with_backlog = dry ? 0 : engine->polls_with_backlog + 1;
+    if (dry || engine->polls_with_backlog > MOST_POLLS_WITH_BACKLOG) {
+        p4reduce_worker_tick(engine->worker, now);
+        engine_check_time_limit(engine, now);
+    }
+    if (!engine_send_packets(engine, &error))
+        engine->ops->fail(engine, &error);
+    if (engine->worker->failure.status != P4REDUCE_OK)
+        engine->ops->fail(engine, &engine->worker->failure);
+    if (engine->pause.paused)
+        pause_report(engine);
+    return dry && !engine->must_stop;
+}
+
+bool network_turn(p4reduce_engine *engine) {
+    double now;
+    const bool dry = network_take(engine, &now);
+    return network_give(engine, dry, now);
+}
+
+struct rest network_wait(p4reduce_engine *engine, double limit) {
+    engine_let_answers_gather(engine);
+    struct rest rest = {
+        .descriptors = {{.fd = engine->link->socket,
+                         .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
+                        {.fd = engine->wake, .events = POLLIN},
+                        {.fd = -1}},
+        .due = fmin(limit, p4reduce_worker_deadline(engine->worker)),
+    };
+    if (engine->oldest != NULL)
+        rest.due = fmin(rest.due, engine->oldest_since + engine->oldest->timeout);
+    engine->poll_deadline = rest.due;
+    return rest;
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/pause.h"
+
+#include "base/structures.h"
+
+#include <stdio.h>
+
+// Begins an operation. False where it cannot be dealt to the slots that there are now, and `error` says why; then it is
+// held back.
+static bool give(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error) {
+    struct pause *pause = &engine->pause;
+    if (pause->slots_now != 0 && !task_deal_anew(operation->task, pause->slots_now, error)) {
+        pause->held_back = operation;
+        return false;
+    }
+    pause->begun = operation->number + 1;
+    if (engine->ops->begin != NULL)
+        engine->ops->begin(engine, operation, now);
+    return true;
+}
+
+bool pause_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error) {
+    struct pause *pause = &engine->pause;
+    if (!pause->paused || operation->number < pause->limit)
+        return give(engine, operation, now, error);
+    if (pause->held_back == NULL)
+        pause->held_back = operation;
+    return true;
+}
+
+// Those held back up to the limit.
+static bool give_more(p4reduce_engine *engine, double now, p4reduce_error *error) {
+    struct pause *pause = &engine->pause;
+    bool given = true;
+    while (given && pause->held_back != NULL && pause->held_back->number < pause->limit) {
+        p4reduce_operation *operation = pause->held_back;
+        pause->held_back = operation->next;
+        given = give(engine, operation, now, error);
+    }
+    return given;
+}
+
+bool pause_resume(p4reduce_engine *engine, double now, p4reduce_error *error) {
+    struct pause *pause = &engine->pause;
+    p4reduce_error refusal = {.size = sizeof refusal};
+    pthread_mutex_lock(&engine->lock);
+    const bool goes_on = pause->resume_requested, refused = engine_failure(engine)->status != P4REDUCE_OK;
+    const uint32_t slots = pause->slots, first_seq = pause->first_seq;
+    if (goes_on)
+        pause->resume_requested = pause->paused = false;
+    pthread_mutex_unlock(&engine->lock);
+    if (!goes_on || refused)
+        return true;
+    if (slots != 0 && p4reduce_worker_begin_anew(engine->worker, slots, first_seq, &refusal) != P4REDUCE_OK) {
+        error_fill(error, P4REDUCE_FAILED, "the controller sent slots that the job cannot have: %.900s",
+                   refusal.message);
+        return false;
+    }
+    pause->slots_now = slots != 0 ? slots : pause->slots_now;
+    pause->limit = UINT64_MAX;
+    return give_more(engine, now, error);
+}
+
+bool pause_take(p4reduce_engine *engine, double now, p4reduce_error *error) {
+    struct pause *pause = &engine->pause;
+    pthread_mutex_lock(&engine->lock);
+    const bool pauses = pause->pause_requested && engine_failure(engine)->status == P4REDUCE_OK;
+    if (pauses) {
+        pause->since = pause->paused ? pause->since : now;
+        pause->pause_requested = false;
+        pause->paused = true;
+        pause->limit = pause->pause_after > pause->begun ? pause->pause_after : pause->begun;
+        pause->paused_by = pause->calls;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return !pauses || give_more(engine, now, error);
+}
+
+void pause_report(p4reduce_engine *engine) {
+    struct pause *pause = &engine->pause;
+    const bool quiet = engine->oldest == pause->held_back;
+    // The driver alone writes to these.
+    if (pause->reported_call == pause->paused_by && pause->report.operations == pause->begun &&
+        pause->report.quiet == quiet)
+        return;
+    const p4reduce_held told = {
+        .size = sizeof told,
+        .quiet = quiet,
+        .operations = pause->begun,
+        .first_seq = quiet ? p4reduce_worker_next_first_seq(engine->worker) : 0,
+        .changes = pause->report.changes + 1,
+    };
+    pthread_mutex_lock(&engine->lock);
+    pause->report = told;
+    pause->reported_call = pause->paused_by;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+p4reduce_operation *pause_end(p4reduce_engine *engine) {
+    struct pause *pause = &engine->pause;
+    pthread_mutex_lock(&engine->lock);
+    pause->paused = pause->resume_requested = false;
+    pthread_mutex_unlock(&engine->lock);
+    p4reduce_operation *first = pause->held_back;
+    pause->held_back = NULL;
+    return first;
+}
+
+bool pause_describe(const p4reduce_engine *engine, double now, char *text, size_t room) {
+    const bool awaits = engine_oldest_is_held_back(engine);
+    if (awaits)
+        snprintf(text, room, "the controller has paused operations for %.1f s to change the job's slots",
+                 now - engine->pause.since);
+    return awaits;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/progress.h"
+
+#include "base/clock.h"
+#include "engine/notify.h"
+
+#include <fenv.h>
+#include <math.h>
+#include <sys/socket.h>
+
+static const double QUIET_S = 0.1; // without a waiter, after which the engine's thread looks for packets again
+
+// The engine's thread takes the lock as soon as nobody else has it.
+static void request_wakeup(p4reduce_engine *engine) {
+    engine->progress.wakeup_requested = true;
+    if (engine->progress.idle)
+        pthread_cond_signal(&engine->progress.released);
+    else
+        notify_post(engine);
+}
+
+void progress_wake(p4reduce_engine *engine) {
+    if (engine->wake < 0)
+        return; // closed
+    atomic_store(&engine->news, true);
+    if (engine->progress.held)
+        notify_post(engine);
+    else
+        request_wakeup(engine);
+}
+
+// Whether what is next is to be begun by the engine's thread, which alone calls back.
+static bool has_callbacks(const p4reduce_engine *engine) {
+    const p4reduce_operation *next = engine->inbox.head;
+    return engine->callbacks > 0 || (next != NULL && next->on_end != NULL);
+}
+
+bool progress_try_acquire(p4reduce_engine *engine) {
+    struct progress_lock *progress = &engine->progress;
+    if (progress->held || engine->stopped || engine->closing || has_callbacks(engine))
+        return false;
+    progress->held = progress->by_waiter = true;
+    progress->callback_pending = false;
+    progress->epoch++;
+    return true;
+}
+
+// Waits, without the engine's lock. Returns whether the link's socket has an error.
+static bool wait_for(struct rest *rest) {
+    struct timespec timeout;
+    if (!isinf(rest->due))
+        timeout = as_timespec(fmax(0, fmin(rest->due - clock_now(), 3600)));
+    return ppoll(rest->descriptors, 3, isinf(rest->due) ? NULL : &timeout, NULL) > 0 &&
+           rest->descriptors[0].revents & POLLERR;
+}
+
+// Reading a socket's error clears it; a ring is read without asking the kernel, which could tell it otherwise.
+static void take_error(p4reduce_engine *engine, const struct rest *rest) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(rest->descriptors[0].fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
+        engine->link->trouble = error;
+}
+
+void progress_until(p4reduce_engine *engine, const p4reduce_operation *operation, double deadline) {
+    fenv_t callers;
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
+    bool dry = engine->ops->turn(engine);
+    while (!operation->ended && !engine->progress.callback_pending && !engine->must_stop && clock_now() < deadline) {
+        if (dry) {
+            struct rest rest = engine->ops->wait(engine, deadline);
+            if (wait_for(&rest))
+                take_error(engine, &rest);
+        }
+        dry = engine->ops->turn(engine);
+    }
+    fesetenv(&callers);
+}
+
+void progress_leave(p4reduce_engine *engine) {
+    struct progress_lock *progress = &engine->progress;
+    progress->held = progress->by_waiter = false;
+    if (progress->wakeup_requested || engine->oldest != NULL || engine->inbox.head != NULL ||
+        atomic_load(&engine->news) || engine->closing)
+        request_wakeup(engine);
+}
+
+static void release(p4reduce_engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->progress.held = false;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+// Takes the lock again. Where waiters have held it since `epoch`, what woke this thread up was for them: it stays idle
+// until its wakeup is requested. Returns the epoch for the next call.
+static unsigned reacquire(p4reduce_engine *engine, unsigned epoch) {
+    struct progress_lock *progress = &engine->progress;
+    pthread_mutex_lock(&engine->lock);
+    progress->idle = true;
+    while (progress->held || (progress->epoch != epoch && !progress->wakeup_requested)) {
+        epoch = progress->epoch;
+        const struct timespec until = as_timespec(clock_now() + QUIET_S);
+        pthread_cond_timedwait(&progress->released, &engine->lock, &until);
+    }
+    progress->idle = progress->wakeup_requested = false;
+    progress->held = true;
+    epoch = progress->epoch;
+    pthread_mutex_unlock(&engine->lock);
+    return epoch;
+}
+
+void progress_run(p4reduce_engine *engine) {
+    unsigned epoch = 0;
+    while (!engine->must_stop) {
+        if (!engine->ops->turn(engine))
+            continue;
+        struct rest rest = engine->ops->wait(engine, (double)INFINITY);
+        release(engine);
+        const bool error = wait_for(&rest);
+        epoch = reacquire(engine, epoch);
+        if (error)
+            take_error(engine, &rest);
+    }
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's operations, one after the other, by whoever makes progress on the engine. Each goes through its windows, in
+// steps of three phases, of which the oldest is done that waits for nobody. None of them blocks: where other ranks have
+// to do something first, `carry` says so, and is called again when they may have.
+//
+// - If others may write to this rank's tensor, the first window has nothing but that this rank has come. If all tensors
+//   are so, all of the operation is in it: local_in_place.c. If not, or if no rank could map all of them, the windows are
+//   as always.
+// - When all ranks have gathered the regular windows, further ones follow for what could not be read, by copies alone.
+// - If each rank adds up all values for itself, it waits for nobody in the end.
+#include "base/awaited.h"
+#include "base/clock.h"
+#include "base/structures.h"
+#include "engine/inflight.h"
+#include "intranode/calls.h"
+#include "intranode/local.h"
+#include "intranode/wakeup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPINS = 64 }; // from one look at the clock to the next
+static const double SPIN_S = 50e-6; // that a rank looks for what it waits for before it sleeps
+
+// Waiting.
+
+// Whether this rank has to wait until all are through with a phase of the window.
+static bool waits_for(struct local *local, enum phase phase, uint64_t window) {
+    local->awaits = phase;
+    local->awaits_window = window;
+    return !local_are_through(local, phase, window);
+}
+
+static bool has_room(const struct local *local, uint64_t window) {
+    return window < WINDOWS || local_are_through(local, GATHERED, window - WINDOWS);
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Looks for what it waits for again and again, for a bounded time. Returns whether it is there.
+static bool spins(const p4reduce_engine *engine) {
+    const struct local *local = local_of(engine);
+    if (local->node.segment.processors < local->ranks)
+        return false; // the others need this one's processor
+    const double until = clock_now() + SPIN_S;
+    do
+        for (unsigned i = 0; i < SPINS; i++) {
+            if (local_are_through(local, local->awaits, local->awaits_window))
+                return true;
+            relax();
+        }
+    while (!atomic_load(&engine->news) && clock_now() < until);
+    return false;
+}
+
+// Whether the operation goes on, which waits, and no other rank has failed or gone.
+static bool may_wait(p4reduce_engine *engine) {
+    p4reduce_error error;
+    if (!local_goes_on(engine))
+        return false;
+    const bool fails = calls_fail(intranode_of(engine), &error);
+    if (fails)
+        engine_set_failure(engine, &error);
+    return !fails;
+}
+
+// The steps of an operation's windows, by number, the first being 0. Each is false if the operation has failed.
+
+// Collects what was postponed of the first so many windows, which all ranks have gathered.
+static bool collect(p4reduce_engine *engine, uint64_t windows) {
+    if (local_collect(local_of(engine), windows))
+        return true;
+    p4reduce_error error;
+    error_fill(&error, P4REDUCE_NO_MEMORY, "no memory for what is left of %s", engine->oldest->name);
+    engine_set_failure(engine, &error);
+    return false;
+}
+
+static uint64_t count_windows(const struct local *local) {
+    const uint64_t blocks = (uint64_t)local->pieces * local->piece_blocks;
+    return local->task->blocks > blocks ? (local->task->blocks + blocks - 1) / blocks : 1;
+}
+
+static void begin_windows(struct local *local) {
+    local->end = local->regular = local->in_place ? 1 : count_windows(local);
+    memset(local->next, 0, sizeof local->next);
+}
+
+static bool scan(p4reduce_engine *engine, uint64_t number) {
+    struct local *local = local_of(engine);
+    const uint64_t window = local->first_window + number;
+    if (number >= WINDOWS && !collect(engine, number - WINDOWS + 1))
+        return false;
+    struct piece piece;
+    if (number == 0 && local->in_place)
+        memset(local_window(local, window)->ranks[local->rank].contents, UNSCANNED, local->pieces);
+    else
+        for (unsigned index = 0; local_piece(local, number, index, &piece); index++)
+            local_scan(local, &piece);
+    local_arrive(local, SCANNED, window);
+    return true;
+}
+
+static bool reduce(p4reduce_engine *engine, uint64_t number) {
+    struct local *local = local_of(engine);
+    const uint64_t window = local->first_window + number;
+    if (number == 0) {
+        in_place_find_tensors(local);
+        if (local->reduces_in_place)
+            return in_place_add_up(engine);
+        local->end = local->regular = count_windows(local);
+    }
+    struct window *head = local_window(local, window);
+    struct piece piece;
+    unsigned index = 0;
+    while (local_piece(local, number, local->by_all ? index++ : atomic_fetch_add(&head->next_piece, 1), &piece))
+        local_reduce(local, &piece);
+    local_arrive(local, REDUCED, window);
+    return true;
+}
+
+// Goes on after what was added up in place. Where nobody could map all tensors, it begins again, as if they lay in no
+// region that others write to.
+static bool end_in_place(p4reduce_engine *engine) {
+    struct local *local = local_of(engine);
+    if (!local_have_all_done(engine))
+        return false;
+    local->node.stats.local_fallbacks += local->unmappable;
+    if (in_place_was_added_up(local))
+        return true;
+    local->reduces_in_place = local->in_place = false;
+    local->first_window++;
+    begin_windows(local);
+    return true;
+}
+
+static bool gather(p4reduce_engine *engine, uint64_t number) {
+    struct local *local = local_of(engine);
+    if (local->reduces_in_place)
+        return end_in_place(engine);
+    struct piece piece;
+    for (unsigned index = 0; local_piece(local, number, index, &piece); index++)
+        local_gather(local, &piece);
+    local_arrive(local, GATHERED, local->first_window + number);
+    return true;
+}
+
+// What has to be done first of the operation's windows, of what waits for nobody where there is something.
+static enum phase next_phase(const struct local *local) {
+    const uint64_t *next = local->next;
+    const bool to_gather = next[GATHERED] < next[REDUCED], to_reduce = next[REDUCED] < next[SCANNED];
+    if (to_gather && local_are_through(local, REDUCED, local->first_window + next[GATHERED]))
+        return GATHERED;
+    if (to_reduce && local_are_through(local, SCANNED, local->first_window + next[REDUCED]))
+        return REDUCED;
+    if (next[SCANNED] < local->end && has_room(local, local->first_window + next[SCANNED]))
+        return SCANNED;
+    return to_gather ? GATHERED : to_reduce ? REDUCED : SCANNED;
+}
+
+// Whether it waits for others.
+static bool waits(struct local *local, enum phase phase, uint64_t window) {
+    if (phase == SCANNED)
+        return window >= WINDOWS && waits_for(local, GATHERED, window - WINDOWS);
+    return !(phase == GATHERED && local->by_all) && waits_for(local, phase - 1, window);
+}
+
+static enum progress carry_windows(p4reduce_engine *engine) {
+    static bool (*const steps[PHASES])(p4reduce_engine *, uint64_t) = {scan, reduce, gather};
+    struct local *local = local_of(engine);
+    while (local->next[GATHERED] < local->end) {
+        const enum phase phase = next_phase(local);
+        if (waits(local, phase, local->first_window + local->next[phase]))
+            return WAITS;
+        if (!local_goes_on(engine) || !steps[phase](engine, local->next[phase]++))
+            return FAILS;
+    }
+    return DONE;
+}
+
+// The operation.
+
+static void begin(struct local *local, struct task *task) {
+    task_identify(task, (uint32_t)local->node.announced, local->rank);
+    local_begin(local, task);
+    in_place_export(local);
+    local->awaits = SCANNED;
+    local->awaits_window = local->first_window;
+    calls_announce(&local->node, task, &local->region, local->in_place);
+    begin_windows(local);
+    local->under_way = true;
+}
+
+// Adds windows for what was postponed, once all have gathered the regular ones.
+static enum progress add_windows(p4reduce_engine *engine) {
+    struct local *local = local_of(engine);
+    if (waits_for(local, GATHERED, local->first_window + local->regular - 1))
+        return WAITS;
+    if (!local_have_all_done(engine) || !collect(engine, local->regular))
+        return FAILS;
+    const uint64_t windows = (local->postponed_count + local->copied_pieces - 1) / local->copied_pieces;
+    local->node.stats.local_fallbacks += windows > 0;
+    local->end += windows;
+    local->retries = true;
+    return DONE;
+}
+
+// As far as it goes.
+static enum progress carry(p4reduce_engine *engine) {
+    struct local *local = local_of(engine);
+    enum progress progress = carry_windows(engine);
+    if (progress == DONE && !local->by_all && !local->retries && (progress = add_windows(engine)) == DONE)
+        progress = carry_windows(engine);
+    if (progress == DONE) {
+        local->first_window += local->end;
+        local->under_way = false;
+    }
+    return progress;
+}
+
+// The engine.
+
+static bool is_awaited(const struct local *local, uint32_t rank) {
+    const struct rank_record *other = segment_rank(&local->node.segment, rank);
+    return rank != local->rank && atomic_load(&other->through[local->awaits]) <= local->awaits_window;
+}
+
+static void take_snapshot(p4reduce_engine *engine, double now, struct snapshot *snapshot) {
+    (void)now;
+    const struct local *local = local_of(engine);
+    char ranks[AWAITED_TEXT_BYTES];
+    snapshot->stats = local->node.stats;
+    for (uint32_t rank = 0; engine->oldest != NULL && rank < local->ranks; rank++)
+        if (is_awaited(local, rank))
+            awaited_add(snapshot->awaited, rank);
+    if (awaited_ranks(snapshot->awaited, ranks))
+        snprintf(snapshot->progress, sizeof snapshot->progress, "waiting for %.400s on this host", ranks);
+    else
+        snprintf(snapshot->progress, sizeof snapshot->progress, "waiting for no rank");
+    snprintf(snapshot->link, sizeof snapshot->link, "memory of this host, %s",
+             local->node.segment.readable ? "process_vm_readv" : "copies");
+}
+
+static void fail(p4reduce_engine *engine, const p4reduce_error *error) {
+    calls_set_failure(intranode_of(engine), error);
+}
+
+// Carries the oldest operation as far as it goes.
+static enum progress carry_oldest(p4reduce_engine *engine) {
+    struct local *local = local_of(engine);
+    if (!local->under_way)
+        begin(local, engine->oldest->task);
+    enum progress progress = carry(engine);
+    while (progress == WAITS && spins(engine))
+        progress = carry(engine);
+    return progress == WAITS && !may_wait(engine) ? FAILS : progress;
+}
+
+// All operations fail. A failure from outside, for example an abort, also ends operations that this rank has not begun.
+static void end_all(p4reduce_engine *engine) {
+    struct local *local = local_of(engine);
+    if (engine->oldest != NULL || !engine->must_stop)
+        calls_publish_failure(&local->node, local->node.announced + !local->under_way, &engine->failure);
+    if (local->under_way)
+        in_place_revoke(local, false);
+    local->under_way = false;
+    while (engine->oldest != NULL)
+        calls_end(engine->oldest, &engine->failure);
+}
+
+static bool turn(p4reduce_engine *engine) {
+    struct local *local = local_of(engine);
+    wakeup_hear(&local->node);
+    if (atomic_load(&engine->news))
+        engine_take_news(engine, clock_now());
+    if (engine->oldest != NULL && engine->failure.status == P4REDUCE_OK) {
+        const enum progress progress = carry_oldest(engine);
+        if (progress == WAITS)
+            return true;
+        if (progress == DONE) {
+            in_place_revoke(local, true);
+            calls_end(engine->oldest, NULL);
+        }
+    }
+    if (engine->failure.status != P4REDUCE_OK)
+        end_all(engine);
+    return engine->oldest == NULL && !engine->must_stop;
+}
+
+static struct rest wait(p4reduce_engine *engine, double limit) {
+    struct local *local = local_of(engine);
+    struct rest rest = wakeup_rest(&local->node, limit);
+    p4reduce_error error;
+    if (engine->oldest != NULL && (local_are_through(local, local->awaits, local->awaits_window) ||
+                                   calls_fail(&local->node, &error)))
+        rest.due = 0;
+    return rest;
+}
+
+static void close_local(p4reduce_engine *engine) {
+    struct local *local = local_of(engine);
+    if (local == NULL)
+        return;
+    mappings_close(&local->mappings);
+    intranode_close(&local->node);
+    free(local->room);
+    free(local->postponed);
+    free(local);
+}
+
+const struct engine_ops local_engine = {
+    .turn = turn,
+    .wait = wait,
+    .fail = fail,
+    .snapshot = take_snapshot,
+    .close = close_local,
+};

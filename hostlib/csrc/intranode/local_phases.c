@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/awaited.h"
+#include "base/clock.h"
+#include "base/structures.h"
+#include "engine/inflight.h"
+#include "intranode/calls.h"
+#include "intranode/local.h"
+#include "intranode/wakeup.h"
+
+#include <stdio.h>
+
+// What other threads want, and what goes wrong.
+
+bool local_goes_on(p4reduce_engine *engine) {
+    const double now = clock_now();
+    if (atomic_load(&engine->news))
+        engine_take_news(engine, now);
+    p4reduce_error error;
+    if (engine->failure.status == P4REDUCE_OK && calls_differ(intranode_of(engine), &error))
+        engine_set_failure(engine, &error);
+    if (engine->failure.status == P4REDUCE_OK)
+        engine_check_time_limit(engine, now);
+    return engine->failure.status == P4REDUCE_OK;
+}
+
+bool local_have_all_done(p4reduce_engine *engine) {
+    p4reduce_error error;
+    if (!calls_have_failed(intranode_of(engine), &error))
+        return true;
+    engine_set_failure(engine, &error);
+    return false;
+}
+
+// Waiting for the other ranks.
+
+uint32_t local_all_of(const struct local *local, uint64_t window) {
+    return (uint32_t)(local->ranks * (window / WINDOWS + 1));
+}
+
+void local_arrive(struct local *local, enum phase phase, uint64_t window) {
+    struct window *head = local_window(local, window);
+    struct rank_record *own = segment_rank(&local->node.segment, local->rank);
+    atomic_store_explicit(&own->through[phase], window + 1, memory_order_release);
+    if (atomic_fetch_add(&head->arrived[phase], 1) + 1 != local_all_of(local, window))
+        return;
+    if (phase == REDUCED)
+        atomic_store(&head->next_piece, 0); // nobody takes one any more, until all have gathered
+    wakeup_all(&local->node);
+}
+
+bool local_are_through(const struct local *local, enum phase phase, uint64_t window) {
+    const uint32_t seen = atomic_load(&local_window(local, window)->arrived[phase]);
+    return (int32_t)(seen - local_all_of(local, window)) >= 0;
+}

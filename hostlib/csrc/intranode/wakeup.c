@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/clock.h"
+#include "intranode/wakeup.h"
+#include "shm/rendezvous.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { AT_ONCE = 16, OWN_SOCKET = 2 * MAX_RANKS }; // events: of connections by their index, of processes MAX_RANKS more
+enum { DATAGRAM_BYTES = 1024 }; // more than the kernel counts for one that was not read yet: 768 to 896
+
+// That at the other end of the socket. -1 where the kernel has none, or it has ended already, as its socket says.
+static int open_process(int socket) {
+#ifdef SYS_pidfd_open
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0)
+        return (int)syscall(SYS_pidfd_open, peer.pid, 0);
+#endif
+    (void)socket;
+    return -1;
+}
+
+static bool watch(const struct intranode *node, int descriptor, uint32_t number) {
+    struct epoll_event event = {.events = EPOLLIN, .data = {.u32 = number}};
+    return descriptor < 0 || epoll_ctl(node->poll, EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+// Makes room for a datagram to each other rank. A wakeup that is not sent is lost, and by default there is room for as
+// few as 237. Where the kernel gives less, that remains.
+static void make_room(int socket) {
+    const int bytes = MAX_RANKS * DATAGRAM_BYTES;
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+bool wakeup_open(struct intranode *node, const char *meeting) {
+    // Not the names of the rendezvous: some kernels have one name for sockets of all types.
+    snprintf(node->name, sizeof node->name, "%s wakeup", meeting);
+    struct sockaddr_un own;
+    const socklen_t length = rendezvous_address(node->name, node->segment.index, &own);
+    node->poll = epoll_create1(EPOLL_CLOEXEC);
+    node->socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    make_room(node->socket);
+    bool well = node->poll >= 0 && node->socket >= 0 &&
+                bind(node->socket, (const struct sockaddr *)&own, length) == 0 && watch(node, node->socket, OWN_SOCKET);
+    for (uint32_t index = 0; well && index < node->segment.count; index++)
+        if (node->segment.connections[index] >= 0) {
+            node->processes[index] = open_process(node->segment.connections[index]);
+            well = watch(node, node->segment.connections[index], index) &&
+                   watch(node, node->processes[index], MAX_RANKS + index);
+        }
+    return well;
+}
+
+static void notify(const struct intranode *node, uint32_t index) {
+    struct sockaddr_un address;
+    const socklen_t length = rendezvous_address(node->name, index, &address);
+    const uint8_t byte = 0;
+    const ssize_t sent = sendto(node->socket, &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL,
+                                (const struct sockaddr *)&address, length);
+    (void)sent; // it fails where the other is gone, or has more to hear already
+}
+
+void wakeup_rank(const struct intranode *node, uint32_t index) {
+    _Atomic uint32_t *resting = &segment_rank(&node->segment, index)->resting;
+    if (atomic_load(resting) && atomic_exchange(resting, 0))
+        notify(node, index);
+}
+
+void wakeup_broadcast(const struct intranode *node) {
+    for (uint32_t index = 0; node->segment.base != NULL && index < node->segment.count; index++)
+        if (index != node->segment.index)
+            notify(node, index);
+}
+
+void wakeup_all(const struct intranode *node) {
+    for (uint32_t index = 0; node->segment.base != NULL && index < node->segment.count; index++)
+        if (index != node->segment.index)
+            wakeup_rank(node, index);
+}
+
+struct rest wakeup_rest(struct intranode *node, double limit) {
+    const p4reduce_engine *engine = node->engine;
+    struct rest rest = {
+        .descriptors = {{.fd = engine->wake, .events = POLLIN}, {.fd = node->poll, .events = POLLIN}, {.fd = -1}},
+        .due = limit,
+    };
+    if (engine->oldest != NULL)
+        rest.due = fmin(limit, fmin(engine->oldest_since + engine->oldest->timeout, intranode_gone_due(node)));
+    node->rested = true;
+    if (node->segment.base != NULL)
+        atomic_store(&segment_rank(&node->segment, node->segment.index)->resting, 1);
+    return rest;
+}
+
+// A process that was forked may keep what the descriptor is of, for which closing alone does not end its events.
+static void let_go(const struct intranode *node, int *descriptor) {
+    if (*descriptor < 0)
+        return;
+    if (node->poll >= 0)
+        epoll_ctl(node->poll, EPOLL_CTL_DEL, *descriptor, NULL);
+    close(*descriptor);
+    *descriptor = -1;
+}
+
+static void lose(struct intranode *node, uint32_t index) {
+    let_go(node, &node->segment.connections[index]);
+    let_go(node, &node->processes[index]);
+    node->gone[index] = true;
+    if (node->gone_at == 0)
+        node->gone_at = clock_now();
+}
+
+// Whether nothing can be read any more. Reads what is there, but no more than all ranks send, so that nobody who sends
+// without end keeps this rank here.
+static bool has_ended(int socket) {
+    uint8_t byte;
+    ssize_t got = 1;
+    for (unsigned i = 0; i < MAX_RANKS && got > 0; i++)
+        got = recv(socket, &byte, sizeof byte, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+void wakeup_hear(struct intranode *node) {
+    struct epoll_event events[AT_ONCE];
+    const int count = node->poll < 0 || !node->rested ? 0 : epoll_wait(node->poll, events, AT_ONCE, 0);
+    node->rested = false;
+    for (int i = 0; i < count; i++) {
+        const uint32_t number = events[i].data.u32, index = number % MAX_RANKS;
+        if (number == OWN_SOCKET)
+            has_ended(node->socket); // which takes what there is
+        else if (number >= MAX_RANKS || (node->segment.connections[index] >= 0 &&
+                                         has_ended(node->segment.connections[index])))
+            lose(node, index);
+    }
+}
+
+static void leave(struct intranode *node) {
+    for (uint32_t index = 0; index < node->segment.count; index++) {
+        if (node->segment.connections[index] >= 0)
+            shutdown(node->segment.connections[index], SHUT_RDWR); // of processes that were forked, too
+        let_go(node, &node->segment.connections[index]);
+        let_go(node, &node->processes[index]);
+    }
+    let_go(node, &node->socket);
+    if (node->poll >= 0)
+        close(node->poll);
+    node->poll = -1;
+}
+
+void intranode_close(struct intranode *node) {
+    leave(node);
+    segment_close(&node->segment);
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several aggregators that share a job's slots, as one link: slot s lives at aggregator s mod A, as its slot s div A.
+// Between here and there a packet's slot field is the aggregator's; the worker sees the job's. As in
+// hostlib/p4reduce/transport/striped.py.
+#include "base/structures.h"
+#include "link/link.h"
+
+#include <arpa/inet.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct part {
+    struct link *link;
+    char address[INET_ADDRSTRLEN + 6];
+    double heard_at;
+    bool unanswered;
+};
+
+struct striped {
+    struct link link; // its socket is an epoll descriptor of theirs
+    struct part *full;
+    struct part parts[];
+};
+
+static bool watch(const struct striped *striped, int operation, const struct part *part, uint32_t events) {
+    struct epoll_event event = {.events = events};
+    return epoll_ctl(striped->link.socket, operation, part->link->socket, &event) == 0;
+}
+
+static unsigned striped_receive(struct link *link, p4reduce_worker *worker, double now) {
+    struct striped *striped = (struct striped *)link;
+    unsigned packets = 0;
+    for (uint32_t i = 0; i < link->aggregators; i++) {
+        struct part *part = &striped->parts[i];
+        const unsigned some = part->link->receive(part->link, worker, now);
+        if (some == 0)
+            continue;
+        part->unanswered = false;
+        part->heard_at = now;
+        packets += some;
+    }
+    return packets;
+}
+
+static uint32_t slot_of(const struct iovec *payload) {
+    return (uint32_t)load_16((uint8_t *)payload->iov_base + AGGREGATION_SLOT) >> 1;
+}
+
+static void set_slot(const struct iovec *payload, uint32_t slot) {
+    uint8_t *field = (uint8_t *)payload->iov_base + AGGREGATION_SLOT;
+    store_16(field, (uint16_t)(slot << 1 | (load_16(field) & 1)));
+}
+
+// Sends payloads that all go to one aggregator. They may have to be sent again, so they stay as they were.
+static uint32_t send_to(struct striped *striped, uint32_t index, const struct iovec *payloads, uint32_t count,
+                        bool *grouped) {
+    const uint32_t aggregators = striped->link.aggregators;
+    struct part *part = &striped->parts[index];
+    for (uint32_t i = 0; i < count; i++)
+        set_slot(&payloads[i], slot_of(&payloads[i]) / aggregators);
+    part->link->singly = striped->link.singly;
+    const uint32_t sent = part->link->send(part->link, payloads, count, grouped);
+    for (uint32_t i = 0; i < count; i++)
+        set_slot(&payloads[i], slot_of(&payloads[i]) * aggregators + index);
+    part->unanswered |= sent > 0;
+    striped->link.fatal |= part->link->fatal;
+    if (part->link->full) {
+        // An epoll descriptor never becomes writable; this one becomes readable when that socket is.
+        striped->link.full = true;
+        striped->full = part;
+        watch(striped, EPOLL_CTL_MOD, part, EPOLLIN | EPOLLOUT);
+    }
+    return sent;
+}
+
+static uint32_t striped_send(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped) {
+    struct striped *striped = (struct striped *)link;
+    uint32_t done = 0;
+    link->full = false;
+    if (striped->full != NULL)
+        watch(striped, EPOLL_CTL_MOD, striped->full, EPOLLIN);
+    striped->full = NULL;
+    while (done < count && !link->full) {
+        const uint32_t index = slot_of(&payloads[done]) % link->aggregators;
+        uint32_t run = 1;
+        while (done + run < count && slot_of(&payloads[done + run]) % link->aggregators == index)
+            run++;
+        done += send_to(striped, index, payloads + done, run, grouped + done);
+    }
+    return done;
+}
+
+// Where nobody owes an answer, it is the one that was heard last.
+static struct quiet striped_quietest(const struct link *link) {
+    const struct striped *striped = (const struct striped *)link;
+    const struct part *found = &striped->parts[0];
+    for (uint32_t i = 1; i < link->aggregators; i++) {
+        const struct part *part = &striped->parts[i];
+        const bool later = part->heard_at > found->heard_at;
+        if (part->unanswered != found->unanswered ? part->unanswered : part->unanswered ? !later : later)
+            found = part;
+    }
+    return (struct quiet){found->address, found->heard_at, found->link->trouble};
+}
+
+static void striped_describe(const struct link *link, char *text, size_t room) {
+    const struct striped *striped = (const struct striped *)link;
+    char each[64];
+    striped->parts[0].link->describe(striped->parts[0].link, each, sizeof each);
+    snprintf(text, room, "%s, to %u aggregators", each, (unsigned)link->aggregators);
+}
+
+static void striped_free(struct link *link) {
+    struct striped *striped = (struct striped *)link;
+    for (uint32_t i = 0; i < link->aggregators; i++)
+        if (striped->parts[i].link != NULL)
+            striped->parts[i].link->free(striped->parts[i].link);
+    if (link->socket >= 0)
+        close(link->socket);
+    free(striped);
+}
+
+static bool open_part(struct striped *striped, uint32_t index, int socket, p4reduce_error *error) {
+    struct part *part = &striped->parts[index];
+    struct sockaddr_in peer;
+    socklen_t size = sizeof peer;
+    char ip[INET_ADDRSTRLEN];
+    if (getpeername(socket, (struct sockaddr *)&peer, &size) != 0 || peer.sin_family != AF_INET ||
+        inet_ntop(AF_INET, &peer.sin_addr, ip, sizeof ip) == NULL) {
+        error_tell(error, P4REDUCE_INVALID, "socket %d is not connected to an IPv4 address", socket);
+        return false;
+    }
+    snprintf(part->address, sizeof part->address, "%s:%u", ip, (unsigned)ntohs(peer.sin_port));
+    part->heard_at = -(double)INFINITY;
+    part->link = udp_open(socket, error);
+    if (part->link == NULL)
+        return false;
+    part->link->aggregators = striped->link.aggregators;
+    part->link->aggregator = index;
+    if (watch(striped, EPOLL_CTL_ADD, part, EPOLLIN))
+        return true;
+    error_tell(error, P4REDUCE_SYSTEM, "cannot wait for socket %d: errno %d", socket, errno);
+    return false;
+}
+
+struct link *striped_open(const int *sockets, uint32_t aggregators, p4reduce_error *error) {
+    struct striped *striped = calloc(1, sizeof *striped + aggregators * sizeof *striped->parts);
+    if (striped == NULL) {
+        error_tell(error, P4REDUCE_NO_MEMORY, "no memory for a link to %u aggregators", (unsigned)aggregators);
+        return NULL;
+    }
+    striped->link = (struct link){.aggregators = aggregators,
+                                .socket = epoll_create1(EPOLL_CLOEXEC),
+                                .receive = striped_receive,
+                                .send = striped_send,
+                                .quietest = striped_quietest,
+                                .describe = striped_describe,
+                                .free = striped_free};
+    bool well = striped->link.socket >= 0;
+    if (!well)
+        error_tell(error, P4REDUCE_SYSTEM, "no epoll descriptor: errno %d", errno);
+    for (uint32_t i = 0; i < aggregators && well; i++)
+        well = open_part(striped, i, sockets[i], error);
+    if (well)
+        return &striped->link;
+    striped_free(&striped->link);
+    return NULL;
+}

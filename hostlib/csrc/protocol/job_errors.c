@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/job_errors.h"
+
+#include "base/membership.h"
+#include "base/structures.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define DIFFERENT_OPERATIONS "ranks call different operations"
+#define CHECK_CALLS                                                                                                    \
+    "Check that all ranks call the same collectives in the same order, with the same number of elements, dtype and "   \
+    "reduction"
+#define CHECK_VERSIONS "Check that all ranks run the same version, and that no machine is faulty"
+
+enum { MOST_NAMED = 8, NO_RANK = 1 << 16 };
+
+static size_t describe_task(const struct task *task, const char *before, char *text, size_t room) {
+    char what[TASK_TEXT_BYTES];
+    task_describe(task, what);
+    return (size_t)snprintf(text, room, "%soperation %" PRIu32 ", %s, has %08" PRIx32, before, task->counter, what,
+                            task->fingerprint);
+}
+
+void job_error_disagreement(uint32_t number, const char *theirs, unsigned rank, const char *own, uint32_t fingerprint,
+                            p4reduce_error *error) {
+    error_fill(error, P4REDUCE_MISMATCH,
+               DIFFERENT_OPERATIONS ": of operation %" PRIu32 ", %s; on this rank, %u, it is %s, fingerprint %08" PRIx32
+                                    ". " CHECK_CALLS,
+               number, theirs, rank, own, fingerprint);
+}
+
+// The number in the job of the slot that a packet is of.
+static unsigned slot_named(const p4reduce_membership *membership, const struct packet *packet) {
+    return membership->first_slot + (packet->header.slot >> 1);
+}
+
+// Some of the ranks, as text: all but this one and `named`, which may be NO_RANK, and those that share streams with
+// them. Empty where there are none.
+static void describe_others(const p4reduce_membership *membership, unsigned named, char *text, size_t room) {
+    char list[MOST_NAMED * 5 + 1] = "";
+    unsigned count = 0;
+    size_t used = 0;
+    for (unsigned rank = 0; rank < membership->world_size; rank++) {
+        if (membership_beside(membership, rank, membership->rank) ||
+            (named != NO_RANK && membership_beside(membership, rank, named)))
+            continue;
+        if (count++ < MOST_NAMED)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", used ? ", " : "", rank);
+    }
+    if (count == 0)
+        *text = '\0';
+    else if (count == 1)
+        snprintf(text, room, "rank %s", list);
+    else if (count <= MOST_NAMED)
+        snprintf(text, room, "one of ranks %s", list);
+    else
+        snprintf(text, room, "one of %u ranks", count);
+}
+
+// Who is wrong, as far as this rank can tell. A round's lanes it has from the switch. Not so the operation, of which it
+// may be the only one that calls it, unless the switch has given it the round's sums or another rank came with the
+// same.
+static void give_verdict(const p4reduce_membership *membership, const struct packet *packet, unsigned named,
+                         const struct slot *slot, char *text, size_t room) {
+    char others[64];
+    describe_others(membership, named, others, sizeof others);
+    uint32_t own;
+    if (slot != NULL && slot->task != NULL && packet->header.seq == slot->seq)
+        own = slot->fingerprint;
+    else if (slot != NULL && packet->header.seq == slot->seq - 1)
+        own = packet->header.fingerprint; // the switch has given this rank the round's sums
+    else
+        return;
+    const bool alone =
+        packet->header.seq == slot->seq && !same_operation(packet->header.fingerprint, packet_key(packet, 0));
+    if (own == packet->header.fingerprint) {
+        if (alone)
+            return;
+        if (named != NO_RANK)
+            snprintf(others, sizeof others, "rank %u", named);
+        snprintf(text, room, "This rank agrees with the ranks before it, so %s is wrong. ", others);
+    } else if (own != packet_key(packet, 0)) {
+        snprintf(text, room, "This rank agrees with neither. ");
+    } else if (named == membership->rank) {
+        snprintf(text, room, "So this rank is wrong, or %s is. ", others);
+    } else if (others[0] && !(alone && named == NO_RANK)) {
+        snprintf(text, room, "This rank agrees with the later one, so %s is wrong. ", others);
+    }
+}
+
+void job_error_mismatch(const p4reduce_membership *membership, const struct packet *packet, const struct task *oldest,
+                        const struct slot *slot, p4reduce_error *error) {
+    const uint32_t held = packet->header.fingerprint, other = packet_key(packet, 0);
+    char here[300] = "";
+    size_t used = 0;
+    for (const struct task *task = oldest; task != NULL && used < sizeof here; task = task->next)
+        if (same_operation(task->fingerprint, held) || same_operation(task->fingerprint, other))
+            used += describe_task(task, used ? ", " : "", here + used, sizeof here - used);
+    if (!used && oldest != NULL)
+        used = describe_task(oldest, "", here, sizeof here);
+    char who[40] = "a rank whose number is not known", verdict[140] = "";
+    const unsigned named = packet->header.worker < membership_workers(membership)
+                               ? membership_rank(membership, packet->header.worker)
+                               : NO_RANK;
+    if (named != NO_RANK)
+        snprintf(who, sizeof who, membership->sharing ? "a rank of rank %u's host" : "rank %u", named);
+    give_verdict(membership, packet, named, slot, verdict, sizeof verdict);
+    const bool same = same_operation(held, other);
+    error_fill(error, P4REDUCE_MISMATCH,
+               "%s: %s sent fingerprint %08" PRIx32 ", the ranks before it %08" PRIx32 " (slot %u, round "
+               "%" PRIu32 "). %sOn this rank, %" PRIu32 ", %s. %s",
+               same ? "ranks disagree on the lanes of a round" : DIFFERENT_OPERATIONS, who, other, held,
+               slot_named(membership, packet), packet->header.seq, verdict, membership->rank,
+               used ? here : "no operation is under way", same ? CHECK_VERSIONS : CHECK_CALLS);
+}
+
+void job_error_implausible(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
+    error_fill(error, P4REDUCE_MISMATCH,
+               "the result of round %" PRIu32 " in slot %u names next blocks that cannot exist: a rank other than "
+               "this one, %" PRIu32 ", announced them; packets do not tell which. " CHECK_VERSIONS,
+               packet->header.seq, slot_named(membership, packet), membership->rank);
+}
+
+void job_error_altered(const p4reduce_membership *membership, const struct task *task, p4reduce_error *error) {
+    char what[TASK_TEXT_BYTES];
+    task_describe(task, what);
+    error_fill(error, P4REDUCE_MISMATCH,
+               "the words that rank %" PRIu32 " sent in operation %" PRIu32
+               ", %s, came back changed: another rank added "
+               "to them; packets do not tell which. " CHECK_VERSIONS,
+               membership->rank, task->counter, what);
+}
+
+// Of an ABORT, by the number that it has: AbortReason of the control service. `number` has room for one without words.
+static const char *reason_in_words(uint32_t reason, char *number, size_t room) {
+    switch (reason) {
+    case 1:
+        return "its process or its connection is gone, or it has failed";
+    case 2:
+        return "it did not come back to the controller";
+    case 3:
+        return "while others stayed";
+    case 4:
+        return "the controller was stopped";
+    case 5:
+        return "a switch has lost the job's state";
+    case 6:
+        return "a join was refused";
+    case 7:
+        return "some rank never came";
+    case 8:
+        return "a switch did not take the job";
+    case 9:
+        return "too few slots are free";
+    case 30:
+        return "its tenant's quota is used up";
+    case 31:
+        return "a user has ended it";
+    case 40:
+        return "an operator has ended it";
+    default:
+        snprintf(number, room, "reason %" PRIu32, reason);
+        return number;
+    }
+}
+
+void job_error_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
+    char why[64] = "the controller has ended it, and no rank is to blame", number[32];
+    if (packet->header.worker != NOBODY)
+        snprintf(why, sizeof why,
+                 packet->header.worker != membership->rank ? "rank %u has left it" : "this rank, %u, has left it",
+                 packet->header.worker);
+    error_fill(error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (%s)", membership->job, why,
+               reason_in_words(packet_key(packet, 0), number, sizeof number));
+    error->rank = packet->header.worker != NOBODY ? packet->header.worker : -1;
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/regions.h"
+
+#include "base/align.h"
+#include "base/structures.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    PATH_BYTES = 64,
+    ADVICE_POPULATE_WRITE = 23, // linux/mman.h's, since Linux 5.14
+};
+
+struct held {
+    struct held *next;
+    uint8_t *base;
+    struct region region; // its offset is 0
+    bool exported;
+    bool revoked;   // it is not shared any more
+    bool inherited;  // from the process that has forked this one
+    bool forked;     // a process that was forked has it, too
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of what follows
+static struct held *all;
+static uint64_t made;
+static bool watching; // whether this process forks
+
+static void before_fork(void) {
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void) {
+    for (struct held *held = all; held != NULL; held = held->next)
+        held->forked = true;
+    pthread_mutex_unlock(&lock);
+}
+
+static void in_child(void) {
+    for (struct held *held = all; held != NULL; held = held->next)
+        held->inherited = true;
+    pthread_mutex_unlock(&lock);
+}
+
+// Memory without a name, which nobody can make shorter: who maps it finds all of it there.
+static bool map(struct held *held, size_t size) {
+    held->region.file = memfd_create("p4reduce tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (held->region.file < 0)
+        return false;
+    struct stat status;
+    held->region.size = size;
+    held->base = MAP_FAILED;
+    if (ftruncate(held->region.file, (off_t)size) == 0 &&
+        fcntl(held->region.file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
+        fstat(held->region.file, &status) == 0) {
+        held->region.inode = status.st_ino;
+        held->base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, held->region.file, 0);
+    }
+    if (held->base != MAP_FAILED)
+        return true;
+    const int error = errno;
+    close(held->region.file);
+    errno = error;
+    return false;
+}
+
+void *p4reduce_shared_new(size_t bytes, p4reduce_error *error) {
+    struct held *held = bytes > 0 && bytes <= SIZE_MAX / 2 ? calloc(1, sizeof *held) : NULL;
+    if (held == NULL) {
+        error_tell(error, P4REDUCE_NO_MEMORY, "no memory of %zu bytes", bytes);
+        return NULL;
+    }
+    if (!map(held, align_up(bytes, LEAST_PAGE_BYTES))) {
+        error_tell(error, errno == ENOMEM ? P4REDUCE_NO_MEMORY : P4REDUCE_SYSTEM,
+                   "no memory of %zu bytes that ranks can share: %s", bytes, strerror(errno));
+        free(held);
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    if (!watching)
+        watching = pthread_atfork(before_fork, after_fork, in_child) == 0;
+    held->forked = !watching; // then it is not known
+    held->region.number = ++made;
+    held->next = all;
+    all = held;
+    pthread_mutex_unlock(&lock);
+    return held->base;
+}
+
+void p4reduce_shared_free(void *memory) {
+    pthread_mutex_lock(&lock);
+    struct held **place = &all;
+    while (*place != NULL && (*place)->base != memory)
+        place = &(*place)->next;
+    struct held *held = *place;
+    if (held != NULL)
+        *place = held->next;
+    pthread_mutex_unlock(&lock);
+    if (held == NULL)
+        return;
+    // Other ranks may have it mapped until they next look: its pages go now, but where somebody still uses them.
+    if (!held->revoked && !held->forked && !held->inherited)
+        fallocate(held->region.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)held->region.size);
+    munmap(held->base, held->region.size);
+    close(held->region.file);
+    free(held);
+}
+
+bool region_export(const void *data, size_t size, struct region *region) {
+    const uintptr_t begin = (uintptr_t)data;
+    region->number = 0;
+    pthread_mutex_lock(&lock);
+    for (struct held *held = all; held != NULL && region->number == 0; held = held->next) {
+        const uintptr_t offset = begin - (uintptr_t)held->base;
+        if (begin < (uintptr_t)held->base || offset > held->region.size || size > held->region.size - offset)
+            continue;
+        if (held->exported || held->revoked || held->inherited)
+            break;
+        held->exported = true;
+        *region = held->region;
+        region->offset = offset;
+    }
+    pthread_mutex_unlock(&lock);
+    return region->number != 0;
+}
+
+// Under the lock.
+static struct held *find(uint64_t number) {
+    struct held *held = all;
+    while (held != NULL && held->region.number != number)
+        held = held->next;
+    return held;
+}
+
+void region_release(const struct region *region) {
+    pthread_mutex_lock(&lock);
+    struct held *held = find(region->number);
+    if (held != NULL)
+        held->exported = false;
+    pthread_mutex_unlock(&lock);
+}
+
+// Has this process get a page of its own, with what is in it, whoever else writes to it here meanwhile.
+static void own_page(_Atomic uint8_t *byte) {
+    uint8_t value = atomic_load(byte);
+    while (!atomic_compare_exchange_weak(byte, &value, value)) // some processors write only where it is as expected
+        ;
+}
+
+// Makes of a mapping of a file, which others have as well, one of pages of this process's own. Where the kernel refuses,
+// it is as it was: so the new one is made elsewhere first, where there may be no memory for it.
+static bool make_private(const struct held *held) {
+    void *own = mmap(NULL, held->region.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, held->region.file, 0);
+    if (own == MAP_FAILED)
+        return false;
+    if (mremap(own, held->region.size, held->region.size, MREMAP_MAYMOVE | MREMAP_FIXED, held->base) != MAP_FAILED)
+        return true;
+    munmap(own, held->region.size);
+    return false;
+}
+
+bool region_revoke(const struct region *region, size_t size) {
+    pthread_mutex_lock(&lock);
+    struct held *held = find(region->number);
+    bool well = held != NULL;
+    if (well && !held->revoked) {
+        // What this process has written so far is in the file, what it writes from now on in pages of its own: so
+        // nothing is lost of what its other threads write meanwhile.
+        well = make_private(held);
+        held->revoked = well;
+    }
+    if (well)
+        for (uint64_t at = region->offset / LEAST_PAGE_BYTES * LEAST_PAGE_BYTES; at < region->offset + size;
+             at += LEAST_PAGE_BYTES)
+            own_page((_Atomic uint8_t *)held->base + at);
+    pthread_mutex_unlock(&lock);
+    return well;
+}
+
+static void path_of(int32_t pid, int32_t file, char *path) {
+    snprintf(path, PATH_BYTES, "/proc/%d/fd/%d", pid, file);
+}
+
+bool region_exists(int32_t pid, int32_t file, uint64_t inode) {
+    char path[PATH_BYTES];
+    path_of(pid, file, path);
+    struct stat status;
+    return stat(path, &status) == 0 && status.st_ino == inode && S_ISREG(status.st_mode);
+}
+
+// Has the kernel enter all pages now, where it can, and not one by one as they are used.
+static void enter_pages(uint8_t *base, const struct region *region, size_t size) {
+    const uint64_t begin = region->offset / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
+    madvise(base + begin, region->offset + size - begin, ADVICE_POPULATE_WRITE);
+}
+
+void *region_map(int32_t pid, const struct region *region, size_t size) {
+    char path[PATH_BYTES];
+    path_of(pid, region->file, path);
+    if (!region_exists(pid, region->file, region->inode))
+        return NULL;
+    const int file = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (file < 0)
+        return NULL;
+    struct stat status;
+    void *base = MAP_FAILED;
+    if (fstat(file, &status) == 0 && status.st_ino == region->inode && (uint64_t)status.st_size == region->size)
+        base = mmap(NULL, region->size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (base == MAP_FAILED)
+        return NULL;
+    enter_pages(base, region, size);
+    return base;
+}

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank tells the controller of itself."""
+
+from __future__ import annotations
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.engine.engine import Engine
+
+MOST_AWAITED = 8  # ranks that a report names
+
+_COUNTS = (
+    "operations",
+    "rounds",
+    "retransmissions",
+    "slowdowns",
+    "packets_sent",
+    "packets_received",
+    "bytes_sent",
+    "bytes_received",
+)
+
+
+class Reporter:
+    """`report` is called now and then, by one thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._operations = -1  # that had ended at the time of the report before
+        self._stuck_since: float | None = None
+
+    def report(self, now: float) -> pb.Report:
+        """What the engine has done so far. now: seconds on any clock that goes on."""
+        engine = self._engine
+        stats = engine.stats
+        counts = {name: getattr(stats, name) for name in _COUNTS}
+        report = pb.Report(busy_s=engine.seconds, most_slots=engine.take_most_slots(), **counts)
+        ended, self._operations = stats.operations != self._operations, stats.operations
+        if ended or not engine.busy:
+            self._stuck_since = now if engine.busy else None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        else:
+            report.stuck_s = now - self._stuck_since
+            report.awaited.extend(engine.awaited()[:MOST_AWAITED])
+        return report

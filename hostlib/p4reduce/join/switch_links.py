@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The links of a rank's packets to its switches, one for each thread of its engine: opened, tried, and kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from p4reduce.control.client import Assigned, Session
+from p4reduce.join.probing import Prober
+from p4reduce.protocol import Membership
+from p4reduce.transport import SharedTransport, StripedTransport, Switch, Transport, open_transports
+from p4reduce.transport.base import explain_refusal
+
+
+class SwitchLinks:
+    """Owns transports, until they are taken as `transport`."""
+
+    def __init__(self, kind: str, place: Assigned, membership: Membership, *, interface: str | None) -> None:
+        """kind: of transport. membership: whose packets the probes are. Raises TransportError."""
+        self._switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
+        plain = replace(membership, more_jobs=())
+        jobs = ((place.job, place.generation), *place.more_jobs)
+        self._probers = [
+            Prober(replace(plain, job=job, generation=generation), place.hello_nonce) for job, generation in jobs
+        ]
+        self._links: list[Transport] = []
+        largest = self._probers[0].largest
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            for _ in jobs:
+                self._links.append(open_transports(kind, self._switches, interface=interface, largest_payload=largest))
+            undo.pop_all()
+        self.switches = [self._switches] * len(jobs)
+        """Where each leads."""
+
+    @property
+    def transport(self) -> Transport | SharedTransport:
+        return self._links[0] if len(self._links) == 1 else SharedTransport(self._links)
+
+    def say_hello(self) -> None:
+        for prober, link in zip(self._probers, self._links, strict=True):
+            prober.say_hello(link)
+
+    @property
+    def trouble(self) -> str:
+        """What the kernel has said against packets to a switch, and what to do about it; or ""."""
+        for link in self._links:
+            parts: Sequence[Transport] = (link,)
+            switches = self._switches
+            if isinstance(link, StripedTransport):
+                parts, switches = link.parts, link.switches
+            for part, switch in zip(parts, switches, strict=True):
+                if part.trouble is not None:
+                    return explain_refusal(part.trouble, switch)
+        return ""
+
+    def keep(self, indices: Sequence[int]) -> None:
+        """Only those to these switches, by index among all assigned, thread after thread; () stands for all."""
+        if not indices:
+            return
+        count = len(self._switches)
+        for thread, link in enumerate(self._links):
+            own = [index - thread * count for index in indices if index // count == thread]
+            if isinstance(link, StripedTransport) and len(own) < count:
+                self._links[thread] = link.keep(own)
+            self.switches[thread] = tuple(self._switches[index] for index in own)
+
+    def await_answers(self, session: Session) -> None:
+        """As of `Prober`."""
+        for prober, link, switches in zip(self._probers, self._links, self.switches, strict=True):
+            prober.await_answers(link, switches, session)
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()

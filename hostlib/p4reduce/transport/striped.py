@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transports of several parts: to aggregators that share a job's slots, and of engine threads that do."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+
+from p4reduce.protocol.aggregators import from_aggregator, to_aggregator
+from p4reduce.protocol.constants import Op
+from p4reduce.protocol.header import SLOT
+from p4reduce.transport.base import Switch, Transport
+
+_LARGEST_HALF = 0xFFFF
+
+
+class StripedTransport:
+    """Gives each packet to the transport of its slot's aggregator, and takes what comes from all of them.
+
+    Between here and the aggregators a packet's slot field is the aggregator's; the worker sees the job's. A HELLO goes
+    to every aggregator, as each has to hear the rank.
+    """
+
+    def __init__(
+        self, parts: Sequence[Transport], switches: Sequence[Switch], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`parts`: one to each of `switches`, owned from now on."""
+        self.parts = tuple(parts)
+        self.switches = tuple(switches)
+        self._clock = clock
+        self._unanswered = [False] * len(parts)
+        self._heard_at = [float("-inf")] * len(parts)
+        self._full: Transport | None = None
+        self._poll = select.epoll()
+        self._by_descriptor = {part.fileno(): index for index, part in enumerate(parts)}
+        for part in parts:
+            self._poll.register(part, select.EPOLLIN)
+
+    @property
+    def trouble(self) -> OSError | None:
+        return self.parts[self._quietest()].trouble
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        return self.parts[self._quietest()].local_address
+
+    def fileno(self) -> int:
+        return self._poll.fileno()
+
+    def send(self, payloads: Sequence[bytes]) -> int:
+        if self._full is not None:
+            self._poll.modify(self._full, select.EPOLLIN)
+            self._full = None
+        for sent, payload in enumerate(payloads):
+            if payload[0] & 0xF == Op.HELLO:
+                for part in self.parts:
+                    part.send([payload])
+                continue
+            aggregator, half = to_aggregator(int.from_bytes(payload[SLOT], "big"), len(self.parts))
+            if not self.parts[aggregator].send([_with_half(payload, half)]):
+                # An epoll descriptor never becomes writable; this one becomes readable when that transport is.
+                self._full = self.parts[aggregator]
+                self._poll.modify(self._full, select.EPOLLIN | select.EPOLLOUT)
+                return sent
+            self._unanswered[aggregator] = True
+        return len(payloads)
+
+    def receive(self) -> list[bytes]:
+        payloads: list[bytes] = []
+        for descriptor, _ in self._poll.poll(0):
+            aggregator = self._by_descriptor[descriptor]
+            arrived = self.parts[aggregator].receive()
+            if arrived:
+                self._unanswered[aggregator] = False
+                self._heard_at[aggregator] = self._clock()
+            for payload in arrived:
+                half = from_aggregator(int.from_bytes(payload[SLOT], "big"), aggregator, len(self.parts))
+                if half <= _LARGEST_HALF:  # else it is none that a worker has ever sent
+                    payloads.append(_with_half(payload, half))
+        return payloads
+
+    def quietest(self) -> tuple[Switch, float]:
+        index = self._quietest()
+        return self.switches[index], self._heard_at[index]
+
+    def keep(self, indices: Sequence[int]) -> Transport:
+        """A transport to those of the switches alone, which takes this one's place."""
+        self._poll.close()
+        for index, part in enumerate(self.parts):
+            if index not in indices:
+                part.close()
+        if len(indices) == 1:
+            return self.parts[indices[0]]
+        kept = [self.parts[index] for index in indices]
+        return StripedTransport(kept, [self.switches[index] for index in indices], self._clock)
+
+    def close(self) -> None:
+        self._poll.close()
+        for part in self.parts:
+            part.close()
+
+    def _quietest(self) -> int:
+        """Where nobody owes an answer, it is the one that was heard last."""
+        owing = [index for index, unanswered in enumerate(self._unanswered) if unanswered]
+        if owing:
+            return min(owing, key=self._heard_at.__getitem__)
+        return max(range(len(self.parts)), key=self._heard_at.__getitem__)
+
+
+class SharedTransport:
+    """The transports of a rank's engine threads. It carries nothing by itself: each thread uses its own of `parts`."""
+
+    def __init__(self, parts: Sequence[Transport]) -> None:
+        """`parts`: one for each thread, owned from now on."""
+        self.parts = tuple(parts)
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        return self.parts[0].local_address
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+
+def _with_half(payload: bytes, half: int) -> bytes:
+    return payload[: SLOT.start] + half.to_bytes(2, "big") + payload[SLOT.stop :]

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank says of packets that its own kernel does not send, or is told that nobody takes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from p4reduce.control.messages import Assigned, Endpoint
+from p4reduce.join.joining import membership
+from p4reduce.join.switch_links import SwitchLinks
+from p4reduce.transport import Switch, TransportError
+from p4reduce.transport.base import LEAST_MTU, check_mtu, explain_refusal
+from tests.support.own_network import Namespace, ip
+
+AT = Switch("10.0.0.254", 31314)
+
+
+def assigned(*ports: int) -> Assigned:
+    aggregators = tuple(Endpoint("127.0.0.1", port, "02:00:7f:00:00:01") for port in ports)
+    return Assigned(
+        job=1,
+        generation=1,
+        worker=0,
+        slots=4,
+        lanes=4,
+        block_size=64,
+        first_seq=0,
+        hello_nonce=7,
+        abort_secret=0,
+        aggregators=aggregators,
+    )
+
+
+def opened(place: Assigned) -> Any:
+    return SwitchLinks("udp", place, membership(place, 1), interface=None)
+
+
+@pytest.mark.parametrize("closed", [0, 1])
+def test_a_port_that_nobody_has_is_told(closed: int) -> None:
+    """Of each of several switches."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone,
+    ):
+        there.bind(("127.0.0.1", 0))
+        gone.bind(("127.0.0.1", 0))
+        ports = [there.getsockname()[1], there.getsockname()[1]]
+        ports[closed] = gone.getsockname()[1]
+        gone.close()
+        links = opened(assigned(*ports))
+        try:
+            assert links.trouble == ""
+            end = time.monotonic() + 10
+            while not links.trouble and time.monotonic() < end:
+                links.say_hello()
+            said = "Connection refused: no program listens on that UDP port"
+            assert f"cannot send packets to 127.0.0.1:{ports[closed]}: {said}" in links.trouble
+            assert "--address of the controller" in links.trouble
+        finally:
+            links.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (
+            errno.EPERM,
+            "Operation not permitted: a firewall on this host drops them",
+        ),
+        (errno.EACCES, "Permission denied: a route of this host prohibits them, or this is the broadcast address"),
+        (errno.EINVAL, "Invalid argument: a route of this host drops them; see `ip route get 10.0.0.254`"),
+        (errno.EMSGSIZE, "Message too long: the packets are longer than the MTU of the path"),
+        (errno.ENETUNREACH, "Network is unreachable: this host has no route there"),
+        (errno.EHOSTUNREACH, "No route to host: no host answers for that address"),
+        (errno.ENETDOWN, "Network is down: the interface is down"),
+        (errno.ENOBUFS, "No buffer space available"),
+    ],
+)
+def test_what_the_kernel_says_comes_with_advice(number: int, said: str) -> None:
+    text = explain_refusal(OSError(number, os.strerror(number)), AT)
+    assert text.startswith(f"this host cannot send packets to 10.0.0.254:31314: {said}")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("kind", "said"), [("prohibit", "prohibits them"), ("blackhole", "drops them")])
+def test_a_route_that_forbids_packets_is_told(kind: str, said: str) -> None:
+    with closing(Namespace()) as namespace, namespace.entered():
+        ip("route", "add", kind, "127.0.0.9/32", "table", "local")
+        place = replace(assigned(1), aggregators=(Endpoint("127.0.0.9", 31314, "02:00:7f:00:00:09"),))
+        with pytest.raises(TransportError, match=said):
+            opened(place)
+
+
+@pytest.mark.parametrize(
+    ("payload", "mtu", "advice"),
+    [
+        (8242, 1500, "raise the MTU to 8270 or more, or give the controller --mtu 1500"),
+        (8242, 1000, "raise the MTU to 8270 or more"),
+        (LEAST_MTU - 28, 1000, f"raise the MTU to {LEAST_MTU} or more"),
+    ],
+)
+def test_no_mtu_is_advised_that_a_controller_refuses(payload: int, mtu: int, advice: str) -> None:
+    with pytest.raises(TransportError) as error:
+        check_mtu(mtu, payload, "'eth0'")
+    assert str(error.value).endswith(advice)

@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole stack as processes: switches, controller, ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce_bench.processes import network
+from p4reduce_bench.processes.children import Child, Family
+from p4reduce_controller.commands.access import plain
+from tests.support.own_network import Namespace, ip
+from tests.support.waiting import wait_until
+
+from .rank import Call
+
+START_UP_S = 60.0
+RANK = Path(__file__).with_name("rank.py")
+
+Event = dict[str, Any]
+
+
+class Stack(Family):
+    """Switches and a controller on them. Leaving the block ends every process."""
+
+    def __init__(
+        self,
+        target: str,
+        ports: Sequence[str],
+        address: str = "",
+        *,
+        options: Sequence[str] = (),
+        enter: Any = contextlib.nullcontext,
+        aggregators: int = 1,
+        uplink: int = 0,
+    ) -> None:
+        """Starts all, and waits until they are ready.
+
+        ports: of a switch, as "1=udp:127.0.0.1:0". address: of the aggregator; by default its first port's.
+        options: more of them for the controller. enter: makes a context in which processes are started.
+        aggregators: how many switches, each with such ports, share the slots of jobs; a {} in `ports` or `address`
+            stands for the switch's number, from 1.
+        uplink: the port of all but the first that leads to the first: then that is a spine, and they are leaves.
+        """
+        super().__init__()
+        self._enter: Any = enter
+        self._target = target
+        self._ports = [port.partition("=")[0] for port in ports]
+        try:
+            self.switches = [
+                self.start(
+                    "switch", "p4reduce", "switch", "--target", target, "--grpc", "127.0.0.1:0", "--json",
+                    *(option for port in ports for option in ("--port", port.format(number))),
+                )
+                for number in range(1, aggregators + 1)
+            ]  # fmt: skip
+            self.addresses: list[str] = []
+            self.names: list[str] = []
+            places: list[str] = []
+            self._ready = [switch.first(START_UP_S) for switch in self.switches]
+            for number, ready in enumerate(self._ready, 1):
+                self.addresses.append(address.format(number) or ready["ports"]["1"].removeprefix("udp:"))
+                self.names.append(ready["grpc"])
+                places += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
+            for leaf in self.names[1:] if uplink else ():
+                places += ["--uplink", f"{leaf}:{uplink}={self.names[0]}"]
+            self._controller_options = [*places, "--ports", ",".join(self._ports), *options]
+            self.controller = "127.0.0.1:0"
+            self.start_controller()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
+        with self.entered():
+            return super().start(name, module, *arguments, environment=environment)
+
+    def start_controller(self) -> None:
+        """As it was first started, at the same address."""
+        options = [*self._controller_options, "--listen", self.controller, "--json"]
+        self.controller_process = self.start("controller", "p4reduce", "controller", *options)
+        self.served: Event = self.controller_process.first(START_UP_S)
+        self.controller = self.served["listen"]
+
+    def stop_controller(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """By that signal. `start_controller` starts it again."""
+        self._end(self.controller_process, number)
+
+    def restart_switch(self, index: int) -> None:
+        """With nothing of what it held, at the same addresses."""
+        self._end(self.switches[index], signal.SIGKILL)
+        ready = self._ready[index]
+        ports = [option for port, place in ready["ports"].items() for option in ("--port", f"{port}={place}")]
+        self.switches[index] = self.start(
+            "switch", "p4reduce", "switch", "--target", self._target, "--grpc", ready["grpc"], "--json", *ports
+        )
+        self.switches[index].first(START_UP_S)
+
+    def _end(self, child: Child, number: signal.Signals) -> None:
+        self.children.remove(child)
+        child.process.send_signal(number)
+        child.process.wait(START_UP_S)
+        child.stop()
+
+    def status(self) -> dict[str, Any]:
+        """The output of `p4reduce status --json`. Some tests ask many times, so no process is started where the
+        controller is in this process's network."""
+        if self._enter is contextlib.nullcontext:
+            return status_of(self.controller)
+        command = [sys.executable, "-m", "p4reduce", "status", "--controller", self.controller, "--json"]
+        said: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout)
+        return said
+
+    def entered(self) -> AbstractContextManager[object]:
+        context: AbstractContextManager[object] = self._enter()
+        return context
+
+    @contextlib.contextmanager
+    def losing(self, rate: float) -> Iterator[None]:
+        """Every port of the switch loses this share of packets, in both directions."""
+        self._lose(rate)
+        try:
+            yield
+        finally:
+            self._lose(0)
+
+    def _lose(self, rate: float) -> None:
+        command = [sys.executable, "-m", "p4reduce", "loss", "--controller", self.controller, "--rate", str(rate)]
+        for port in self._ports:
+            with self.entered():
+                subprocess.run([*command, "--port", port], check=True, capture_output=True, timeout=START_UP_S)
+
+    def ranks(
+        self,
+        calls: Sequence[Call],
+        *,
+        job: str = "default",
+        world_size: int = 4,
+        present: Sequence[int] | None = None,
+        repeat: bool = False,
+        forget: bool = False,
+        interfaces: str = "",
+        calls_of: Mapping[int, Sequence[Call]] | None = None,
+        backends: Mapping[int, str] | None = None,
+        at: Sequence[str] = (),
+        hosts: Sequence[int | None] = (),
+        limits: Mapping[int, Mapping[str, int]] | None = None,
+        **options: Any,
+    ) -> Ranks:
+        """Starts a job's ranks.
+
+        present: which; by default all. repeat: make the calls again until an error. forget: do not close.
+        interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
+        backends: of ranks that shall have a certain one. at: the switches that they are at, in
+            turn. hosts: of each rank, a number of the host that it takes this one for; None for one that keeps its own
+            stream. limits: of ranks' processes, by their names in `resource`. options: of Communicator.
+        """
+        children = {}
+        for rank in present if present is not None else range(world_size):
+            plan = {
+                "options": {
+                    "controller": self.controller,
+                    "job": job,
+                    "rank": rank,
+                    "world_size": world_size,
+                    "interface": f"{interfaces}{rank}" if interfaces else None,
+                    **({"switch": at[rank % len(at)]} if at else {}),
+                    **options,
+                    **({"local": "off"} if hosts and hosts[rank] is None else {}),
+                },
+                "calls": [asdict(call) for call in (calls_of or {}).get(rank, calls)],
+                "repeat": repeat,
+                "forget": forget,
+                "limits": (limits or {}).get(rank, {}),
+                "host": hosts[rank] if hosts else None,
+            }
+            command = [sys.executable, str(RANK), json.dumps(plan)]
+            environment = {"OMP_NUM_THREADS": "1"}
+            if backends is not None:
+                environment["P4REDUCE_BACKEND"] = backends[rank]
+            with self.entered():
+                children[rank] = Child(f"rank {rank} of {job}", command, environment)
+        return Ranks(children)
+
+
+class Ranks:
+    """The rank processes of one job, and what they have said. Leaving the block ends them."""
+
+    def __init__(self, children: dict[int, Child]) -> None:
+        self.children = children
+        self.events: dict[int, list[Event]] = {rank: [] for rank in children}
+
+    def wait_for(self, key: str, timeout: float = 60.0) -> None:
+        """Until every rank has said something with `key`."""
+        self._follow(timeout, key, lambda rank: any(key in event for event in self.events[rank]))
+
+    def wait_until(self, what: str, settled: Callable[[int], object], timeout: float = 60.0) -> None:
+        """Until that holds for every rank."""
+        self._follow(timeout, what, settled)
+
+    def wait_for_ends(self, timeout: float = 60.0) -> dict[int, Event]:
+        """What each rank said last, when all have ended well."""
+        self._follow(timeout, "end", lambda rank: self.children[rank].process.poll() is not None)
+        self._read()
+        for child in self.children.values():
+            if child.process.returncode != 0:
+                raise child.failure()
+        return {rank: events[-1] if events else {} for rank, events in self.events.items()}
+
+    def end_well(self, timeout: float = 90.0, *, loss: bool = False) -> dict[int, Event]:
+        """What each rank said last: its statistics, by which with loss some packets were sent again."""
+        lasts = self.wait_for_ends(timeout)
+        assert all("stats" in last for last in lasts.values()), lasts
+        assert not loss or sum(last["stats"]["retransmissions"] for last in lasts.values()) > 0
+        return lasts
+
+    def kill_and_end(self, gone: int, within: float = 15.0) -> None:
+        """Kills a rank. All others hear of it in time, by its number."""
+        self.kill(gone)
+        killed_at = time.monotonic()
+        self.wait_for("error", within)
+        assert time.monotonic() - killed_at < within
+        for rank in self.children:
+            last = self.events[rank][-1]
+            assert (last["error"], last["rank"]) == ("JobAborted", gone), last
+            assert f"rank {gone}" in last["message"]
+        self.wait_for_ends()
+
+    def work(self, seconds: float) -> None:
+        """For so long. What they say is read, or they would wait until it is."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._read()
+            time.sleep(0.05)
+
+    def kill(self, rank: int) -> None:
+        """Without any chance to say good-bye. The rank is no longer followed."""
+        child = self.children.pop(rank)
+        child.process.kill()
+        child.stop()
+
+    def _follow(self, timeout: float, what: str, settled: Any) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = {rank for rank, child in self.children.items() if child.process.poll() is not None}
+            self._read()
+            waiting = [rank for rank in self.children if not settled(rank)]
+            if not waiting:
+                return
+            for rank in ended & set(waiting):
+                raise AssertionError(
+                    f"no {what!r} of rank {rank}: {self.events[rank][-1:]} {self.children[rank].failure()}"
+                )
+            assert time.monotonic() < deadline, f"no {what!r} of ranks {waiting} within {timeout} s: {self.events}"
+            time.sleep(0.01)
+
+    def _read(self) -> None:
+        for rank, child in self.children.items():
+            self.events[rank] += child.read()
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self.children.values():
+            child.stop()
+
+
+def status_of(controller: str) -> dict[str, Any]:
+    """The output of `p4reduce status --json` of the controller at that address."""
+    with open_grpc_channel(controller) as channel:
+        return plain(rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=60, wait_for_ready=True))
+
+
+PORTS = 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A stack, and how ranks reach its switch."""
+
+    stack: Stack
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def ranks(self, calls: Sequence[Call], **options: Any) -> Ranks:
+        return self.stack.ranks(calls, **self.options, **options)
+
+
+@contextlib.contextmanager
+def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1, leaves: int = 0) -> Iterator[Stack]:
+    """Needs nothing: one UDP port, behind which all ranks are. With several aggregators, one of each.
+
+    With leaves, the first switch is their spine, to which a port of its own leads.
+    """
+    ports = ["1=udp:127.0.0.1:0", *(["2=udp:127.0.0.1:0"] if leaves else [])]
+    switches, uplink = (1 + leaves, 2) if leaves else (aggregators, 0)
+    with Stack(target, ports, options=controller_options, aggregators=switches, uplink=uplink) as stack:
+        yield stack
+
+
+@contextlib.contextmanager
+def over_wires(target: str, *controller_options: str, mtu: int = 1500, narrow: str = "") -> Iterator[Stack]:
+    """A network namespace in which rank r has the interface worker<r>, whose other end is switch port r + 1.
+
+    narrow: the interface whose MTU is 1,500 and not `mtu`.
+    """
+    if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc")
+    with contextlib.closing(Namespace()) as namespace:
+        with namespace.entered():
+            network.star(PORTS, mtu)
+            if narrow:
+                ip("link", "set", narrow, "mtu", "1500")
+        ports = [f"{port}=eth:port{port}" for port in range(1, PORTS + 1)]
+        with Stack(target, ports, "10.0.0.254:31314", enter=namespace.entered, options=controller_options) as stack:
+            yield stack
+
+
+REPEATED = [Call((20_000,), density=1.0, seed=seed) for seed in range(3)]
+
+
+def added(stack: Stack) -> list[int]:
+    """Packets that each switch has added to a slot so far."""
+    switches: list[dict[str, dict[str, int]]] = stack.status()["switches"]  # type: ignore[assignment]
+    return [switch["outcomes"]["started"] + switch["outcomes"]["added"] for switch in switches]
+
+
+@contextlib.contextmanager
+def kept(folder: Path, rejoin_s: float = 60.0, **shape: Any) -> Iterator[Stack]:
+    """A stack whose controller keeps its state."""
+    with over_udp("--state", str(folder / "state"), "--rejoin-time", str(rejoin_s), **shape) as stack:
+        yield stack
+
+
+def go_on(ranks: Ranks, steps: int = 10) -> None:
+    """Until every rank has made so many more calls."""
+    ranks.wait_for("done")
+    before = {rank: events[-1] for rank, events in ranks.events.items()}
+    assert all("done" in last for last in before.values()), before
+    ranks.wait_until(
+        f"{steps} more calls", lambda rank: ranks.events[rank][-1].get("done", 0) >= before[rank]["done"] + steps
+    )
+
+
+def job(stack: Stack, name: str) -> dict[str, Any]:
+    """What the controller says of it; {} if it knows no such job."""
+    jobs: list[dict[str, Any]] = stack.status()["jobs"]  # type: ignore[assignment]
+    return next((one for one in jobs if one["name"] == name), {})
+
+
+def slots_used(stack: Stack) -> int:
+    switches: list[dict[str, int]] = stack.status()["switches"]  # type: ignore[assignment]
+    return sum(switch["slots_used"] for switch in switches)
+
+
+def wait_until_back(stack: Stack, name: str) -> None:
+    wait_until(lambda: not any(member["away"] for member in job(stack, name)["members"]), "the ranks to be back")
+
+
+def place(stack: Stack, name: str) -> dict[str, Any]:
+    """What must not change of a job."""
+    known = job(stack, name)
+    members = [(member["rank"], member["places"]) for member in known["members"]]
+    return {
+        "members": members,
+        **{key: known[key] for key in ("number", "generation", "state", "pools", "slots")},
+    }

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running controller that knows its users."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import rpc
+from p4reduce.control.channel import code_of
+from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.tenants.users import digest
+from tests.support.controller.running import Loop, Running
+
+USERS = f"""
+[tenants.alice]
+jobs = 2
+ranks = 5
+calls_per_s = 0.2
+
+[tenants.carol]
+joins_per_s = 0.2
+
+[users.alice]
+token_sha256 = "{digest("a")}"
+[users.bob]
+token_sha256 = "{digest("b")}"
+[users.carol]
+token_sha256 = "{digest("c")}"
+[users.olga]
+token_sha256 = "{digest("o")}"
+role = "operator"
+[users.vera]
+token_sha256 = "{digest("v")}"
+role = "viewer"
+tenant = "alice"
+"""
+
+
+class House(Running):
+    """A service with users; `audit` has what was written."""
+
+    def __init__(self, loop: Loop, folder: Path, text: str = USERS, **options: Any) -> None:
+        self.users = folder / "users.toml"
+        self.users.write_text(text)
+        self.log = folder / "audit.jsonl"
+        super().__init__(loop, ServiceConfig(listen="127.0.0.1:0"), users=self.users, audit=self.log, **options)
+
+    @property
+    def audit(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def as_user(self, token: str | None, call: Callable[[rpc.JobsStub, Any], Any]) -> Any:
+        metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
+        with open_grpc_channel(self.address) as channel:
+            return call(rpc.JobsStub(channel), metadata)
+
+    def status(self, token: str | None) -> pb.StatusReply:
+        reply: pb.StatusReply = self.as_user(
+            token, lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=10, metadata=metadata)
+        )
+        return reply
+
+    def end(self, token: str, job: str, tenant: str = "") -> str:
+        request = pb.AbortJobRequest(job=job, tenant=tenant, reason="enough")
+        reply = self.as_user(token, lambda stub, metadata: stub.AbortJob(request, timeout=10, metadata=metadata))
+        return str(reply.tenant)
+
+    def lose(self, token: str) -> None:
+        request = pb.SetLossRequest(port=1, rate=0.5)
+        self.as_user(token, lambda stub, metadata: stub.SetLoss(request, timeout=10, metadata=metadata))
+
+
+def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    assert isinstance(error.value, grpc.Call)
+    return error.value.code(), str(error.value.details())
+
+
+def refused_or_none(call: Callable[[], object]) -> grpc.StatusCode | None:
+    try:
+        call()
+    except grpc.RpcError as error:
+        return code_of(error)
+    return None

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state file, and what a later controller makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.store.state import StateFile
+from p4reduce_controller.store.state_names import Setup
+from p4reduce_controller.switches.aggregator import Placement
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.trees import Trees
+from tests.support.controller.desks import ADDRESSES, TWO_LEAVES, TreeDesk
+from tests.support.controller.fake_switch import FakeSwitch, _entries
+
+
+class Kept:
+    """A desk of two leaves and a spine, and its file."""
+
+    def __init__(self, folder: Path, trees: Trees = TWO_LEAVES) -> None:
+        self.path = folder / "state"
+        self.trees = trees
+        self.desk = TreeDesk(trees)
+        self.desk.jobs = Jobs(self.desk.switches, JobOptions(returns=True))
+        self.file = StateFile(self.path)
+        self.switches = [FakeSwitch(number=number) for number in range(len(trees.names))]
+        self.load()
+
+    def job(self, name: str, *switches: int, host: str = "") -> list[pb.Assigned]:
+        """Ready, with a rank at each of these switches. What the ranks were assigned."""
+        sessions = [self.desk.join(rank, len(switches), name, host=host) for rank in range(len(switches))]
+        for session, switch in zip(sessions, switches, strict=True):
+            self.desk.hear_at(session, switch)
+        self.desk.installed()
+        return [self.desk.told[session][0].assigned for session in sessions]
+
+    def save(self) -> None:
+        self.file.save(self.desk.jobs, self.desk.switches.children, self.desk.now)
+
+    def load(self) -> list[Job]:
+        return self.file.load(self.setup(), 1000.0)[0]
+
+    def setup(self) -> Setup:
+        return Setup(dict(enumerate(self.switches)), lambda: self.desk.switches.site)
+
+    def restored(self) -> Jobs:
+        layout = self.desk.switches.site.layout
+        jobs = Jobs(Switches(layout, ADDRESSES[: len(self.switches)], self.trees), JobOptions(returns=True))
+        jobs.restore(*self.file.load(self.setup(), 1000.0))
+        return jobs
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def entries(placements: dict[int, Placement]) -> dict[int, tuple[object, ...]]:
+    return {switch: _entries(placement) for switch, placement in placements.items()}
+
+
+def as_before(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
+    """As version 3 had it, which calls switches by their places."""
+
+    def at(place: str) -> str:
+        thread, _, name = place.partition(":")
+        return str(int(thread) * site.switches + list(site.trees.names).index(name))
+
+    jobs = [
+        {
+            **{key: value for key, value in job.items() if key != "site"},
+            "first_slots": {at(place): first for place, first in job["first_slots"].items()},
+            "slots_elsewhere": {at(place): count for place, count in job["slots_elsewhere"].items()},
+            "members": [
+                {**one, "heard": {at(place): heard for place, heard in one["heard"].items()}} for one in job["members"]
+            ],
+        }
+        for job in root["jobs"]
+    ]
+    return {
+        "version": 3,
+        "switches": [setup.described(site, place) for place in range(site.switches)],
+        "children": {at(f"0:{name}"): heard for name, heard in root["children"].items()},
+        "jobs": jobs,
+    }

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A service on fake switches, and the event loop that it runs in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from p4reduce.control.client import Assigned
+from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.tenancy import Tenancy
+from p4reduce_controller.observability.tracing import Traces
+from p4reduce_controller.service.controller import Controller
+from p4reduce_controller.store.state import StateFile
+from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.tenants.audit import Audit
+from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.users import UsersFile
+from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.ranks import DEADLINE, Rank, hello_packet
+from tests.support.waiting import wait_until
+
+T = TypeVar("T")
+
+
+class Loop:
+    """An event loop in a thread. `run` runs a coroutine there; `call` a function."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        async def work() -> T:
+            return function(*arguments)
+
+        return self.run(work())
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(DEADLINE)
+        self.loop.close()
+
+
+class Running:
+    """A service on fake switches, and ranks that join it; a rank whose number is in `mute` sends no HELLO.
+
+    `switch` is the first of the switches. One whose index is in `deaf` hears no HELLO.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        config: ServiceConfig | None = None,
+        rejoin_time: float = 10.0,
+        leave_grace: float = 2.0,
+        slots: int = 16,
+        switches: int = 1,
+        state: Path | None = None,
+        users: Path | None = None,
+        audit: Path | None = None,
+        traces: Traces | None = None,
+    ) -> None:
+        """`state`: a file for `start_again` after `crash`. `users`: whom the service knows; `audit`: what it writes."""
+        self._users = users
+        self._audit = audit
+        self._traces = traces
+        self.loop = loop
+        self.mute: set[int] = set()
+        self.deaf: set[int] = set()
+        self.ranks: list[Rank] = []
+        self._config = config or ServiceConfig(listen="127.0.0.1:0")
+        self._path = state
+
+        async def make() -> list[FakeSwitch]:
+            return [FakeSwitch(slots, number) for number in range(switches)]
+
+        self.switches = loop.run(make())
+        self.switch = self.switches[0]
+        self._leave_grace = leave_grace
+        loop.run(self._start(rejoin_time))
+        self.address: str = self.controller.service.address
+
+    async def _start(self, rejoin_time: float, early: Callable[[], Awaitable[object]] | None = None) -> None:
+        self.state = StateFile(self._path) if self._path else None
+        audit = Audit(self._audit)
+        gate = Gate(UsersFile(self._users), audit) if self._users else None
+        inventory = Inventory(self.switches)
+        self.jobs = Jobs(
+            inventory,
+            JobOptions(rejoin_time=rejoin_time, leave_grace=self._leave_grace, returns=self._path is not None),
+            tenancy=Tenancy(gate.users.book.policy) if gate else None,
+        )
+        self.controller = Controller(inventory, self.jobs, self._config, self.state, gate, audit, self._traces)
+        self.controller.restore()
+        self.controller.bind()
+        if early is not None:
+            await self.controller.service.listen()
+            await early()
+        for number, switch in enumerate(self.switches):
+            await switch.start(self.controller.listener(number), 1.0)
+        await self.controller.start()
+
+    def crash(self) -> None:
+        """As if the controller had been killed: nothing more comes of it."""
+
+        async def work() -> None:
+            controller = self.controller
+            controller.runner.supervisor.stop()
+            assert controller.service._server is not None
+            await controller.tasks.close()
+            await controller.service._server.stop(None)
+
+        self.loop.run(work())
+        self.release()
+
+    def release(self) -> None:
+        """The state file, as a controller that has ended does."""
+        if self.state is not None:
+            self.state.close()
+
+    def start_again(self, rejoin_time: float = 10.0) -> None:
+        """At the same address."""
+        self._config = replace(self._config, listen=self.address)
+        self.loop.run(self._start(rejoin_time))
+
+    @contextlib.contextmanager
+    def waiting_for_a_switch(self) -> Iterator[None]:
+        """After `crash`: started again, and serving when the block is left."""
+        self._config = replace(self._config, listen=self.address)
+        listens, there = threading.Event(), self.loop.call(asyncio.Event)
+
+        async def early() -> None:
+            listens.set()
+            await there.wait()
+
+        started = asyncio.run_coroutine_threadsafe(self._start(10.0, early), self.loop.loop)
+        try:
+            assert listens.wait(DEADLINE)
+            yield
+        finally:
+            self.loop.call(there.set)
+            started.result(DEADLINE)
+
+    def rank(self, rank: int, world_size: int, **options: Any) -> Rank:
+        self.ranks.append(Rank(self.address, rank, world_size, send_hello=self._hello, **options))
+        return self.ranks[-1]
+
+    def _hello(self, assigned: Assigned) -> None:
+        if assigned.worker in self.mute:
+            return
+        packet = hello_packet(assigned)
+        for number, switch in enumerate(self.switches):
+            udp_port = 40000 + 1000 * number + assigned.worker
+            sender = Endpoint(f"02:00:00:00:00:{assigned.worker:02x}", "127.0.0.1", udp_port)
+            heard = Heard(1, sender, packet.job, packet.generation, packet.worker, packet.nonce)
+            if number not in self.deaf:
+                self.loop.call(switch.hear, heard)
+
+    def used(self) -> int:
+        """Slots of all switches."""
+        return self.loop.call(lambda: sum(pool.used for pool in self.jobs.pools))
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.session.close()
+            rank.outcome()
+        self.loop.run(self.controller.close())
+        self.release()
+
+
+def leave(running: Running, ranks: list[Rank]) -> None:
+    """Together, in peace."""
+    leaving = [running.loop.loop.run_in_executor(None, rank.session.leave) for rank in ranks]
+    wait_until(lambda: all(one.done() for one in leaving), "all to leave")
+    assert [rank.session.aborted for rank in ranks] == [None] * len(ranks)
+    wait_until(lambda: running.used() == 0, "the slots to be freed")

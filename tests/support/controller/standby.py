@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controllers with one fake etcd, of which one serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from p4reduce_controller.etcd.lease import Lease
+from p4reduce_controller.etcd.state import EtcdState
+from p4reduce_controller.jobs.job import Job
+from tests.support.controller.fake_etcd import FakeEtcd
+from tests.support.controller.kept import Kept
+
+T = TypeVar("T")
+KEY = "/p4reduce/serving"
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 20))
+
+
+def taken(etcd: FakeEtcd, said: str = "me") -> Lease:
+    lease = Lease(etcd, KEY, etcd.clock)
+    assert run(lease.take(said, 2))
+    return lease
+
+
+class Controller:
+    """One that has a desk of jobs, and keeps them in etcd."""
+
+    def __init__(self, etcd: FakeEtcd, folder: Path) -> None:
+        folder.mkdir()
+        self.kept = Kept(folder)
+        self.lease = taken(etcd)
+        self.state = EtcdState(etcd, self.lease, "/p4reduce/state/", "--store etcd://x")
+
+    def load(self) -> list[Job]:
+        run(self.state.fetch())
+        return self.state.load(self.kept.setup(), 1000.0)[0]
+
+    def keep(self) -> None:
+        desk = self.kept.desk
+        run(self.state.keep(lambda: list(desk.jobs), desk.switches.children, desk.now))
+
+
+def after(etcd: FakeEtcd, tmp_path: Path, name: str = "two") -> Controller:
+    """The one that takes over when the lease has run out."""
+    etcd.now += 3
+    return Controller(etcd, tmp_path / name)

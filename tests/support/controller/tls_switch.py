@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch whose P4Runtime server has a certificate."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def switch(*options: str, target: str = "sim") -> Iterator[str]:
+    """Where its P4Runtime server listens."""
+    command = [sys.executable, "-m", "p4reduce", "switch", "--target", target, "--grpc", "127.0.0.1:0", "--json"]
+    command += ["--port", "1=udp:127.0.0.1:0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["grpc"]
+        finally:
+            process.kill()

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status page of a running controller, as a browser asks for it."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Any
+
+from p4reduce_controller.observability.metrics import Metrics
+from p4reduce_controller.observability.watch import Watch
+from p4reduce_controller.tenants.peers import Peers
+from p4reduce_controller.webpage.web import Web, WebConfig
+from tests.support.controller.running import Running
+
+TOKEN = "swordfish"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Site:
+    """A service's page and metrics. `door`: another one than the service's."""
+
+    def __init__(self, running: Running, door: Peers | None = None, **config: Any) -> None:
+        self.running = running
+        controller = running.controller
+        self.watch = Watch(controller.status, controller.reports.ports)
+        registry = controller.telemetry.registry
+        registry.register(Metrics(lambda: self.watch.latest))
+        self.web = Web(WebConfig(**config), self.watch, registry, controller, door or controller.service.door)
+
+    def look(self) -> None:
+        status = self.running.loop.run(self.running.controller.status())
+        self.running.loop.call(self.watch.look, status, 1000.0)
+
+    def get(self, path: str, headers: dict[str, str] | None = None, at: str = "") -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(at or self.web.page, timeout=10)
+        connection.request("GET", path, headers=headers or {})
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, body

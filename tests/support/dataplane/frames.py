@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames, right and wrong. The header's layout is the host library's, which another test compares with the P4 code."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.protocol.header import FIXED
+
+AGGREGATION_PORT = 0x7A52
+DATA, RESULT, STATUS, ERROR, RESET, QUERY, ABORT, HELLO = range(1, 9)
+OPS = ("?", "DATA", "RESULT", "STATUS", "ERROR", "RESET", "QUERY", "ABORT", "HELLO")
+NO_KEY = 0xFFFFFFFF
+PARENT, NOBODY = 31, 255
+
+IPV4, ARP = 0x0800, 0x0806
+ICMP, UDP = 1, 17
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+
+Values = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where frames come from and go to: MAC as text, dotted IPv4 address, UDP port."""
+
+    mac: str
+    ip: str
+    udp_port: int = AGGREGATION_PORT
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """One aggregation packet. `values`: lane -> its int32 values; those lanes are `present` unless it is given."""
+
+    op: int = DATA
+    active: int = 0
+    worker: int = 0
+    job: int = 0
+    generation: int = 0
+    slot: int = 0
+    seq: int = 0
+    fingerprint: int = 0
+    keys: Sequence[int] = ()
+    values: Mapping[int, Values] = field(default_factory=dict)
+    present: int | None = None
+    version: int = 1
+
+    def pack(self) -> bytes:
+        present = sum(1 << lane for lane in self.values) if self.present is None else self.present
+        head = FIXED.pack(
+            self.version << 4 | self.op,
+            self.active,
+            present,
+            self.worker,
+            self.job,
+            self.generation,
+            self.slot,
+            self.seq & 0xFFFFFFFF,
+            self.fingerprint,
+        )
+        keys = struct.pack(f"!{len(self.keys)}I", *self.keys)
+        return head + keys + b"".join(self.values[lane].astype(">i4").tobytes() for lane in sorted(self.values))
+
+
+def mac_bytes(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def ip_bytes(ip: str) -> bytes:
+    return bytes(int(part) for part in ip.split("."))
+
+
+def ip_number(ip: str) -> int:
+    return int.from_bytes(ip_bytes(ip), "big")
+
+
+def mac_number(mac: str) -> int:
+    return int.from_bytes(mac_bytes(mac), "big")
+
+
+def checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071)."""
+    data += bytes(len(data) % 2)
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def ethernet(source: str, destination: str, ether_type: int, payload: bytes) -> bytes:
+    return mac_bytes(destination) + mac_bytes(source) + struct.pack("!H", ether_type) + payload
+
+
+def ipv4(
+    source: str,
+    destination: str,
+    protocol: int,
+    payload: bytes,
+    *,
+    ttl: int = 64,
+    identification: int = 0,
+    fragment: int = 0x4000,
+    options: bytes = b"",
+    total_length: int | None = None,
+    wrong_checksum: int = 0,
+    version: int = 4,
+) -> bytes:
+    """An IPv4 packet. `fragment` holds flags and offset (default: do not fragment); `wrong_checksum` is xored in."""
+    length = 20 + len(options) + len(payload) if total_length is None else total_length
+    head = struct.pack(
+        "!BBHHHBBH4s4s",
+        version << 4 | 5 + len(options) // 4,
+        0,
+        length,
+        identification,
+        fragment,
+        ttl,
+        protocol,
+        0,
+        ip_bytes(source),
+        ip_bytes(destination),
+    )
+    head += options
+    return head[:10] + struct.pack("!H", checksum(head) ^ wrong_checksum) + head[12:] + payload
+
+
+def udp(source_port: int, destination_port: int, payload: bytes, *, length: int | None = None, sum_: int = 0) -> bytes:
+    length = 8 + len(payload) if length is None else length
+    return struct.pack("!HHHH", source_port, destination_port, length, sum_) + payload
+
+
+def udp_frame(source: Host, destination: Host, payload: bytes, *, udp_length: int | None = None, **ip: object) -> bytes:
+    """A UDP datagram in a frame; the other options are those of `ipv4`."""
+    datagram = udp(source.udp_port, destination.udp_port, payload, length=udp_length)
+    return ethernet(source.mac, destination.mac, IPV4, ipv4(source.ip, destination.ip, UDP, datagram, **ip))
+
+
+def frame(source: Host, destination: Host, packet: Aggregation, **ip: object) -> bytes:
+    return udp_frame(source, destination, packet.pack(), **ip)
+
+
+def arp(op: int, sender: Host, target: Host, *, source: str | None = None, destination: str = BROADCAST) -> bytes:
+    body = struct.pack("!HHBBH", 1, IPV4, 6, 4, op)
+    for host in (sender, target):
+        body += mac_bytes(host.mac) + ip_bytes(host.ip)
+    return ethernet(source or sender.mac, destination, ARP, body)
+
+
+def icmp_echo(kind: int, identifier: int, sequence: int, data: bytes) -> bytes:
+    body = struct.pack("!BBHHH", kind, 0, 0, identifier, sequence) + data
+    return body[:2] + struct.pack("!H", checksum(body)) + body[4:]
+
+
+def icmp_too_big(mtu: int, datagram: bytes) -> bytes:
+    """What a router says of an IPv4 datagram that it may not cut."""
+    body = struct.pack("!BBHI", 3, 4, 0, mtu) + datagram[:28]
+    return body[:2] + struct.pack("!H", checksum(body)) + body[4:]
+
+
+def describe(data: bytes) -> str:
+    """One line about a frame, for people who read a failed test."""
+    if len(data) < 14:
+        return f"{len(data)} bytes {data.hex()}"
+    text = f"{len(data)} bytes {data[6:12].hex(':')} > {data[:6].hex(':')}"
+    ether_type = int.from_bytes(data[12:14], "big")
+    if ether_type != IPV4 or len(data) < 34:
+        return f"{text} type {ether_type:#06x} {data[14:46].hex()}"
+    ip = data[14:34]
+    text += f" ip {ip[12:16].hex()} > {ip[16:20].hex()} ttl {ip[8]} length {int.from_bytes(ip[2:4], 'big')}"
+    text += "" if checksum(ip) == 0 or ip[0] != 0x45 else " WRONG CHECKSUM"
+    if ip[0] != 0x45 or ip[9] != UDP or len(data) < 60:
+        return f"{text} protocol {ip[9]} {data[34:66].hex()}"
+    source, destination, length, sum_ = struct.unpack_from("!HHHH", data, 34)
+    first, active, present, worker, job, generation, slot, seq, fingerprint = FIXED.unpack_from(data, 42)
+    op = OPS[first & 15] if first & 15 < len(OPS) else first & 15
+    return (
+        f"{text} udp {source} > {destination} length {length} checksum {sum_:#x} | v{first >> 4} {op}"
+        f" active {active:#x} present {present:#x}"
+        f" worker {worker} job {job} generation {generation} slot {slot} seq {seq:#x}"
+        f" fingerprint {fingerprint:#x} | {data[60:92].hex(' ', 4)} ..."
+    )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that ranks hold while a job's slots change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from p4reduce.engine.engine import Engine
+from tests.support.hostlib.udp_switch import UdpSwitch
+from tests.support.protocol.dealt_switch import move
+from tests.support.waiting import wait_until
+
+
+@dataclass
+class Told:
+    """What one engine has said since it was to hold."""
+
+    states: list[tuple[int, bool, int]] = field(default_factory=list)
+
+    def __call__(self, operations: int, quiet: bool, first_seq: int) -> None:
+        self.states.append((operations, quiet, first_seq))
+
+    def wait(self, operations: int, quiet: bool) -> int:
+        """For that state. Returns the first round."""
+        wait_until(lambda: bool(self.states) and self.states[-1][:2] == (operations, quiet), f"{operations}, {quiet}")
+        return self.states[-1][2]
+
+
+def hold(engines: Sequence[Engine], operations: int = 0) -> list[Told]:
+    told = [Told() for _ in engines]
+    for engine, one in zip(engines, told, strict=True):
+        engine.hold(operations, one)
+    return told
+
+
+def change(switch: UdpSwitch, engines: Sequence[Engine], slots: int, timeout: float = 20.0) -> None:
+    """What the controller does: all hold after the same operation, the switch is changed, all go on."""
+    told = hold(engines)
+
+    def first_seq() -> tuple[int, ...]:
+        """The round from which all can go on, if all hold after the same operation; else asks those that are behind."""
+        if not all(one.states for one in told):
+            return ()
+        states = [one.states[-1] for one in told]
+        most = max(operations for operations, _, _ in states)
+        for engine, (operations, _, _), one in zip(engines, states, told, strict=True):
+            if operations < most:
+                one.states.clear()
+                engine.hold(most, one)
+        first = states[0][2]
+        return (first,) if all(state == (most, True, first) for state in states) else ()
+
+    [first] = wait_until(first_seq, lambda: [one.states for one in told], timeout)
+    [job] = switch._jobs.values()
+    move(job.model, slots, first)
+    for engine in engines:
+        engine.go_on(slots, first)

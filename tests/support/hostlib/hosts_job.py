@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job over several hosts in one process: each rank an engine, those of a host with one stream, and a model switch."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.local.engine import SharingEngine
+from p4reduce.protocol import Membership, Worker
+from p4reduce.transport import open_transport
+
+from .local_engines import NoTransport, Ranks, ranks
+from .udp_switch import UdpSwitch
+
+
+class Job(Ranks):
+    def __init__(self, memberships: Sequence[Membership], switch: UdpSwitch) -> None:
+        self.memberships = memberships
+        self.switch = switch
+        with ThreadPoolExecutor(len(memberships)) as pool:
+            super().__init__(list(pool.map(self.start, memberships)))
+
+    def start(self, membership: Membership) -> SharingEngine:
+        leads = membership.leader == membership.rank
+        transport = open_transport("udp", self.switch.place) if leads else NoTransport()
+        if leads:
+            transport.send([self._hello(membership)])
+        return SharingEngine(
+            transport, membership, switch=str(self.switch.place), name=f"rank {membership.rank}", timeout=10
+        )
+
+    @staticmethod
+    def _hello(membership: Membership) -> bytes:
+        """From which the model learns where a worker is."""
+        return Worker(one_a_host(membership, membership.worker)).hello(1)
+
+
+def one_a_host(membership: Membership, worker: int) -> Membership:
+    """What the switch takes the job for."""
+    names = ("job", "generation", "slots", "lanes", "block_size", "first_seq", "abort_secret")
+    shape = {name: getattr(membership, name) for name in names}
+    return Membership(rank=worker, world_size=len(membership.leaders), **shape)
+
+
+def memberships(hosts: Sequence[int], **fields: Any) -> list[Membership]:
+    """A new job's."""
+    shape = {"job": 1, "generation": 1, "slots": 8, "lanes": 4, "block_size": 64, "first_seq": 0, **fields}
+    secret = secrets.randbits(64)
+    return [
+        Membership(rank=rank, world_size=len(hosts), hosts=tuple(hosts), abort_secret=secret, **shape)
+        for rank in range(len(hosts))
+    ]
+
+
+@contextlib.contextmanager
+def job(hosts: Sequence[int], switch: UdpSwitch | None = None, **fields: Any) -> Iterator[Job]:
+    """hosts: of each rank."""
+    switch = switch or UdpSwitch()
+    everyone = memberships(hosts, **fields)
+    switch.admit(one_a_host(everyone[0], 0))
+    running = None
+    try:
+        running = Job(everyone, switch)
+        yield running
+    finally:
+        for engine in running.engines if running is not None else ():
+            engine.close(P4ReduceError("the test is over"))
+        switch.close()
+
+
+def together(hosts: Sequence[int], block_size: int = 64) -> contextlib.AbstractContextManager[Ranks]:
+    """Ranks with the engines that their job has: of one host, those that send nothing."""
+    return job(hosts, block_size=block_size) if len(set(hosts)) > 1 else ranks(len(hosts), block_size)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several ranks in one process, each in a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from p4reduce import Communicator
+
+R = TypeVar("R")
+Join = Callable[..., list[Communicator]]
+
+
+def together(communicators: list[Communicator], do: Callable[[Communicator], R]) -> list[R]:
+    """What each rank's `do` gives, all run at once."""
+    with ThreadPoolExecutor(len(communicators)) as pool:
+        return [future.result(60) for future in [pool.submit(do, each) for each in communicators]]
+
+
+def join(world_size: int, **options: Any) -> list[Communicator]:
+    """The communicators of a new job's ranks."""
+    with ThreadPoolExecutor(world_size) as pool:
+        futures = [
+            pool.submit(Communicator, rank=rank, world_size=world_size, **{"timeout": 20.0, **options})
+            for rank in range(world_size)
+        ]
+        return [future.result(60) for future in futures]
+
+
+def error_of(call: Callable[[], object]) -> BaseException | None:
+    """What a call raises."""
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None

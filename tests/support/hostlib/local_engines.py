@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of a job in one process, whose engines share memory."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.local.engine import LocalEngine
+from p4reduce.protocol import Membership, Operation
+from p4reduce.transport import Transport
+
+
+class NoTransport(Transport):
+    """Of an engine that sends nothing."""
+
+    trouble = None
+    local_address = ("127.0.0.1", 1)
+
+    def send(self, payloads: Sequence[bytes]) -> int:
+        raise AssertionError(f"{len(payloads)} packets")
+
+    def receive(self) -> list[bytes]:
+        raise AssertionError("asked for packets")
+
+    def fileno(self) -> int:
+        raise AssertionError("asked for a socket")
+
+    def quietest(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class Ranks:
+    def __init__(self, engines: Sequence[LocalEngine]) -> None:
+        self.engines = engines
+        self.operations = 0
+        """That all ranks have begun."""
+
+    def begin(self, rank: int, operation: Operation, timeout: float = 60.0) -> Ending:
+        ending = Ending()
+        self.engines[rank].submit(operation, name=f"operation of {rank}", timeout=timeout, on_end=ending)
+        return ending
+
+    def reduce(self, operations: Sequence[Operation]) -> None:
+        """One operation, at every rank."""
+        self.operations += 1
+        for ending in [self.begin(rank, operation) for rank, operation in enumerate(operations)]:
+            error = ending.wait()
+            if error is not None:
+                raise error
+
+
+class Ending:
+    """How an operation has ended."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+
+    def __call__(self, error: BaseException | None) -> None:
+        self._error = error
+        self._ended.set()
+
+    def wait(self) -> BaseException | None:
+        assert self._ended.wait(60), "an operation has not ended"
+        return self._error
+
+
+def memberships(world_size: int, block_size: int = 64) -> list[Membership]:
+    """A new job's."""
+    shape = {"slots": 8, "lanes": 4, "block_size": block_size, "abort_secret": secrets.randbits(64)}
+    groups = [tuple(range(first, min(first + 16, world_size))) for first in range(0, world_size, 16)]
+    return [
+        Membership(
+            job=1, generation=1, rank=rank, world_size=world_size, first_seq=0,
+            peers=groups[rank // 16] if world_size > 32 else (), **shape,
+        )
+        for rank in range(world_size)
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def ranks(world_size: int, block_size: int = 64) -> Iterator[Ranks]:
+    with ThreadPoolExecutor(world_size) as pool:
+        engines = list(
+            pool.map(
+                lambda membership: LocalEngine(NoTransport(), membership, switch="", name=f"rank {membership.rank}"),
+                memberships(world_size, block_size),
+            )
+        )
+    try:
+        yield Ranks(engines)
+    finally:
+        for engine in engines:
+            engine.close(P4ReduceError("the test is over"))

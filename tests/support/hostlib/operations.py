@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations and payloads, waited for."""
+
+from __future__ import annotations
+
+import select
+import time
+
+from p4reduce.engine.engine import Engine
+from p4reduce.protocol import Operation
+from p4reduce.transport import Transport
+from tests.support.waiting import wait_until
+
+
+def end_of(engine: Engine, operation: Operation, timeout: float = 20.0) -> BaseException | None:
+    """How an operation ends that begins now: None where its sums are there."""
+    ended: list[BaseException | None] = []
+    engine.submit(operation, name="sum", timeout=timeout, on_end=ended.append)
+    wait_until(lambda: bool(ended), "the operation to end", timeout + 10)
+    return ended[0]
+
+
+def receive(transport: Transport, count: int, timeout: float = 5.0) -> list[bytes]:
+    """The next `count` payloads of a transport."""
+    payloads: list[bytes] = []
+    deadline = time.monotonic() + timeout
+    while len(payloads) < count:
+        patience = deadline - time.monotonic()
+        assert patience > 0, f"{len(payloads)} of {count} payloads within {timeout} s"
+        select.select([transport], [], [], patience)
+        payloads += transport.receive()
+    return payloads

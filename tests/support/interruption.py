@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telling whether a command that is interrupted leaves processes behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.support.waiting import wait_until
+
+MARK = "P4REDUCE_TEST_RUN"
+"""A variable of the environment that a run hands on to all that it starts."""
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that run with our mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def interrupt(process: "subprocess.Popen[str]", mark: str, how: signal.Signals, processes: int = 5) -> str:
+    """Waits until so many processes run, sends `how`, and requires all to end. Gives what the command had to say."""
+    try:
+        return _interrupt(process, mark, how, processes)
+    finally:
+        process.kill()
+        for left in marked(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+
+
+def _interrupt(process: "subprocess.Popen[str]", mark: str, how: signal.Signals, processes: int) -> str:
+    wait_until(lambda: len(marked(mark)) >= processes or process.poll() is not None, lambda: marked(mark), 100)
+    assert process.poll() is None, process.communicate()
+    process.send_signal(how)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 128 + how
+    wait_until(lambda: not marked(mark), lambda: f"left over: {marked(mark)}", 15)
+    return output

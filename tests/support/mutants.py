@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutants of the code: each lacks one protection, and names the test that then fails.
+
+`pytest -p tests.support.mutants` takes out the protection in Python that P4REDUCE_MUTANT names, when its module is
+imported. Those of the P4 program are in `protections.py`, those of whole processes in `tests/topos`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import NamedTuple
+
+_ROOT = Path(__file__).parents[2]
+_ROOTS = {"p4reduce": "hostlib", "p4reduce_controller": "controller"}
+
+
+def without(file: Path, protection: str, instead: str) -> str:
+    """The file's text without the protection, which stands there once."""
+    text = file.read_text()
+    count = text.count(protection)
+    assert count == 1, f"{file} has changed: {protection!r} stands there {count} times"
+    return text.replace(protection, instead)
+
+
+def check_that_it_fails(test: str, *options: str, **variables: str) -> None:
+    """Runs a test, named below tests/, which must fail by an assertion of its own."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, f"tests/{test}"]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False, timeout=250)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, f"the test still passes, or did not run:\n{said}"
+    claimed = "AssertionError" in said or "Failed: DID NOT RAISE" in said
+    assert claimed, f"the test fails for another reason:\n{said}"
+
+
+class Mutant(NamedTuple):
+    where: str
+    """A Python module, or a file in hostlib/csrc."""
+    protection: str
+    instead: str
+    test: str
+    """The one that fails, below tests/."""
+
+    @property
+    def file(self) -> Path:
+        if self.where.endswith(".c"):
+            return _ROOT / "hostlib" / "csrc" / self.where
+        package, _, rest = self.where.partition(".")
+        return _ROOT / _ROOTS[package] / package / f"{rest.replace('.', '/')}.py"
+
+    def source(self) -> str:
+        """The file without the protection."""
+        return without(self.file, self.protection, self.instead)
+
+
+_ADMISSION = "p4reduce_controller.jobs.admission"
+_TENANCY = "p4reduce_controller.jobs.tenancy"
+_LIFECYCLE = "p4reduce_controller.jobs.lifecycle"
+_LEASE = "p4reduce_controller.etcd.lease"
+_STATE = "p4reduce_controller.etcd.state"
+_PACKET = "p4reduce.protocol.packet"
+_TENANTS = "controller/test_tenants.py::"
+_ETCD = "controller/test_etcd.py::"
+_DISAGREE = "controller/test_service.py::test_ranks_that_disagree_are_told_at_both_ends"
+_WORKER = "protocol/test_worker.py"
+
+IN_PYTHON = {
+    "admission: a rank joins once": Mutant(
+        _ADMISSION,
+        'if join.rank in ranks:\n        return f"this rank',
+        'if False:\n        return f"this rank',
+        _DISAGREE,
+    ),
+    "admission: all ranks say the same world size": Mutant(
+        _ADMISSION, "if join.world_size != world_size:", "if False:", _DISAGREE
+    ),
+    "admission: nobody joins a job that runs": Mutant(
+        _ADMISSION,
+        "if job.state is not State.GATHERING:",
+        "if False:",
+        "controller/test_service.py::test_a_latecomer_does_not_kill_a_running_job",
+    ),
+    "admission: who rejoins knows the rank's key": Mutant(
+        _LIFECYCLE,
+        "bool(member.key) and hmac.compare_digest(digest(rejoin.key), member.key)",
+        "True",
+        "controller/test_restart.py::test_only_who_has_the_key_is_let_in",
+    ),
+    "admission: who rejoins is of the job's tenant": Mutant(
+        _LIFECYCLE,
+        "if job is not None and job.tenant and not caller.ends(job.tenant):",
+        "if False:",
+        f"{_TENANTS}test_coming_back_to_a_job_of_another_tenant_is_as_to_none",
+    ),
+    "quota: slots": Mutant(
+        _TENANCY,
+        "if held.slots[tenant] + slots > quota.slots:",
+        "if False:",
+        f"{_TENANTS}test_who_does_not_wait_is_refused_and_who_waits_is_let_in",
+    ),
+    "quota: slot-hours": Mutant(
+        _TENANCY,
+        "return self.hours(tenant) >= self.policy.quota(tenant).slot_hours",
+        "return False",
+        f"{_TENANTS}test_slot_hours_end_what_runs_and_refuse_what_comes_until_the_next_month",
+    ),
+    "quota: reservations of others": Mutant(
+        _TENANCY,
+        "return [slots for slots in left if slots > 0]",
+        "return []",
+        f"{_TENANTS}test_what_is_reserved_is_there_until_its_end",
+    ),
+    "fencing: only who has the lease writes": Mutant(
+        _STATE,
+        "compare = [self._lease.fence, follows]",
+        "compare = [follows]",
+        f"{_ETCD}TestState::test_who_has_lost_the_lease_writes_nothing",
+    ),
+    "fencing: a write that comes late is nothing": Mutant(
+        _STATE,
+        "compare = [self._lease.fence, follows]",
+        "compare = [self._lease.fence]",
+        f"{_ETCD}TestState::test_a_write_that_a_member_does_late_changes_nothing",
+    ),
+    "lease: one controller has it": Mutant(
+        _LEASE, "compare=[vacant], success=[put]", "success=[put]", f"{_ETCD}TestLease::test_one_at_a_time_has_it"
+    ),
+    "lease: it is doubtful when it was not renewed": Mutant(
+        _LEASE,
+        "if late < 0:",
+        "if True:",
+        f"{_ETCD}TestLease::test_who_is_in_doubt_knows_it_before_another_can_have_it",
+    ),
+    "codec: version": Mutant(
+        _PACKET,
+        "if first >> 4 != PROTOCOL_VERSION:",
+        "if False:",
+        "protocol/test_packet_codec.py::test_foreign_headers",
+    ),
+    "codec: length": Mutant(
+        _PACKET,
+        "if length != self._lengths[present]:",
+        "if False:",
+        "protocol/test_packet_codec.py::test_foreign_lengths",
+    ),
+    "codec: lanes": Mutant(
+        _PACKET,
+        "if active & self._idle_lanes or present & ~active:",
+        "if False:",
+        "protocol/test_packet_codec.py::test_foreign_headers",
+    ),
+    "codec: order of bytes": Mutant(
+        _PACKET,
+        "packet.values.astype(WIRE_INT, copy=False)",
+        'packet.values.astype("<i4", copy=False)',
+        "protocol/test_packet_codec.py",
+    ),
+}
+
+IN_C = {
+    "worker: generation": Mutant(
+        "protocol/worker.c",
+        "else if (packet.header.generation != worker->membership.generation)",
+        "else if (false)",
+        _WORKER,
+    ),
+    "worker: secret of an ABORT": Mutant(
+        "protocol/worker.c",
+        " && packet_abort_secret(&packet) == worker->membership.abort_secret",
+        "",
+        _WORKER,
+    ),
+    "worker: round": Mutant(
+        "protocol/worker.c",
+        "!slot_in_network(slot) || packet->header.seq != slot->seq)",
+        "!slot_in_network(slot))",
+        _WORKER,
+    ),
+    "codec: length": Mutant(
+        "protocol/packet.c",
+        "length == layout->bare_length + lanes_in(header->present) * layout->lane_length;",
+        "true;",
+        _WORKER,
+    ),
+    "worker: fingerprint": Mutant(
+        "protocol/worker.c",
+        "else if (packet->header.fingerprint != slot->fingerprint)",
+        "else if (false)",
+        _WORKER,
+    ),
+}
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, mutant: Mutant) -> None:
+        super().__init__(mutant.where, str(mutant.file))
+        self._mutant = mutant
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
+        return compile(self._mutant.source(), self.path, "exec")
+
+
+class _Finder:
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        if name != self._mutant.where:
+            return None
+        return importlib.util.spec_from_file_location(name, self._mutant.file, loader=_Loader(self._mutant))
+
+
+if name := os.environ.get("P4REDUCE_MUTANT"):
+    assert IN_PYTHON[name].where not in sys.modules
+    sys.meta_path.insert(0, _Finder(IN_PYTHON[name]))  # type: ignore[arg-type]

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network namespaces that this thread is in for a while: links and addresses there disturb nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+CLONE_NEWNET = 0x40000000
+START_UP_S = 20.0
+_THIS_THREADS = "/proc/thread-self/ns/net"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Namespace:
+    """A network namespace; it is gone when it is closed and the last process in it has ended."""
+
+    def __init__(self) -> None:
+        """Skips the test where this needs root."""
+        former = os.open(_THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _libc.unshare(CLONE_NEWNET) != 0:
+                pytest.skip(f"needs root, to make a network namespace ({os.strerror(ctypes.get_errno())})")
+            self._descriptor = os.open(_THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
+            _enter(former)
+        finally:
+            os.close(former)
+        with self.entered():
+            ip("link", "set", "lo", "up")
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread, and the threads and processes that it starts, are in the namespace."""
+        former = os.open(_THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _enter(self._descriptor)
+            try:
+                yield
+            finally:
+                _enter(former)
+        finally:
+            os.close(former)
+
+    @property
+    def path(self) -> str:
+        """What ip(8) takes for it, while it is open."""
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """A veth pair: `host` has an address, `wire` is its bare other end."""
+
+    host: str = "host0"
+    host_ip: str = "10.9.0.1"
+    host_mac: str = "02:00:0a:09:00:01"
+    wire: str = "wire0"
+    switch_ip: str = "10.9.0.100"
+    switch_mac: str = "02:00:0a:09:00:64"
+
+
+@contextlib.contextmanager
+def own_network() -> Iterator[OwnNetwork]:
+    """Moves this thread into a new namespace, with the veth pair in it."""
+    network = OwnNetwork()
+    with contextlib.closing(Namespace()) as namespace, namespace.entered():
+        ip("link", "add", network.host, "address", network.host_mac, "type", "veth", "peer", "name", network.wire)
+        ip("address", "add", f"{network.host_ip}/24", "dev", network.host)
+        ip("link", "set", network.host, "up")
+        ip("link", "set", network.wire, "up")
+        wait_until_up(network.host, network.wire)
+        yield network
+
+
+def wait_until_up(*links: str) -> None:
+    """The kernel lets a link's queue work some time after the link was set up; until then it drops what is sent."""
+    wait_until(
+        lambda: all("state UP" in ip("-oneline", "link", "show", link) for link in links),
+        lambda: "".join(ip("-oneline", "link", "show", link) for link in links),
+        START_UP_S,
+    )
+
+
+def ip(*arguments: str) -> str:
+    """What ip(8) says."""
+    try:
+        return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        pytest.skip("needs ip, from iproute2")
+    except subprocess.CalledProcessError as error:
+        raise AssertionError(f"ip {' '.join(arguments)}: {error.stderr}") from error
+
+
+def _enter(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@pytest.fixture
+def network() -> Iterator[OwnNetwork]:
+    """A network namespace of the test's own, with a veth pair."""
+    with own_network() as network:
+        yield network
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """The test is in a network namespace of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make network namespaces")
+    with contextlib.closing(Namespace()) as namespace, namespace.entered():
+        yield

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C loops over values: see hostlib/csrc/include/p4reduce_numbers.h."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.fastpath import structures as c
+from p4reduce.fastpath.library import library, simd_sets, type_code
+from p4reduce.protocol.memory import address
+from p4reduce.protocol.numbers import Wire, values_per_word
+
+
+def scan(data: npt.NDArray[Any], block_size: int, simd: str | None = None) -> npt.NDArray[np.uint8]:
+    """The same as `protocol.blocks.Blocks.scan`, for a flat array."""
+    exponents = np.empty(-(-data.size // block_size), np.uint8)
+    _call("scan", simd, type_code(data.dtype), address(data), data.size, block_size, address(exponents))
+    return exponents
+
+
+def quantise(
+    data: npt.NDArray[Any],
+    exponent: int,
+    world_size: int,
+    simd: str | None = None,
+    *,
+    wire: Wire = "int32",
+    seed: int = 0,
+    first: int = 0,
+) -> npt.NDArray[np.int32]:
+    """A block's words, big-endian int32. seed: of int8's rounding. first: the place of the first value."""
+    words = np.empty(-(-data.size // values_per_word(wire)), ">i4")
+    values = type_code(data.dtype), c.WIRES[wire], address(data), data.size
+    _call("quantise", simd, *values, world_size, exponent, seed, first, address(words))
+    return words
+
+
+def dequantise(
+    sums: npt.NDArray[Any],
+    exponent: int,
+    world_size: int,
+    dtype: npt.DTypeLike = np.float32,
+    simd: str | None = None,
+    *,
+    wire: Wire = "int32",
+    count: int | None = None,
+) -> npt.NDArray[Any]:
+    """A block's values, `count` or as many as there are, from its sums, int32 in any byte order."""
+    words = sums.astype(">i4")
+    values = np.empty(sums.size * values_per_word(wire) if count is None else count, dtype)
+    code = type_code(values.dtype), c.WIRES[wire]
+    _call("dequantise", simd, *code, address(words), values.size, world_size, exponent, address(values))
+    return values
+
+
+def widened(halves: npt.NDArray[Any], simd: str | None = None) -> npt.NDArray[np.float32]:
+    """The same as `protocol.halves.widened`, for a flat array of 16-bit floats."""
+    values = np.empty(halves.size, np.float32)
+    _call("widen", simd, type_code(halves.dtype), address(halves), halves.size, address(values))
+    return values
+
+
+def narrowed(values: npt.NDArray[np.float32], dtype: npt.DTypeLike, simd: str | None = None) -> npt.NDArray[Any]:
+    """The same as `protocol.halves.narrowed`, for a flat array."""
+    halves = np.empty(values.size, dtype)
+    _call("narrow", simd, type_code(halves.dtype), address(values), values.size, address(halves))
+    return halves
+
+
+def fingerprint(counter: int, dtype: str, reduce_op: str, numel: int) -> int:
+    """The same as `protocol.fingerprint.fingerprint`."""
+    result: int = library().p4reduce_fingerprint(counter & 0xFFFFFFFF, dtype.encode(), reduce_op.encode(), numel)
+    return result
+
+
+def _call(function: str, simd: str | None, *arguments: int) -> None:
+    """Calls a loop with these instructions, by default the best. Raises ValueError where this processor lacks them."""
+    if getattr(library(), f"p4reduce_{function}")(simd and simd.encode(), *arguments) != c.OK:
+        raise ValueError(f"simd={simd!r}: this processor has {', '.join(simd_sets())}")

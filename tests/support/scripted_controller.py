@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A controller that follows a script, to see what a session makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import rpc
+from p4reduce.control.client import Session
+from tests.support.waiting import wait_until
+
+DEADLINE = 10.0
+
+
+@contextlib.contextmanager
+def serving(servicer: rpc.JobsServicer | None = None, *pair: Path, port: int = 0) -> Iterator[str]:
+    """A gRPC server. Gives its address. `pair`: certificate and key; without them, it serves in the clear."""
+    server = grpc.server(ThreadPoolExecutor(4))
+    if servicer is not None:
+        rpc.add_JobsServicer_to_server(servicer, server)
+    if pair:
+        certificate, key = (file.read_bytes() for file in pair)
+        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    else:
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(0).wait()
+
+
+class Script(rpc.JobsServicer):
+    """`received` has what the client sent. What a test puts into `send` goes to it; None ends the stream."""
+
+    def __init__(self) -> None:
+        self.received: queue.Queue[pb.ClientMessage] = queue.Queue()
+        self.send: queue.Queue[pb.ServerMessage | None] = queue.Queue()
+        self.gone = threading.Event()
+
+    def Session(self, requests: Any, context: Any) -> Iterator[pb.ServerMessage]:  # type: ignore[override]
+        def read() -> None:
+            try:
+                for message in requests:
+                    self.received.put(message)
+            except grpc.RpcError:
+                pass
+            self.send.put(None)
+
+        context.add_callback(self.gone.set)
+        threading.Thread(target=read, daemon=True).start()
+        while (message := self.send.get()) is not None:
+            yield message
+
+    def next(self) -> pb.ClientMessage:
+        return self.received.get(timeout=DEADLINE)
+
+    def assign(self, rejoin_time: float = 10.0, key: str = "") -> None:
+        assigned = pb.Assigned(
+            job=3, generation=9, worker=1, slots=4, lanes=4, block_size=64, rejoin_s=rejoin_time, rejoin_key=key
+        )
+        self.send.put(pb.ServerMessage(assigned=assigned))
+
+    def ready(self) -> None:
+        self.send.put(pb.ServerMessage(ready=pb.Ready()))
+
+
+class ScriptedController:
+    """`address` is where it listens; `script` serves the next session."""
+
+    def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> None:
+        self.script = Script()
+        self.after = contextlib.ExitStack()
+        """What is closed when the test is over, before the controller stops."""
+        self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+        rpc.add_JobsServicer_to_server(self.script, self._server)
+        if credentials is None:
+            self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        else:
+            self.port = self._server.add_secure_port(f"127.0.0.1:{port}", credentials)
+        self._server.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def send(self, **message: Any) -> None:
+        self.script.send.put(pb.ServerMessage(**message))
+
+    def again(self) -> ScriptedController:
+        """Another at the same address, as of one that was restarted."""
+        later = ScriptedController(port=self.port)
+        self.after.callback(later.stop)
+        return later
+
+    def stop(self) -> None:
+        self.script.send.put(None)
+        self._server.stop(None).wait(DEADLINE)
+
+
+class Attempt(threading.Thread):
+    """Something that is expected to fail, in a thread; `error` waits for that."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self._error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:
+            self._error = error
+
+    def error(self) -> Exception | None:
+        self.join(DEADLINE)
+        assert not self.is_alive()
+        return self._error
+
+
+def joined(controller: ScriptedController, rejoin_time: float = 10.0, key: str = "", **options: object) -> Session:
+    session = Session(controller.address, **options)  # type: ignore[arg-type]
+    controller.after.callback(session.close)
+    controller.script.assign(rejoin_time, key)
+    session.join("job", 1, 2)
+    assert controller.script.next().WhichOneof("message") == "join"
+    return session
+
+
+def ready(controller: ScriptedController, **options: object) -> Session:
+    session = joined(controller, **options)  # type: ignore[arg-type]
+    controller.script.ready()
+    session.wait_ready(lambda: None)
+    return session
+
+
+def abort(rank: int | None = None) -> pb.ServerMessage:
+    message = pb.Abort(reason=pb.WORKER_LOST, message="job 'job': rank 0 was lost", rank=rank)
+    return pb.ServerMessage(abort=message)
+
+
+def wait_for_no_session_thread() -> None:
+    """A session ends its threads when it closes, which they may notice later."""
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name == "p4reduce-session"], "threads to end")

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program for Tofino as a switch of the tests of the data plane: p4c's intermediate representation, executed."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from finsy.proto import p4i
+from google.protobuf import text_format
+
+from tests.support.dataplane.switch import Switch
+from tests.support.dataplane.targets import CPU_PORT, TARGETS, Embedded, Unavailable
+from tests.support.scripts import P4SRC, compiler, script
+
+from .switch import load_switch
+
+tofino = script("tofino")
+PROFILES: tuple[str, ...] = tuple(tofino.PROFILES)
+ONLY_BMV2_TABLES = {"SwitchIngress.aggregation.uplink.uplinks"}
+SLOTS = 64  # a build for tests needs no more
+
+TARGETS["tofino"] = lambda: Embedded(load_switch)
+_folder = tempfile.TemporaryDirectory(prefix="p4reduce-tofino-")
+
+
+class TofinoSwitch(Switch):
+    """A profile under test. It has the P4Info of the program for BMv2 with the same packets: the contract is the same.
+
+    The packet that completes a round counts as completed alone, where BMv2 counts it as added (or started), too;
+    `counts` gives it as added.
+    """
+
+    can_be_leaf = False
+    counts_refused = True
+    entered_alone = "added"
+
+    def __init__(self, profile: str, program: Path | None = None) -> None:
+        super().__init__("tofino", program or build(profile))
+        self.guards_keys = tofino.PROFILES[profile].tofino > 1
+
+    def counts(self) -> dict[str, int]:
+        counts = super().counts()
+        if "completed" in counts:
+            counts["added"] = counts.get("added", 0) + counts["completed"]
+        return counts
+
+
+@functools.cache
+def build(profile: str, p4src: Path = P4SRC) -> Path:
+    """A folder with P4Info and representation, with the CPU port of the tests. Raises Unavailable without p4c."""
+    to = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=_folder.name))
+    try:
+        (to / "p4info.txtpb").write_text(_without_leaf(bmv2(tofino.PROFILES[profile].block_size) / "p4info.txtpb"))
+        source = p4src / "tna" / "p4reduce.p4"
+        tofino.check(tofino.PROFILES[profile], to / "p4reduce.json", source, SLOTS=SLOTS, CPU_PORT=CPU_PORT)
+    except tofino.ToolMissing as missing:
+        raise Unavailable(str(missing)) from None
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(error.stderr) from None
+    return to
+
+
+def _without_leaf(info: Path) -> str:
+    """P4Info as of a program that can be the root of a tree only."""
+    parsed = text_format.Parse(info.read_text(), p4i.P4Info())
+    kept = [table for table in parsed.tables if table.preamble.name not in ONLY_BMV2_TABLES]
+    del parsed.tables[:]
+    parsed.tables.extend(kept)
+    return text_format.MessageToString(parsed)
+
+
+@functools.cache
+def bmv2(block_size: int) -> Path:
+    """The program for BMv2 with the packets of a profile. Raises Unavailable without p4c."""
+    if shutil.which("p4c-bm2-ss") is None:
+        raise Unavailable("p4c-bm2-ss is not on PATH")
+    to = Path(_folder.name) / f"bmv2-{block_size}"
+    compiler().compile_program(to, ["-DLANES=1", f"-DBLOCK_SIZE={block_size}", f"-DSLOTS={SLOTS}"])
+    return to
