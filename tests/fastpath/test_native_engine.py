@@ -71,7 +71,8 @@ def test_a_wake_up_takes_several_answers_of_a_slow_link(monkeypatch: pytest.Monk
             assert rank.ended == [("sum", None)]
         received = sum(rank.worker.stats.packets_received for rank in everyone)
         assert received >= 2 * 1000
-        assert wake_ups() < received / 2, (wake_ups(), received)
+        # One for each would be 1.03 to 1.08; gathered, 0.2 on an idle machine and 0.64 on the busiest seen.
+        assert wake_ups() < 0.9 * received, (wake_ups(), received)
 
 
 SO_NO_CHECK = 11
