@@ -140,7 +140,7 @@ p4-tofino:  ## compile it for Tofino and show what it takes (needs p4c with its 
 	$(PYTHON) p4src/tofino.py $(ARGS)
 
 # What newer tools write would ask for a protobuf as new as theirs, which training hosts need not have. What these write
-# runs with protobuf 3.20.3 to 7. Python 3.10 to 3.12.
+# runs with protobuf 3.20.3 to 7. Python 3.10 to 3.12. The types keep what somebody uses: fields, but not their numbers.
 $(VENV)-proto/.ready: Makefile
 	test -x $(VENV)-proto/bin/python || $(PYTHON) -m venv $(VENV)-proto
 	$(VENV)-proto/bin/python -m pip install -q --disable-pip-version-check grpcio-tools==1.62.3 'setuptools<81'
@@ -151,6 +151,7 @@ proto: $(VENV)-proto/.ready  ## generate the control service's stubs again
 	    p4reduce/control/jobs.proto
 	$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=controller --python_out=controller --pyi_out=controller \
 	    p4reduce_controller/etcd/rpc.proto
+	sed -i '/_FIELD_NUMBER: _ClassVar/d; /__slots__ = /d' hostlib/p4reduce/control/*_pb2.pyi controller/p4reduce_controller/etcd/*_pb2.pyi
 
 clean:  ## remove what was set up and built
 	rm -rf $(VENV) $(VENV)-p4runtime-shell $(VENV)-proto build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

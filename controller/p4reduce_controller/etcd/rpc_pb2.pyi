@@ -7,18 +7,10 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ResponseHeader(_message.Message):
-    __slots__ = ("revision",)
-    REVISION_FIELD_NUMBER: _ClassVar[int]
     revision: int
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
 
 class KeyValue(_message.Message):
-    __slots__ = ("key", "create_revision", "mod_revision", "value", "lease")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
-    MOD_REVISION_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    LEASE_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     create_revision: int
     mod_revision: int
@@ -27,72 +19,46 @@ class KeyValue(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., create_revision: _Optional[int] = ..., mod_revision: _Optional[int] = ..., value: _Optional[bytes] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class RangeRequest(_message.Message):
-    __slots__ = ("key", "range_end")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    RANGE_END_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     range_end: bytes
     def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ...) -> None: ...
 
 class RangeResponse(_message.Message):
-    __slots__ = ("header", "kvs")
-    HEADER_FIELD_NUMBER: _ClassVar[int]
-    KVS_FIELD_NUMBER: _ClassVar[int]
     header: ResponseHeader
     kvs: _containers.RepeatedCompositeFieldContainer[KeyValue]
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., kvs: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class PutRequest(_message.Message):
-    __slots__ = ("key", "value", "lease")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    LEASE_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     value: bytes
     lease: int
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class DeleteRangeRequest(_message.Message):
-    __slots__ = ("key",)
-    KEY_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     def __init__(self, key: _Optional[bytes] = ...) -> None: ...
 
 class RequestOp(_message.Message):
-    __slots__ = ("request_range", "request_put", "request_delete_range")
-    REQUEST_RANGE_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_PUT_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_DELETE_RANGE_FIELD_NUMBER: _ClassVar[int]
     request_range: RangeRequest
     request_put: PutRequest
     request_delete_range: DeleteRangeRequest
     def __init__(self, request_range: _Optional[_Union[RangeRequest, _Mapping]] = ..., request_put: _Optional[_Union[PutRequest, _Mapping]] = ..., request_delete_range: _Optional[_Union[DeleteRangeRequest, _Mapping]] = ...) -> None: ...
 
 class ResponseOp(_message.Message):
-    __slots__ = ("response_range",)
-    RESPONSE_RANGE_FIELD_NUMBER: _ClassVar[int]
     response_range: RangeResponse
     def __init__(self, response_range: _Optional[_Union[RangeResponse, _Mapping]] = ...) -> None: ...
 
 class Compare(_message.Message):
-    __slots__ = ("result", "target", "key", "create_revision", "mod_revision")
     class Result(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         EQUAL: _ClassVar[Compare.Result]
     EQUAL: Compare.Result
     class Target(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         VERSION: _ClassVar[Compare.Target]
         CREATE: _ClassVar[Compare.Target]
         MOD: _ClassVar[Compare.Target]
     VERSION: Compare.Target
     CREATE: Compare.Target
     MOD: Compare.Target
-    RESULT_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
-    MOD_REVISION_FIELD_NUMBER: _ClassVar[int]
     result: Compare.Result
     target: Compare.Target
     key: bytes
@@ -101,37 +67,22 @@ class Compare(_message.Message):
     def __init__(self, result: _Optional[_Union[Compare.Result, str]] = ..., target: _Optional[_Union[Compare.Target, str]] = ..., key: _Optional[bytes] = ..., create_revision: _Optional[int] = ..., mod_revision: _Optional[int] = ...) -> None: ...
 
 class TxnRequest(_message.Message):
-    __slots__ = ("compare", "success", "failure")
-    COMPARE_FIELD_NUMBER: _ClassVar[int]
-    SUCCESS_FIELD_NUMBER: _ClassVar[int]
-    FAILURE_FIELD_NUMBER: _ClassVar[int]
     compare: _containers.RepeatedCompositeFieldContainer[Compare]
     success: _containers.RepeatedCompositeFieldContainer[RequestOp]
     failure: _containers.RepeatedCompositeFieldContainer[RequestOp]
     def __init__(self, compare: _Optional[_Iterable[_Union[Compare, _Mapping]]] = ..., success: _Optional[_Iterable[_Union[RequestOp, _Mapping]]] = ..., failure: _Optional[_Iterable[_Union[RequestOp, _Mapping]]] = ...) -> None: ...
 
 class TxnResponse(_message.Message):
-    __slots__ = ("header", "succeeded", "responses")
-    HEADER_FIELD_NUMBER: _ClassVar[int]
-    SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
-    RESPONSES_FIELD_NUMBER: _ClassVar[int]
     header: ResponseHeader
     succeeded: bool
     responses: _containers.RepeatedCompositeFieldContainer[ResponseOp]
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., succeeded: bool = ..., responses: _Optional[_Iterable[_Union[ResponseOp, _Mapping]]] = ...) -> None: ...
 
 class LeaseGrantRequest(_message.Message):
-    __slots__ = ("TTL",)
-    TTL_FIELD_NUMBER: _ClassVar[int]
     TTL: int
     def __init__(self, TTL: _Optional[int] = ...) -> None: ...
 
 class LeaseGrantResponse(_message.Message):
-    __slots__ = ("header", "ID", "TTL", "error")
-    HEADER_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
-    TTL_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
     header: ResponseHeader
     ID: int
     TTL: int
@@ -139,25 +90,17 @@ class LeaseGrantResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., ID: _Optional[int] = ..., TTL: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
 class LeaseRevokeRequest(_message.Message):
-    __slots__ = ("ID",)
-    ID_FIELD_NUMBER: _ClassVar[int]
     ID: int
     def __init__(self, ID: _Optional[int] = ...) -> None: ...
 
 class LeaseRevokeResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class LeaseKeepAliveRequest(_message.Message):
-    __slots__ = ("ID",)
-    ID_FIELD_NUMBER: _ClassVar[int]
     ID: int
     def __init__(self, ID: _Optional[int] = ...) -> None: ...
 
 class LeaseKeepAliveResponse(_message.Message):
-    __slots__ = ("ID", "TTL")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    TTL_FIELD_NUMBER: _ClassVar[int]
     ID: int
     TTL: int
     def __init__(self, ID: _Optional[int] = ..., TTL: _Optional[int] = ...) -> None: ...

@@ -7,13 +7,11 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Stream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
     UNSAID: _ClassVar[Stream]
     OWN: _ClassVar[Stream]
     SHARED: _ClassVar[Stream]
 
 class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
     ABORT_REASON_UNSPECIFIED: _ClassVar[AbortReason]
     WORKER_LOST: _ClassVar[AbortReason]
     DID_NOT_RETURN: _ClassVar[AbortReason]
@@ -29,7 +27,6 @@ class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ENDED_BY_OPERATOR: _ClassVar[AbortReason]
 
 class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
     BOTH: _ClassVar[Direction]
     IN: _ClassVar[Direction]
     OUT: _ClassVar[Direction]
@@ -54,14 +51,6 @@ IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "leave", "rejoin", "unanswered", "failed", "report", "held")
-    JOIN_FIELD_NUMBER: _ClassVar[int]
-    LEAVE_FIELD_NUMBER: _ClassVar[int]
-    REJOIN_FIELD_NUMBER: _ClassVar[int]
-    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
-    FAILED_FIELD_NUMBER: _ClassVar[int]
-    REPORT_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
     join: Join
     leave: Leave
     rejoin: Rejoin
@@ -72,18 +61,6 @@ class ClientMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads", "queue_s", "holds")
-    JOB_FIELD_NUMBER: _ClassVar[int]
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
-    STREAM_FIELD_NUMBER: _ClassVar[int]
-    THREADS_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_S_FIELD_NUMBER: _ClassVar[int]
-    HOLDS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -98,11 +75,6 @@ class Join(_message.Message):
     def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ..., holds: bool = ...) -> None: ...
 
 class Rejoin(_message.Message):
-    __slots__ = ("job", "generation", "rank", "key")
-    JOB_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    KEY_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     rank: int
@@ -110,31 +82,19 @@ class Rejoin(_message.Message):
     def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class Leave(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class Failed(_message.Message):
-    __slots__ = ("message", "rank", "mismatch")
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    MISMATCH_FIELD_NUMBER: _ClassVar[int]
     message: str
     rank: int
     mismatch: bool
     def __init__(self, message: _Optional[str] = ..., rank: _Optional[int] = ..., mismatch: bool = ...) -> None: ...
 
 class Unanswered(_message.Message):
-    __slots__ = ("half",)
-    HALF_FIELD_NUMBER: _ClassVar[int]
     half: int
     def __init__(self, half: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("operations", "quiet", "first_seq", "number")
-    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
-    QUIET_FIELD_NUMBER: _ClassVar[int]
-    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
     operations: int
     quiet: bool
     first_seq: int
@@ -142,19 +102,6 @@ class Held(_message.Message):
     def __init__(self, operations: _Optional[int] = ..., quiet: bool = ..., first_seq: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("operations", "rounds", "retransmissions", "slowdowns", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy_s", "stuck_s", "awaited", "most_slots")
-    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
-    ROUNDS_FIELD_NUMBER: _ClassVar[int]
-    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
-    SLOWDOWNS_FIELD_NUMBER: _ClassVar[int]
-    PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
-    PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
-    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    BUSY_S_FIELD_NUMBER: _ClassVar[int]
-    STUCK_S_FIELD_NUMBER: _ClassVar[int]
-    AWAITED_FIELD_NUMBER: _ClassVar[int]
-    MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
     operations: int
     rounds: int
     retransmissions: int
@@ -170,16 +117,6 @@ class Report(_message.Message):
     def __init__(self, operations: _Optional[int] = ..., rounds: _Optional[int] = ..., retransmissions: _Optional[int] = ..., slowdowns: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., busy_s: _Optional[float] = ..., stuck_s: _Optional[float] = ..., awaited: _Optional[_Iterable[int]] = ..., most_slots: _Optional[int] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("assigned", "ready", "left", "abort", "waiting", "counted", "notice", "hold", "release")
-    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
-    READY_FIELD_NUMBER: _ClassVar[int]
-    LEFT_FIELD_NUMBER: _ClassVar[int]
-    ABORT_FIELD_NUMBER: _ClassVar[int]
-    WAITING_FIELD_NUMBER: _ClassVar[int]
-    COUNTED_FIELD_NUMBER: _ClassVar[int]
-    NOTICE_FIELD_NUMBER: _ClassVar[int]
-    HOLD_FIELD_NUMBER: _ClassVar[int]
-    RELEASE_FIELD_NUMBER: _ClassVar[int]
     assigned: Assigned
     ready: Ready
     left: Left
@@ -192,33 +129,20 @@ class ServerMessage(_message.Message):
     def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., counted: _Optional[_Union[Counted, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
 
 class Hold(_message.Message):
-    __slots__ = ("operations", "number")
-    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
     operations: int
     number: int
     def __init__(self, operations: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("slots", "first_seq")
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
-    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
     slots: int
     first_seq: int
     def __init__(self, slots: _Optional[int] = ..., first_seq: _Optional[int] = ...) -> None: ...
 
 class Notice(_message.Message):
-    __slots__ = ("text",)
-    TEXT_FIELD_NUMBER: _ClassVar[int]
     text: str
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("ip", "udp_port", "mac", "tree")
-    IP_FIELD_NUMBER: _ClassVar[int]
-    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
-    MAC_FIELD_NUMBER: _ClassVar[int]
-    TREE_FIELD_NUMBER: _ClassVar[int]
     ip: str
     udp_port: int
     mac: str
@@ -226,20 +150,6 @@ class Endpoint(_message.Message):
     def __init__(self, ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., tree: _Optional[int] = ...) -> None: ...
 
 class Assigned(_message.Message):
-    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "aggregators", "rejoin_key", "rejoin_s", "abort_secret", "more_jobs")
-    JOB_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    WORKER_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
-    LANES_FIELD_NUMBER: _ClassVar[int]
-    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
-    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
-    HELLO_NONCE_FIELD_NUMBER: _ClassVar[int]
-    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
-    REJOIN_KEY_FIELD_NUMBER: _ClassVar[int]
-    REJOIN_S_FIELD_NUMBER: _ClassVar[int]
-    ABORT_SECRET_FIELD_NUMBER: _ClassVar[int]
-    MORE_JOBS_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     worker: int
@@ -256,13 +166,6 @@ class Assigned(_message.Message):
     def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ..., abort_secret: _Optional[int] = ..., more_jobs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("aggregators", "peers", "hosts", "answers", "leaders", "report_s")
-    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
-    PEERS_FIELD_NUMBER: _ClassVar[int]
-    HOSTS_FIELD_NUMBER: _ClassVar[int]
-    ANSWERS_FIELD_NUMBER: _ClassVar[int]
-    LEADERS_FIELD_NUMBER: _ClassVar[int]
-    REPORT_S_FIELD_NUMBER: _ClassVar[int]
     aggregators: _containers.RepeatedScalarFieldContainer[int]
     peers: _containers.RepeatedScalarFieldContainer[int]
     hosts: _containers.RepeatedScalarFieldContainer[int]
@@ -272,15 +175,9 @@ class Ready(_message.Message):
     def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ..., leaders: _Optional[_Iterable[int]] = ..., report_s: _Optional[float] = ...) -> None: ...
 
 class Left(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class Abort(_message.Message):
-    __slots__ = ("rank", "reason", "message", "mismatch")
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    MISMATCH_FIELD_NUMBER: _ClassVar[int]
     rank: int
     reason: AbortReason
     message: str
@@ -288,9 +185,7 @@ class Abort(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[_Union[AbortReason, str]] = ..., message: _Optional[str] = ..., mismatch: bool = ...) -> None: ...
 
 class Waiting(_message.Message):
-    __slots__ = ("what", "ranks", "place", "queued", "why")
     class For(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         JOIN: _ClassVar[Waiting.For]
         HELLO: _ClassVar[Waiting.For]
         SWITCH: _ClassVar[Waiting.For]
@@ -303,11 +198,6 @@ class Waiting(_message.Message):
     LEAVE: Waiting.For
     QUEUE: Waiting.For
     AWAY: Waiting.For
-    WHAT_FIELD_NUMBER: _ClassVar[int]
-    RANKS_FIELD_NUMBER: _ClassVar[int]
-    PLACE_FIELD_NUMBER: _ClassVar[int]
-    QUEUED_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
     what: Waiting.For
     ranks: _containers.RepeatedScalarFieldContainer[int]
     place: int
@@ -316,30 +206,15 @@ class Waiting(_message.Message):
     def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., place: _Optional[int] = ..., queued: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Counted(_message.Message):
-    __slots__ = ("half", "seq", "ranks")
-    HALF_FIELD_NUMBER: _ClassVar[int]
-    SEQ_FIELD_NUMBER: _ClassVar[int]
-    RANKS_FIELD_NUMBER: _ClassVar[int]
     half: int
     seq: int
     ranks: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, half: _Optional[int] = ..., seq: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("switches", "jobs", "joins", "jobs_started", "jobs_aborted", "jobs_finished", "queue", "tenants", "time_s")
-    SWITCHES_FIELD_NUMBER: _ClassVar[int]
-    JOBS_FIELD_NUMBER: _ClassVar[int]
-    JOINS_FIELD_NUMBER: _ClassVar[int]
-    JOBS_STARTED_FIELD_NUMBER: _ClassVar[int]
-    JOBS_ABORTED_FIELD_NUMBER: _ClassVar[int]
-    JOBS_FINISHED_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_FIELD_NUMBER: _ClassVar[int]
-    TENANTS_FIELD_NUMBER: _ClassVar[int]
-    TIME_S_FIELD_NUMBER: _ClassVar[int]
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     joins: int
@@ -352,51 +227,18 @@ class StatusReply(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ..., queue: _Optional[_Iterable[_Union[QueuedJob, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., time_s: _Optional[float] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state", "number", "draining", "leaving", "jobs", "rpc_errors", "cpu_drops", "ports", "ports_unknown")
     class OutcomesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     class RpcErrorsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     class CpuDropsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    CONNECTED_FIELD_NUMBER: _ClassVar[int]
-    IP_FIELD_NUMBER: _ClassVar[int]
-    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
-    MAC_FIELD_NUMBER: _ClassVar[int]
-    LANES_FIELD_NUMBER: _ClassVar[int]
-    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_USED_FIELD_NUMBER: _ClassVar[int]
-    PROBLEM_FIELD_NUMBER: _ClassVar[int]
-    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
-    LOSSES_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    PARENT_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    DRAINING_FIELD_NUMBER: _ClassVar[int]
-    LEAVING_FIELD_NUMBER: _ClassVar[int]
-    JOBS_FIELD_NUMBER: _ClassVar[int]
-    RPC_ERRORS_FIELD_NUMBER: _ClassVar[int]
-    CPU_DROPS_FIELD_NUMBER: _ClassVar[int]
-    PORTS_FIELD_NUMBER: _ClassVar[int]
-    PORTS_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     ip: str
@@ -423,45 +265,17 @@ class Switch(_message.Message):
     def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., jobs: _Optional[_Iterable[str]] = ..., rpc_errors: _Optional[_Mapping[str, int]] = ..., cpu_drops: _Optional[_Mapping[str, int]] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., ports_unknown: _Optional[str] = ...) -> None: ...
 
 class Port(_message.Message):
-    __slots__ = ("number", "state")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
     number: int
     state: str
     def __init__(self, number: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
 
 class Pool(_message.Message):
-    __slots__ = ("switch", "first", "count")
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    COUNT_FIELD_NUMBER: _ClassVar[int]
     switch: int
     first: int
     count: int
     def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "most_slots", "threads", "more_numbers", "stragglers", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble", "traffic")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
-    POOLS_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
-    MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
-    THREADS_FIELD_NUMBER: _ClassVar[int]
-    MORE_NUMBERS_FIELD_NUMBER: _ClassVar[int]
-    STRAGGLERS_FIELD_NUMBER: _ClassVar[int]
-    AGE_S_FIELD_NUMBER: _ClassVar[int]
-    MEMBERS_FIELD_NUMBER: _ClassVar[int]
-    TENANT_FIELD_NUMBER: _ClassVar[int]
-    USER_FIELD_NUMBER: _ClassVar[int]
-    AWAITED_FIELD_NUMBER: _ClassVar[int]
-    AWAITED_FOR_FIELD_NUMBER: _ClassVar[int]
-    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
-    IN_TROUBLE_FIELD_NUMBER: _ClassVar[int]
-    TRAFFIC_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     generation: int
@@ -485,25 +299,12 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., most_slots: _Optional[int] = ..., threads: _Optional[int] = ..., more_numbers: _Optional[_Iterable[int]] = ..., stragglers: _Optional[_Iterable[_Union[Straggler, _Mapping]]] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Traffic, _Mapping]]] = ...) -> None: ...
 
 class Traffic(_message.Message):
-    __slots__ = ("switch", "packets", "bytes")
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    PACKETS_FIELD_NUMBER: _ClassVar[int]
-    BYTES_FIELD_NUMBER: _ClassVar[int]
     switch: int
     packets: int
     bytes: int
     def __init__(self, switch: _Optional[int] = ..., packets: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class QueuedJob(_message.Message):
-    __slots__ = ("tenant", "name", "place", "world_size", "ranks", "slots", "age_s", "why")
-    TENANT_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    PLACE_FIELD_NUMBER: _ClassVar[int]
-    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
-    RANKS_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
-    AGE_S_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     name: str
     place: int
@@ -515,18 +316,6 @@ class QueuedJob(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., place: _Optional[int] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Tenant(_message.Message):
-    __slots__ = ("name", "jobs", "slots", "slot_hours", "most_jobs", "most_slots", "most_slot_hours", "priority", "reserved_slots", "reserved_until", "refusals")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    JOBS_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
-    SLOT_HOURS_FIELD_NUMBER: _ClassVar[int]
-    MOST_JOBS_FIELD_NUMBER: _ClassVar[int]
-    MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
-    MOST_SLOT_HOURS_FIELD_NUMBER: _ClassVar[int]
-    PRIORITY_FIELD_NUMBER: _ClassVar[int]
-    RESERVED_SLOTS_FIELD_NUMBER: _ClassVar[int]
-    RESERVED_UNTIL_FIELD_NUMBER: _ClassVar[int]
-    REFUSALS_FIELD_NUMBER: _ClassVar[int]
     name: str
     jobs: int
     slots: int
@@ -541,16 +330,6 @@ class Tenant(_message.Message):
     def __init__(self, name: _Optional[str] = ..., jobs: _Optional[int] = ..., slots: _Optional[int] = ..., slot_hours: _Optional[float] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_slot_hours: _Optional[float] = ..., priority: _Optional[int] = ..., reserved_slots: _Optional[int] = ..., reserved_until: _Optional[float] = ..., refusals: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "leaving", "places", "away", "leader", "report", "rates", "heard_s", "awaiting_s")
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    LEAVING_FIELD_NUMBER: _ClassVar[int]
-    PLACES_FIELD_NUMBER: _ClassVar[int]
-    AWAY_FIELD_NUMBER: _ClassVar[int]
-    LEADER_FIELD_NUMBER: _ClassVar[int]
-    REPORT_FIELD_NUMBER: _ClassVar[int]
-    RATES_FIELD_NUMBER: _ClassVar[int]
-    HEARD_S_FIELD_NUMBER: _ClassVar[int]
-    AWAITING_S_FIELD_NUMBER: _ClassVar[int]
     rank: int
     leaving: bool
     places: _containers.RepeatedCompositeFieldContainer[Place]
@@ -563,24 +342,11 @@ class Member(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ..., leader: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ..., heard_s: _Optional[float] = ..., awaiting_s: _Optional[float] = ...) -> None: ...
 
 class Straggler(_message.Message):
-    __slots__ = ("rank", "why")
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
     rank: int
     why: str
     def __init__(self, rank: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Rates(_message.Message):
-    __slots__ = ("operations", "rounds", "retransmissions", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy", "awaiting")
-    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
-    ROUNDS_FIELD_NUMBER: _ClassVar[int]
-    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
-    PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
-    PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
-    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    BUSY_FIELD_NUMBER: _ClassVar[int]
-    AWAITING_FIELD_NUMBER: _ClassVar[int]
     operations: float
     rounds: float
     retransmissions: float
@@ -593,12 +359,6 @@ class Rates(_message.Message):
     def __init__(self, operations: _Optional[float] = ..., rounds: _Optional[float] = ..., retransmissions: _Optional[float] = ..., packets_sent: _Optional[float] = ..., packets_received: _Optional[float] = ..., bytes_sent: _Optional[float] = ..., bytes_received: _Optional[float] = ..., busy: _Optional[float] = ..., awaiting: _Optional[float] = ...) -> None: ...
 
 class Place(_message.Message):
-    __slots__ = ("heard", "port", "mac", "ip", "udp_port")
-    HEARD_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    MAC_FIELD_NUMBER: _ClassVar[int]
-    IP_FIELD_NUMBER: _ClassVar[int]
-    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
     heard: bool
     port: int
     mac: str
@@ -607,11 +367,6 @@ class Place(_message.Message):
     def __init__(self, heard: bool = ..., port: _Optional[int] = ..., mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
 
 class SetLossRequest(_message.Message):
-    __slots__ = ("port", "direction", "rate", "switch")
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    DIRECTION_FIELD_NUMBER: _ClassVar[int]
-    RATE_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
     port: int
     direction: Direction
     rate: float
@@ -619,15 +374,9 @@ class SetLossRequest(_message.Message):
     def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class SetLossReply(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class PortLoss(_message.Message):
-    __slots__ = ("port", "direction", "rate", "lost")
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    DIRECTION_FIELD_NUMBER: _ClassVar[int]
-    RATE_FIELD_NUMBER: _ClassVar[int]
-    LOST_FIELD_NUMBER: _ClassVar[int]
     port: int
     direction: Direction
     rate: float
@@ -635,27 +384,16 @@ class PortLoss(_message.Message):
     def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class AbortJobRequest(_message.Message):
-    __slots__ = ("job", "tenant", "reason")
-    JOB_FIELD_NUMBER: _ClassVar[int]
-    TENANT_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
     job: str
     tenant: str
     reason: str
     def __init__(self, job: _Optional[str] = ..., tenant: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class AbortJobReply(_message.Message):
-    __slots__ = ("tenant",)
-    TENANT_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     def __init__(self, tenant: _Optional[str] = ...) -> None: ...
 
 class SlotsRequest(_message.Message):
-    __slots__ = ("job", "first", "count", "tenant")
-    JOB_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    COUNT_FIELD_NUMBER: _ClassVar[int]
-    TENANT_FIELD_NUMBER: _ClassVar[int]
     job: str
     first: int
     count: int
@@ -663,25 +401,11 @@ class SlotsRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., first: _Optional[int] = ..., count: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class SlotsReply(_message.Message):
-    __slots__ = ("slots", "halves")
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
-    HALVES_FIELD_NUMBER: _ClassVar[int]
     slots: int
     halves: _containers.RepeatedCompositeFieldContainer[SlotHalf]
     def __init__(self, slots: _Optional[int] = ..., halves: _Optional[_Iterable[_Union[SlotHalf, _Mapping]]] = ...) -> None: ...
 
 class SlotHalf(_message.Message):
-    __slots__ = ("slot", "half", "switch", "at", "seq", "round", "ranks", "switches", "missing", "fingerprint")
-    SLOT_FIELD_NUMBER: _ClassVar[int]
-    HALF_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    AT_FIELD_NUMBER: _ClassVar[int]
-    SEQ_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
-    RANKS_FIELD_NUMBER: _ClassVar[int]
-    SWITCHES_FIELD_NUMBER: _ClassVar[int]
-    MISSING_FIELD_NUMBER: _ClassVar[int]
-    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     slot: int
     half: int
     switch: str
@@ -695,29 +419,19 @@ class SlotHalf(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., half: _Optional[int] = ..., switch: _Optional[str] = ..., at: _Optional[int] = ..., seq: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., switches: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[int] = ...) -> None: ...
 
 class AddSwitchRequest(_message.Message):
-    __slots__ = ("settings",)
-    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     settings: str
     def __init__(self, settings: _Optional[str] = ...) -> None: ...
 
 class DrainSwitchRequest(_message.Message):
-    __slots__ = ("name", "undo")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    UNDO_FIELD_NUMBER: _ClassVar[int]
     name: str
     undo: bool
     def __init__(self, name: _Optional[str] = ..., undo: bool = ...) -> None: ...
 
 class RemoveSwitchRequest(_message.Message):
-    __slots__ = ("name", "now")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    NOW_FIELD_NUMBER: _ClassVar[int]
     name: str
     now: bool
     def __init__(self, name: _Optional[str] = ..., now: bool = ...) -> None: ...
 
 class SwitchesReply(_message.Message):
-    __slots__ = ("said",)
-    SAID_FIELD_NUMBER: _ClassVar[int]
     said: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, said: _Optional[_Iterable[str]] = ...) -> None: ...
