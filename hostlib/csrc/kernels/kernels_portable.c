@@ -2,7 +2,8 @@
 // For any processor: the readable form of what the others do.
 #include "kernels/kernels.h"
 
-#include <endian.h>
+#include "wire/bytes.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -36,20 +37,15 @@ static void scan_int32(const void *values, size_t blocks, size_t block_size, uin
 static void quantise(const void *values, size_t count, int up, uint8_t *wire) {
     const float *from = values;
     const double scale = double_power(up);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t word = htobe32((uint32_t)lrint((double)from[i] * scale));
-        memcpy(wire + 4 * i, &word, 4);
-    }
+    for (size_t i = 0; i < count; i++)
+        store_32(wire + 4 * i, (uint32_t)lrint((double)from[i] * scale));
 }
 
 static void dequantise(const uint8_t *wire, size_t count, int up, void *values) {
     float *to = values;
     const double scale = double_power(-up);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t word;
-        memcpy(&word, wire + 4 * i, 4);
-        to[i] = (float)((double)(int32_t)be32toh(word) * scale);
-    }
+    for (size_t i = 0; i < count; i++)
+        to[i] = (float)((double)(int32_t)load_32(wire + 4 * i) * scale);
 }
 
 static void sum(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
@@ -76,8 +72,7 @@ static void quantise_16(const void *values, size_t count, int up, int limit, uin
         uint32_t word = 0;
         for (size_t at = i; at < i + 2 && at < count; at++)
             word += (uint32_t)within((int32_t)lrint((double)from[at] * scale), limit) << 16 * (at - i);
-        word = htobe32(word);
-        memcpy(wire, &word, 4);
+        store_32(wire, word);
     }
 }
 
@@ -90,23 +85,16 @@ static void quantise_8(const void *values, size_t count, int up, int limit, uint
             int32_t fine = (int32_t)lrint((double)from[at] * scale) + (int32_t)noise_bits(noise);
             word += (uint32_t)within(fine >> NOISE_SHIFT, limit) << 8 * (at - i);
         }
-        word = htobe32(word);
-        memcpy(wire, &word, 4);
+        store_32(wire, word);
     }
 }
 
-// `bias` moves each lane's integers up, so that none borrows from the next one.
-static uint32_t biased_word(const uint8_t *wire, uint32_t bias) {
-    uint32_t word;
-    memcpy(&word, wire, 4);
-    return be32toh(word) + bias;
-}
-
+// A bias moves each lane's integers up, so that none borrows from the next one.
 static void dequantise_16(const uint8_t *wire, size_t count, int up, void *values) {
     float *to = values;
     const double scale = double_power(-up);
     for (size_t i = 0; i < count; i++) {
-        uint32_t word = biased_word(wire + i / 2 * 4, BIAS_16);
+        const uint32_t word = load_32(wire + i / 2 * 4) + BIAS_16;
         to[i] = (float)(((int32_t)(word >> 16 * (i % 2) & 0xFFFF) - 0x8000) * scale);
     }
 }
@@ -115,28 +103,21 @@ static void dequantise_8(const uint8_t *wire, size_t count, int up, void *values
     float *to = values;
     const double scale = double_power(-up);
     for (size_t i = 0; i < count; i++) {
-        uint32_t word = biased_word(wire + i / 4 * 4, BIAS_8);
+        const uint32_t word = load_32(wire + i / 4 * 4) + BIAS_8;
         to[i] = (float)(((int32_t)(word >> 8 * (i % 4) & 0xFF) - 0x80) * scale);
     }
 }
 
 static void swap(const void *from, size_t count, void *to) {
     for (size_t i = 0; i < count; i++) {
-        uint32_t word;
-        memcpy(&word, (const uint8_t *)from + 4 * i, 4);
-        word = be32toh(word);
-        memcpy((uint8_t *)to + 4 * i, &word, 4);
+        const uint32_t word = load_32((const uint8_t *)from + 4 * i);
+        memcpy((uint8_t *)to + 4 * i, &word, sizeof word);
     }
 }
 
 static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t word, sum;
-        memcpy(&word, wire + 4 * i, 4);
-        memcpy(&sum, sums + 4 * i, 4);
-        sum = htobe32(be32toh(sum) + be32toh(word));
-        memcpy(sums + 4 * i, &sum, 4);
-    }
+    for (size_t i = 0; i < count; i++)
+        store_32(sums + 4 * i, load_32(sums + 4 * i) + load_32(wire + 4 * i));
 }
 
 #define SIGN UINT32_C(0x80000000)

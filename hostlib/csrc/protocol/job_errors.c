@@ -132,46 +132,32 @@ void job_error_altered(const p4reduce_membership *membership, const struct task 
                membership->rank, task->counter, what);
 }
 
-// Of an ABORT, by the number that it has: AbortReason of the control service. `number` has room for one without words.
-static const char *reason_in_words(uint32_t reason, char *number, size_t room) {
-    switch (reason) {
-    case 1:
-        return "its process or its connection is gone, or it has failed";
-    case 2:
-        return "it did not come back to the controller";
-    case 3:
-        return "while others stayed";
-    case 4:
-        return "the controller was stopped";
-    case 5:
-        return "a switch has lost the job's state";
-    case 6:
-        return "a join was refused";
-    case 7:
-        return "some rank never came";
-    case 8:
-        return "a switch did not take the job";
-    case 9:
-        return "too few slots are free";
-    case 30:
-        return "its tenant's quota is used up";
-    case 31:
-        return "a user has ended it";
-    case 40:
-        return "an operator has ended it";
-    default:
-        snprintf(number, room, "reason %" PRIu32, reason);
-        return number;
-    }
-}
+// Of an ABORT, by the number that it has: AbortReason of the control service.
+static const char *const REASONS[] = {
+    [1] = "its process or its connection is gone, or it has failed",
+    [2] = "it did not come back to the controller",
+    [3] = "while others stayed",
+    [4] = "the controller was stopped",
+    [5] = "a switch has lost the job's state",
+    [6] = "a join was refused",
+    [7] = "some rank never came",
+    [8] = "a switch did not take the job",
+    [9] = "too few slots are free",
+    [30] = "its tenant's quota is used up",
+    [31] = "a user has ended it",
+    [40] = "an operator has ended it",
+};
 
 void job_error_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
     char why[64] = "the controller has ended it, and no rank is to blame", number[32];
+    const uint32_t reason = packet_key(packet, 0);
+    snprintf(number, sizeof number, "reason %" PRIu32, reason);
     if (packet->header.worker != NOBODY)
         snprintf(why, sizeof why,
                  packet->header.worker != membership->rank ? "rank %u has left it" : "this rank, %u, has left it",
                  packet->header.worker);
+    const char *words = reason < sizeof REASONS / sizeof *REASONS ? REASONS[reason] : NULL;
     error_fill(error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (%s)", membership->job, why,
-               reason_in_words(packet_key(packet, 0), number, sizeof number));
+               words != NULL ? words : number);
     error->rank = packet->header.worker != NOBODY ? packet->header.worker : -1;
 }

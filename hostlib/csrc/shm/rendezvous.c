@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/rendezvous.h"
 
+#include "base/awaited.h"
 #include "base/clock.h"
 #include "base/structures.h"
 #include "wire/constants.h"
@@ -15,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { NAME_CHARACTERS = 64, RANKS_TEXT_BYTES = 128, MOST_NAMED = 8 };
+enum { NAME_CHARACTERS = 64 };
 static const double RETRY_S = 0.005;
 
 bool rendezvous_refused(p4reduce_error *error, const char *what) {
@@ -33,24 +34,17 @@ socklen_t rendezvous_address(const char *name, uint32_t index, struct sockaddr_u
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length + (index > 0));
 }
 
-// The ranks that are not among those `here`, in words.
-static void name_absent(const struct rendezvous *rendezvous, const bool *here, char *text, size_t room) {
-    unsigned count = 0;
-    size_t used = 0;
-    *text = '\0';
-    for (uint32_t i = 0; i < rendezvous->count; i++)
-        if (!here[i] && count++ < MOST_NAMED)
-            used += (size_t)snprintf(text + used, room - used, "%s%u", used ? ", " : "", rendezvous->ranks[i]);
-    if (count > MOST_NAMED)
-        snprintf(text + used, room - used, " and %u more", count - MOST_NAMED);
-}
-
+// Names the ranks that are not among those `here`. Returns false.
 static bool absent(const struct rendezvous *rendezvous, const bool *here, p4reduce_error *error) {
-    char ranks[RANKS_TEXT_BYTES];
-    name_absent(rendezvous, here, ranks, sizeof ranks);
+    uint32_t awaited[8] = {0};
+    char ranks[AWAITED_TEXT_BYTES];
+    for (uint32_t i = 0; i < rendezvous->count; i++)
+        if (!here[i])
+            awaited_add(awaited, rendezvous->ranks[i]);
+    awaited_ranks(awaited, ranks);
     error_tell(error, P4REDUCE_TIMEOUT,
-               "not all ranks of this host have set up shared memory within %g s: rank %s has not",
-               rendezvous->timeout, ranks);
+               "not all ranks of this host have set up shared memory within %g s: %.400s %s not", rendezvous->timeout,
+               ranks, strchr(ranks, ',') != NULL ? "have" : "has");
     return false;
 }
 
