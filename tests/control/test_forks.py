@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from p4reduce.control import forks
+from tests.support.forking import said_by_child
 
 
 def test_a_child_lets_go_of_connections_to_a_controller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,20 +23,13 @@ def test_a_child_lets_go_of_connections_to_a_controller_alone(monkeypatch: pytes
         both = socket.socket(socket.AF_INET6)  # a socket of both families, as gRPC's are
         both.connect((f"::ffff:{controller.getsockname()[0]}", controller.getsockname()[1]))
         forks.end_in_children(f"127.0.0.1:{controller.getsockname()[1]}")
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            links = [os.readlink(f"/proc/self/fd/{one.fileno()}") for one in (to_controller, to_other, both)]
-            os.write(writer, " ".join(link.partition(":")[0] for link in links).encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        assert os.read(reader, 1000).decode() == "/dev/null socket /dev/null"
+        connections = (to_controller, to_other, both)
+        links = said_by_child(lambda: [os.readlink(f"/proc/self/fd/{one.fileno()}")[:6] for one in connections])
+        assert links == "['/dev/n', 'socket', '/dev/n']"
         to_controller.sendall(b"alive")
         assert controller.accept()[0].recv(5) == b"alive"
-        for one in (to_controller, to_other, both):
+        for one in connections:
             one.close()
-        os.close(reader)
-        os.close(writer)
 
 
 def test_an_address_that_is_none_has_no_connections() -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 
@@ -11,6 +10,7 @@ import pytest
 
 from p4reduce.control import report_schedule
 from p4reduce.control.report_schedule import ReportSchedule
+from tests.support.forking import said_by_child
 
 
 def threads() -> int:
@@ -56,14 +56,10 @@ def test_an_error_ends_only_the_report_that_it_is_of(caplog: pytest.LogCaptureFi
 
 def test_a_forked_process_has_a_thread_of_its_own() -> None:
     report_schedule.schedule.add(lambda: None, 0.0)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def is_called() -> bool:
         called = threading.Event()
         report_schedule.schedule.add(called.set, 0.0)
-        os.write(writer, b"1" if called.wait(10) else b"0")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 1) == b"1"
-    os.close(reader)
-    os.close(writer)
+        return called.wait(10)
+
+    assert said_by_child(is_called) == "True"

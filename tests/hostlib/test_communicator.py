@@ -23,8 +23,9 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Tls
 from p4reduce.engine import engine as base
 from p4reduce.engine.handle import Handle
+from tests.support.forking import said_by_child
 from tests.support.hostlib import in_process
-from tests.support.hostlib.fake_session import FakeController, FakeSession
+from tests.support.hostlib.fake_session import FakeController, FakeJob, FakeSession
 from tests.support.hostlib.in_process import Join, error_of, together
 from tests.support.waiting import wait_until
 
@@ -33,6 +34,12 @@ def session_of(communicator: Communicator) -> FakeSession:
     session = communicator._running.session
     assert isinstance(session, FakeSession)
     return session
+
+
+def job_of(communicator: Communicator) -> FakeJob:
+    job = session_of(communicator).job
+    assert job is not None
+    return job
 
 
 def test_a_tensor_too_long_for_the_job_is_refused(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +156,7 @@ def test_a_timeout_names_the_awaited_ranks_and_stays(join: Join, call: Any) -> N
     assert "did not end within" in repr(first)
     for communicator in communicators:
         communicator.close()
-    assert session_of(first).job is not None
-    assert 0 not in session_of(first).job.left, "a rank that failed does not leave as if all were well"  # type: ignore[union-attr]
+    assert 0 not in job_of(first).left, "a rank that failed does not leave as if all were well"
 
 
 def refused(communicator: Communicator) -> Handle[Any]:
@@ -181,9 +187,7 @@ def test_a_block_that_ends_waits_for_all_of_its_collectives_before_it_raises(pai
         assert error is None or isinstance(error, JobAborted)  # `one` had its result, and has ended the job
         assert str(ended.result(20)) == "assignment destination is read-only"
     assert good[0].exception() is None
-    job = session_of(one).job
-    assert job is not None
-    assert one.rank not in job.left, "an exception ends the job for all ranks"
+    assert one.rank not in job_of(one).left, "an exception ends the job for all ranks"
 
 
 @pytest.mark.usefixtures("controller")
@@ -246,14 +250,13 @@ def test_leaving_the_block_waits_for_what_is_under_way(join: Join) -> None:
 
     together(communicators, work)
     assert arrays[0].tolist() == [2.0] * 1000
-    assert session_of(communicators[0]).job.left == {0, 1}  # type: ignore[union-attr]
+    assert job_of(communicators[0]).left == {0, 1}
 
 
 def test_an_error_in_the_block_ends_the_job_for_all(pair: list[Communicator]) -> None:
     with pytest.raises(ZeroDivisionError), pair[0]:
         raise ZeroDivisionError
-    job = session_of(pair[0]).job
-    assert job is not None
+    job = job_of(pair[0])
     assert (job.left, job.closed) == (set(), {0})
     with pytest.raises(JobAborted, match="rank 0 has failed: it ended the job"):
         pair[1].allreduce(np.ones(3, np.float32))
@@ -265,9 +268,7 @@ def test_an_error_in_the_block_ends_the_job_for_all(pair: list[Communicator]) ->
 def test_a_program_that_ends_well_leaves_well(pair: list[Communicator]) -> None:
     with pytest.raises(SystemExit), pair[1]:
         raise SystemExit(0)
-    job = session_of(pair[1]).job
-    assert job is not None
-    assert (job.left, job.closed) == ({1}, {1})
+    assert (job_of(pair[1]).left, job_of(pair[1]).closed) == ({1}, {1})
 
 
 def test_close_fails_what_is_under_way(pair: list[Communicator]) -> None:
@@ -298,25 +299,29 @@ def test_an_interrupt_leaves_the_communicator_closable(pair: list[Communicator])
 def test_a_forgotten_communicator_leaves() -> None:
     communicator = in_process.join(1)[0]  # which nobody else keeps
     communicator.allreduce(np.ones(3, np.float32))
-    session, thread, gone = session_of(communicator), communicator._engine._thread, weakref.ref(communicator)
+    job, thread, gone = job_of(communicator), communicator._engine._thread, weakref.ref(communicator)
     del communicator
     gc.collect()
     assert gone() is None
     wait_until(lambda: not thread.is_alive(), "the thread to end")
-    assert session.job.left == {0}  # type: ignore[union-attr]
+    assert job.left == {0}
 
 
 def test_a_forked_child_neither_uses_nor_ends_its_parents_place(pair: list[Communicator]) -> None:
-    child = os.fork()
-    if child == 0:
+    def use_and_close() -> str:
         error = error_of(lambda: pair[0].allreduce(np.ones(3, np.float32)))
         pair[0].close()
-        left = session_of(pair[0]).job.left  # type: ignore[union-attr]
-        os._exit(0 if isinstance(error, P4ReduceError) and "forked" in str(error) and not left else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    arrays = [np.ones(3, np.float32) for _ in pair]
-    together(pair, lambda each: each.allreduce(arrays[each.rank]))
-    assert arrays[0].tolist() == [2, 2, 2]
+        return f"{error}; left: {job_of(pair[0]).left}"
+
+    said = said_by_child(use_and_close)
+    assert "was forked" in said
+    assert said.endswith("left: set()")
+    assert_sums(pair)
+
+
+def assert_sums(pair: list[Communicator]) -> None:
+    for result in together(pair, lambda each: each.allreduce(np.ones(3, np.float32))):
+        assert result.tolist() == [2, 2, 2]
 
 
 def test_a_child_forked_while_another_thread_calls_is_told_so(pair: list[Communicator]) -> None:
@@ -328,15 +333,10 @@ def test_a_child_forked_while_another_thread_calls_is_told_so(pair: list[Communi
     calling = threading.Thread(target=first.allreduce, args=[arrays[0]])
     calling.start()
     wait_until(lambda: first._engine.busy, "the call begins")
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)  # ends the process
-        error = error_of(lambda: first.allreduce(arrays[0]))
-        os._exit(0 if isinstance(error, P4ReduceError) and "forked" in str(error) else 1)
-    _, status = os.waitpid(child, 0)
+    said = said_by_child(lambda: first.allreduce(arrays[0]))
     other.allreduce(arrays[1])
     calling.join(10.0)
-    assert status == 0
+    assert "was forked" in said
 
 
 def test_an_error_of_the_users_tensor_is_its_own(pair: list[Communicator]) -> None:
@@ -348,9 +348,7 @@ def test_an_error_of_the_users_tensor_is_its_own(pair: list[Communicator]) -> No
     pair[1].allreduce(tensors[1])
     with pytest.raises(RuntimeError):
         handle.wait()
-    arrays = [np.ones(3, np.float32) for _ in pair]
-    together(pair, lambda each: each.allreduce(arrays[each.rank]))
-    assert arrays[0].tolist() == [2, 2, 2]
+    assert_sums(pair)
 
 
 def test_stats_count_what_was_done(pair: list[Communicator]) -> None:
@@ -378,9 +376,7 @@ def test_a_program_that_an_exception_has_ended_does_not_leave_well(
     if prompt:
         monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     pair[0]._finalizer()  # as at the interpreter's exit
-    job = session_of(pair[0]).job
-    assert job is not None
-    assert (0 in job.left, 0 in job.closed) == (well, True)
+    assert (0 in job_of(pair[0]).left, 0 in job_of(pair[0]).closed) == (well, True)
 
 
 def test_says_who_it_is_and_how_many_threads_it_has(pair: list[Communicator]) -> None:

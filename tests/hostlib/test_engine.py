@@ -14,7 +14,9 @@ import pytest
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import open_transport
+from tests.support.forking import said_by_child
 from tests.support.hostlib.engines import CLOSED, FaultySwitch, Ranks, SharedUdpSwitch, reduce, sparse
+from tests.support.hostlib.in_process import error_of
 from tests.support.hostlib.udp_switch import UdpSwitch, members
 from tests.support.waiting import pass_time, stays, wait_until
 
@@ -232,21 +234,14 @@ def test_many_threads_may_submit(ranks: Ranks, switch: UdpSwitch) -> None:
 
 def test_a_forked_process_is_told_that_it_has_no_engine(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 1) as [rank]:
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                rank.submit(sparse(1))
-            except P4ReduceError as error:
-                os.write(write_end, str(error).encode())
-            finally:
-                rank.engine.close(CLOSED)
-                os._exit(0)
-        os.close(write_end)
-        with os.fdopen(read_end) as pipe:
-            message = pipe.read()
-        os.waitpid(child, 0)
-        assert f"belongs to process {os.getpid()} and cannot be used in process {child}" in message
+
+        def submit_and_close() -> str:
+            error = error_of(lambda: rank.submit(sparse(1)))
+            rank.engine.close(CLOSED)
+            return f"process {os.getpid()}: {error}"
+
+        belongs = rf"process (\d+): .*belongs to process {os.getpid()} and cannot be used in process \1"
+        assert re.search(belongs, said_by_child(submit_and_close))
         rank.submit(sparse(1))
         rank.wait()
         assert rank.ended == [("sum", None)]

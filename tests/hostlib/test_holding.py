@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
+from tests.support.forking import said_by_child
 from tests.support.hostlib import engines
 from tests.support.hostlib.engines import CLOSED, Rank, Ranks, sparse
 from tests.support.hostlib.fake_session import FakeController
@@ -249,13 +249,7 @@ def test_a_forked_process_leaves_it_alone(ranks: Ranks, switch: UdpSwitch) -> No
         told = hold(engines)
         for one in told:
             one.wait(0, quiet=True)
-        child = os.fork()
-        if child == 0:
-            try:
-                everyone[0].engine.close(CLOSED)
-            finally:
-                os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
+        assert said_by_child(lambda: everyone[0].engine.close(CLOSED)) == "None"
         for engine in engines:
             engine.go_on(0, 0)
         reduce(everyone, 1)

@@ -110,20 +110,6 @@ def test_factors_and_inputs_that_stay(trio: list[Communicator]) -> None:
     assert all(each[5] == 3 and each.count_nonzero() == 1 for each in given_)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layout": "rows"}, "layout='rows': accepted are auto, blocks, elements"),
-        ({"layout": "elements", "op": "max"}, "op='max' of a tensor sent by elements"),
-        ({"layout": "elements", "residual": torch.zeros(4)}, "residual of a tensor that is sent by elements"),
-    ],
-)
-def test_wrong_calls_are_refused(join: Join, options: dict[str, Any], message: str) -> None:
-    [alone] = join(1)
-    with alone, pytest.raises(ValueError, match=message):
-        alone.allreduce(torch.ones(4), **options)
-
-
 def sent(trio: list[Communicator], tensors: list[torch.Tensor], **options: Any) -> tuple[int, list[torch.Tensor]]:
     """Operations that one allreduce takes, and its results."""
     before = trio[0].stats().operations

@@ -23,6 +23,7 @@ import torch
 from p4reduce import Communicator, JobAborted, P4ReduceError
 from p4reduce.ddp import AllreduceState, allreduce_hook
 from p4reduce.engine.waiting import ends_within
+from tests.support.hostlib import calls
 from tests.support.hostlib.buckets import Bucket
 from tests.support.hostlib.fake_session import FakeController
 from tests.support.hostlib.in_process import Join, error_of, together
@@ -89,23 +90,14 @@ def two(
     return pair
 
 
-def sparse(tensor: Any) -> Any:
-    return torch.as_tensor(tensor).to_sparse()
-
-
-Call = Callable[[Communicator, Any], Any]
-CALLS: dict[str, tuple[int, Call]] = {
-    "allreduce": (16, lambda each, tensor: each.allreduce(tensor)),
+SMALL = ("sum", "max", "reduce", "reduce_scatter", "broadcast", "all_gather")
+CALLS: dict[str, tuple[int, Callable[[Communicator, Any], Any]]] = {
+    **{name: (16, calls.CALLS[name]) for name in SMALL},
+    "elements": (LARGE, calls.CALLS["elements"]),
+    "chosen": (LARGE, calls.CALLS["sum"]),
     "blocks": (LARGE, lambda each, tensor: each.allreduce(tensor, layout="blocks")),
-    "chosen": (LARGE, lambda each, tensor: each.allreduce(tensor)),
-    "elements": (LARGE, lambda each, tensor: each.allreduce(tensor, layout="elements")),
-    "sparse": (LARGE, lambda each, tensor: each.allreduce(sparse(tensor))),
-    "max": (16, lambda each, tensor: each.allreduce(tensor, "max")),
-    "reduce": (16, lambda each, tensor: each.reduce(tensor, 0)),
-    "broadcast": (16, lambda each, tensor: each.broadcast(tensor, 1)),
-    "reduce_scatter": (16, lambda each, tensor: each.reduce_scatter(tensor.reshape(2, 8))),
-    "all_gather": (16, lambda each, tensor: each.all_gather(tensor)),
-    "barrier": (1, lambda each, _: each.barrier()),
+    "sparse": (LARGE, lambda each, tensor: each.allreduce(torch.as_tensor(tensor).to_sparse())),
+    "barrier": (2, lambda each, _: each.barrier()),
 }
 
 
@@ -126,20 +118,23 @@ def is_over(pair: list[Communicator], call: Callable[[Communicator], Any], by: s
     [
         *((name, "numpy", 0) for name in CALLS),
         *((name, "torch", 0) for name in ("chosen", "all_gather")),
-        ("allreduce", "numpy", 1),  # a call like one before
+        ("sum", "numpy", 1),  # a call like one before
     ],
 )
 def test_a_call_that_is_left_fails(two: list[Communicator], name: str, kind: str, before: int) -> None:
     size, call = CALLS[name]
-    make = np.ones if kind == "numpy" else torch.ones
-    dtype: Any = np.float32 if kind == "numpy" else torch.float32
+
+    def make() -> Any:
+        ones = np.ones((2, size // 2), np.float32)
+        return ones if kind == "numpy" else torch.from_numpy(ones)
+
     for _ in range(before):
-        together(two, lambda each: call(each, make(size, dtype=dtype)))  # type: ignore[operator]
-    tensor: Any = make(size, dtype=dtype)  # type: ignore[operator]
+        together(two, lambda each: call(each, make()))
+    tensor = make()
     with left(two[0]):
         call(two[0], tensor)
     tensor[:] = 1000
-    is_over(two, lambda each: call(each, make(size, dtype=dtype)))  # type: ignore[operator]
+    is_over(two, lambda each: call(each, make()))
     assert bool((tensor == 1000).all())
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from p4reduce import Communicator, JobAborted, MismatchError, P4ReduceError, UnsupportedDtype
+from p4reduce import Communicator, JobAborted, MismatchError, P4ReduceError
 from p4reduce.collectives import sparse
 from p4reduce.protocol.numbers import reference_allreduce
 from tests.support.hostlib.fake_session import FakeSession
@@ -325,33 +325,3 @@ def test_sparse_and_dense_do_not_meet(trio: list[Communicator]) -> None:
     tensors = [torch.eye(4), torch.eye(4), torch.eye(4).to_sparse()]
     errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))
     assert [type(error) for error in errors] == [MismatchError] * SIZE
-
-
-def outside(index: int) -> Any:
-    """A tensor of 4 by 10 with this column, which torch was not asked to check."""
-    indices = torch.tensor([[0, 1], [1, index]])
-    return torch.sparse_coo_tensor(indices, torch.ones(2), (4, 10), check_invariants=False)
-
-
-@pytest.mark.parametrize(
-    ("call", "kind", "message"),
-    [
-        (lambda each: each.allreduce(torch.eye(3).to_sparse(), "max"), ValueError, "op='max' of a sparse tensor"),
-        (lambda each: each.allreduce(torch.eye(3).double().to_sparse()), UnsupportedDtype, "float64: supported are"),
-        (lambda each: each.allreduce(torch.eye(3).to_sparse_csr()), TypeError, "layout torch.sparse_csr: accepted"),
-        (
-            lambda each: each.allreduce(outside(12)),
-            ValueError,
-            "indices from 1 to 12 in dimension 1: accepted are 0 to",
-        ),
-        (lambda each: each.allreduce(outside(-1)), ValueError, "indices from -1 to 1 in dimension 1: accepted are 0"),
-        (lambda each: each.broadcast(torch.eye(3).to_sparse(), 0), TypeError, "layout torch.sparse_coo: accepted"),
-    ],
-)
-def test_wrong_calls_are_refused_and_change_nothing(
-    trio: list[Communicator], call: Any, kind: type[Exception], message: str
-) -> None:
-    for each in trio:
-        with pytest.raises(kind, match=message):
-            call(each)
-    together(trio, lambda each: each.barrier())

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -16,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce import Communicator, P4ReduceError
+from p4reduce import Communicator
 from p4reduce.fastpath.engine import NativeEngine
-from tests.support.hostlib.in_process import Join, together
-from tests.support.waiting import wait_until
+from tests.support.forking import said_by_child
+from tests.support.hostlib.in_process import Join, error_of, together
 
 
 @pytest.fixture(autouse=True)
@@ -193,17 +192,8 @@ def test_an_interrupt_before_an_operation_leaves_none(
 def test_a_forked_process_does_not_wait(pair: list[Communicator]) -> None:
     ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
     handle = pair[0].allreduce_async(ours)
-    child = os.fork()
-    if child == 0:
-        ends = 0
-        for wait in (pair[0].drain, handle.wait):
-            try:
-                wait()
-            except P4ReduceError as error:
-                ends += "was forked from it" in str(error)
-        os._exit(ends)
-    wait_until(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None, "the child's end")
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    said = said_by_child(lambda: [str(error_of(wait)) for wait in (pair[0].drain, handle.wait)])
+    assert said.count("was forked from it") == 2
     pair[1].allreduce(theirs)
     handle.wait()
     assert ours.tolist() == theirs.tolist() == [2.0] * 16

@@ -22,7 +22,6 @@ from tests.support.hostlib.in_process import Join, error_of, together
 
 SIZE = 3
 BLOCK = 64
-MEMORY = torch.ones(8)
 
 
 def gradients(size: int = 5000) -> list[torch.Tensor]:
@@ -203,25 +202,3 @@ def test_a_residual_is_of_a_products_values_and_zero_where_nothing_is_finite(tri
     for left in together(trio, reduce):
         assert 0 < float(left[:256].abs().max()) < 2**-12
         assert left[256:].count_nonzero() == 0
-
-
-@pytest.mark.parametrize(
-    ("tensor", "residual", "options", "message"),
-    [
-        (torch.ones(4), torch.ones(3), {}, r"residual is float32 of shape \(3,\): .* of 4 elements"),
-        (torch.ones(4), torch.ones(4, dtype=torch.float64), {}, "residual is float64 of shape"),
-        (torch.ones(4), torch.ones(8)[::2], {}, r"residual is float32 of shape \(4,\): .*contiguous"),
-        (torch.ones(4), torch.ones(4), {"op": "max"}, "residual with op='max', which loses nothing"),
-        (torch.ones(4, dtype=torch.int32), torch.ones(4), {}, "residual with int32, which loses nothing"),
-        (torch.ones(4).to_sparse(), torch.ones(4), {}, "residual of a tensor that is sent by elements"),
-        (MEMORY[:4], MEMORY[3:7], {}, "residual shares memory with tensor"),
-        (MEMORY[::2], MEMORY[3:7], {}, "residual shares memory with tensor"),
-        (MEMORY.numpy()[:4], MEMORY.numpy()[:4], {}, "residual shares memory with tensor"),
-    ],
-)  # fmt: skip
-def test_residuals_that_cannot_be_taken(
-    join: Join, tensor: Any, residual: Any, options: dict[str, Any], message: str
-) -> None:
-    [alone] = join(1)
-    with alone, pytest.raises(ValueError, match=message):
-        alone.allreduce(tensor, residual=residual, **options)

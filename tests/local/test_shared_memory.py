@@ -8,7 +8,6 @@ import gc
 import os
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.local.host import COPIES
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
+from tests.support.forking import said_by_child
 from tests.support.hostlib.local_engines import Ranks, ranks
 from tests.support.hostlib.memory import PLACES, shared
 from tests.support.hostlib.sums import DTYPES, SEED, Array, check_random_sums, random_array
@@ -208,19 +208,6 @@ def test_many_regions() -> None:
             reduce_all(job, theirs, some)
 
 
-def in_a_child(task: Callable[[], object]) -> int:
-    """The status of a forked process that does it."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            task()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitpid(child, 0)[1]
-
-
 def test_a_forked_process_shares_it_and_frees_nothing() -> None:
     array = shared(np.arange(5000, dtype=np.float32))
 
@@ -230,7 +217,7 @@ def test_a_forked_process_shares_it_and_frees_nothing() -> None:
         array[0] = 77
         del array
 
-    assert in_a_child(uses) == 0
+    assert said_by_child(uses) == "None"
     assert array[0] == 77
     assert (array[1:] == np.arange(1, 5000)).all()
 
