@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def said_by_child(work: Callable[[], object]) -> str:
-    """Returns what the work gives in a child of this process, as text; or its error's, which begins with the error's type."""
+    """Returns the result of the work in a child of this process, as text; or its error, after the error's type."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
