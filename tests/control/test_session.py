@@ -42,7 +42,7 @@ def test_join_says_what_is_wanted_and_returns_what_was_given(controller: Scripte
         wanted = pb.Join(job="name", rank=1, world_size=3, slots=7, timeout_s=12.5, stream=pb.UNSAID)
         assert controller.script.next().join == wanted
         assert (assigned.job, assigned.generation, assigned.worker, assigned.first_seq) == (3, 9, 1, 0)
-        assert (assigned.aggregators, assigned.hello_nonce) == ((), 0)
+        assert (list(assigned.aggregators), assigned.hello_nonce) == ([], 0)
         assert not session.ready
 
 

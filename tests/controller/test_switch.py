@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,9 @@ def test_a_jobs_workers_meet_in_its_slots_and_nobody_elses(bench: Bench) -> None
     bench.round(one)
     bench.round(two)
     bench.round(one, slot=3)
-    bench.announce(replace(one[0], generation=one[0].generation ^ 1))
+    other = Assigned.FromString(one[0].SerializeToString())
+    other.generation ^= 1
+    bench.announce(other)
     bench.announce(one[0], slot=4)  # it has four, from 0
     wait_until(lambda: bench.loop.run(bench.switch.outcomes())["bad_slot"], "the packets to be counted")
     outcomes = bench.loop.run(bench.switch.outcomes())
@@ -121,10 +122,10 @@ def test_the_whole_switch_for_one_job(bench: Bench) -> None:
 
 
 KILLED = """
-import sys, json, dataclasses, time
+import sys, time
 from p4reduce.control.client import Session
 session = Session(sys.argv[1])
-print(json.dumps(dataclasses.asdict(session.join("job", 2, 3, slots=4))), flush=True)
+print(session.join("job", 2, 3, slots=4).SerializeToString().hex(), flush=True)
 session.wait_ready(lambda: None)
 print("ready", flush=True)
 time.sleep(600)
@@ -136,7 +137,7 @@ def test_a_killed_worker_is_told_of_within_a_second_by_both_ways(bench: Bench) -
     command = [sys.executable, "-c", KILLED, bench.controller.service.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as third:
         assert third.stdout is not None
-        bench.hello(Assigned(**json.loads(third.stdout.readline())))
+        bench.hello(Assigned.FromString(bytes.fromhex(third.stdout.readline())))
         assigned = ready(ranks)
         assert third.stdout.readline() == "ready\n"
         killed = time.monotonic()

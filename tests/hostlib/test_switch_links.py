@@ -8,12 +8,11 @@ import os
 import socket
 import time
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from p4reduce.control.messages import Assigned, Endpoint
+from p4reduce.control.jobs_pb2 import Assigned, Endpoint
 from p4reduce.join.joining import membership
 from p4reduce.join.switch_links import SwitchLinks
 from p4reduce.transport import Switch, TransportError
@@ -23,8 +22,8 @@ from tests.support.own_network import Namespace, ip
 AT = Switch("10.0.0.254", 31314)
 
 
-def assigned(*ports: int) -> Assigned:
-    aggregators = tuple(Endpoint("127.0.0.1", port, "02:00:7f:00:00:01") for port in ports)
+def assigned(*ports: int, at: str = "127.0.0.1") -> Assigned:
+    aggregators = [Endpoint(ip=at, udp_port=port, mac="02:00:7f:00:00:01") for port in ports]
     return Assigned(
         job=1,
         generation=1,
@@ -94,9 +93,8 @@ def test_what_the_kernel_says_comes_with_advice(number: int, said: str) -> None:
 def test_a_route_that_forbids_packets_is_told(kind: str, said: str) -> None:
     with closing(Namespace()) as namespace, namespace.entered():
         ip("route", "add", kind, "127.0.0.9/32", "table", "local")
-        place = replace(assigned(1), aggregators=(Endpoint("127.0.0.9", 31314, "02:00:7f:00:00:09"),))
         with pytest.raises(TransportError, match=said):
-            opened(place)
+            opened(assigned(31314, at="127.0.0.9"))
 
 
 @pytest.mark.parametrize(

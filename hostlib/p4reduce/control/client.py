@@ -51,15 +51,8 @@ from p4reduce.control.channel import (
 )
 from p4reduce.control.connections import Connections
 from p4reduce.control.holding import Holder, Holding
-from p4reduce.control.messages import (
-    MOST_SAID,
-    Assigned,
-    Endpoint,
-    awaited_text,
-    refusal,
-    take_abort,
-    take_assigned,
-)
+from p4reduce.control.jobs_pb2 import Assigned
+from p4reduce.control.messages import MOST_SAID, awaited_text, refusal, take_abort
 from p4reduce.control.stream import ControllerStream
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
@@ -179,7 +172,7 @@ class Session:
         queue: float = 0.0,
         holds: bool = False,
     ) -> Assigned:
-        """Joins a job, and returns what the controller assigns to the rank.
+        """Joins a job, and returns what the controller assigns to the rank: jobs.proto describes it. Keep it secret.
 
         slots: how many the job wants; 0 for the controller's default.
         timeout: seconds that the controller waits for the other ranks before it gives the job up.
@@ -459,7 +452,7 @@ class Session:
             if not is_serving and (self._is_over() or kind not in ("ready", "abort")):
                 return
             if kind == "assigned":
-                self._assigned = take_assigned(message.assigned)
+                self._assigned = message.assigned
             elif kind == "ready":
                 self._ready = message.ready
                 if not is_serving:
@@ -655,4 +648,4 @@ class Session:
         return awaited_text(self._waiting)
 
 
-__all__ = ["DEFAULT_CONTROLLER", "Assigned", "Endpoint", "Session", "Tls"]
+__all__ = ["DEFAULT_CONTROLLER", "Assigned", "Session", "Tls"]

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import JobAborted, JoinError, SlotsExhausted
 
@@ -13,48 +11,6 @@ MOST_SAID = 1000
 
 MISMATCH = "MISMATCH"
 """The reason of a JobAborted of which no rank is more the cause than another, since they do not call the same."""
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where packets to an aggregator go."""
-
-    ip: str
-    udp_port: int
-    mac: str
-    tree: int = 0
-
-
-@dataclass(frozen=True)
-class Assigned:
-    """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
-
-    aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
-    rank will be at one: pb.Ready says at which. rejoin_key: opens the seat again when the controller was restarted, for
-    `rejoin_s` seconds; a secret, or "" where the controller keeps no state. abort_secret: 64 bits by which an ABORT
-    shows that it is the controller's. more_jobs: job numbers and generations of the rank's threads but the first.
-    """
-
-    job: int
-    generation: int
-    worker: int
-    slots: int
-    lanes: int
-    block_size: int
-    first_seq: int
-    hello_nonce: int
-    aggregators: tuple[Endpoint, ...]
-    rejoin_key: str = field(default="", repr=False)
-    rejoin_s: float = 0.0
-    abort_secret: int = field(default=0, repr=False)
-    more_jobs: tuple[tuple[int, int], ...] = ()
-
-
-def take_assigned(message: pb.Assigned) -> Assigned:
-    plain = {field.name: getattr(message, field.name) for field in fields(Assigned)}
-    places = tuple(Endpoint(at.ip, at.udp_port, at.mac, at.tree) for at in message.aggregators)
-    more_jobs = tuple((packed >> 16, packed & 0xFFFF) for packed in message.more_jobs)
-    return Assigned(**{**plain, "aggregators": places, "more_jobs": more_jobs})
 
 
 def take_abort(message: pb.Abort) -> JobAborted:

@@ -306,7 +306,7 @@ def membership(assigned: Assigned, world_size: int, ready: pb.Ready | None = Non
         peers=tuple(ready.peers) if ready is not None else (assigned.worker,),
         hosts=tuple(ready.leaders) if ready is not None else (),
         abort_secret=assigned.abort_secret,
-        more_jobs=assigned.more_jobs,
+        more_jobs=tuple((packed >> 16, packed & 0xFFFF) for packed in assigned.more_jobs),
     )
 
 

@@ -21,7 +21,7 @@ class SwitchLinks:
         """kind: of transport. membership: whose packets the probes are. Raises TransportError."""
         self._switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
         plain = replace(membership, more_jobs=())
-        jobs = ((place.job, place.generation), *place.more_jobs)
+        jobs = ((place.job, place.generation), *membership.more_jobs)
         self._probers = [
             Prober(replace(plain, job=job, generation=generation), place.hello_nonce) for job, generation in jobs
         ]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control.client import Assigned, Endpoint
+from p4reduce.control.client import Assigned
 from p4reduce.control.messages import MISMATCH
 from p4reduce.errors import JobAborted, JoinError
 from p4reduce.protocol import Membership
@@ -79,8 +79,9 @@ class FakeSession:
         m = self.job.memberships[rank]
         place = self.controller.switch.place
         return Assigned(
-            m.job, m.generation, rank, m.slots, m.lanes, m.block_size, m.first_seq,
-            hello_nonce=rank + 2**40, aggregators=(Endpoint(place.ip, place.udp_port, place.mac),),
+            job=m.job, generation=m.generation, worker=rank, slots=m.slots, lanes=m.lanes, block_size=m.block_size,
+            first_seq=m.first_seq, hello_nonce=rank + 2**40,
+            aggregators=[pb.Endpoint(ip=place.ip, udp_port=place.udp_port, mac=place.mac)],
         )  # fmt: skip
 
     def wait_ready(self, hello: Callable[[], None], **_: object) -> pb.Ready:
