@@ -73,6 +73,43 @@ class Transport(Protocol):
         """Gives the sockets back. May be called more than once."""
 
 
+class SocketTransport:
+    """What transports of one socket have in common."""
+
+    _socket: socket.socket
+    _largest_arrival = LARGEST_DATAGRAM
+    trouble: OSError | None = None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> list[bytes]:
+        payloads: list[bytes] = []
+        for _ in range(RECEIVE_BATCH):
+            try:
+                payload = self._payload(self._socket.recv(self._largest_arrival))
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self.trouble = error  # the interface went down, or ICMP has come: reading it has cleared it
+                continue
+            if payload is not None:
+                payloads.append(payload)
+        if payloads:
+            self.trouble = None
+        return payloads
+
+    def quietest(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _payload(self, arrival: bytes) -> bytes | None:
+        """What the socket's datagram or frame carries; None if that is cut short."""
+        return arrival
+
+
 def enlarge_buffers(sock: socket.socket) -> None:
     """Asks for `SOCKET_BUFFER_BYTES` both ways. Without CAP_NET_ADMIN, net.core.rmem_max and wmem_max limit them."""
     for forced, option in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):

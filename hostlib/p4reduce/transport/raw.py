@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from p4reduce.transport import packet_filter
 from p4reduce.transport.base import (
     LARGEST_DATAGRAM,
-    RECEIVE_BATCH,
+    SocketTransport,
     Switch,
     TransportError,
     check_mtu,
@@ -30,18 +30,19 @@ _SIOCGIFMTU = 0x8921
 _SIOCGIFHWADDR = 0x8927
 
 
-class RawTransport:
+class RawTransport(SocketTransport):
     """Builds and takes apart Ethernet/IPv4/UDP itself. Needs CAP_NET_RAW and an interface with an IPv4 address.
 
     A kernel UDP socket that reads nothing holds the UDP port, so that no other program gets it and so that the kernel
     does not answer the switch's datagrams with ICMP "port unreachable".
     """
 
+    _largest_arrival = HEADERS.size + LARGEST_DATAGRAM
+
     def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
         """`interface`: where the switch is; by default the one that the routing table names for its address."""
         if not switch.mac:
             raise TransportError(f"the switch at {switch} has no MAC address, which this transport needs: use 'udp'")
-        self.trouble: OSError | None = None
         self._switch = switch
         with contextlib.ExitStack() as undo:
             self._port_holder = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -65,9 +66,6 @@ class RawTransport:
     def local_address(self) -> tuple[str, int]:
         return self._ip, self._port
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
     def send(self, payloads: Sequence[bytes]) -> int:
         for sent, payload in enumerate(payloads):
             try:
@@ -78,28 +76,8 @@ class RawTransport:
                 self.trouble = lost(error, payload)
         return len(payloads)
 
-    def receive(self) -> list[bytes]:
-        payloads: list[bytes] = []
-        for _ in range(RECEIVE_BATCH):
-            try:
-                frame = self._socket.recv(HEADERS.size + LARGEST_DATAGRAM)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                self.trouble = error  # the interface went down: told once
-                continue
-            payload = self._payload(frame)
-            if payload is not None:
-                payloads.append(payload)
-        if payloads:
-            self.trouble = None
-        return payloads
-
-    def quietest(self) -> None:
-        return None
-
     def close(self) -> None:
-        self._socket.close()
+        super().close()
         self._port_holder.close()
 
     def headers_without_lengths(self) -> bytes:
@@ -118,7 +96,6 @@ class RawTransport:
         return headers + payload
 
     def _payload(self, frame: bytes) -> bytes | None:
-        """What the UDP datagram in `frame` carries; None if the frame is cut short."""
         (udp_length,) = struct.unpack_from("!H", frame, HEADERS.size - 4)
         end = HEADERS.size - UDP.size + udp_length
         return frame[HEADERS.size : end] if HEADERS.size <= end <= len(frame) else None

@@ -7,8 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from p4reduce.transport.base import (
-    LARGEST_DATAGRAM,
-    RECEIVE_BATCH,
+    SocketTransport,
     Switch,
     TransportError,
     check_mtu,
@@ -24,12 +23,11 @@ IP_PMTUDISC_PROBE = 3
 IP_MTU = 14
 
 
-class UdpTransport:
+class UdpTransport(SocketTransport):
     """A UDP socket connected to the switch, so the kernel hands over its datagrams only."""
 
     def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
         """`interface`: send through this network interface only; by default the routing table decides."""
-        self.trouble: OSError | None = None
         try:
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except OSError as error:
@@ -56,9 +54,6 @@ class UdpTransport:
     def local_address(self) -> tuple[str, int]:
         return self._local_address
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
     def send(self, payloads: Sequence[bytes]) -> int:
         for sent, payload in enumerate(payloads):
             try:
@@ -76,25 +71,6 @@ class UdpTransport:
                 except OSError as again:
                     self.trouble = lost(again, payload)
         return len(payloads)
-
-    def receive(self) -> list[bytes]:
-        payloads: list[bytes] = []
-        for _ in range(RECEIVE_BATCH):
-            try:
-                payloads.append(self._socket.recv(LARGEST_DATAGRAM))
-            except BlockingIOError:
-                break
-            except OSError as error:
-                self.trouble = error  # the same news by ICMP, told to a reader: reading it has cleared it
-        if payloads:
-            self.trouble = None
-        return payloads
-
-    def quietest(self) -> None:
-        return None
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def _path(interface: str | None, switch: Switch) -> str:
