@@ -6,7 +6,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
-import threading
 import time
 import weakref
 from collections import deque
@@ -142,8 +141,6 @@ class SwitchWork(PythonWork):
         super().__init__(outputs)
         self._name = name
         self._handle = handle
-        self._lock = threading.Lock()
-        self._future: torch.futures.Future[Tensors] | None = None
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Waits until the results are there; raises DistBackendError if they will not come, or not within `timeout`.
@@ -187,10 +184,7 @@ class SwitchWork(PythonWork):
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
         self._is_waited_for = True
-        with self._lock:
-            if self._future is None:
-                self._future = future_of(self._handle, self._settle, self._outputs)
-            return self._future
+        return future_of(self._handle, self._settle, self._outputs)
 
 
 @called_by_cpp
@@ -208,8 +202,6 @@ class QueuedWork(PythonWork):
         self._left = False
         self._pid = os.getpid()
         self._begun: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        self._lock = threading.Lock()
-        self._future: torch.futures.Future[Tensors] | None = None
         BlockingCall.note(self)
 
     def begin(self, start: Callable[[], Any]) -> None:
@@ -291,13 +283,11 @@ class QueuedWork(PythonWork):
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
         self._is_waited_for = True
-        with self._lock:
-            if self._future is None:
-                devices: Any = list({output.device for output in self._outputs if output.is_cuda})
-                trigger: torch.futures.Future[None] = torch.futures.Future(devices=devices)
-                self._future = trigger.then(lambda _: self._settle())
-                self._threads.run(lambda: self._follow(trigger))
-            return self._future
+        devices: Any = list({output.device for output in self._outputs if output.is_cuda})
+        trigger: torch.futures.Future[None] = torch.futures.Future(devices=devices)
+        future = trigger.then(lambda _: self._settle())
+        self._threads.run(lambda: self._follow(trigger))
+        return future
 
     def _follow(self, trigger: torch.futures.Future[None]) -> None:
         with contextlib.suppress(Exception):  # which the future has from `_settle`
