@@ -125,13 +125,12 @@ class Engine(ABC):
         Raises the engine's failure if there is one.
         """
 
-    @abstractmethod
     def wait(self, number: int, timeout: float | None = None) -> None:
         """Waits for the end of the operation with this number from `submit`, and calls its `on_end`. Returns earlier
         after `timeout` seconds (None: none), and where another thread is about to call it."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027
         """Waits until no operation is under way that `run_inline` has begun."""
 
     def prepare(self, operation: Operation, name: str) -> Prepared | None:  # noqa: ARG002

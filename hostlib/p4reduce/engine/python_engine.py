@@ -102,12 +102,6 @@ class PythonEngine(Engine):
             self._wake()
         return None
 
-    def wait(self, number: int, timeout: float | None = None) -> None:
-        raise NotImplementedError  # `submit` gives no numbers
-
-    def settle(self) -> None:
-        pass  # `run_inline` is not called
-
     def fail(self, error: BaseException) -> None:
         if self._end_with(error):
             self.on_failure(error)

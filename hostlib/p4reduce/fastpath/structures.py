@@ -24,6 +24,11 @@ Ranks = c_uint32 * 8  # a bitmap
 S = TypeVar("S", bound="Sized")
 
 
+def _each(kind: Any, names: str) -> list[tuple[str, Any]]:
+    """Fields of one type, in order."""
+    return [(name, kind) for name in names.split()]
+
+
 @lru_cache(maxsize=1024)
 def array_of(kind: Any, length: int) -> Any:
     """The type of C arrays of so many `kind`: each that ctypes makes anew is left to the garbage collector."""
@@ -47,8 +52,7 @@ class Error(Sized):
     message: bytes
     _fields_: ClassVar = [
         ("size", c_uint32),
-        ("status", c_int32),
-        ("rank", c_int32),
+        *_each(c_int32, "status rank"),
         ("awaited", Ranks),
         ("message", c_char * 1024),
     ]
@@ -56,30 +60,18 @@ class Error(Sized):
 
 class Membership(Sized):
     _fields_: ClassVar = [
-        ("size", c_uint32),
-        ("job", c_uint32),
-        ("generation", c_uint32),
-        ("rank", c_uint32),
-        ("world_size", c_uint32),
-        ("slots", c_uint32),
-        ("lanes", c_uint32),
-        ("block_size", c_uint32),
-        ("first_seq", c_uint32),
-        ("peer_count", c_uint32),
+        *_each(c_uint32, "size job generation rank world_size slots lanes block_size first_seq peer_count"),
         ("peers", c_uint8 * 32),
         ("abort_secret", c_uint64),
-        ("sharing", c_uint32),
-        ("reserved", c_uint32),
+        *_each(c_uint32, "sharing reserved"),
         ("hosts", c_uint8 * 256),
-        ("first_slot", c_uint32),
-        ("all_slots", c_uint32),
+        *_each(c_uint32, "first_slot all_slots"),
     ]
 
 
 class Timing(Sized):
     _fields_: ClassVar = [
-        ("size", c_uint32),
-        ("reserved", c_uint32),
+        *_each(c_uint32, "size reserved"),
         *((field.name, c_double) for field in fields(protocol.Timing)),
     ]
 
@@ -90,8 +82,7 @@ STATS = tuple(field.name for field in fields(protocol.Stats))
 class Stats(Sized):
     seconds: float
     _fields_: ClassVar = [
-        ("size", c_uint32),
-        ("reserved", c_uint32),
+        *_each(c_uint32, "size reserved"),
         *((name, c_uint64) for name in STATS[:-2]),
         ("seconds", c_double),
         *((name, c_uint64) for name in STATS[-2:]),
@@ -103,11 +94,9 @@ class Held(Sized):
     operations: int
     first_seq: int
     _fields_: ClassVar = [
-        ("size", c_uint32),
-        ("quiet", c_uint32),
+        *_each(c_uint32, "size quiet"),
         ("operations", c_uint64),
-        ("first_seq", c_uint32),
-        ("changes", c_uint32),
+        *_each(c_uint32, "first_seq changes"),
     ]
 
 
@@ -116,12 +105,10 @@ OnEnd = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Error))
 
 class Request(Sized):
     _fields_: ClassVar = [
-        ("size", c_uint32),
-        ("type", c_uint32),
+        *_each(c_uint32, "size type"),
         ("data", c_void_p),
         ("count", c_uint64),
-        ("dtype", c_char_p),
-        ("reduce_op", c_char_p),
+        *_each(c_char_p, "dtype reduce_op"),
         ("divisor", c_float),
         ("wire", c_uint32),
         ("timeout", c_double),
@@ -129,33 +116,26 @@ class Request(Sized):
         ("on_end", OnEnd),
         ("context", c_void_p),
         ("residual", ctypes.POINTER(c_float)),
-        ("read_only", c_uint32),
-        ("zeros", c_uint32),
+        *_each(c_uint32, "read_only zeros"),
     ]
 
 
 class Options(Sized):
     _fields_: ClassVar = [
-        ("size", c_uint32),
-        ("link", c_uint32),
+        *_each(c_uint32, "size link"),
         ("socket", c_int32),
         ("reserved", c_uint32),
-        ("headers", c_char_p),
-        ("switch_address", c_char_p),
-        ("local_address", c_char_p),
-        ("thread_name", c_char_p),
+        *_each(c_char_p, "headers switch_address local_address thread_name"),
         ("timing", ctypes.POINTER(Timing)),
         ("more_sockets", ctypes.POINTER(c_int32)),
-        ("more_count", c_uint32),
-        ("threads", c_uint32),
+        *_each(c_uint32, "more_count threads"),
         ("more_jobs", ctypes.POINTER(c_uint32)),
     ]
 
 
 class LocalOptions(Sized):
     _fields_: ClassVar = [
-        ("size", c_uint32),
-        ("copies", c_uint32),
+        *_each(c_uint32, "size copies"),
         ("meeting", c_char_p),
         ("timeout", c_double),
         ("thread_name", c_char_p),

@@ -10,13 +10,14 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES, NO_KEY, PROTOCOL_VERSION, Op
-from p4reduce.protocol.header import FIXED
+from p4reduce.protocol.header import FIELDS, FIXED
 from p4reduce.protocol.membership import Membership
 
 WIRE_INT = np.dtype(">i4")
@@ -26,6 +27,7 @@ LANES_OF = tuple(tuple(lane for lane in range(8) if mask >> lane & 1) for mask i
 """The lanes that are set in a mask such as `active`, lowest first."""
 
 _OPS = frozenset(Op)
+_FIELDS_BEHIND_OP = attrgetter(*(field.name for field in FIELDS[2:]))
 
 
 class ProtocolError(ValueError):
@@ -82,18 +84,8 @@ def _header(lanes: int) -> struct.Struct:
 
 def pack(packet: Packet) -> bytes:
     """The UDP payload of `packet`, whatever its keys and values are."""
-    header = _header(len(packet.keys)).pack(
-        PROTOCOL_VERSION << 4 | packet.op,
-        packet.active,
-        packet.present,
-        packet.worker,
-        packet.job,
-        packet.generation,
-        packet.slot,
-        packet.seq,
-        packet.fingerprint,
-        *packet.keys,
-    )
+    version_and_op = PROTOCOL_VERSION << 4 | packet.op
+    header = _header(len(packet.keys)).pack(version_and_op, *_FIELDS_BEHIND_OP(packet), *packet.keys)
     return header + packet.values.astype(WIRE_INT, copy=False).tobytes() if packet.present else header
 
 
