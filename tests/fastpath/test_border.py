@@ -16,9 +16,10 @@ import pytest
 
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.engine import NativeEngine
-from p4reduce.fastpath.library import find, library, to_c
+from p4reduce.fastpath.library import find, to_c
 from p4reduce.protocol import Membership, Operation, Timing
 from p4reduce.transport import Switch, open_transport
+from tests.support.c_library import whole_library
 from tests.support.protocol.c_worker import Worker
 
 RESIDUAL = (ctypes.c_float * 64)()
@@ -27,9 +28,9 @@ MEMBERSHIP = Membership(job=1, generation=1, rank=0, world_size=2, slots=1, lane
 
 @pytest.fixture
 def worker() -> Iterator[Any]:
-    handle = ctypes.c_void_p(library().p4reduce_worker_new(to_c(MEMBERSHIP), None, None))
+    handle = ctypes.c_void_p(whole_library().p4reduce_worker_new(to_c(MEMBERSHIP), None, None))
     yield handle
-    library().p4reduce_worker_free(handle)
+    whole_library().p4reduce_worker_free(handle)
 
 
 def refusal(call: Callable[..., int | None], *arguments: Any) -> str:
@@ -48,7 +49,7 @@ def test_a_shorter_structure_is_an_older_callers(worker: Any) -> None:
     data = np.zeros(64, np.float32)
     older = Older(size=ctypes.sizeof(Older), type=1, data=data.ctypes.data, count=64)
     request = ctypes.cast(ctypes.byref(older), ctypes.POINTER(c.Request))
-    assert library().p4reduce_worker_submit(worker, request, 0.0, None) == c.OK
+    assert whole_library().p4reduce_worker_submit(worker, request, 0.0, None) == c.OK
 
 
 def test_a_longer_structure_is_a_newer_callers(worker: Any) -> None:
@@ -59,7 +60,7 @@ def test_a_longer_structure_is_a_newer_callers(worker: Any) -> None:
     for new, status in ((0, c.OK), (1, c.INVALID)):
         newer = Newer(size=ctypes.sizeof(Newer), type=1, data=data.ctypes.data, count=64, new=new)
         request = ctypes.cast(ctypes.byref(newer), ctypes.POINTER(c.Request))
-        assert library().p4reduce_worker_submit(worker, request, 0.0, None) == status
+        assert whole_library().p4reduce_worker_submit(worker, request, 0.0, None) == status
 
 
 def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
@@ -69,7 +70,7 @@ def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
     short = Short(size=Short.message.offset + 8, after=7)
     request = c.Request.make(type=9)
     pointer = ctypes.cast(ctypes.byref(short), ctypes.POINTER(c.Error))
-    assert library().p4reduce_worker_submit(worker, request, 0.0, pointer) == c.INVALID
+    assert whole_library().p4reduce_worker_submit(worker, request, 0.0, pointer) == c.INVALID
     assert (short.status, short.message, short.after) == (c.INVALID, b"type is", 7)
 
 
@@ -99,7 +100,7 @@ def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
 def test_requests_that_are_refused(worker: Any, fields: dict[str, Any], message: str) -> None:
     data = np.zeros(64, np.float32)
     request = c.Request.make(**{"type": 1, "data": data.ctypes.data, "count": 64, **fields})
-    assert re.search(message, refusal(library().p4reduce_worker_submit, worker, request, ctypes.c_double(0)))
+    assert re.search(message, refusal(whole_library().p4reduce_worker_submit, worker, request, ctypes.c_double(0)))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_requests_that_are_refused(worker: Any, fields: dict[str, Any], message:
 def test_memberships_that_are_refused(name: str, value: int) -> None:
     membership = to_c(MEMBERSHIP)
     setattr(membership, name, value)
-    said = refusal(library().p4reduce_worker_new, membership, None)
+    said = refusal(whole_library().p4reduce_worker_new, membership, None)
     assert f"{name} is {value}: accepted are" in said
     assert name != "first_seq" or said.endswith("even numbers: slots start in half 0")
 
@@ -128,10 +129,10 @@ def test_a_transport_without_a_socket_of_its_kind_is_refused() -> None:
 
 
 def test_null_is_accepted_where_the_header_says_so() -> None:
-    library().p4reduce_worker_free(None)
-    library().p4reduce_free(None)
-    assert not library().p4reduce_worker_new(None, None, None)
-    assert not library().p4reduce_open(to_c(MEMBERSHIP), None, None)
+    whole_library().p4reduce_worker_free(None)
+    whole_library().p4reduce_free(None)
+    assert not whole_library().p4reduce_worker_new(None, None, None)
+    assert not whole_library().p4reduce_open(to_c(MEMBERSHIP), None, None)
 
 
 def test_a_worker_may_be_dropped_with_operations_under_way() -> None:
@@ -176,7 +177,7 @@ def test_sockets_are_several(threads: int, third: int) -> None:
     with sockets(2) as given:
         given.append(given[third] if third >= 0 else -1)
         options = options_of(given, [8 << 16, 9 << 16], threads)
-        said = refusal(library().p4reduce_open, c.Membership.make(world_size=1, **SHAPE), options)
+        said = refusal(whole_library().p4reduce_open, c.Membership.make(world_size=1, **SHAPE), options)
     assert said == f"a socket is {given[2]}: accepted are open ones, each once"
 
 
@@ -184,7 +185,7 @@ def test_sockets_are_several(threads: int, third: int) -> None:
 def test_threads_have_jobs_of_their_own(jobs: tuple[int, int]) -> None:
     with sockets(3) as given:
         options = options_of(given, [job << 16 | 1 for job in jobs], 3)
-        said = refusal(library().p4reduce_open, c.Membership.make(world_size=1, **SHAPE), options)
+        said = refusal(whole_library().p4reduce_open, c.Membership.make(world_size=1, **SHAPE), options)
     assert said.startswith(f"more_jobs has job {jobs[1]}: accepted are numbers from 1 on, each once")
 
 
@@ -194,16 +195,16 @@ def test_ranks_that_share_a_stream_have_one_thread() -> None:
         c.Membership.make(world_size=2, sharing=1, **SHAPE),
     )
     with sockets(2) as given:
-        said = refusal(library().p4reduce_open_sharing, member, options_of(given, [8 << 16], 2), local)
+        said = refusal(whole_library().p4reduce_open_sharing, member, options_of(given, [8 << 16], 2), local)
         assert said == "threads is 2: accepted is 1 where ranks share streams"
         options = c.Options(size=4, switch_address=ctypes.c_char_p(1))  # which is not among the first 4 bytes
-        assert "link is 0" in refusal(library().p4reduce_open_sharing, member, options, local)
+        assert "link is 0" in refusal(whole_library().p4reduce_open_sharing, member, options, local)
 
 
 def test_ranks_that_send_nothing_are_on_one_host() -> None:
     member = c.Membership.make(world_size=3, sharing=1, hosts=(ctypes.c_uint8 * 256)(0, 0, 1), **SHAPE)
     local = c.LocalOptions.make(meeting=b"nobody", timeout=0.1)
-    said = refusal(library().p4reduce_open_local, member, local)
+    said = refusal(whole_library().p4reduce_open_local, member, local)
     assert said == "hosts has 2 hosts: accepted is one, of all ranks"
 
 

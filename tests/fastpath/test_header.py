@@ -12,12 +12,13 @@ import pytest
 
 from p4reduce.fastpath import library
 from p4reduce.fastpath import structures as c
+from tests.support import c_library
 from tests.support.c_headers import HOST, constants, functions, is_declared, structures
 
 HEADERS = sorted((HOST / "include").glob("*.h"))
 STRUCTURES = {
     f"p4reduce_{structure.__name__.lower()}": structure
-    for structure in (c.Error, c.Membership, c.Timing, c.Stats, c.Held, c.Request, c.Options, c.Payload)
+    for structure in (c.Error, c.Membership, c.Timing, c.Stats, c.Held, c.Request, c.Options, c_library.Payload)
 } | {"p4reduce_local_options": c.LocalOptions}
 KINDS = {**STRUCTURES, "function": c.OnEnd}
 
@@ -60,7 +61,7 @@ def test_sizes_and_offsets(tmp_path: Path) -> None:
 
 def test_functions() -> None:
     there = functions("P4REDUCE_API", *HEADERS)
-    for name, (result, arguments) in library._FUNCTIONS.items():
+    for name, (result, arguments) in (library._FUNCTIONS | c_library.FUNCTIONS).items():
         c_result, c_arguments = there[name]
         assert is_declared(c_result, 0, result, KINDS), f"{name} returns {c_result}, not {result}"
         assert len(arguments) == len(c_arguments), name

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import library, to_c, to_exception
+from p4reduce.fastpath.library import to_c, to_exception
 from p4reduce.protocol import Membership
+from tests.support.c_library import whole_library
 
 HOSTS = (7, 3, 7, 3, 5, 7)
 
@@ -60,7 +61,7 @@ def test_others_are_refused_in_python_and_in_c(fields: dict[str, Any], message: 
     for name, value in fields.items():
         setattr(good, name, type(getattr(good, name))(*value) if isinstance(value, tuple) else value)
     error = c.Error.make()
-    assert not library().p4reduce_worker_new(good, None, error)
+    assert not whole_library().p4reduce_worker_new(good, None, error)
     assert message.split(":")[0] in str(to_exception(error))
 
 

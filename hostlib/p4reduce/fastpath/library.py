@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from dataclasses import asdict
 from functools import cache
@@ -61,23 +61,6 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_get_stats": (None, [c_void_p, POINTER(c.Stats)]),
     "p4reduce_close": (None, [c_void_p]),
     "p4reduce_free": (None, [c_void_p]),
-    "p4reduce_worker_new": (c_void_p, [POINTER(c.Membership), POINTER(c.Timing), _ERROR]),
-    "p4reduce_worker_free": (None, [c_void_p]),
-    "p4reduce_worker_submit": (c_int, [c_void_p, POINTER(c.Request), c_double, _ERROR]),
-    "p4reduce_worker_receive": (None, [c_void_p, c_char_p, c_size_t, c_double]),
-    "p4reduce_worker_tick": (None, [c_void_p, c_double]),
-    "p4reduce_worker_take": (c_size_t, [c_void_p, POINTER(c.Payload), c_size_t]),
-    "p4reduce_worker_deadline": (c_double, [c_void_p]),
-    "p4reduce_worker_awaited": (c_int, [c_void_p, c.Ranks]),
-    "p4reduce_worker_unanswered": (c_int32, [c_void_p, c_double, c_double]),
-    "p4reduce_worker_is_impossible": (c_int, [c_void_p, c_uint32, c_uint32]),
-    "p4reduce_worker_idle": (c_int, [c_void_p]),
-    "p4reduce_worker_next_first_seq": (c_uint32, [c_void_p]),
-    "p4reduce_worker_begin_anew": (c_int, [c_void_p, c_uint32, c_uint32, _ERROR]),
-    "p4reduce_worker_fail": (None, [c_void_p, c_char_p]),
-    "p4reduce_worker_failure": (c_int, [c_void_p, _ERROR]),
-    "p4reduce_worker_stats": (None, [c_void_p, POINTER(c.Stats)]),
-    "p4reduce_worker_hello": (c_size_t, [c_void_p, c_uint64, c_char_p, c_size_t]),
     "p4reduce_scan": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_uint32, c_void_p]),
     "p4reduce_quantise": (
         c_int,
@@ -87,14 +70,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_char_p, c_uint32, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_void_p],
     ),
-    "p4reduce_widen": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_void_p]),
-    "p4reduce_narrow": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_void_p]),
     "p4reduce_find_places": (c_uint64, [c_void_p, c_uint64, c_uint32, c_void_p]),
     "p4reduce_encode_places": (None, [c_void_p, c_uint64, c_uint32, c_void_p]),
     "p4reduce_decode_places": (c_int, [c_void_p, c_uint64, c_uint64, c_uint32, c_uint64, c_void_p]),
     "p4reduce_union_places": (c_uint64, [c_void_p, c_void_p, c_uint32, c_void_p, c_uint64, c_void_p]),
     "p4reduce_locate_places": (None, [c_void_p, c_void_p, c_uint64, c_void_p]),
-    "p4reduce_fingerprint": (c_uint32, [c_uint32, c_char_p, c_char_p, c_uint64]),
 }
 
 
@@ -112,7 +92,7 @@ def library() -> Any:
     path = find()
     try:
         loaded = ctypes.CDLL(str(path))
-        functions = {name: _declared(getattr(loaded, name), *types) for name, types in _FUNCTIONS.items()}
+        functions = declared(loaded, _FUNCTIONS)
     except (OSError, AttributeError) as error:
         raise UnusableLibraryError(f"the C library {path} cannot be loaded: {error}") from error
     abi = functions["p4reduce_abi"]()
@@ -121,9 +101,12 @@ def library() -> Any:
     return SimpleNamespace(**functions)  # only these, as calling one without its types would be memory corruption
 
 
-def _declared(function: Any, result: Any, arguments: list[Any]) -> Any:
-    function.restype, function.argtypes = result, arguments
-    return function
+def declared(loaded: ctypes.CDLL, types: Mapping[str, tuple[Any, list[Any]]]) -> dict[str, Any]:
+    """Functions of the library by name, each with the types of its result and its arguments."""
+    functions = {name: getattr(loaded, name) for name in types}
+    for name, function in functions.items():
+        function.restype, function.argtypes = types[name]
+    return functions
 
 
 def find() -> Path:

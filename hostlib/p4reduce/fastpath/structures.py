@@ -140,9 +140,3 @@ class LocalOptions(Sized):
         ("timeout", c_double),
         ("thread_name", c_char_p),
     ]
-
-
-class Payload(ctypes.Structure):
-    bytes: int
-    length: int
-    _fields_: ClassVar = [("bytes", c_void_p), ("length", ctypes.c_size_t)]

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import library, simd_sets, type_code
+from p4reduce.fastpath.library import simd_sets, type_code
 from p4reduce.protocol.memory import address
 from p4reduce.protocol.numbers import Wire, values_per_word
+from tests.support.c_library import whole_library
 
 
 def scan(data: npt.NDArray[Any], block_size: int, simd: str | None = None) -> npt.NDArray[np.uint8]:
@@ -72,11 +73,11 @@ def narrowed(values: npt.NDArray[np.float32], dtype: npt.DTypeLike, simd: str | 
 
 def fingerprint(counter: int, dtype: str, reduce_op: str, numel: int) -> int:
     """The same as `protocol.fingerprint.fingerprint`."""
-    result: int = library().p4reduce_fingerprint(counter & 0xFFFFFFFF, dtype.encode(), reduce_op.encode(), numel)
+    result: int = whole_library().p4reduce_fingerprint(counter & 0xFFFFFFFF, dtype.encode(), reduce_op.encode(), numel)
     return result
 
 
 def _call(function: str, simd: str | None, *arguments: int) -> None:
     """Calls a loop with these instructions, by default the best. Raises ValueError where this processor lacks them."""
-    if getattr(library(), f"p4reduce_{function}")(simd and simd.encode(), *arguments) != c.OK:
+    if getattr(whole_library(), f"p4reduce_{function}")(simd and simd.encode(), *arguments) != c.OK:
         raise ValueError(f"simd={simd!r}: this processor has {', '.join(simd_sets())}")

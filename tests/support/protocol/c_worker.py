@@ -9,8 +9,9 @@ import weakref
 from dataclasses import asdict, replace
 
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import check, library, ranks, request_of, to_c, to_exception, to_stats
+from p4reduce.fastpath.library import check, ranks, request_of, to_c, to_exception, to_stats
 from p4reduce.protocol import Membership, Operation, Stats, Timing
+from tests.support.c_library import Payload, whole_library
 
 _AT_ONCE = 64
 
@@ -20,7 +21,7 @@ class Worker:
 
     def __init__(self, membership: Membership, *, timing: Timing | None = None) -> None:
         self.membership = membership
-        self._library = library()
+        self._library = whole_library()
         error = c.Error.make()
         c_timing = c.Timing.make(**asdict(timing)) if timing is not None else None
         handle = self._library.p4reduce_worker_new(
@@ -35,7 +36,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._number = 0
         self._on_end = c.OnEnd(self._ended)
-        self._payloads = (c.Payload * _AT_ONCE)()
+        self._payloads = (Payload * _AT_ONCE)()
 
     @property
     def stats(self) -> Stats:
