@@ -25,12 +25,12 @@ from p4reduce.protocol.packet import hello
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.fabric.changes import InitialSwitches
 from p4reduce_controller.fabric.inventory import Inventory
-from p4reduce_controller.fabric.specs import SwitchSpec
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.options import JobOptions
 from p4reduce_controller.observability.metrics import Metrics
 from p4reduce_controller.observability.watch import Watch
 from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.switches.aggregator import Placement, SwitchError
@@ -147,7 +147,7 @@ class Fuzzer:
             self._sessions, self._others = [], set()
             await self.controller.close()
 
-    def _new_switch(self, _: SwitchSpec) -> FakeSwitch:
+    def _new_switch(self, _: SwitchConfig) -> FakeSwitch:
         return FakeSwitch(16, self.random.randrange(3, 9))
 
     async def _step(self) -> None:

@@ -15,9 +15,10 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Assigned
 from p4reduce_controller.fabric.changes import Changes, changes_from, written
-from p4reduce_controller.fabric.specs import SwitchSpec, spec_of, specs_of
+from p4reduce_controller.fabric.specs import spec_of, specs_of
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service import run as whole
-from p4reduce_controller.service.run import _beginning
+from p4reduce_controller.service.run import _initial_switches
 from p4reduce_controller.settings.settings import Settings, load
 from p4reduce_controller.store.state import StateError, StateFile
 from p4reduce_controller.switches.aggregator import Heard
@@ -44,7 +45,7 @@ def settings(*switches: dict[str, Any]) -> Settings:
     return load(None, {"switches": list(switches), "switch_insecure": True})
 
 
-def spec(one: dict[str, Any]) -> SwitchSpec:
+def spec(one: dict[str, Any]) -> SwitchConfig:
     return spec_of(json.dumps(one), settings(ONE))
 
 
@@ -113,7 +114,7 @@ def test_what_settings_say_by_now_comes_first(caplog: pytest.LogCaptureFixture) 
     kept = Changes(added=(spec(LEAF), spec(TWO)), removed=(spec(ONE),), draining=frozenset({"two", "gone"}))
     beginning = kept.begin_with(specs_of(settings(ONE, {**TWO, "switch": "two:2"})))
     assert names(beginning.specs) == ["two"]
-    assert beginning.specs[0].config.target == "two:2"
+    assert beginning.specs[0].target == "two:2"
     assert "the switch two is ignored: two of the settings has taken its place" in caplog.text
     assert "the switch leaf is ignored: its parent is no longer a switch" in caplog.text
     other = kept.begin_with(specs_of(settings({**ONE, "ports": [1, 2]}, TWO)))  # which was changed since
@@ -128,7 +129,7 @@ def test_etcd_has_it_too(tmp_path: Path) -> None:
     one.keep()
     two = after(etcd, tmp_path)
     run(two.state.fetch())
-    beginning = _beginning(settings(ONE, TWO), two.state)
+    beginning = _initial_switches(settings(ONE, TWO), two.state)
     assert names(beginning.specs) == ["one", "two", "leaf"]
     assert beginning.draining == {"one"}
 
@@ -143,7 +144,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, fabric: Any) -> None:
     path.chmod(0o600)
     file = StateFile(path)
     with pytest.raises(StateError, match="fabric") as caught:
-        _beginning(settings(ONE), file)
+        _initial_switches(settings(ONE), file)
     assert "remove the file" in str(caught.value)
     file.close()
 
@@ -270,7 +271,7 @@ def test_who_waits_for_the_address_of_one_whose_name_another_has_does_so_later(k
     assert (names(beginning.specs), names(beginning.retained), names(beginning.waiting)) == (
         [FIRST, SECOND, "third"], ["third"], ["heir"],
     )  # fmt: skip
-    assert beginning.retained[0].config.target == "third:1"
+    assert beginning.retained[0].target == "third:1"
 
 
 def test_a_file_that_calls_another_so(kept: Changing, later: Later) -> None:
@@ -300,7 +301,7 @@ def leaves(kept: Changing) -> Changing:
     """With a switch and its leaves, which it hears at its port 7, and one that is there later at its port 8."""
     original = kept._make
 
-    def make(spec: SwitchSpec) -> FakeSwitch:
+    def make(spec: SwitchConfig) -> FakeSwitch:
         switch = original(spec)
         for other in kept.switches:
             if other.target in ("top:1", "top:2") and spec.uplink:

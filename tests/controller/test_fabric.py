@@ -15,7 +15,8 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Session
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.fabric.changes import Changes
-from p4reduce_controller.fabric.specs import SwitchSpec, other_changes, spec_of, specs_of
+from p4reduce_controller.fabric.specs import other_changes, spec_of, specs_of
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.settings import Settings, load
 from p4reduce_controller.switches.aggregator import Layout, Superseded
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
@@ -286,7 +287,7 @@ def test_a_switch_is_replaced_at_its_address_when_its_jobs_are_over(changing: Ch
 def test_a_leaf_comes_and_finds_its_parent(changing: Changing) -> None:
     original = changing._make
 
-    def make(spec: SwitchSpec) -> FakeSwitch:
+    def make(spec: SwitchConfig) -> FakeSwitch:
         switch = original(spec)
         switch.cables[UP] = [(changing.switches[0], 7)]
         return switch
@@ -498,7 +499,7 @@ def test_settings_of_one_switch_are_those_of_a_file() -> None:
     common = load(None, {"switch": ["a:1", "b:1"], "address": ["10.0.0.1", "10.0.0.2"], "switch_insecure": True})
     text = json.dumps(filed("third", "10.0.0.3", ports=[1, 2], uplink={"port": 2, "to": "a:1"}))
     spec = spec_of(text, common)
-    assert (spec.name, spec.uplink, spec.config.ports) == ("third", (2, "a:1"), [1, 2])
+    assert (spec.name, spec.uplink, spec.ports) == ("third", (2, "a:1"), [1, 2])
     with pytest.raises(SettingsError, match="third:1 is on another host"):
         spec_of(text, load(None, {}))
     for bad in ("[]", "{", "3"):

@@ -5,9 +5,9 @@ the checks and the errors follow from that."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 Scope = Literal["controller", "switch", "either"]
 
@@ -124,14 +124,21 @@ class Setting:
         return _WORDS[self.kind] + (f"; each element must be {_WORDS[items]}" if items is not None else "")
 
 
-def spec(help: str = "", **what: Any) -> Mapping[str, Spec]:
-    """Metadata of a field that is a setting; the keywords are those of Spec."""
-    return {"spec": Spec(help, **what)}
+def setting(default: Any, help: str = "", **more: Any) -> Any:
+    """A field of a dataclass that is a setting; the keywords are those of Spec."""
+    metadata = {"spec": Spec(help, **more)}
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def settings_of(schema: type) -> dict[str, Setting]:
     """By their keys, as they are declared."""
-    return {item.name: Setting(item.name, _default(item), cast(Spec, item.metadata["spec"])) for item in fields(schema)}
+    found = {}
+    for item in fields(schema):
+        default = item.default if item.default_factory is MISSING else item.default_factory()
+        found[item.name] = Setting(item.name, default, item.metadata["spec"])
+    return found
 
 
 def check(
@@ -173,7 +180,3 @@ def _meant(strange: Iterable[str], known: list[str]) -> str:
     """What is known by a name like theirs."""
     near = [near for one in strange for near in get_close_matches(one.replace("-", "_"), known)]
     return f" (is {' or '.join(dict.fromkeys(near))} meant?)" if near else ""
-
-
-def _default(item: Field[Any]) -> Any:
-    return item.default if item.default_factory is MISSING else item.default_factory()

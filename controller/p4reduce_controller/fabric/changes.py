@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.fabric.specs import SwitchSpec, spec_of
+from p4reduce_controller.fabric.specs import spec_of
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -22,11 +23,11 @@ class Changes:
     settings had them. `leaving`: those that go when no job needs them. `draining`: names. `replaced`: those that leave,
     too, while others have their names."""
 
-    added: tuple[SwitchSpec, ...] = ()
-    removed: tuple[SwitchSpec, ...] = ()
-    leaving: tuple[SwitchSpec, ...] = ()
+    added: tuple[SwitchConfig, ...] = ()
+    removed: tuple[SwitchConfig, ...] = ()
+    leaving: tuple[SwitchConfig, ...] = ()
     draining: frozenset[str] = frozenset()
-    replaced: tuple[SwitchSpec, ...] = ()
+    replaced: tuple[SwitchConfig, ...] = ()
 
     def to_keep(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -35,7 +36,7 @@ class Changes:
             "draining": sorted(self.draining)
         }
 
-    def begin_with(self, filed: Sequence[SwitchSpec]) -> InitialSwitches:
+    def begin_with(self, filed: Sequence[SwitchConfig]) -> InitialSwitches:
         """`filed`: the switches of the settings. Those that leave come first where two cannot be together, as jobs may
         run there, and those of the settings before `added`. One that the settings describe in another way by now is no
         longer removed. Raises ValueError where none would be left for jobs that begin."""
@@ -77,36 +78,34 @@ class InitialSwitches:
     `draining`: names. `retained`: besides, for jobs that run there alone; others have the names of those of them that
     are `replaced`."""
 
-    specs: Sequence[SwitchSpec]
-    filed: Sequence[SwitchSpec]
-    waiting: Sequence[SwitchSpec] = ()
+    specs: Sequence[SwitchConfig]
+    filed: Sequence[SwitchConfig]
+    waiting: Sequence[SwitchConfig] = ()
     draining: Collection[str] = frozenset()
-    leaving: Sequence[SwitchSpec] = ()
-    retained: Sequence[SwitchSpec] = ()
-    replaced: Sequence[SwitchSpec] = ()
+    leaving: Sequence[SwitchConfig] = ()
+    retained: Sequence[SwitchConfig] = ()
+    replaced: Sequence[SwitchConfig] = ()
 
 
 def changes_from(kept: object, common: Settings) -> Changes:
     """What `to_keep` gave an earlier controller, {} being nothing. Raises ValueError."""
     if not isinstance(kept, dict):
         raise ValueError("fabric: must be an object")
+
+    def specs(key: str) -> tuple[SwitchConfig, ...]:
+        return tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, key))
+
     try:
-        return Changes(
-            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "added")),
-            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "removed")),
-            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "leaving")),
-            frozenset(_list_of(str, kept, "draining")),
-            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "replaced")),
-        )
+        draining = frozenset(_list_of(str, kept, "draining"))
+        return Changes(specs("added"), specs("removed"), specs("leaving"), draining, specs("replaced"))
     except SettingsError as error:
         raise ValueError(f"fabric: {error}") from None
 
 
-def written(spec: SwitchSpec) -> dict[str, Any]:
+def written(config: SwitchConfig) -> dict[str, Any]:
     """As one of [[switches]], from which `spec_of` makes the same; `drop_rate` is that of the whole controller."""
-    config = spec.config
     one: dict[str, Any] = {
-        "name": spec.name,
+        "name": config.name,
         "switch": config.target,
         "address": [f"{config.address.ip}:{config.address.udp_port}", *config.more_addresses],
         "mac": [config.address.mac],
@@ -119,22 +118,22 @@ def written(spec: SwitchSpec) -> dict[str, Any]:
         ],
         "hello_rate": config.hello_rate,
     }
-    if spec.uplink:
-        one["uplink"] = {"port": spec.uplink[0], "to": spec.uplink[1]}
+    if config.uplink:
+        one["uplink"] = {"port": config.uplink[0], "to": config.uplink[1]}
     return one
 
 
-def _has(specs: Sequence[SwitchSpec], name: str) -> bool:
+def _has(specs: Sequence[SwitchConfig], name: str) -> bool:
     return any(spec.name == name for spec in specs)
 
 
-def _is_below(one: SwitchSpec, waiting: Sequence[SwitchSpec], specs: Sequence[SwitchSpec]) -> bool:
+def _is_below(one: SwitchConfig, waiting: Sequence[SwitchConfig], specs: Sequence[SwitchConfig]) -> bool:
     """Its parent is one that waits, and none of these."""
     return one.uplink is not None and _has(waiting, one.uplink[1]) and not _has(specs, one.uplink[1])
 
 
-def _meet(one: SwitchSpec, other: SwitchSpec) -> bool:
-    return one.config.target == other.config.target or one.config.address == other.config.address
+def _meet(one: SwitchConfig, other: SwitchConfig) -> bool:
+    return one.target == other.target or one.address == other.address
 
 
 def _list_of(kind: type, kept: dict[str, Any], key: str) -> list[Any]:

@@ -12,8 +12,8 @@ from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.base.tasks import Tasks
 from p4reduce_controller.fabric.changes import Changes, InitialSwitches
 from p4reduce_controller.fabric.inventory import NO_UPLINK, Inventory
-from p4reduce_controller.fabric.specs import SwitchSpec
 from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import Aggregator, Listener, SwitchError, SwitchUnavailable
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ ADD_TIMEOUT = 3.0  # for a switch that is new; later it is taken in when it come
 class Dependencies:
     """What it takes to change which there are: how a switch is reached, who hears of it, and its children's HELLOs."""
 
-    make: Callable[[SwitchSpec], Aggregator]
+    make: Callable[[SwitchConfig], Aggregator]
     listener: Callable[[int], Listener]
     find_child: Callable[[int], None]
     tasks: Tasks
@@ -39,8 +39,8 @@ class Fabric:
         self._members = inventory.members
         self._jobs = jobs
         self._dependencies: Dependencies | None = None
-        self._filed: dict[str, SwitchSpec] = {}
-        self._waiting: list[SwitchSpec] = []  # for another at the same address to be gone, or below one that does
+        self._filed: dict[str, SwitchConfig] = {}
+        self._waiting: list[SwitchConfig] = []  # for another at the same address to be gone, or below one that does
 
     def retain(self, initial: InitialSwitches, switches: Sequence[Aggregator]) -> None:
         """`switches`: those that `initial` retains, in this order. They come before jobs of an earlier run do."""
@@ -54,10 +54,10 @@ class Fabric:
         self._filed = {spec.name: spec for spec in initial.filed}
         self._waiting = list(initial.waiting)
         specs = {spec.name: spec for spec in initial.specs}
-        for member in [one for one in self._members.values() if one.spec not in initial.retained]:
-            member.spec = specs.get(member.name)
+        for member in [one for one in self._members.values() if not one.leaving]:  # the others are retained
+            member.config = specs.get(member.name, member.config)
             member.draining = member.name in initial.draining
-            member.leaving = member.spec in initial.leaving
+            member.leaving = member.config in initial.leaving
 
     @property
     def is_open(self) -> bool:
@@ -67,22 +67,21 @@ class Fabric:
 
     def to_keep(self) -> Changes:
         """What a later controller does not have from its settings."""
-        mine = [(one, one.spec) for one in self._members.values() if not one.replaced and one.spec is not None]
+        mine = [one for one in self._members.values() if not one.replaced]
         filed = self._filed.values()
-        there = [*(spec for _, spec in mine), *self._waiting]
+        staying = [*(one.config for one in mine if not one.leaving), *self._waiting]
+        there = [*(one.config for one in mine), *self._waiting]
         return Changes(
-            tuple(
-                spec for spec in [*(spec for one, spec in mine if not one.leaving), *self._waiting] if spec not in filed
-            ),
+            tuple(spec for spec in staying if spec not in filed),
             tuple(spec for spec in filed if spec not in there),
-            tuple(spec for one, spec in mine if one.leaving),
-            frozenset(one.name for one, _ in mine if one.draining),
-            tuple(one.spec for one in self._members.values() if one.replaced and one.spec is not None),
+            tuple(one.config for one in mine if one.leaving),
+            frozenset(one.name for one in mine if one.draining),
+            tuple(one.config for one in self._members.values() if one.replaced),
         )
 
     # Changes. They say in words what was done, and raise SettingsError.
 
-    async def add(self, spec: SwitchSpec) -> list[str]:
+    async def add(self, spec: SwitchConfig) -> list[str]:
         """Raises Superseded too, where the switch is another controller's; then nothing has changed."""
         dependencies = self._open()
         if awaited := self._awaited_by(spec):
@@ -116,13 +115,14 @@ class Fabric:
 
     def remove(self, name: str, *, now: bool = False) -> list[str]:
         number = self.inventory.must(name)
-        if below := [one.name for one in self.inventory.staying() if one.parent and one.parent[1] == name]:
+        staying = [one.config for one in self._members.values() if not one.leaving]
+        if below := [one.name for one in staying if one.uplink and one.uplink[1] == name]:
             raise SettingsError(f"the switch {name} has {', '.join(sorted(below))} below it; remove those first")
-        if not [one for one in self.inventory.staying() if not one.parent and one.name != name]:
+        if not [one for one in staying if not one.uplink and one.name != name]:
             raise SettingsError(f"the switch {name} is the last one without a parent, and jobs need one")
         return self._leave(number, now=now)
 
-    async def reload(self, specs: Sequence[SwitchSpec]) -> list[str]:
+    async def reload(self, specs: Sequence[SwitchConfig]) -> list[str]:
         """A file has changed: what is new in it comes, what it has no more goes, and what has changed is replaced.
         Switches that were in no file stay."""
         self._open()
@@ -139,7 +139,7 @@ class Fabric:
             if spec.name not in self._filed:
                 try:
                     there = self.inventory.named(spec.name)
-                    known = there is not None and self._members[there].spec == spec
+                    known = there is not None and self._members[there].config == spec
                     if there is None or not known or self._members[there].leaving:  # else it was added by command
                         said += await self.add(spec)
                     self._filed[spec.name] = spec
@@ -179,7 +179,7 @@ class Fabric:
             there = there.replace("run there", "ended")
         return [f"the switch {member.name} will be removed when no job uses it; {there}"]
 
-    def _awaited_by(self, spec: SwitchSpec) -> str:
+    def _awaited_by(self, spec: SwitchConfig) -> str:
         """When it comes, where that is not now: another leaves and has its address as yet, or who shall be above it
         waits for that. Raises SettingsError where it cannot come at all."""
         if spec.name in {one.name for one in self._waiting}:
@@ -198,10 +198,10 @@ class Fabric:
             return f"when its parent {above[0].name} is added"
         return ""
 
-    def _waiting_above(self, spec: SwitchSpec) -> list[SwitchSpec]:
+    def _waiting_above(self, spec: SwitchConfig) -> list[SwitchConfig]:
         """Those that wait themselves: its parent, whose parent, and so on."""
         waiting = {one.name: one for one in self._waiting if one.name != spec.name}
-        above: list[SwitchSpec] = []
+        above: list[SwitchConfig] = []
         while spec.uplink and spec.uplink[1] in waiting:
             spec = waiting.pop(spec.uplink[1])
             above.append(spec)
@@ -231,29 +231,29 @@ class Fabric:
                 )
         return said
 
-    def _enter(self, spec: SwitchSpec, switch: Aggregator) -> int:
+    def _enter(self, spec: SwitchConfig, switch: Aggregator) -> int:
         """Returns its number. `_change_site` has to follow."""
         there = self.inventory.named(spec.name)
         if there is not None:
             self._members[there].replaced = True
         return self._number(spec, switch)
 
-    def _number(self, spec: SwitchSpec, switch: Aggregator) -> int:
+    def _number(self, spec: SwitchConfig, switch: Aggregator) -> int:
         number = self.inventory.enter(spec, switch)
-        self._jobs.switch_comes(number, spec.config.address, spec.config.fixed)
+        self._jobs.switch_comes(number, spec.address, spec.fixed)
         return number
 
-    def _heirs(self, gone: Collection[int]) -> list[SwitchSpec]:
+    def _heirs(self, gone: Collection[int]) -> list[SwitchConfig]:
         """Who waits for these alone, or, of none of these, for nobody any more; and those below them that wait only
         with them. Parents first."""
 
-        def awaits(spec: SwitchSpec, other: int) -> bool:
+        def awaits(spec: SwitchConfig, other: int) -> bool:
             return self.inventory.shares(other, spec) or self.inventory.name(other) == spec.name
 
         others = {other: one for other, one in self._members.items() if other not in gone}
         there = {one.name for one in others.values() if not one.replaced}
         free = [spec for spec in self._waiting if not any(awaits(spec, other) for other in others)]
-        heirs: list[SwitchSpec] = []
+        heirs: list[SwitchConfig] = []
         above = there
         come = [spec for spec in free if not gone or any(awaits(spec, one) for one in gone)]
         while come := [spec for spec in come if not spec.uplink or spec.uplink[1] in above]:
@@ -262,7 +262,7 @@ class Fabric:
             come = [spec for spec in free if spec not in heirs and spec.uplink and spec.uplink[1] in above]
         return heirs
 
-    def _enter_heirs(self, heirs: Sequence[SwitchSpec]) -> dict[int, Aggregator]:
+    def _enter_heirs(self, heirs: Sequence[SwitchConfig]) -> dict[int, Aggregator]:
         """By their numbers. `_change_site` has to follow."""
         assert self._dependencies is not None
         entered = {}
@@ -331,6 +331,6 @@ class Fabric:
         return f"{', '.join(names[:8])}{more} run there" if names else "no jobs run there"
 
 
-def _depth(spec: SwitchSpec, every: Mapping[str, SwitchSpec]) -> int:
+def _depth(spec: SwitchConfig, every: Mapping[str, SwitchConfig]) -> int:
     """How many are above it. There is no circle in settings."""
     return 1 + _depth(every[spec.uplink[1]], every) if spec.uplink else 0

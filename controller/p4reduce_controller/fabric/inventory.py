@@ -4,38 +4,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from p4reduce.protocol.constants import MAX_AGGREGATORS
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.fabric import ports
-from p4reduce_controller.fabric.specs import SwitchSpec
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.settings.settings import trees_of
 from p4reduce_controller.switches.aggregator import Aggregator
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
-from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.site import Site
-from p4reduce_controller.switches.trees import Trees, Uplink
+from p4reduce_controller.switches.trees import Trees
 
 NO_UPLINK = (0, -1)
 
 
 @dataclass
 class Member:
-    """`parent`: its port toward it, and its name. `leaving`: it is removed as soon as no job has slots there; `now`:
-    and jobs do not hold that up. `replaced`: another has its name."""
+    """`leaving`: it is removed as soon as no job has slots there; `now`: and jobs do not hold that up. `replaced`:
+    another has its name."""
 
-    name: str
-    address: Endpoint
-    parent: tuple[int, str] | None
-    fixed: Mapping[str, int]
-    spec: SwitchSpec | None = None
+    config: SwitchConfig
     draining: bool = False
     leaving: bool = False
     now: bool = False
     replaced: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.config.name
 
 
 class Inventory(Switches):
@@ -51,15 +50,15 @@ class Inventory(Switches):
         trees = self.site.trees
         ways = {at: (up.port, trees.names[up.parent]) for at, up in trees.uplinks.items()}
         self.members = {
-            number: Member(name, switch.address, ways.get(number), {})
+            number: Member(SwitchConfig(switch.target, switch.address, name=name, uplink=ways.get(number)))
             for (number, switch), name in zip(self.switches.items(), trees.names, strict=True)
         }
         self._next = len(self.members)
 
-    def enter(self, spec: SwitchSpec, switch: Aggregator) -> int:
+    def enter(self, config: SwitchConfig, switch: Aggregator) -> int:
         """Returns its number. The site does not have it before it is changed."""
         number, self._next = self._next, self._next + 1
-        self.members[number] = Member(spec.name, spec.config.address, spec.uplink, spec.config.fixed, spec)
+        self.members[number] = Member(config)
         self.switches[number] = switch
         return number
 
@@ -106,13 +105,10 @@ class Inventory(Switches):
         """Those that are not for jobs that begin: their names, and their ports toward their parents with the parents'
         names."""
         site = self.site
-        return {at: (one.name, one.parent) for at, one in self.members.items() if site.place_of(at) is None}
+        return {at: (one.name, one.config.uplink) for at, one in self.members.items() if site.place_of(at) is None}
 
     def named(self, name: str) -> int | None:
         return next((number for number, one in self.members.items() if one.name == name and not one.replaced), None)
-
-    def staying(self) -> list[Member]:
-        return [one for one in self.members.values() if not one.leaving]
 
     def must(self, name: str) -> int:
         number = self.named(name)
@@ -121,42 +117,33 @@ class Inventory(Switches):
             raise SettingsError(f"there is no switch {name[:200]!r}; the switches are {there}")
         return number
 
-    def shares(self, number: int, spec: SwitchSpec) -> bool:
+    def shares(self, number: int, config: SwitchConfig) -> bool:
         """Its P4Runtime server, or where workers send to."""
-        return self.switches[number].target == spec.config.target or self.members[number].address == spec.config.address
+        own = self.members[number].config
+        return self.switches[number].target == config.target or own.address == config.address
 
-    def site_of(self, more: Sequence[SwitchSpec] = (), less: Collection[int] = ()) -> Site:
+    def site_of(self, more: Sequence[SwitchConfig] = (), less: Collection[int] = ()) -> Site:
         """The site of all that are not replaced; of those that leave, only such as still have a parent. `more`: may
         come, and `less`: may go. Raises SettingsError."""
-        names_of_more = [spec.name for spec in more]
+        coming = [config.name for config in more]
         every = {
-            number: one
+            number: one.config
             for number, one in self.members.items()
-            if not one.replaced and number not in less and one.name not in names_of_more
-        }
-        for number, spec in enumerate(more, self._next):
-            every[number] = Member(spec.name, spec.config.address, spec.uplink, {})
-        while orphans := {
-            number
-            for number, one in every.items()
-            if one.parent and one.parent[1] not in {other.name for other in every.values()}
-        }:
+            if not one.replaced and number not in less and one.name not in coming
+        } | dict(enumerate(more, self._next))
+        while names := {one.name for one in every.values()}:
+            orphans = [number for number, one in every.items() if one.uplink and one.uplink[1] not in names]
             for number in orphans:
                 one = every.pop(number)
-                if not one.leaving:
+                if number not in self.members or not self.members[number].leaving:
                     raise SettingsError(
-                        f"the switch {one.name}: its parent {one.parent and one.parent[1]} is not a switch"
+                        f"the switch {one.name}: its parent {one.uplink and one.uplink[1]} is not a switch"
                     )
-        order = sorted(every)
-        names = [every[number].name for number in order]
-        ways = {at: way for at, number in enumerate(order) if (way := every[number].parent)}
-        try:
-            trees = Trees(names, {at: Uplink(port, names.index(parent)) for at, (port, parent) in ways.items()})
-        except ValueError as error:
-            raise SettingsError(str(error)) from None
-        if not names:
+            if not orphans:
+                break
+        if not every:
             raise SettingsError("no switch would be left, and jobs need one")
-        if len(trees.roots) > MAX_AGGREGATORS:
-            raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
+        order = sorted(every)
+        trees = trees_of({every[number].name: every[number].uplink for number in order})
         addresses = tuple(every[number].address for number in order)
         return Site(self.site.layout, addresses, trees, numbers=tuple(order))

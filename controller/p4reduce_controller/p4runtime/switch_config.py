@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch is told that is the same for all jobs."""
+"""One switch as settings describe it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class SwitchConfig:
 
     `address` is where workers send to; `more_addresses` are answered for ARP and ping too. All have `address.mac`,
     which is the routers' MAC as well. `ports` are flooded, and lose the share `drop_rate` of their packets both ways.
-    From each port there is, `hello_rate` HELLOs a second come to the controller, and as many at once.
+    From each port there is, `hello_rate` HELLOs a second come to the controller, and as many at once. `uplink` is the
+    port toward its parent, and the parent's name.
     """
 
     target: str
@@ -35,6 +36,8 @@ class SwitchConfig:
     routes: Sequence[Route] = ()
     drop_rate: float = 0.0
     hello_rate: int = 200
+    name: str = ""
+    uplink: tuple[int, str] | None = None
 
     @property
     def fixed(self) -> dict[str, int]:

@@ -14,12 +14,12 @@ from p4reduce_controller.base.tasks import Tasks
 from p4reduce_controller.fabric.changes import InitialSwitches
 from p4reduce_controller.fabric.fabric import Dependencies, Fabric
 from p4reduce_controller.fabric.inventory import Inventory
-from p4reduce_controller.fabric.specs import SwitchSpec
 from p4reduce_controller.fabric.uplinks import Uplinks
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.reports import Reports
 from p4reduce_controller.observability.telemetry import Telemetry
 from p4reduce_controller.observability.tracing import Traces
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service.effect_runner import EffectRunner
 from p4reduce_controller.service.operations import Operations
 from p4reduce_controller.service.saver import Saver
@@ -106,7 +106,7 @@ class Controller:
         """Hears what happens at the switch of that number."""
         return SwitchListener(switch, self.inventory, self.uplinks, self.runner)
 
-    def open(self, settings: Settings, make: Callable[[SwitchSpec], Aggregator], initial: InitialSwitches) -> None:
+    def open(self, settings: Settings, make: Callable[[SwitchConfig], Aggregator], initial: InitialSwitches) -> None:
         """From now on switches may come and go. `initial`: with those that there are."""
         self.operations.settings = settings
         self.fabric.open(Dependencies(make, self.listener, self.uplinks.find, self.tasks), initial)

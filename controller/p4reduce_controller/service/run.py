@@ -16,7 +16,7 @@ from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ListenError, ServiceConfig
 from p4reduce_controller.fabric.changes import Changes, InitialSwitches, changes_from
 from p4reduce_controller.fabric.inventory import Inventory
-from p4reduce_controller.fabric.specs import SwitchSpec, specs_of, trees_of
+from p4reduce_controller.fabric.specs import specs_of
 from p4reduce_controller.fabric.startup import LATECOMERS, start_switches
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.options import JobOptions
@@ -25,8 +25,9 @@ from p4reduce_controller.observability.tracing import configured
 from p4reduce_controller.p4runtime.election import Election
 from p4reduce_controller.p4runtime.program import Program, load_schema
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service.controller import Controller
-from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.settings.settings import Settings, trees_of
 from p4reduce_controller.store.state import StateFile
 from p4reduce_controller.store.store import Store
 from p4reduce_controller.switches.availability import Unavailable
@@ -96,8 +97,8 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
     if turn:
         election = Election(election.rank, take_over=True, term=turn.term, bar=turn.bar)
 
-    def make(spec: SwitchSpec, *, first: bool = False) -> P4RuntimeSwitch:
-        return P4RuntimeSwitch(spec.config, program, election if first else replace(election, take_over=False), tls)
+    def make(spec: SwitchConfig, *, first: bool = False) -> P4RuntimeSwitch:
+        return P4RuntimeSwitch(spec, program, election if first else replace(election, take_over=False), tls)
 
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
         state: Store | None = turn.state if turn else None
@@ -107,14 +108,15 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         switches, retained = ([make(one, first=True) for one in specs] for specs in (initial.specs, initial.retained))
         entrance = turn.entrance if turn else ends.enter_context(closing(Entrance.of(settings)))
         audit, gate = entrance.audit, entrance.gate
-        inventory = Inventory(switches, trees_of(initial.specs), default_slots=settings.slots)
+        trees = trees_of({one.name: one.uplink for one in initial.specs})
+        inventory = Inventory(switches, trees, default_slots=settings.slots)
         jobs = Jobs(
             inventory,
             JobOptions(
                 rejoin_time=settings.rejoin_time, returns=state is not None, moves_slots=not settings.keep_slots
             ),
             tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
-            fixed=[spec.config.fixed for spec in initial.specs],
+            fixed=[spec.fixed for spec in initial.specs],
         )
         traces = configured()
         ends.push_async_callback(asyncio.to_thread, traces.close)

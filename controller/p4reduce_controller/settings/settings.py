@@ -7,7 +7,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from p4reduce.control.certificates import TlsFiles
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ServiceConfig
-from p4reduce_controller.base.schema import Range, SettingsError, check, settings_of, spec
+from p4reduce_controller.base.schema import Range, SettingsError, check, setting, settings_of
 from p4reduce_controller.base.tls_settings import calling_files, serving_files
 from p4reduce_controller.etcd.settings import SHORTEST, parse_store
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
@@ -29,6 +29,7 @@ from p4reduce_controller.settings.texts import (
     as_mac,
     as_port,
     as_route,
+    as_uplink,
     parse_address,
     parse_host,
     parse_ports,
@@ -99,243 +100,175 @@ uplink = { port = 3, to = "spine" }
 class Settings:
     """Fields have the names of the TOML keys; paths are relative to the working directory."""
 
-    switch: list[str] = field(
-        default_factory=lambda: ["127.0.0.1:9559"],
-        metadata=spec(
-            "HOST:PORT of the switch's P4Runtime server (default {default}). Several switches share each job's slots.",
-            of="switch",
-            items=str,
-            alone=True,
-        ),
+    switch: list[str] = setting(
+        ["127.0.0.1:9559"],
+        "HOST:PORT of the switch's P4Runtime server (default {default}). Several switches share each job's slots.",
+        of="switch",
+        items=str,
+        alone=True,
     )
-    switch_ca: str = field(
-        default="", metadata=spec("Use TLS to the switches. PEM file with the certificate authorities to trust.")
+    switch_ca: str = setting("", "Use TLS to the switches. PEM file with the certificate authorities to trust.")
+    switch_cert: str = setting("", "PEM file with the client certificate for switches.")
+    switch_key: str = setting("", "PEM file with the private key of --switch-cert.")
+    switch_insecure: bool = setting(False, "Allow switches on other hosts without TLS.")
+    device_id: int = setting(
+        1,
+        "P4Runtime device id (default {default}).",
+        of="either",
+        within=Range(1, 2**64 - 1, "accepted are 1 to 2^64 - 1"),
     )
-    switch_cert: str = field(default="", metadata=spec("PEM file with the client certificate for switches."))
-    switch_key: str = field(default="", metadata=spec("PEM file with the private key of --switch-cert."))
-    switch_insecure: bool = field(default=False, metadata=spec("Allow switches on other hosts without TLS."))
-    device_id: int = field(
-        default=1,
-        metadata=spec(
-            "P4Runtime device id (default {default}).",
-            of="either",
-            within=Range(1, 2**64 - 1, "accepted are 1 to 2^64 - 1"),
-        ),
+    election_id: int = setting(
+        DEFAULT_RANK,
+        "High 64 bits of the P4Runtime election id (default {default}); the low bits are the time.",
+        within=Range(0, HIGHEST_RANK, f"accepted are 0 to {HIGHEST_RANK}"),
     )
-    election_id: int = field(
-        default=DEFAULT_RANK,
-        metadata=spec(
-            "High 64 bits of the P4Runtime election id (default {default}); the low bits are the time.",
-            within=Range(0, HIGHEST_RANK, f"accepted are 0 to {HIGHEST_RANK}"),
-        ),
+    take_over: bool = setting(
+        False, "Take over from a controller that is the switch's primary, and remove its entries; it then stands by."
     )
-    take_over: bool = field(
-        default=False,
-        metadata=spec(
-            "Take over from a controller that is the switch's primary, and remove its entries; it then stands by."
-        ),
+    listen: str = setting(
+        ServiceConfig.listen, "HOST:PORT to serve on; port 0 takes any free port (default {default})."
     )
-    listen: str = field(
-        default=ServiceConfig.listen,
-        metadata=spec("HOST:PORT to serve on; port 0 takes any free port (default {default})."),
+    address: list[str] = setting(
+        ["127.0.0.1"],
+        f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), one for each --switch, in the "
+        "same order. A single switch may have more: it answers ARP and ping for them.",
+        of="switch",
+        items=str,
+        alone=True,
     )
-    address: list[str] = field(
-        default_factory=lambda: ["127.0.0.1"],
-        metadata=spec(
-            f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), one for each --switch, in the "
-            "same order. A single switch may have more: it answers ARP and ping for them.",
-            of="switch",
-            items=str,
-            alone=True,
-        ),
+    mac: list[str] = setting(
+        [],
+        "MAC address of the switch (default 02:00 and the IP), one for each --switch.",
+        of="switch",
+        items=str,
+        alone=True,
     )
-    mac: list[str] = field(
-        default_factory=list,
-        metadata=spec(
-            "MAC address of the switch (default 02:00 and the IP), one for each --switch.",
-            of="switch",
-            items=str,
-            alone=True,
-        ),
+    ports: list[int] = setting(
+        [1], "Ports in use, as 1,2,3 (default {default}).", of="switch", once=True, read=parse_ports
     )
-    ports: list[int] = field(
-        default_factory=lambda: [1],
-        metadata=spec("Ports in use, as 1,2,3 (default {default}).", of="switch", once=True, read=parse_ports),
+    hosts: dict[str, int] = setting(
+        {}, "MAC=PORT: the port that a host is on.", called="host", of="switch", read=parse_host
     )
-    hosts: dict[str, int] = field(
-        default_factory=dict,
-        metadata=spec("MAC=PORT: the port that a host is on.", called="host", of="switch", read=parse_host),
+    routes: list[dict[str, Any]] = setting(
+        [],
+        "CIDR=PORT,MAC: the port and the next hop's MAC address for a network.",
+        called="route",
+        of="switch",
+        items=dict,
+        read=parse_route,
     )
-    routes: list[dict[str, Any]] = field(
-        default_factory=list,
-        metadata=spec(
-            "CIDR=PORT,MAC: the port and the next hop's MAC address for a network.",
-            called="route",
-            of="switch",
-            items=dict,
-            read=parse_route,
-        ),
+    uplink: list[str] = setting(
+        [],
+        "LEAF:PORT=SPINE, both as in --switch. The leaf adds up its workers' packets, and sends the sum through "
+        "this port to the spine, as one of the spine's workers.",
+        items=str,
     )
-    uplink: list[str] = field(
-        default_factory=list,
-        metadata=spec(
-            "LEAF:PORT=SPINE, both as in --switch. The leaf adds up its workers' packets, and sends the sum through "
-            "this port to the spine, as one of the spine's workers.",
-            items=str,
-        ),
+    switches: list[dict[str, Any]] = setting([], items=dict)
+    lease: float = setting(
+        ServiceConfig.lease,
+        "Seconds until a rank whose host vanished counts as lost; a killed one does at once (default {default}).",
+        within=Range(0.1, LONGEST_LEASE, f"accepted are 0.1 to {LONGEST_LEASE:g} seconds"),
     )
-    switches: list[dict[str, Any]] = field(default_factory=list, metadata=spec(items=dict))
-    lease: float = field(
-        default=ServiceConfig.lease,
-        metadata=spec(
-            "Seconds until a rank whose host vanished counts as lost; a killed one does at once (default {default}).",
-            within=Range(0.1, LONGEST_LEASE, f"accepted are 0.1 to {LONGEST_LEASE:g} seconds"),
-        ),
+    slots: int = setting(
+        DEFAULT_SLOTS,
+        "Slots for a job that does not ask for a number (default {default}).",
+        within=Range(1, math.inf, "accepted are 1 or more"),
     )
-    slots: int = field(
-        default=DEFAULT_SLOTS,
-        metadata=spec(
-            "Slots for a job that does not ask for a number (default {default}).",
-            within=Range(1, math.inf, "accepted are 1 or more"),
-        ),
+    keep_slots: bool = setting(
+        False,
+        "Do not move running jobs to other slots. Otherwise, while other jobs wait for room, the controller moves "
+        "running jobs between two operations, and gives them fewer slots if they hardly use them.",
     )
-    keep_slots: bool = field(
-        default=False,
-        metadata=spec(
-            "Do not move running jobs to other slots. Otherwise, while other jobs wait for room, the controller moves "
-            "running jobs between two operations, and gives them fewer slots if they hardly use them."
-        ),
+    token_file: str = setting("", "File with the token that callers must present.")
+    users: str = setting(
+        "", "TOML file with users, digests of their tokens, and quotas. It is read again when it changes."
     )
-    token_file: str = field(default="", metadata=spec("File with the token that callers must present."))
-    users: str = field(
-        default="",
-        metadata=spec("TOML file with users, digests of their tokens, and quotas. It is read again when it changes."),
+    audit_log: str = setting("", "File for the audit log, in JSON lines: who did what (default none). Needs --users.")
+    tls_cert: str = setting("", "PEM file with the server certificate.")
+    tls_key: str = setting("", "PEM file with the private key of --tls-cert.")
+    tls_ca: str = setting(
+        "",
+        "PEM file with certificate authorities. Only callers with a certificate that these have signed are admitted.",
     )
-    audit_log: str = field(
-        default="", metadata=spec("File for the audit log, in JSON lines: who did what (default none). Needs --users.")
+    insecure: bool = setting(False, "Allow other hosts without TLS.")
+    joins_per_s: float = setting(
+        Rates.joins,
+        "Ranks per second that one host may start, if there are no --users (default {default}). A burst may have "
+        "ten seconds' worth.",
+        within=_RATE,
     )
-    tls_cert: str = field(default="", metadata=spec("PEM file with the server certificate."))
-    tls_key: str = field(default="", metadata=spec("PEM file with the private key of --tls-cert."))
-    tls_ca: str = field(
-        default="",
-        metadata=spec(
-            "PEM file with certificate authorities. Only callers with a certificate that these have signed are "
-            "admitted."
-        ),
+    calls_per_s: float = setting(
+        Rates.calls,
+        "Other requests per second from one host, to the service and the page (default {default}).",
+        within=_RATE,
     )
-    insecure: bool = field(default=False, metadata=spec("Allow other hosts without TLS."))
-    joins_per_s: float = field(
-        default=Rates.joins,
-        metadata=spec(
-            "Ranks per second that one host may start, if there are no --users (default {default}). A burst may have "
-            "ten seconds' worth.",
-            within=_RATE,
-        ),
+    messages_per_s: float = setting(
+        Rates.messages,
+        "Messages, or kilobytes of messages, per second from the ranks of one host (default {default}).",
+        within=_RATE,
     )
-    calls_per_s: float = field(
-        default=Rates.calls,
-        metadata=spec(
-            "Other requests per second from one host, to the service and the page (default {default}).", within=_RATE
-        ),
+    metrics: str = setting("", "HOST:PORT for Prometheus and health checks, without a token (default off).")
+    metrics_tls: bool = setting(
+        False, "Serve --metrics with TLS as well: with --tls-cert, and with --tls-ca if that is given."
     )
-    messages_per_s: float = field(
-        default=Rates.messages,
-        metadata=spec(
-            "Messages, or kilobytes of messages, per second from the ranks of one host (default {default}).",
-            within=_RATE,
-        ),
+    page: str = setting("", "HOST:PORT for the status page, which asks for the token if there is one (default off).")
+    page_names: list[str] = setting(
+        [],
+        "Host name by which browsers may open a page without a token, besides localhost, addresses and the host "
+        "of --page.",
+        called="page_name",
+        items=str,
+        alone=True,
     )
-    metrics: str = field(
-        default="", metadata=spec("HOST:PORT for Prometheus and health checks, without a token (default off).")
+    log_format: str = setting("text", f"Format of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
+    drop_rate: float = setting(
+        0.0,
+        "Share of packets to lose, on all --ports, in both directions, for experiments (default {default}).",
+        within=Range(0, 1, "accepted are 0 to 1"),
     )
-    metrics_tls: bool = field(
-        default=False,
-        metadata=spec("Serve --metrics with TLS as well: with --tls-cert, and with --tls-ca if that is given."),
+    hello_rate: int = setting(
+        SwitchConfig.hello_rate,
+        "HELLO packets per second that each port may send to the controller, and the size of a burst (default "
+        "{default}). A rank that joins sends 10 a second.",
+        of="either",
+        within=Range(1, MOST_HELLOS, f"accepted are 1 to {MOST_HELLOS}"),
     )
-    page: str = field(
-        default="",
-        metadata=spec("HOST:PORT for the status page, which asks for the token if there is one (default off)."),
+    mtu: int = setting(
+        DEFAULT_MTU,
+        f"Smallest MTU of the links between ranks and switches (default {{default}}). From {LARGEST_BUILD} on, "
+        "packets carry 8 lanes of 256 values, instead of 4 lanes of 64.",
+        within=Range(LEAST_MTU, MOST_MTU, f"accepted are {LEAST_MTU} to {MOST_MTU} bytes"),
     )
-    page_names: list[str] = field(
-        default_factory=list,
-        metadata=spec(
-            "Host name by which browsers may open a page without a token, besides localhost, addresses and the host "
-            "of --page.",
-            called="page_name",
-            items=str,
-            alone=True,
-        ),
+    pipeline: str = setting("", "Directory with p4reduce.json and p4info.txtpb, instead of a build for --mtu.")
+    state: str = setting(
+        "",
+        "File for the state of running jobs (default none). With it, jobs continue when this controller dies, or "
+        "ends by SIGTERM, and is started again. Without it, jobs end with the controller.",
     )
-    log_format: str = field(
-        default="text", metadata=spec(f"Format of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
-    )
-    drop_rate: float = field(
-        default=0.0,
-        metadata=spec(
-            "Share of packets to lose, on all --ports, in both directions, for experiments (default {default}).",
-            within=Range(0, 1, "accepted are 0 to 1"),
-        ),
-    )
-    hello_rate: int = field(
-        default=SwitchConfig.hello_rate,
-        metadata=spec(
-            "HELLO packets per second that each port may send to the controller, and the size of a burst (default "
-            "{default}). A rank that joins sends 10 a second.",
-            of="either",
-            within=Range(1, MOST_HELLOS, f"accepted are 1 to {MOST_HELLOS}"),
-        ),
-    )
-    mtu: int = field(
-        default=DEFAULT_MTU,
-        metadata=spec(
-            f"Smallest MTU of the links between ranks and switches (default {{default}}). From {LARGEST_BUILD} on, "
-            "packets carry 8 lanes of 256 values, instead of 4 lanes of 64.",
-            within=Range(LEAST_MTU, MOST_MTU, f"accepted are {LEAST_MTU} to {MOST_MTU} bytes"),
-        ),
-    )
-    pipeline: str = field(
-        default="", metadata=spec("Directory with p4reduce.json and p4info.txtpb, instead of a build for --mtu.")
-    )
-    state: str = field(
-        default="",
-        metadata=spec(
-            "File for the state of running jobs (default none). With it, jobs continue when this controller dies, or "
-            "ends by SIGTERM, and is started again. Without it, jobs end with the controller."
-        ),
-    )
-    rejoin_time: float = field(
-        default=REJOIN_TIME,
-        metadata=spec(
-            "Seconds that ranks have to rejoin a restarted controller (default {default}).",
-            within=Range(0.1, LONGEST_REJOIN_TIME, f"accepted are 0.1 to {LONGEST_REJOIN_TIME:g} seconds"),
-        ),
+    rejoin_time: float = setting(
+        REJOIN_TIME,
+        "Seconds that ranks have to rejoin a restarted controller (default {default}).",
+        within=Range(0.1, LONGEST_REJOIN_TIME, f"accepted are 0.1 to {LONGEST_REJOIN_TIME:g} seconds"),
     )
 
-    store: str = field(
-        default="",
-        metadata=spec(
-            "etcd://HOST:PORT,HOST:PORT, or with a key prefix etcd://HOST:PORT/PREFIX: keep the state of running jobs "
-            "in etcd instead of --state. Several controllers can share it: one serves, and another takes over when "
-            "that one ends."
-        ),
+    store: str = setting(
+        "",
+        "etcd://HOST:PORT,HOST:PORT, or with a key prefix etcd://HOST:PORT/PREFIX: keep the state of running jobs "
+        "in etcd instead of --state. Several controllers can share it: one serves, and another takes over when "
+        "that one ends.",
     )
-    standby: bool = field(
-        default=False,
-        metadata=spec("With --store: while another controller serves, stand by, and take over when it ends."),
+    standby: bool = setting(
+        False, "With --store: while another controller serves, stand by, and take over when it ends."
     )
-    store_lease: int = field(
-        default=SHORTEST,
-        metadata=spec(
-            "Seconds after which a controller that no longer reaches etcd is replaced (default {default}).",
-            within=Range(SHORTEST, LONGEST_STORE_LEASE, f"accepted are {SHORTEST} to {LONGEST_STORE_LEASE} seconds"),
-        ),
+    store_lease: int = setting(
+        SHORTEST,
+        "Seconds after which a controller that no longer reaches etcd is replaced (default {default}).",
+        within=Range(SHORTEST, LONGEST_STORE_LEASE, f"accepted are {SHORTEST} to {LONGEST_STORE_LEASE} seconds"),
     )
-    store_ca: str = field(
-        default="", metadata=spec("Use TLS to etcd. PEM file with the certificate authorities to trust.")
-    )
-    store_cert: str = field(default="", metadata=spec("PEM file with the client certificate for etcd."))
-    store_key: str = field(default="", metadata=spec("PEM file with the private key of --store-cert."))
-    store_insecure: bool = field(default=False, metadata=spec("Allow etcd on other hosts without TLS."))
+    store_ca: str = setting("", "Use TLS to etcd. PEM file with the certificate authorities to trust.")
+    store_cert: str = setting("", "PEM file with the client certificate for etcd.")
+    store_key: str = setting("", "PEM file with the private key of --store-cert.")
+    store_insecure: bool = setting(False, "Allow etcd on other hosts without TLS.")
 
     @property
     def names(self) -> list[str]:
@@ -358,25 +291,17 @@ class Settings:
         ways = [parse_uplink(text) for text in self.uplink]
         for one in self.switches:
             if way := one.get("uplink"):
-                if not isinstance(way, dict) or way.keys() != {"port", "to"}:
-                    raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}")
-                ways.append((str(one.get("name") or one.get("switch")), as_port(way["port"]), str(way["to"])))
-        uplinks: dict[int, Uplink] = {}
+                ways.append((str(one.get("name") or one.get("switch")), *as_uplink(way)))
+        parents: dict[str, tuple[int, str] | None] = dict.fromkeys(names)
         for name, port, to in ways:
             if strange := [each for each in (name, to) if each not in names]:
                 raise SettingsError(
                     f"uplink {name}:{port}={to}: {strange[0]} is not a switch; the switches are {', '.join(names)}"
                 )
-            if names.index(name) in uplinks:
+            if parents[name]:
                 raise SettingsError(f"uplink {name}:{port}={to}: give one uplink for a switch")
-            uplinks[names.index(name)] = Uplink(as_port(port), names.index(to))
-        try:
-            trees = Trees(names, uplinks)
-        except ValueError as error:
-            raise SettingsError(str(error)) from None
-        if len(trees.roots) > MAX_AGGREGATORS:
-            raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
-        return trees
+            parents[name] = as_port(port), to
+        return trees_of(parents)
 
     def switch_configs(self) -> list[SwitchConfig]:
         """One for each switch. Raises SettingsError."""
@@ -482,6 +407,20 @@ def parsed(file: Path, option: str) -> dict[str, Any]:
         return dict(tomllib.loads(read(str(file)).decode()))
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{option} {file}: {error}") from None
+
+
+def trees_of(parents: Mapping[str, tuple[int, str] | None]) -> Trees:
+    """How switches hang together. `parents`: by name, each one's port toward its parent and the parent's name. Raises
+    SettingsError."""
+    names = list(parents)
+    uplinks = {at: Uplink(up[0], names.index(up[1])) for at, up in enumerate(parents.values()) if up}
+    try:
+        trees = Trees(names, uplinks)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    if len(trees.roots) > MAX_AGGREGATORS:
+        raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
+    return trees
 
 
 def check_store(settings: Settings) -> None:

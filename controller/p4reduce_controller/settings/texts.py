@@ -80,6 +80,13 @@ def as_mac(text: str) -> str:
     return format_mac(octets)
 
 
+def as_uplink(way: object) -> tuple[int, str]:
+    """The port toward the parent, and the parent's name."""
+    if not isinstance(way, dict) or way.keys() != {"port", "to"}:
+        raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}")
+    return as_port(way["port"]), str(way["to"])
+
+
 def as_port(port: object) -> int:
     if not isinstance(port, int) or not 0 < port < 510:
         raise SettingsError(f"port {port}: must be from 1 to 509")

@@ -14,7 +14,8 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.fabric.changes import Changes
-from p4reduce_controller.fabric.specs import SwitchSpec, specs_of
+from p4reduce_controller.fabric.specs import specs_of
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.settings import load
 from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.ranks import Rank
@@ -36,10 +37,10 @@ class Changing(Running):
         self.settings = load(None, {"switches": one, "switch_insecure": True})
         self.controller.open(self.settings, self._make, Changes().begin_with(specs_of(self.settings)))
 
-    def _make(self, spec: SwitchSpec) -> FakeSwitch:
+    def _make(self, spec: SwitchConfig) -> FakeSwitch:
         switch = FakeSwitch(16)
-        switch.target, switch.address = spec.config.target, spec.config.address
-        self.made[spec.config.target] = switch
+        switch.target, switch.address = spec.target, spec.address
+        self.made[spec.target] = switch
         self.switches.append(switch)
         return switch
 
