@@ -47,7 +47,7 @@ def sites(running: Running, **config: Any) -> Iterator[Site]:
 
 @pytest.fixture
 def bare(running: Running) -> Iterator[Site]:
-    yield from sites(running, names=["fabric.lab"])
+    yield from sites(running, page_names=["fabric.lab"])
 
 
 @pytest.fixture

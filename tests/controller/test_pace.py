@@ -83,7 +83,7 @@ def narrow(loop: Loop) -> Iterator[Running]:
 
 
 def limited(running: Running) -> dict[tuple[str, str], int]:
-    return dict(running.loop.call(lambda: running.controller.service.door.pace.limited))
+    return dict(running.loop.call(lambda: running.controller.service.guard.pace.limited))
 
 
 def test_without_users_hosts_are_limited(narrow: Running) -> None:

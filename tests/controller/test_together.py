@@ -37,7 +37,7 @@ from p4reduce_controller.tenants.gate import Gate
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
 from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.tenants.users import UsersFile
-from p4reduce_controller.webpage.web import Web, WebConfig
+from p4reduce_controller.webpage.web import Web
 from tests.support.controller.desks import ADDRESSES, LEAF1
 from tests.support.controller.fake_etcd import FakeEtcd
 from tests.support.controller.house import USERS, House, refused
@@ -104,8 +104,8 @@ class Page:
         self.watch = Watch(controller.status, controller.reports.ports)
         registry = controller.telemetry.registry
         registry.register(Metrics(lambda: self.watch.latest))
-        config = WebConfig(page="127.0.0.1:0")
-        self.web = Web(config, self.watch, registry, controller, controller.service.door)
+        settings = Settings(page="127.0.0.1:0")
+        self.web = Web(settings, None, self.watch, registry, controller, controller.service.guard)
         house.loop.run(self.web.start())
 
     def look(self) -> None:

@@ -14,10 +14,11 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.base.limits import BURST_S, Rates
 from p4reduce_controller.base.listening import ListenError
+from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
 from p4reduce_controller.tenants.peers import Peers
-from p4reduce_controller.webpage.web import Web, WebConfig
+from p4reduce_controller.webpage.web import Web
 from tests.support.certificates import self_signed
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running
@@ -152,7 +153,12 @@ def test_addresses_that_are_not_accepted(running: Running, config: dict[str, str
 def test_a_port_that_is_taken_is_named(running: Running, site: Site) -> None:
     controller = running.controller
     other = Web(
-        WebConfig(page=site.web.page), site.watch, controller.telemetry.registry, controller, controller.service.door
+        Settings(page=site.web.page),
+        None,
+        site.watch,
+        controller.telemetry.registry,
+        controller,
+        controller.service.guard,
     )
     with pytest.raises(ListenError, match=f"cannot serve on --page {site.web.page}"):
         running.loop.run(other.start())

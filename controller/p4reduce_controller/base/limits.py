@@ -16,7 +16,7 @@ class Rates:
     joins: float = 100.0
     calls: float = 100.0
     messages: float = 2000.0
-    ranks: int = 4096
+    ranks: float = 4096
 
 
 class Bucket:

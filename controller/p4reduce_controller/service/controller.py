@@ -80,9 +80,9 @@ class Controller:
             jobs, inventory, self.saver, self.tasks, self.clock, audit or Audit(), self.telemetry, traces or Traces()
         )
         self.operations = Operations(self.runner, self.fabric)
-        door = gate or Peers(config.rates, Pace(), config.token, self.runner.audit)
-        self.service = Service(config, door, self.runner, self.operations, self.reports, self.status)
-        self.telemetry.registry.register(door.pace)
+        guard = gate or Peers(config.rates, Pace(), config.token, self.runner.audit)
+        self.service = Service(config, guard, self.runner, self.operations, self.reports, self.status)
+        self.telemetry.registry.register(guard.pace)
         self._config = config
         self._gate = gate
 

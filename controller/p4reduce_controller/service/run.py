@@ -32,7 +32,7 @@ from p4reduce_controller.store.state import StateFile
 from p4reduce_controller.store.store import Store
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.tenants.audit import Audit
-from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.gate import Gate, Guard
 from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.tenants.users import UsersFile
@@ -59,7 +59,7 @@ class Entrance:
         users = UsersFile(Path(settings.users), settings.token()) if settings.users else None
         return cls(audit, Gate(users, audit) if users is not None else None)
 
-    def door(self, config: ServiceConfig) -> Gate | Peers:
+    def guard(self, config: ServiceConfig) -> Guard:
         """Who lets callers in while another serves."""
         return self.gate or Peers(config.rates, Pace(), config.token, self.audit)
 
@@ -231,12 +231,12 @@ async def _web(
     from p4reduce_controller.observability.certificates import Ends
     from p4reduce_controller.observability.metrics import Metrics
     from p4reduce_controller.observability.watch import Watch
-    from p4reduce_controller.webpage.web import Web, web_config
+    from p4reduce_controller.webpage.web import Web
 
     watch = Watch(controller.status, controller.reports.ports)
     controller.telemetry.registry.register(Ends(serving.tls, *calling))
     controller.telemetry.registry.register(Metrics(lambda: watch.latest))
-    web = Web(web_config(settings, serving), watch, controller.telemetry.registry, controller, controller.service.door)
+    web = Web(settings, serving.tls, watch, controller.telemetry.registry, controller, controller.service.guard)
     try:
         await web.start()
         controller.page, controller.metrics = web.page, web.metrics

@@ -22,8 +22,7 @@ from p4reduce_controller.service.effect_runner import EffectRunner
 from p4reduce_controller.service.operations import Operations
 from p4reduce_controller.service.streams import FIRST_MESSAGE_TIMEOUT, Context, NotServing, ProtocolError, Stream
 from p4reduce_controller.tenants.access import ANYONE, Caller
-from p4reduce_controller.tenants.gate import Gate, Refused
-from p4reduce_controller.tenants.peers import Peers
+from p4reduce_controller.tenants.gate import Guard, Refused
 from p4reduce_controller.tenants.seen import seen_by
 
 JOIN_AGAIN = 1.0  # seconds, after which a rank is told that the controller waits for a switch, and joins again
@@ -38,17 +37,17 @@ class Service(rpc.JobsServicer):
     def __init__(
         self,
         config: ServiceConfig,
-        door: Gate | Peers,
+        guard: Guard,
         runner: EffectRunner,
         operations: Operations,
         reports: Reports,
         status: Callable[[], Awaitable[pb.StatusReply]],
     ) -> None:
-        """`door`: lets callers in."""
+        """`guard`: lets callers in."""
         self.address = ""  # once it is bound
         self.listens = self.serves = False
         self.begun = asyncio.Event()
-        self.door = door
+        self.guard = guard
         self._config = config
         self._runner = runner
         self._jobs = runner.jobs
@@ -59,7 +58,7 @@ class Service(rpc.JobsServicer):
 
     def bind(self, *interceptors: grpc.aio.ServerInterceptor) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.address = bound_server(self._config, [*interceptors, self.door, Sizes(self._too_large)])
+        self._server, self.address = bound_server(self._config, [*interceptors, self.guard, Sizes(self._too_large)])
         rpc.add_JobsServicer_to_server(self, self._server)
 
     async def listen(self) -> None:
@@ -100,11 +99,11 @@ class Service(rpc.JobsServicer):
         tenant = ""
         with contextlib.suppress(Refused):
             tenant = self._caller(context).tenant
-        self.door.pace.limited[tenant, "size"] += 1
+        self.guard.pace.limited[tenant, "size"] += 1
 
     def _caller(self, context: Any) -> Caller:
         """Raises Refused."""
-        return self.door.caller(context.invocation_metadata())
+        return self.guard.caller(context.invocation_metadata())
 
     # Calls of people.
 
@@ -151,7 +150,7 @@ class Service(rpc.JobsServicer):
         try:
             caller = self._caller(context)
             first = await self._hold_early(context) if self._waits_for() else None
-            with self.door.rank(caller, context.peer()) as due:
+            with self.guard.rank(caller, context.peer()) as due:
                 await Stream(context, partial(self._handle, caller), due, first).serve(self._lost)
         except Refused as error:
             self._runner.audit.note(caller, "join", str(error), refused=True, peer=context.peer())

@@ -11,8 +11,7 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.listening import ServiceConfig, bound_server
-from p4reduce_controller.tenants.gate import Gate
-from p4reduce_controller.tenants.peers import Peers
+from p4reduce_controller.tenants.gate import Guard
 
 
 def says(other: str) -> str:
@@ -24,9 +23,9 @@ def says(other: str) -> str:
 class Standby:
     """A server in the place of the service's, until it stops and gives the port back."""
 
-    def __init__(self, config: ServiceConfig, other: Callable[[], str], door: Gate | Peers) -> None:
-        """`other`: who serves, as far as is known. `door`: who lets calls in. Raises ListenError."""
-        self._server, self.listen = bound_server(config, [door])
+    def __init__(self, config: ServiceConfig, other: Callable[[], str], guard: Guard) -> None:
+        """`other`: who serves, as far as is known. `guard`: lets calls in. Raises ListenError."""
+        self._server, self.listen = bound_server(config, [guard])
         self._other = other
         self._server.add_generic_rpc_handlers((_Everything(self._session, self._refuse),))
 

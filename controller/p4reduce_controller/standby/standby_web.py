@@ -17,9 +17,8 @@ from p4reduce_controller.observability.watch import Watch
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.standby.standby import says
 from p4reduce_controller.switches.availability import Unavailable
-from p4reduce_controller.tenants.gate import Gate
-from p4reduce_controller.tenants.peers import Peers
-from p4reduce_controller.webpage.web import Web, web_config
+from p4reduce_controller.tenants.gate import Guard
+from p4reduce_controller.webpage.web import Web
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,14 @@ def standby_web(
     settings: Settings,
     serving: ServiceConfig,
     other: Callable[[], str],
-    door: Gate | Peers,
+    guard: Guard,
     store_tls: TlsFiles | None = None,
 ) -> Web | None:
     """Not started yet; None where nothing is to be served. `other`: who serves, as far as is known.
-    `door`: who lets callers in. `store_tls`: how what is kept is reached."""
+    `guard`: lets callers in. `store_tls`: how what is kept is reached."""
     if not settings.metrics and not settings.page:
         return None
     registry = CollectorRegistry(auto_describe=False)
     tell_serving(registry, 0)
     registry.register(Ends(serving.tls, settings.switch_tls(), store_tls))
-    return Web(web_config(settings, serving), Watch(_nothing, {}), registry, _StandsBy(other), door)
+    return Web(settings, serving.tls, Watch(_nothing, {}), registry, _StandsBy(other), guard)

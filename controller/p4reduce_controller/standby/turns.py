@@ -125,7 +125,7 @@ class Turns:
     async def _wait(self) -> Lease:
         """Until the lease is ours."""
         gate = self._entrance.gate
-        server = self._server = Standby(self._config, lambda: self._other, self._entrance.door(self._config))
+        server = self._server = Standby(self._config, lambda: self._other, self._entrance.guard(self._config))
         await server.start()
         self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
         await self._show()
@@ -158,8 +158,8 @@ class Turns:
             return
         from p4reduce_controller.standby.standby_web import standby_web
 
-        door = self._entrance.door(self._config)
-        self._web = standby_web(self._settings, self._config, lambda: self._other, door, self._tls)
+        guard = self._entrance.guard(self._config)
+        self._web = standby_web(self._settings, self._config, lambda: self._other, guard, self._tls)
         if self._web is not None:
             await self._web.start()
             self._settings = replace(self._settings, metrics=self._web.metrics, page=self._web.page)

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets in calls of users, each to what its role may, and no faster than its tenant may."""
+"""Lets calls in, each to what its caller may, and no faster than its tenant or host may."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.sizes import LARGEST_REQUEST
 from p4reduce_controller.tenants.access import METHODS, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.audit import Audit
@@ -30,118 +33,151 @@ class Refused(Exception):
         self.caller = caller
 
 
-class Gate(grpc.aio.ServerInterceptor):
-    """Every method that is not in METHODS is the operator's."""
+@dataclass(frozen=True)
+class Group:
+    """The callers that share `rates`, called `key` among the buckets, `label` in metrics and `name` in errors."""
 
-    def __init__(self, users: UsersFile, audit: Audit) -> None:
-        self.users = users
-        self.pace = Pace()
+    key: str
+    label: str
+    name: str
+    rates: Rates
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Lets calls in, each to what its caller may, and no faster than its group may. `asks`: for a token. `by_peer`:
+    the group depends on where the call comes from, which only the call's handler knows."""
+
+    asks = True
+    by_peer = False
+
+    def __init__(self, audit: Audit, pace: Pace | None = None) -> None:
+        self.pace = pace or Pace()
         self.refusals: Counter[str] = Counter()  # by tenant
         self._audit = audit
         self._ranks: Counter[str] = Counter()
 
+    @abstractmethod
     def caller(self, metadata: Any) -> Caller:
         """Raises Refused."""
-        text = given_in(metadata)
-        if not text.startswith("Bearer "):
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "a token is needed")
-        try:
-            return self.users.caller(text.removeprefix("Bearer "))
-        except Unauthenticated as error:
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, str(error)) from None
+
+    @abstractmethod
+    def admit(self, given: str, peer: str, method: str = "Status") -> Caller:
+        """Who may call that now, be it over HTTP. `given`: what the call has as its authorization. Raises Refused."""
+
+    @abstractmethod
+    def group_of(self, caller: Caller, peer: str) -> Group: ...
 
     @contextmanager
-    def rank(self, caller: Caller, _: str) -> Iterator[Callable[[int], float]]:
+    def rank(self, caller: Caller, peer: str) -> Iterator[Callable[[int], float]]:
         """While one is connected: how long its messages wait, by their size. Raises Refused."""
-        most = self.users.book.policy.quota(caller.tenant).ranks
-        if self._ranks[caller.tenant] >= most:
-            self.refusals[caller.tenant] += 1
-            self.pace.limited[caller.tenant, "rank"] += 1
-            why = f"tenant {caller.tenant!r} has {most:g} ranks connected, which is its limit"
+        group = self.group_of(caller, peer)
+        if self._ranks[group.key] >= group.rates.ranks:
+            self.refusals[group.label] += 1
+            self.pace.limited[group.label, "rank"] += 1
+            why = f"{group.name} has {group.rates.ranks:g} ranks connected, which is its limit"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-        self._ranks[caller.tenant] += 1
+        self._ranks[group.key] += 1
         try:
-            yield partial(self._due, caller.tenant)
+            yield partial(self._due, caller, peer)
         finally:
-            self._ranks[caller.tenant] -= 1
+            self._ranks[group.key] -= 1
+            if not self._ranks[group.key]:
+                del self._ranks[group.key]
 
-    def _due(self, tenant: str, size: int) -> float:
-        """Seconds until a message of so many bytes is due, in one of the tenant's streams."""
-        wait = self.pace.due(tenant, self.users.book.policy.quota(tenant).messages_per_s, size)
-        self.pace.limited[tenant, "message"] += wait > 0
-        self.pace.limited[tenant, "size"] += size > LARGEST_REQUEST
+    def _due(self, caller: Caller, peer: str, size: int) -> float:
+        """Seconds until a message of so many bytes is due, in one of the group's streams."""
+        group = self.group_of(caller, peer)
+        wait = self.pace.due(group.key, group.rates.messages, size)
+        self.pace.limited[group.label, "message"] += wait > 0
+        self.pace.limited[group.label, "size"] += size > LARGEST_REQUEST
         return wait
+
+    def check_rate(self, group: Group, method: str, caller: Caller = STRANGER) -> None:
+        """Raises Refused where the group calls too fast."""
+        joins = method == "Session"
+        what, rate = ("join", group.rates.joins) if joins else ("call", group.rates.calls)
+        if wait := self.pace.wait(group.key, what, rate):
+            self.pace.limited[group.label, what] += 1
+            does = "starts ranks" if joins else "asks"
+            why = f"{group.name} {does} more than {rate:g} times a second; try again in {wait:.1f} s"
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why, caller)
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(details)
         if handler is None:
             return None
-        method = details.method.rpartition("/")[2]
-        try:
-            self.check(self.caller(details.invocation_metadata), method)
-        except Refused as error:
-            refused = error
-            return refusing(handler, lambda _: refused, partial(self.refuse, method))
-        return handler
+        method, given = details.method.rpartition("/")[2], given_in(details.invocation_metadata)
 
-    asks = True
+        def problem(peer: str) -> Refused | None:
+            try:
+                self.admit(given, peer, method)
+            except Refused as error:
+                return error
+            return None
 
-    def admit(self, given: str, _: str) -> Caller:
-        """Of HTTP: who may look at what there is. `given`: the header Authorization. Raises Refused."""
-        caller = self.caller([("authorization", given)] if given else [])
-        self.check(caller, "Status")
-        return caller
+        early = None if self.by_peer else problem("")  # at once, as a call that is cancelled at once counts, too
+        if early is None and not self.by_peer:
+            return handler
+        ways = (handler.request_streaming, handler.response_streaming)
+        kind = "_".join("stream" if streaming else "unary" for streaming in ways)
+        behaviour = getattr(handler, kind)
+
+        async def checked(request: Any, context: Any) -> Any:
+            error = early or problem(context.peer())
+            if error is None:
+                return await behaviour(request, context)
+            await self.refuse(method, error, context.peer())
+            await context.abort(error.code, str(error))
+            raise AssertionError
+
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(checked, handler.request_deserializer, handler.response_serializer)
 
     async def refuse(self, what: str, error: Refused, peer: str) -> None:
         """Before that is told: counts it, writes it down, and has who has heard many wait."""
-        tenant = error.caller.tenant
-        self.refusals[tenant] += 1
+        self.refusals[error.caller.tenant] += 1
         self._audit.note(error.caller, what, str(error), refused=True, peer=peer)
-        await self.pace.penalty(tenant or host_of(peer))
+        await self.pace.penalty(error.caller.tenant or host_of(peer))
 
-    def check(self, caller: Caller, method: str) -> None:
-        """Whether the caller may that now. Raises Refused."""
+
+class Gate(Guard):
+    """Where there are users: each may what its role may. Every method that is not in METHODS is the operator's."""
+
+    def __init__(self, users: UsersFile, audit: Audit) -> None:
+        super().__init__(audit)
+        self.users = users
+
+    def caller(self, metadata: Any) -> Caller:
+        return self._caller(given_in(metadata))
+
+    def _caller(self, given: str) -> Caller:
+        if not given.startswith("Bearer "):
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "a token is needed")
+        try:
+            return self.users.caller(given.removeprefix("Bearer "))
+        except Unauthenticated as error:
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, str(error)) from None
+
+    def group_of(self, caller: Caller, peer: str) -> Group:  # noqa: ARG002
+        quota, tenant = self.users.book.policy.quota(caller.tenant), caller.tenant
+        rates = Rates(quota.joins_per_s, quota.calls_per_s, quota.messages_per_s, quota.ranks)
+        return Group(tenant, tenant, f"tenant {tenant!r}", rates)
+
+    def admit(self, given: str, peer: str, method: str = "Status") -> Caller:
+        caller, joins = self._caller(given), method == "Session"
         least = METHODS.get(method, Role.OPERATOR)
         if caller.role < least:
             role = caller.role.name.lower()
             why = f"{method} is for the role {least.name.lower()}, and {caller.name!r} is a {role}"
             raise Refused(grpc.StatusCode.PERMISSION_DENIED, why, caller)
-        joins = method == "Session"
         if caller.expired and not joins:
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token has expired", caller)
-        if caller.role is Role.OPERATOR and not joins:
-            return
-        quota = self.users.book.policy.quota(caller.tenant)
-        rate = quota.joins_per_s if joins else quota.calls_per_s
-        what = "join" if joins else "call"
-        if wait := self.pace.wait(caller.tenant, what, rate):
-            self.pace.limited[caller.tenant, what] += 1
-            does = "starts ranks" if joins else "asks"
-            why = f"tenant {caller.tenant!r} {does} more than {rate:g} times a second; try again in {wait:.1f} s"
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why, caller)
+        if joins or caller.role is not Role.OPERATOR:
+            self.check_rate(self.group_of(caller, peer), method, caller)
+        return caller
 
 
 def given_in(metadata: Any) -> str:
     """What a call has as its authorization, or ""."""
     given = next((value for key, value in metadata or () if key == "authorization"), "")
     return given if isinstance(given, str) else bytes(given).decode(errors="replace")
-
-
-def refusing(
-    handler: Any, problem: Callable[[str], Refused | None], refuse: Callable[[Refused, str], Awaitable[None]]
-) -> Any:
-    """The handler, for calls with which there is no problem; of one, `refuse` is told first. Both are given gRPC's name
-    of the peer."""
-    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
-    behaviour = getattr(handler, kind)
-
-    async def checked(request: Any, context: Any) -> Any:
-        error = problem(context.peer())
-        if error is None:
-            return await behaviour(request, context)
-        await refuse(error, context.peer())
-        await context.abort(error.code, str(error))
-        raise AssertionError
-
-    make = getattr(grpc, f"{kind}_rpc_method_handler")
-    return make(checked, handler.request_deserializer, handler.response_serializer)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from importlib import resources
 from typing import Protocol
 
@@ -17,13 +17,12 @@ from prometheus_client.exposition import choose_encoder
 
 from p4reduce.control import diagnostics
 from p4reduce.control.certificates import TlsFiles
-from p4reduce_controller.base.listening import ListenError, ServiceConfig, is_loopback
+from p4reduce_controller.base.listening import ListenError, is_loopback
 from p4reduce_controller.observability.watch import Watch, titled
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.tenants.access import Caller
-from p4reduce_controller.tenants.gate import Gate, Refused
-from p4reduce_controller.tenants.peers import Peers
+from p4reduce_controller.tenants.gate import Guard, Refused
 from p4reduce_controller.tenants.seen import seen_by
 from p4reduce_controller.webpage.names import Names
 from p4reduce_controller.webpage.page_data import history_of, view_of
@@ -60,71 +59,48 @@ class Served(Protocol):
     def stands_by(self) -> bool: ...
 
 
-@dataclass(frozen=True)
-class WebConfig:
-    """`page` and `metrics`: where they are served, as "HOST:PORT", or "". The metrics have a place without a token of
-    their own, as Prometheus is often on the same host. `tls`: of the page, and with `metrics_tls` of the
-    metrics. `names`: by which browsers may call what has no token, see `webpage/names.py`."""
-
-    page: str = ""
-    metrics: str = ""
-    tls: TlsFiles | None = None
-    metrics_tls: bool = False
-    insecure: bool = False
-    names: Sequence[str] = ()
-
-
-def web_config(settings: Settings, serving: ServiceConfig) -> WebConfig:
-    """serving: how the control service does."""
-    return WebConfig(
-        page=settings.page,
-        metrics=settings.metrics,
-        tls=serving.tls,
-        metrics_tls=settings.metrics_tls,
-        insecure=settings.insecure,
-        names=settings.page_names,
-    )
-
-
 class Web:
     """`page` and `metrics` are where it serves, once it does."""
 
     def __init__(
         self,
-        config: WebConfig,
+        settings: Settings,
+        tls: TlsFiles | None,
         watch: Watch,
         registry: CollectorRegistry,
         served: Served,
-        door: Gate | Peers,
+        guard: Guard,
     ) -> None:
-        """`door`: who lets callers in, each to what it may see."""
+        """`tls`: for the page and, where the settings say so, for the metrics, which have a place without a token of
+        their own, as Prometheus is often on the same host. `guard`: lets callers in, each to what it may see."""
         self.page = self.metrics = ""
-        self._config = config
+        self._settings = settings
+        self._tls = tls
         self._watch = watch
         self._registry = registry
         self._served = served
-        self._door = door
+        self._guard = guard
         self._runners: list[web.AppRunner] = []
 
     async def start(self) -> None:
         """Raises ListenError, or OSError where a certificate cannot be used."""
-        config = self._config
+        config = self._settings
         if config.metrics:
             routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
             host, _ = _address("--metrics", config.metrics)
             # Of others Prometheus is known by any name, and a browser is as a rule not there.
-            rebinding = Names(host, config.names) if is_loopback(host) else None
-            tls = config.tls if config.metrics_tls else None
+            rebinding = Names(host, config.page_names) if is_loopback(host) else None
+            tls = self._tls if config.metrics_tls else None
             self.metrics = await self._serve("--metrics", config.metrics, _application(routes, rebinding), tls)
         if config.page:
             host, _ = _address("--page", config.page)
-            if not (config.tls or config.insecure or is_loopback(host)):
+            if not (self._tls or config.insecure or is_loopback(host)):
                 raise ListenError(
                     f"--page {config.page} is open to other hosts without TLS; give --tls-cert and --tls-key, or "
                     "--insecure if the network is trusted"
                 )
-            application = self._page(None if self._door.asks else Names(host, config.names))
-            self.page = await self._serve("--page", config.page, application, config.tls)
+            application = self._page(None if self._guard.asks else Names(host, config.page_names))
+            self.page = await self._serve("--page", config.page, application, self._tls)
 
     async def close(self) -> None:
         for runner in self._runners:
@@ -155,9 +131,9 @@ class Web:
         async def checked(request: web.Request) -> web.StreamResponse:
             peer = _peer(request)
             try:
-                return await handler(request, self._door.admit(request.headers.get("Authorization", ""), peer))
+                return await handler(request, self._guard.admit(request.headers.get("Authorization", ""), peer))
             except Refused as error:
-                await self._door.refuse(f"page {request.path}", error, peer)
+                await self._guard.refuse(f"page {request.path}", error, peer)
                 status = _STATUS[error.code]
                 headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
                 return web.json_response({"error": str(error)}, status=status, headers=headers)

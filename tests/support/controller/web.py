@@ -6,10 +6,12 @@ from __future__ import annotations
 import http.client
 from typing import Any
 
+from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.observability.metrics import Metrics
 from p4reduce_controller.observability.watch import Watch
+from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.tenants.peers import Peers
-from p4reduce_controller.webpage.web import Web, WebConfig
+from p4reduce_controller.webpage.web import Web
 from tests.support.controller.running import Running
 
 TOKEN = "swordfish"
@@ -19,13 +21,14 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 class Site:
     """A service's page and metrics. `door`: another one than the service's."""
 
-    def __init__(self, running: Running, door: Peers | None = None, **config: Any) -> None:
+    def __init__(self, running: Running, door: Peers | None = None, tls: TlsFiles | None = None, **config: Any) -> None:
         self.running = running
         controller = running.controller
         self.watch = Watch(controller.status, controller.reports.ports)
         registry = controller.telemetry.registry
         registry.register(Metrics(lambda: self.watch.latest))
-        self.web = Web(WebConfig(**config), self.watch, registry, controller, door or controller.service.door)
+        guard = door or controller.service.guard
+        self.web = Web(Settings(**config), tls, self.watch, registry, controller, guard)
 
     def look(self) -> None:
         status = self.running.loop.run(self.running.controller.status())
