@@ -125,7 +125,7 @@ def test_etcd_has_it_too(tmp_path: Path) -> None:
     etcd = FakeEtcd()
     one = Controller(etcd, tmp_path / "one")
     one.load()
-    one.state.fabric = Changes(added=(spec(LEAF),), draining=frozenset({"one"})).to_keep()
+    one.state.fabric = Changes(added=(spec(LEAF),), draining=frozenset({"one"})).to_json()
     one.keep()
     two = after(etcd, tmp_path)
     run(two.state.fetch())

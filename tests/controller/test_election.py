@@ -131,7 +131,7 @@ def test_who_is_taken_over_stands_by_until_the_other_has_gone(loop: Loop, target
         # Its jobs are not what it can know anything of, and are as they were.
         assert unharmed(ranks)
         assert [job.state for job in loop.run(older.controller.status()).jobs] == ["ready"]
-        assert not older.controller.over.is_set()
+        assert not older.controller.failed.is_set()
         newer.round(newer.job(2)[1])
         assert state(newer) == "Ready"  # it is not taken back
     finally:

@@ -95,7 +95,7 @@ def test_a_dead_root_is_left_out_of_jobs_that_begin() -> None:
     assert [pool.used for pool in desk.jobs.pools] == [6, 2]
     after = desk.jobs.named("after")
     assert after is not None
-    assert after.left_out == [f"the switch two cannot be used: {GONE}"]
+    assert after.excluded_switches == [f"the switch two cannot be used: {GONE}"]
     assert after.holds == {0}
     desk.absent.clear()
     ready_at_all(desk, "later", 0, 1)

@@ -20,7 +20,7 @@ from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError, SlotsExhausted
 from p4reduce_controller.base.limits import BURST_S, Bucket
-from p4reduce_controller.commands.tables import show
+from p4reduce_controller.commands.views import show
 from p4reduce_controller.tenants.access import ANYONE, METHODS
 from p4reduce_controller.tenants.audit import REFUSALS_PER_S, Audit
 from p4reduce_controller.tenants.users import digest

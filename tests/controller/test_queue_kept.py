@@ -32,7 +32,7 @@ def two_in_the_queue() -> tuple[Hall, list[Any]]:
 
 def taken_over(kept: list[Any], policy: Policy | None = None) -> Hall:
     hall = Hall(policy, slots=4)
-    hall.jobs.queue.expect(kept, hall.now)
+    hall.jobs.queue.restore(kept, hall.now)
     return hall
 
 

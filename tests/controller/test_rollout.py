@@ -61,7 +61,7 @@ def test_a_removal_that_fails_is_tried_until_it_is_done(running: Running, what: 
     running.loop.call(running.switch.fail.clear)
     wait_until(lambda: running.used() == 0, "the slots to be freed")
     assert running.switch.log[-1] == "forget"
-    assert not running.loop.call(running.controller.over.is_set)
+    assert not running.loop.call(running.controller.failed.is_set)
 
 
 def test_a_switch_that_is_away_holds_up_no_end_of_the_controller(running: Running) -> None:
@@ -217,7 +217,7 @@ async def cancelled_after(count: int, victim: int) -> list[str]:
     assert [pool.used for pool in jobs.pools] == [0]
     assert switch.admitted == switch.groups == {}
     assert not controller.runner.supervisor._rollouts
-    assert not controller.over.is_set()
+    assert not controller.failed.is_set()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     return contexts[1 - victim].told
 
@@ -311,7 +311,7 @@ def test_a_bug_ends_the_service_and_is_not_lost(running: Running, monkeypatch: p
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(running.jobs, "tick", tick)
-    wait_until(running.controller.over.is_set, "the service to give up")
+    wait_until(running.controller.failed.is_set, "the service to give up")
     assert isinstance(running.controller.failure, ZeroDivisionError)
 
 
@@ -321,6 +321,6 @@ def test_a_service_that_a_rollouts_bug_has_ended_closes(running: Running, monkey
 
     monkeypatch.setattr(running.jobs, "installed", installed)
     running.rank(0, 1)
-    wait_until(running.controller.over.is_set, "the service to give up")
+    wait_until(running.controller.failed.is_set, "the service to give up")
     assert isinstance(running.controller.failure, ZeroDivisionError)
     running.loop.run(running.controller.close())

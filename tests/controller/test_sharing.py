@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.commands.tables import show
+from p4reduce_controller.commands.views import show
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.fabric.looking import look
 from p4reduce_controller.jobs.job import Job, Member

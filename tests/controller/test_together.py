@@ -212,7 +212,7 @@ def test_who_comes_from_the_queue_has_the_switches_that_there_are_then(two: tupl
     job = jobs.named("next", "alice")
     assert job is not None
     assert (job.site.numbers, job.slots) == ((0,), 8)
-    assert job.left_out == ["the switch s1 cannot be used: it is being drained"]
+    assert job.excluded_switches == ["the switch s1 cannot be used: it is being drained"]
 
 
 def test_who_waits_for_a_switch_that_goes_is_told_so(two: tuple[Jobs, set[int]]) -> None:

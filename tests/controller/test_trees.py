@@ -14,7 +14,7 @@ from rich.console import Console
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.commands.tables import show
+from p4reduce_controller.commands.views import show
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import Jobs

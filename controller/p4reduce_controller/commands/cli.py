@@ -91,7 +91,7 @@ def status(access: Access, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(plain(reply), indent=2))
     else:
-        from p4reduce_controller.commands.tables import show
+        from p4reduce_controller.commands.views import show
 
         show(reply)
 

@@ -1,31 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs and switches as tables for people."""
+"""A status, and jobs and switches of it, as text and tables for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.diagnostics import counted
-from p4reduce_controller.commands import tables
 from p4reduce_controller.commands.rates import Rates
 from p4reduce_controller.switches.aggregator import DOWN
 
 _MOST_NAMED = 8
 
 
+def show(status: pb.StatusReply, console: Console | None = None) -> None:
+    """All of it, as `p4reduce status` prints it."""
+    console = console or Console()
+    for one in status.switches:
+        for line in _lines_of(one):
+            console.print(line, highlight=False, soft_wrap=True)
+    if status.jobs:
+        show_table(_ranks(status), console)
+    else:
+        console.print("no jobs")
+    if status.queue:
+        show_table(_queue(status), console)
+    if any(tenant.name for tenant in status.tenants):
+        show_table(_tenants(status), console)
+
+
+def _lines_of(one: pb.Switch) -> Iterator[str]:
+    below = f", below {one.parent}" if one.parent else ""
+    name = f"{one.name} at " if one.name not in ("", one.address) else ""
+    yield f"switch {name}{one.address} {_state(one)}{below}"
+    yield f"aggregator {_aggregator(one)}, {one.slots_used} of {one.slots} slots in use"
+    if counts := ", ".join(f"{name} {count}" for name, count in sorted(one.outcomes.items()) if count):
+        yield f"packets to the aggregator: {counts}"
+    for loss in one.losses:
+        way = pb.Direction.Name(loss.direction).lower()
+        yield f"port {loss.port} {way}: loses {loss.rate:.2%}, {counted(loss.lost, 'packet')} so far"
+
+
+def _ranks(status: pb.StatusReply) -> Table:
+    table = Table("job", "number", "state", "slots", "age", "rank", "address", "rank state")
+    in_trees = any(one.parent for one in status.switches)
+    for one in status.jobs:
+        senders = {member.leader for member in one.members if member.HasField("leader")}
+        shared = "" if len(senders) in (0, len(one.members)) else f"\n{counted(len(senders), 'worker')}"
+        named = [f"{_range(pool)} of {status.switches[pool.switch].name}" for pool in one.pools]
+        slots = named if in_trees else map(_range, one.pools)
+        head = [_title(one), _number(one), one.state + shared, "\n".join(slots), f"{one.age_s:.0f} s"]
+        for rank, member in _members(one):
+            row = [str(rank), "not joined", ""]
+            if member is not None:
+                led = f", rank {member.leader} sends" if _has_leader(member) else ""
+                named = _places(status, member) or ["no HELLO yet"]
+                at = named if in_trees else map(_at, member.places)
+                row[1:] = ["\n".join(at), _is(member) + led]
+            table.add_row(*head, *row)
+            head = [""] * len(head)
+    return table
+
+
+def _queue(status: pb.StatusReply) -> Table:
+    """Jobs that have no slots yet."""
+    table = Table("position", "queued job", "tenant", "slots", "ranks", "age", "waits because")
+    for one in status.queue:
+        ranks = f"{len(one.ranks)} of {one.world_size}"
+        table.add_row(str(one.place), one.name, one.tenant, str(one.slots), ranks, f"{one.age_s:.0f} s", one.why)
+    return table
+
+
+def _tenants(status: pb.StatusReply) -> Table:
+    table = Table("tenant", "jobs", "slots", "slot-hours this month", "priority", "reserved", "refusals")
+    for one in status.tenants:
+        table.add_row(
+            one.name,
+            f"{one.jobs} of {one.most_jobs}" if one.HasField("most_jobs") else str(one.jobs),
+            f"{one.slots} of {one.most_slots}" if one.HasField("most_slots") else str(one.slots),
+            f"{one.slot_hours:.1f}" + (f" of {one.most_slot_hours:g}" if one.HasField("most_slot_hours") else ""),
+            str(one.priority),
+            str(one.reserved_slots or ""),
+            str(one.refusals or ""),
+        )
+    return table
+
+
 def jobs(status: pb.StatusReply) -> RenderableType:
     if not status.jobs:
-        return Group("no jobs", tables.queue(status)) if status.queue else "no jobs"
+        return Group("no jobs", _queue(status)) if status.queue else "no jobs"
     table = Table("job", "number", "state", "ranks", "slots", "age", "waits for", "problems")
     for one in status.jobs:
         table.add_row(
-            Text(f"{one.name}\nof {one.tenant}" if one.tenant else one.name),
-            f"{one.number}.{one.generation}",
+            Text(_title(one)),
+            _number(one),
             one.state,
             f"{len(one.members)} of {one.world_size}",
             _slots(one),
@@ -33,7 +106,7 @@ def jobs(status: pb.StatusReply) -> RenderableType:
             Text(waits(one)),
             Text(_trouble(one)),
         )
-    return Group(table, tables.queue(status)) if status.queue else table
+    return Group(table, _queue(status)) if status.queue else table
 
 
 def _slots(one: pb.Job) -> str:
@@ -42,11 +115,12 @@ def _slots(one: pb.Job) -> str:
 
 def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     head = Table.grid(padding=(0, 2))
+    pools = (f"{_range(pool)} of {status.switches[pool.switch].name}" for pool in one.pools)
     threads = f", {one.threads} threads a rank" if one.threads > 1 else ""
-    head.add_row("job", Text(f"{one.name} ({one.number}.{one.generation}), {one.state}, {_age(one.age_s)} old"))
+    head.add_row("job", Text(f"{one.name} ({_number(one)}), {one.state}, {_age(one.age_s)} old"))
     if one.tenant:
         head.add_row("tenant", Text(f"{one.tenant}, by {one.user}"))
-    head.add_row("slots", f"{_slots(one)}{threads}: {', '.join(_pools(status, one))}")
+    head.add_row("slots", f"{_slots(one)}{threads}: {', '.join(pools)}")
     for traffic in one.traffic:
         name = status.switches[traffic.switch].name
         head.add_row("packets", Text(f"{traffic.packets:,}, {traffic.bytes:,} bytes, at {name}"))
@@ -54,20 +128,13 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
         if text:
             head.add_row(what, Text(text))
     table = Table("rank", "state", "sent by", "address")
-    here = {member.rank: member for member in one.members}
-    for rank in range(one.world_size):
-        member = here.get(rank)
+    for rank, member in _members(one):
         if member is None:
             table.add_row(str(rank), "not joined", "", "")
-            continue
-        what = "not back yet" if member.away else "leaving" if member.leaving else "joined"
-        leader = f"rank {member.leader}" if member.HasField("leader") and member.leader != rank else ""
-        places = [
-            f"{place.ip}:{place.udp_port} on port {place.port} of {switch.name}"
-            for switch, place in zip(status.switches, member.places, strict=True)
-            if place.heard
-        ]
-        table.add_row(str(rank), what, leader, Text("\n".join(places) or "no HELLO yet"))
+        else:
+            leader = f"rank {member.leader}" if _has_leader(member) else ""
+            address = Text("\n".join(_places(status, member)) or "no HELLO yet")
+            table.add_row(str(rank), _is(member), leader, address)
     return Group(head, table)
 
 
@@ -79,7 +146,7 @@ def switches(status: pb.StatusReply) -> RenderableType:
             Text(one.parent),
             Text(one.address),
             f"{one.ip}:{one.udp_port}",
-            Text(tables.state(one)),
+            Text(_state(one)),
             Text(_ports(one)),
             f"{one.slots_used} of {one.slots}",
             Text(_some(one.jobs)),
@@ -89,11 +156,11 @@ def switches(status: pb.StatusReply) -> RenderableType:
 
 def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
     head = Table.grid(padding=(0, 2))
-    head.add_row("switch", Text(f"{one.name}, {tables.state(one)}"))
+    head.add_row("switch", Text(f"{one.name}, {_state(one)}"))
     if one.parent:
         head.add_row("parent", Text(one.parent))
     head.add_row("P4Runtime", Text(one.address))
-    head.add_row("aggregator", f"{one.ip}:{one.udp_port} ({one.mac}), {one.lanes} lanes of {one.block_size} values")
+    head.add_row("aggregator", _aggregator(one))
     head.add_row("slots", f"{one.slots_used} of {one.slots}")
     head.add_row("jobs", Text(_some(one.jobs)))
     if not one.ports:
@@ -140,7 +207,7 @@ def top(rates: Rates, controller: str) -> RenderableType:
         total = sum(rate for what, rate in found.items() if what != "forged")
         share = f"{one.slots_used} of {one.slots}"
         table.add_row(
-            Text(one.name), Text(tables.state(one)), share, f"{total:,.0f}", ", ".join(f"{w} {r:,.0f}" for r, w in busy)
+            Text(one.name), Text(_state(one)), share, f"{total:,.0f}", ", ".join(f"{w} {r:,.0f}" for r, w in busy)
         )
     return Group(Text(head), table, jobs(status))
 
@@ -160,8 +227,48 @@ def _trouble(one: pb.Job) -> str:
     return "; ".join([*one.in_trouble, *(f"started without {text}" for text in one.left_out)])
 
 
-def _pools(status: pb.StatusReply, one: pb.Job) -> list[str]:
-    return [f"{pool.first}-{pool.first + pool.count - 1} of {status.switches[pool.switch].name}" for pool in one.pools]
+def _members(one: pb.Job) -> Iterator[tuple[int, pb.Member | None]]:
+    """By rank; None for one that has not joined."""
+    here = {member.rank: member for member in one.members}
+    return ((rank, here.get(rank)) for rank in range(one.world_size))
+
+
+def _title(one: pb.Job) -> str:
+    return f"{one.name}\nof {one.tenant}" if one.tenant else one.name
+
+
+def _number(one: pb.Job) -> str:
+    return f"{one.number}.{one.generation}"
+
+
+def _is(member: pb.Member) -> str:
+    return "not back yet" if member.away else "leaving" if member.leaving else "joined"
+
+
+def _has_leader(member: pb.Member) -> bool:
+    """Another rank sends for it."""
+    return member.HasField("leader") and member.leader != member.rank
+
+
+def _at(place: pb.Place) -> str:
+    return f"{place.ip}:{place.udp_port} on port {place.port}" if place.heard else "no HELLO yet"
+
+
+def _places(status: pb.StatusReply, member: pb.Member) -> list[str]:
+    places = zip(status.switches, member.places, strict=True)
+    return [f"{_at(place)} of {switch.name}" for switch, place in places if place.heard]
+
+
+def _range(pool: pb.Pool) -> str:
+    return f"{pool.first}-{pool.first + pool.count - 1}"
+
+
+def _state(one: pb.Switch) -> str:
+    return ": ".join(filter(None, [one.state, one.problem]))
+
+
+def _aggregator(one: pb.Switch) -> str:
+    return f"{one.ip}:{one.udp_port} ({one.mac}), {one.lanes} lanes of {one.block_size} values"
 
 
 def _ports(one: pb.Switch) -> str:

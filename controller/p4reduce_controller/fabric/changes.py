@@ -29,7 +29,7 @@ class Changes:
     draining: frozenset[str] = frozenset()
     replaced: tuple[SwitchConfig, ...] = ()
 
-    def to_keep(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON has it."""
         every = {"added": self.added, "removed": self.removed, "leaving": self.leaving, "replaced": self.replaced}
         return {key: [written(spec) for spec in specs] for key, specs in every.items()} | {
@@ -88,7 +88,7 @@ class InitialSwitches:
 
 
 def changes_from(kept: object, common: Settings) -> Changes:
-    """What `to_keep` gave an earlier controller, {} being nothing. Raises ValueError."""
+    """What `to_json` gave an earlier controller, {} being nothing. Raises ValueError."""
     if not isinstance(kept, dict):
         raise ValueError("fabric: must be an object")
 

@@ -65,7 +65,7 @@ class Fabric:
 
     # Changes to keep.
 
-    def to_keep(self) -> Changes:
+    def changes(self) -> Changes:
         """What a later controller does not have from its settings."""
         mine = [one for one in self._members.values() if not one.replaced]
         filed = self._filed.values()

@@ -124,10 +124,10 @@ class AdmissionQueue:
 
     def _next(self, now: float) -> Sequence[Admitted | Refused]:
         held = self._registry.held
-        held_back = False
+        blocked = False
         for entry in self.waitlist.in_order(self.tenancy.policy, held.slots):
             if not entry.ranks:
-                held_back = held_back or self._may_have(entry, held)
+                blocked = blocked or self._may_have(entry, held)
                 continue
             entry.no_room = entry.for_others = False
             joins = [join for _, join, _ in entry.ranks.values()]
@@ -138,7 +138,7 @@ class AdmissionQueue:
                 if why := self._switches.unschedulable(joins):
                     entry.why = str(why)
                     continue
-                if held_back and held.slots[entry.tenant] + entry.slots > self.tenancy.reserved(entry.tenant):
+                if blocked and held.slots[entry.tenant] + entry.slots > self.tenancy.reserved(entry.tenant):
                     entry.why = "earlier jobs in the queue have no room yet"
                     continue
                 job = self._begin(entry, held, now)
@@ -150,7 +150,7 @@ class AdmissionQueue:
                 entry.why = f"{error}; ask for fewer slots, or wait until other jobs end"
                 entry.no_room, entry.for_others = isinstance(error, PoolFull), True
                 capacity = self._switches.for_new().capacity
-                held_back = held_back or self.waitlist.holds_back(entry, held.slots, capacity, now)
+                blocked = blocked or self.waitlist.blocks_others(entry, held.slots, capacity, now)
             else:
                 # For other switches than there were when they came, perhaps.
                 problems = (self._switches.problem_of(join, job.site, new=True) for join in joins)
@@ -168,7 +168,7 @@ class AdmissionQueue:
         site, kept = self._switches.for_new(), self.tenancy.kept_from(entry.tenant, held)
         first_seq = secrets.randbits(31) << 1
         job = self._registry.found(join, site, entry.slots, first_seq, self._rejoin_time, now, caller, kept)
-        job.left_out, job.cordoned = self._switches.left_out(site), self._switches.cordoned_at(site)
+        job.excluded_switches, job.cordoned = self._switches.excluded_from(site), self._switches.cordoned_at(site)
         return job
 
     def _refuse(self, entry: Entry, why: str, reason: pb.AbortReason) -> list[Refused]:
@@ -203,7 +203,7 @@ class AdmissionQueue:
 
     # Across restarts, and for people.
 
-    def expect(self, kept: Sequence[Any], now: float) -> None:
+    def restore(self, kept: Sequence[Any], now: float) -> None:
         """Those of whom `to_keep` told an earlier controller have their places, when their ranks come back soon. Raises
         ValueError."""
         wall = time.time()
@@ -217,7 +217,7 @@ class AdmissionQueue:
                 raise ValueError("queue: tenant and name must be strings, slots and world_size positive integers")
             if type(since) is not float or not 0 <= since < math.inf:
                 raise ValueError("queue: since must be a time")
-            self.waitlist.expect(tenant, name, slots, ranks, now - max(0.0, wall - since), now + RETURN)
+            self.waitlist.restore(tenant, name, slots, ranks, now - max(0.0, wall - since), now + RETURN)
 
     def to_keep(self, now: float) -> list[dict[str, Any]]:
         """For a later controller, as JSON has it."""

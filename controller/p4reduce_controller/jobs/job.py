@@ -105,9 +105,9 @@ class Job:
     Before all ranks have been heard, it only has those of switches that every job needs. `placements`: what each switch
     that takes part is told, by its number, once all ranks have been heard. `more_numbers`: numbers and generations by
     which switches know the shares of its ranks' threads but the first. `site`: the switches that there were for it
-    when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `left_out`: what
-    could not be used then, for people; `cordoned`: the places of those that are in `site` all the same. `children`:
-    where each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let in with, and
+    when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `excluded_switches`:
+    what could not be used then, for people; `cordoned`: the places of those that are in `site` all the same.
+    `children`: where each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let in with, and
     may have again where it has given some back. `timeout`: the shortest of its ranks' limits, in seconds, by which
     steps at switches may last longer than by default; 0 where it is not known, after a restart.
     """
@@ -132,7 +132,7 @@ class Job:
     more_numbers: tuple[tuple[int, int], ...] = ()
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
     looking: bool = False  # into the switches, for one of these
-    left_out: list[str] = field(default_factory=list)
+    excluded_switches: list[str] = field(default_factory=list)
     cordoned: frozenset[int] = frozenset()
     timeout: float = 0.0
     uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks, where one asked for itself, and when that was

@@ -16,13 +16,12 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import MOST_SAID
 from p4reduce_controller.jobs.admission import conflict_with, problem_of, refusal
 from p4reduce_controller.jobs.admission_queue import AdmissionQueue, Admitted, Queued, Refused
-from p4reduce_controller.jobs.compaction import Compaction
 from p4reduce_controller.jobs.deadlines import awaited, overdue
 from p4reduce_controller.jobs.effects import Effect
 from p4reduce_controller.jobs.gathering import Gathering
 from p4reduce_controller.jobs.job import Job, Member, Session, State
 from p4reduce_controller.jobs.lifecycle import Lifecycle
-from p4reduce_controller.jobs.moves import Moves
+from p4reduce_controller.jobs.moves import SlotCompaction
 from p4reduce_controller.jobs.numbers import JobNumbers
 from p4reduce_controller.jobs.options import JobOptions
 from p4reduce_controller.jobs.questions import Questions
@@ -65,13 +64,13 @@ class Jobs:
         self._gathering = Gathering(registry, switches, self.tenancy, lifecycle)
         self._questions = Questions(switches, lifecycle)
         self.queue = AdmissionQueue(registry, switches, self.tenancy, options.rejoin_time)
-        compaction = Compaction(registry, switches, self.tenancy, self.queue, moves_slots=options.moves_slots)
-        self._moves = Moves(registry, lifecycle.add, lifecycle.tell, compaction.wanted, compaction.why_not)
+        moves_slots = options.moves_slots
+        self._compaction = SlotCompaction(lifecycle, registry, self.queue, switches, moves_slots=moves_slots)
         # Events that one part takes alone.
         self.heard = self._gathering.heard
         self.installed, self.freed = lifecycle.installed, registry.free
         self.looked = self._questions.answer
-        self.moved, self.not_moved = self._moves.done, self._moves.failed
+        self.moved, self.not_moved = self._compaction.done, self._compaction.failed
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -133,12 +132,12 @@ class Jobs:
         """The rank is back, on a new stream."""
         self.lifecycle.now = now
         if found := self.lifecycle.readmit(session, rejoin, caller):
-            self._moves.came_back(*found)
+            self._compaction.came_back(*found)
 
     def held(self, session: Session, held: pb.Held, now: float) -> None:
         """The rank begins no operation at present."""
         if found := self.member_at(session):
-            self._moves.held(*found, held, now)
+            self._compaction.held(*found, held, now)
 
     def unanswered(self, session: Session, half: int) -> None:
         """The rank has no answer in that half."""
@@ -256,7 +255,7 @@ class Jobs:
         self.lifecycle.now = now
         self.lifecycle.aborts.age(now)
         self._answer(self.queue.admit(now))
-        self._moves.tick(now)
+        self._compaction.tick(now)
         self._answer(self.queue.expire(now))
         for session, notice in self.queue.notices():
             self.lifecycle.tell(session, pb.ServerMessage(waiting=notice))
@@ -274,7 +273,10 @@ class Jobs:
                 continue
             if abort := overdue(job, site, now):
                 if gathering:
-                    unavailable = [*job.left_out, *self.switches.unavailable(job.site, range(job.site.switches))]
+                    unavailable = [
+                        *job.excluded_switches,
+                        *self.switches.unavailable(job.site, range(job.site.switches)),
+                    ]
                     abort.message += "".join(f"; {text}" for text in unavailable)
                 self.lifecycle.abort(job, abort)
             elif why := gathering and self.switches.unreachable(job.site, {one.switch for one in job.members.values()}):

@@ -12,14 +12,18 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.compacting import Change, placed
+from p4reduce_controller.jobs.admission_queue import AdmissionQueue
+from p4reduce_controller.jobs.compacting import Change, grow, make_room, placed
 from p4reduce_controller.jobs.effects import Change as ChangeEffect
-from p4reduce_controller.jobs.effects import Effect
-from p4reduce_controller.jobs.job import Job, Member, Move, Session
+from p4reduce_controller.jobs.job import Job, Member, Move, State
+from p4reduce_controller.jobs.lifecycle import Lifecycle
+from p4reduce_controller.jobs.placement import check_room, find_slots
 from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.switches.pools import PoolFull, SlotPool
 
 HOLD_S = 0.75  # for which ranks hold in vain at most
 LOOK_S = 0.5  # between looks for what to move
@@ -30,22 +34,17 @@ LONGEST_REST_S = 3600.0
 log = logging.getLogger(__name__)
 
 
-class Moves:
+class SlotCompaction:
+    """Without `moves_slots`, no job gets other slots."""
+
     def __init__(
-        self,
-        registry: Registry,
-        effects: Callable[[Effect], None],
-        tell: Callable[[Session | None, pb.ServerMessage], None],
-        wanted: Callable[[list[Job]], Change | None],
-        hindrance: Callable[[Job, Move], str],
+        self, lifecycle: Lifecycle, registry: Registry, queue: AdmissionQueue, switches: Switches, *, moves_slots: bool
     ) -> None:
-        """`wanted`: the next change, of those jobs that may be moved. `tell`: a rank. `hindrance`: why the job
-        cannot be moved so now, or ""."""
+        self._lifecycle = lifecycle
         self._registry = registry
-        self._effect = effects
-        self._tell = tell
-        self._wanted = wanted
-        self._hindrance = hindrance
+        self._queue = queue
+        self._switches = switches
+        self._moves_slots = moves_slots
         self._job: Job | None = None  # that is moved
         self._look_at = -math.inf
 
@@ -95,7 +94,7 @@ class Moves:
     def go_on(self, job: Job, members: Iterable[Member]) -> None:
         """Whoever does not hold ignores it."""
         for member in members:
-            self._tell(member.session, _release(job.slots, job.first_seq))
+            self._lifecycle.tell(member.session, _release(job.slots, job.first_seq))
 
     def done(self, job: Job, now: float) -> None:
         """Every switch has it in its new slots, and it is kept so."""
@@ -141,11 +140,11 @@ class Moves:
         assert job.move is not None
         job.move.asked[member.rank] = operations
         number = job.move.numbers[member.rank] = secrets.randbits(64)
-        self._tell(member.session, pb.ServerMessage(hold=pb.Hold(operations=operations, number=number)))
+        self._lifecycle.tell(member.session, pb.ServerMessage(hold=pb.Hold(operations=operations, number=number)))
 
     def _change(self, job: Job, first_seq: int, now: float) -> None:
         assert job.move is not None
-        if why := self._hindrance(job, job.move):
+        if why := self._why_not(job, job.move):
             self._withdraw(job, now, why)
             return
         pools = self._registry.pools_without(job)
@@ -154,14 +153,60 @@ class Moves:
             self._withdraw(job, now, "there is no room for it any more")
             return
         self._registry.begin_move(job, ranges, first_seq)
-        self._effect(ChangeEffect(job))
+        self._lifecycle.add(ChangeEffect(job))
 
     def _withdraw(self, job: Job, now: float, why: str) -> None:
         log.info("job %r keeps its slots: %s", job.name, why)
         job.move = self._job = None
         job.rests_until = now + min(LONGEST_REST_S, LONG_REST_S * 2 ** max(0, job.held_in_vain - 1))
         for member in _workers(job):
-            self._tell(member.session, _release(0, 0))
+            self._lifecycle.tell(member.session, _release(0, 0))
+
+    # Which job is next, by who waits and what tenants may have.
+
+    def _wanted(self, movable: list[Job]) -> Change | None:
+        """The next change of a job's slots, so that who waits finds room, or because nobody waits."""
+        movable = [job for job in movable if not self._switches.unavailable_to(job)] if self._moves_slots else []
+        if not movable:
+            return None
+        if (entry := self._queue.without_room()) is None:
+            return grow((job for job in movable if not self._cannot_grow(job)), self._registry.pools)
+        base, kept = self._switches.for_new(), self._queue.tenancy.kept_from(entry.tenant, self._registry.held)
+        site = base.for_threads(entry.first[1].threads or 1)
+
+        def fits(pools: Mapping[int, SlotPool]) -> bool:
+            pools = self._registry.without(kept, base, pools)
+            try:
+                check_room(site, entry.slots, pools)
+                find_slots(site, entry.slots, pools, site.always_needed)
+            except PoolFull:
+                return False
+            return True
+
+        held = self._registry.held
+
+        def most_given(tenant: str) -> float:
+            """Slots that it has reserved would be kept for it if it gave them back."""
+            reserved = self._queue.tenancy.reserved(tenant)
+            return held.slots[tenant] - reserved if reserved and tenant != entry.tenant else math.inf
+
+        return make_room(movable, self._registry.pools, fits, most_given)
+
+    def _why_not(self, job: Job, move: Move) -> str:
+        """Why the job cannot be moved so now, or ""."""
+        if unavailable := self._switches.unavailable_to(job):
+            return str(unavailable)
+        return self._cannot_grow(job) if move.slots > job.slots else ""
+
+    def _cannot_grow(self, job: Job) -> str:
+        """Why it cannot have what it had, or "": its tenant has no quota for that, or others may need it."""
+        held, more = self._registry.held, job.most_slots - job.slots
+        if held.slots[job.tenant] + more > self._queue.tenancy.policy.quota(job.tenant).slots:
+            return "its tenant may not have more slots"
+        if self._queue.tenancy.kept_from(job.tenant, held):
+            return "slots are reserved for others"
+        gathering = any(one.state is State.GATHERING for one in self._registry.live)
+        return "another job is starting, which may need more slots" if gathering else ""
 
 
 def _workers(job: Job) -> list[Member]:

@@ -57,7 +57,7 @@ class Switches:
             self._for_new = self.site, out, self.site.without(out) if out else self.site
         return self._for_new[2]
 
-    def left_out(self, site: Site) -> list[str]:
+    def excluded_from(self, site: Site) -> list[str]:
         """Switches that a job of that site does not have, since they could not be used when it began, and why."""
         missing = [at for at, number in enumerate(self.numbers) if site.place_of(number) is None]
         return self.unavailable(self.site, missing, new=True)

@@ -72,7 +72,7 @@ class Waitlist:
         """The entry and the rank of a session."""
         return self._by_session.get(session)
 
-    def expect(self, tenant: str, name: str, slots: int, world_size: int, since: float, deadline: float) -> None:
+    def restore(self, tenant: str, name: str, slots: int, world_size: int, since: float, deadline: float) -> None:
         """Ranks of that job will be back."""
         why = "its ranks waited at a previous controller and have not rejoined yet"
         self._entries[tenant, name] = Entry(tenant, name, slots, world_size, since, deadline=deadline, why=why)
@@ -105,7 +105,7 @@ class Waitlist:
             key=lambda one: (-policy.quota(one.tenant).priority, slots.get(one.tenant, 0), one.since),
         )
 
-    def holds_back(self, entry: Entry, slots: Mapping[str, int], capacity: int, now: float) -> bool:
+    def blocks_others(self, entry: Entry, slots: Mapping[str, int], capacity: int, now: float) -> bool:
         """Whether others have to wait with this one, which has no room: not for long, and not for one that asks for
         more than its tenant's equal share."""
         tenants = {one.tenant for one in self._entries.values()} | {tenant for tenant, held in slots.items() if held}

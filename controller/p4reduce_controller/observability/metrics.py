@@ -4,7 +4,10 @@ ranks. A job's label is `job_name`, as `job` is Prometheus's own for what it scr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -15,6 +18,7 @@ from p4reduce_controller.observability.watch import View, live
 from p4reduce_controller.switches.aggregator import DOWN
 from p4reduce_controller.switches.availability import SwitchState
 
+_Sample = tuple[Sequence[str], float]  # values of the labels, and what is measured
 _JOB = ["tenant", "job_name"]
 MOST_RANKS = 2048  # that have series of their own
 
@@ -41,174 +45,143 @@ class Metrics(Collector):
         yield CounterMetricFamily("p4reduce_jobs_aborted", "Jobs that were aborted", status.jobs_aborted)
 
 
+def _family(
+    make: Callable[..., Any], name: str, text: str, labels: Sequence[str], samples: Iterable[_Sample]
+) -> Metric:
+    family = make(f"p4reduce_{name}", text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return cast(Metric, family)
+
+
+_gauge, _counter = partial(_family, GaugeMetricFamily), partial(_family, CounterMetricFamily)
+
+
 def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
-    connected = GaugeMetricFamily("p4reduce_switch_connected", "1 while P4Runtime is connected", labels=["switch"])
-    slots = GaugeMetricFamily("p4reduce_slots", "Slots of the switch", labels=["switch"])
-    used = GaugeMetricFamily("p4reduce_slots_used", "Slots that jobs hold", labels=["switch"])
-    outcomes = CounterMetricFamily(
-        "p4reduce_packets", "Packets to the aggregator, by outcome", labels=["switch", "outcome"]
+    each = [([switch.address], switch) for switch in switches]
+    one = ["switch"]
+    connected = ((at, int(switch.connected)) for at, switch in each)
+    yield _gauge("switch_connected", "1 while P4Runtime is connected", one, connected)
+    states = (([*at, one.value], int(one.value == switch.state)) for at, switch in each for one in SwitchState)
+    text = "1 for the state that the switch is in, 0 for the others"
+    yield _gauge("switch_state", text, ["switch", "state"], states)
+    draining = ((at, int(switch.draining or switch.leaving)) for at, switch in each)
+    yield _gauge("switch_draining", "1 while an operator drains the switch", one, draining)
+    yield _gauge("slots", "Slots of the switch", one, ((at, switch.slots) for at, switch in each))
+    yield _gauge("slots_used", "Slots that jobs hold", one, ((at, switch.slots_used) for at, switch in each))
+    outcomes = (([*at, outcome], n) for at, switch in each for outcome, n in sorted(switch.outcomes.items()))
+    yield _counter("packets", "Packets to the aggregator, by outcome", ["switch", "outcome"], outcomes)
+    losses = (
+        ([*at, str(loss.port), pb.Direction.Name(loss.direction).lower()], loss.lost)
+        for at, switch in each
+        for loss in switch.losses
     )
-    states = GaugeMetricFamily(
-        "p4reduce_switch_state", "1 for the state that the switch is in, 0 for the others", labels=["switch", "state"]
+    yield _counter("simulated_losses", "Packets dropped on purpose", ["switch", "port", "direction"], losses)
+    errors = (([*at, code], n) for at, switch in each for code, n in sorted(switch.rpc_errors.items()))
+    text = "Calls to the switch that failed, by gRPC's code"
+    yield _counter("switch_rpc_errors", text, ["switch", "code"], errors)
+    drops = (
+        ([*at, reason], n)
+        for at, switch in each
+        for reason, n in [
+            ("hello_limited", switch.outcomes.get("hello_limited", 0)),
+            *sorted(switch.cpu_drops.items()),
+        ]
     )
-    draining = GaugeMetricFamily(
-        "p4reduce_switch_draining",
-        "1 while an operator drains the switch",
-        labels=["switch"],
-    )
-    losses = CounterMetricFamily(
-        "p4reduce_simulated_losses", "Packets dropped on purpose", labels=["switch", "port", "direction"]
-    )
-    errors = CounterMetricFamily(
-        "p4reduce_switch_rpc_errors", "Calls to the switch that failed, by gRPC's code", labels=["switch", "code"]
-    )
-    drops = CounterMetricFamily(
-        "p4reduce_cpu_drops",
-        "Packets between the switch's CPU port and the controller that were dropped",
-        labels=["switch", "reason"],
-    )
-    up = GaugeMetricFamily(
-        "p4reduce_port_up", "1 while the port is up, as the switch reports", labels=["switch", "port"]
-    )
-    for switch in switches:
-        name = switch.address
-        for port in switch.ports:
-            up.add_metric([name, str(port.number)], int(port.state not in DOWN))
-        connected.add_metric([name], int(switch.connected))
-        for state in SwitchState:
-            states.add_metric([name, state.value], int(state.value == switch.state))
-        draining.add_metric([name], int(switch.draining or switch.leaving))
-        slots.add_metric([name], switch.slots)
-        used.add_metric([name], switch.slots_used)
-        for outcome, count in sorted(switch.outcomes.items()):
-            outcomes.add_metric([name, outcome], count)
-        for loss in switch.losses:
-            losses.add_metric([name, str(loss.port), pb.Direction.Name(loss.direction).lower()], loss.lost)
-        for code, count in sorted(switch.rpc_errors.items()):
-            errors.add_metric([name, code], count)
-        drops.add_metric([name, "hello_limited"], switch.outcomes.get("hello_limited", 0))
-        for reason, count in sorted(switch.cpu_drops.items()):
-            drops.add_metric([name, reason], count)
-    yield from (connected, states, draining, slots, used, outcomes, losses, errors, drops, up)
+    text = "Packets between the switch's CPU port and the controller that were dropped"
+    yield _counter("cpu_drops", text, ["switch", "reason"], drops)
+    up = (([*at, str(port.number)], int(port.state not in DOWN)) for at, switch in each for port in switch.ports)
+    yield _gauge("port_up", "1 while the port is up, as the switch reports", ["switch", "port"], up)
 
 
 def _of_ports(view: View) -> Iterator[Metric]:
     """As ranks behind them have counted; of several threads' or aggregators' ports, evenly."""
-    labels = ["switch", "port", "direction"]
-    sent = CounterMetricFamily("p4reduce_port_bytes", "UDP payloads of the ranks behind a port", labels=labels)
-    packets = CounterMetricFamily("p4reduce_port_packets", "Packets of the ranks behind a port", labels=labels)
-    again = CounterMetricFamily(
-        "p4reduce_port_retransmissions", "Packets that the ranks behind a port sent again", labels=labels[:2]
-    )
     addresses = {switch.number: switch.address for switch in view.status.switches}
-    for (number, port), traffic in sorted(view.ports.items()):
-        if number in addresses:
-            at = [addresses[number], str(port)]
-            sent.add_metric([*at, "in"], traffic.bytes_in)
-            sent.add_metric([*at, "out"], traffic.bytes_out)
-            packets.add_metric([*at, "in"], traffic.packets_in)
-            packets.add_metric([*at, "out"], traffic.packets_out)
-            again.add_metric(at, traffic.retransmissions)
-    yield from (sent, packets, again)
+    each = [
+        ([addresses[number], str(port)], traffic)
+        for (number, port), traffic in sorted(view.ports.items())
+        if number in addresses
+    ]
+    labels = ["switch", "port", "direction"]
+    sent = _both_ways(each, ("in", "bytes_in"), ("out", "bytes_out"))
+    yield _counter("port_bytes", "UDP payloads of the ranks behind a port", labels, sent)
+    packets = _both_ways(each, ("in", "packets_in"), ("out", "packets_out"))
+    yield _counter("port_packets", "Packets of the ranks behind a port", labels, packets)
+    again = ((at, traffic.retransmissions) for at, traffic in each)
+    yield _counter("port_retransmissions", "Packets that the ranks behind a port sent again", labels[:2], again)
+
+
+def _both_ways(each: Iterable[tuple[list[str], Any]], *ways: tuple[str, str]) -> Iterator[_Sample]:
+    """`ways`: names of directions, and the attribute that has their count."""
+    return (([*at, way], getattr(counts, attribute)) for at, counts in each for way, attribute in ways)
 
 
 def _of_jobs(status: pb.StatusReply) -> Iterator[Metric]:
-    states = GaugeMetricFamily("p4reduce_jobs", "Jobs that hold slots, by state", labels=["state"])
-    for state in State:
-        states.add_metric([state.value], sum(job.state == state.value for job in status.jobs))
-    yield states
-    yield GaugeMetricFamily(
-        "p4reduce_ranks", "Ranks that are members of jobs", sum(len(j.members) for j in status.jobs)
-    )
-    queues = GaugeMetricFamily("p4reduce_queue_length", "Jobs that wait, by what they wait for", labels=["queue"])
-    for queue, state in (("ranks", State.GATHERING), ("switches", State.INSTALLING)):
-        queues.add_metric([queue], sum(job.state == state.value for job in status.jobs))
-    queues.add_metric(["slots"], len(status.queue))
-    yield queues
-    ranks = GaugeMetricFamily("p4reduce_job_ranks", "Ranks of the job that have joined", labels=_JOB)
-    slots = GaugeMetricFamily("p4reduce_job_slots", "Slots of the job", labels=_JOB)
-    age = GaugeMetricFamily("p4reduce_job_age_seconds", "Time since the first rank joined", labels=_JOB)
-    slow = GaugeMetricFamily("p4reduce_job_stragglers", "Ranks that others wait for", labels=_JOB)
+    count = Counter(job.state for job in status.jobs)
+    states = (([state.value], count[state.value]) for state in State)
+    yield _gauge("jobs", "Jobs that hold slots, by state", ["state"], states)
+    yield _gauge("ranks", "Ranks that are members of jobs", (), [((), sum(len(job.members) for job in status.jobs))])
+    waiting = {
+        "ranks": count[State.GATHERING.value],
+        "switches": count[State.INSTALLING.value],
+        "slots": len(status.queue),
+    }
+    queues = (([queue], length) for queue, length in waiting.items())
+    yield _gauge("queue_length", "Jobs that wait, by what they wait for", ["queue"], queues)
+    each = [([job.tenant, job.name], job) for job in live(status)]
+    joined = ((which, len(job.members)) for which, job in each)
+    yield _gauge("job_ranks", "Ranks of the job that have joined", _JOB, joined)
+    yield _gauge("job_slots", "Slots of the job", _JOB, ((which, job.slots) for which, job in each))
+    age = ((which, job.age_s) for which, job in each)
+    yield _gauge("job_age_seconds", "Time since the first rank joined", _JOB, age)
+    slow = ((which, len(job.stragglers)) for which, job in each)
+    yield _gauge("job_stragglers", "Ranks that others wait for", _JOB, slow)
     ways = [*_JOB, "switch"]
-    packets = CounterMetricFamily("p4reduce_job_packets", "Packets of the job, as the switch counts them", labels=ways)
-    sent = CounterMetricFamily("p4reduce_job_bytes", "Bytes of the job, as the switch counts them", labels=ways)
-    for job in live(status):
-        which = [job.tenant, job.name]
-        for one in job.traffic:
-            at = [*which, status.switches[one.switch].address]
-            packets.add_metric(at, one.packets)
-            sent.add_metric(at, one.bytes)
-        ranks.add_metric(which, len(job.members))
-        slots.add_metric(which, job.slots)
-        age.add_metric(which, job.age_s)
-        slow.add_metric(which, len(job.stragglers))
-    yield from (ranks, slots, age, slow, packets, sent)
+    traffic = [([*which, status.switches[one.switch].address], one) for which, job in each for one in job.traffic]
+    packets = ((at, one.packets) for at, one in traffic)
+    yield _counter("job_packets", "Packets of the job, as the switch counts them", ways, packets)
+    sent = ((at, one.bytes) for at, one in traffic)
+    yield _counter("job_bytes", "Bytes of the job, as the switch counts them", ways, sent)
 
 
 def _of_ranks(jobs: Iterable[pb.Job]) -> Iterator[Metric]:
     labels = [*_JOB, "rank"]
+    every = [([job.tenant, job.name, str(member.rank)], member) for job in jobs for member in job.members]
+    shown = every[:MOST_RANKS]
+    reporting = [(who, member) for who, member in shown if member.HasField("report")]
+    reports = [(who, member.report) for who, member in reporting]
     ways = [*labels, "direction"]
-    sent = CounterMetricFamily("p4reduce_rank_bytes", "UDP payloads of the rank", labels=ways)
-    packets = CounterMetricFamily("p4reduce_rank_packets", "Packets of the rank", labels=ways)
-    counts = {
-        name: CounterMetricFamily(f"p4reduce_rank_{name}", text, labels=labels)
-        for name, text in (
-            ("retransmissions", "Packets that the rank sent again"),
-            ("rounds", "Rounds whose result the rank has"),
-            ("operations", "Collectives that the rank completed"),
-        )
-    }
-    busy = CounterMetricFamily(
-        "p4reduce_rank_busy_seconds", "Time with at least one collective under way", labels=labels
-    )
-    awaiting = CounterMetricFamily(
-        "p4reduce_rank_awaiting_seconds", "Time that the rank waited for ranks that came later", labels=labels
-    )
-    lease = GaugeMetricFamily("p4reduce_lease_age_seconds", "Time since the rank's last message", labels=labels)
-    left_out = 0
-    for number, (job, member) in enumerate((one, member) for one in jobs for member in one.members):
-        if number >= MOST_RANKS:
-            left_out += 1
-            continue
-        who = [job.tenant, job.name, str(member.rank)]
-        lease.add_metric(who, member.heard_s)
-        if member.HasField("report"):
-            report = member.report
-            sent.add_metric([*who, "sent"], report.bytes_sent)
-            sent.add_metric([*who, "received"], report.bytes_received)
-            packets.add_metric([*who, "sent"], report.packets_sent)
-            packets.add_metric([*who, "received"], report.packets_received)
-            busy.add_metric(who, report.busy_s)
-            awaiting.add_metric(who, member.awaiting_s)
-            for name, family in counts.items():
-                family.add_metric(who, getattr(report, name))
-    yield from (sent, packets, *counts.values(), busy, awaiting, lease)
-    yield GaugeMetricFamily(
-        "p4reduce_ranks_left_out", "Ranks without series of their own, because there are too many", left_out
-    )
+    sent = _both_ways(reports, ("sent", "bytes_sent"), ("received", "bytes_received"))
+    yield _counter("rank_bytes", "UDP payloads of the rank", ways, sent)
+    packets = _both_ways(reports, ("sent", "packets_sent"), ("received", "packets_received"))
+    yield _counter("rank_packets", "Packets of the rank", ways, packets)
+    for name, text in (
+        ("retransmissions", "Packets that the rank sent again"),
+        ("rounds", "Rounds whose result the rank has"),
+        ("operations", "Collectives that the rank completed"),
+    ):
+        yield _counter(f"rank_{name}", text, labels, [(who, getattr(report, name)) for who, report in reports])
+    busy = ((who, report.busy_s) for who, report in reports)
+    yield _counter("rank_busy_seconds", "Time with at least one collective under way", labels, busy)
+    awaiting = ((who, member.awaiting_s) for who, member in reporting)
+    yield _counter("rank_awaiting_seconds", "Time that the rank waited for ranks that came later", labels, awaiting)
+    lease = ((who, member.heard_s) for who, member in shown)
+    yield _gauge("lease_age_seconds", "Time since the rank's last message", labels, lease)
+    text = "Ranks without series of their own, because there are too many"
+    yield _gauge("ranks_left_out", text, (), [((), len(every) - len(shown))])
 
 
 def _of_tenants(tenants: Iterable[pb.Tenant]) -> Iterator[Metric]:
     """Where the controller has users."""
-    labels = ["tenant"]
-    jobs = GaugeMetricFamily("p4reduce_tenant_jobs", "Jobs of the tenant", labels=labels)
-    slots = GaugeMetricFamily("p4reduce_tenant_slots", "Slots that the tenant's jobs ask for", labels=labels)
-    most = GaugeMetricFamily("p4reduce_tenant_slots_limit", "Slots that the tenant may have", labels=labels)
-    reserved = GaugeMetricFamily(
-        "p4reduce_tenant_slots_reserved", "Slots that are reserved for the tenant now", labels=labels
-    )
-    hours = GaugeMetricFamily("p4reduce_tenant_slot_hours", "Slot-hours used this month", labels=labels)
-    refusals = CounterMetricFamily(
-        "p4reduce_tenant_refusals", "Requests of the tenant that were refused", labels=labels
-    )
-    for tenant in tenants:
-        if not tenant.name:
-            continue
-        jobs.add_metric([tenant.name], tenant.jobs)
-        slots.add_metric([tenant.name], tenant.slots)
-        if tenant.HasField("most_slots"):
-            most.add_metric([tenant.name], tenant.most_slots)
-        reserved.add_metric([tenant.name], tenant.reserved_slots)
-        hours.add_metric([tenant.name], tenant.slot_hours)
-        refusals.add_metric([tenant.name], tenant.refusals)
-    yield from (jobs, slots, most, reserved, hours, refusals)
+    each = [([tenant.name], tenant) for tenant in tenants if tenant.name]
+    for make, name, text, attribute in (
+        (_gauge, "jobs", "Jobs of the tenant", "jobs"),
+        (_gauge, "slots", "Slots that the tenant's jobs ask for", "slots"),
+        (_gauge, "slots_limit", "Slots that the tenant may have", "most_slots"),
+        (_gauge, "slots_reserved", "Slots that are reserved for the tenant now", "reserved_slots"),
+        (_gauge, "slot_hours", "Slot-hours used this month", "slot_hours"),
+        (_counter, "refusals", "Requests of the tenant that were refused", "refusals"),
+    ):
+        unlimited = attribute == "most_slots"
+        samples = ((who, getattr(one, attribute)) for who, one in each if not unlimited or one.HasField(attribute))
+        yield make(f"tenant_{name}", text, ["tenant"], samples)

@@ -24,7 +24,6 @@ from p4reduce_controller.switches.aggregator import (
     Counted,
     Direction,
     Heard,
-    Layout,
     Listener,
     Superseded,
     SwitchError,
@@ -32,7 +31,7 @@ from p4reduce_controller.switches.aggregator import (
 )
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.control_counts import ControlCounts
-from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
+from p4reduce_controller.switches.frames import OUTCOMES
 
 log = logging.getLogger(__name__)
 
@@ -52,29 +51,21 @@ class P4RuntimeSwitch:
     """
 
     def __init__(
-        self,
-        config: SwitchConfig,
-        program: Program,
-        election: Election | None = None,
-        tls: TlsFiles | None = None,
+        self, config: SwitchConfig, program: Program, election: Election | None = None, tls: TlsFiles | None = None
     ) -> None:
         """`tls`: how the switch is reached; without it, in the clear."""
+        self.layout, self.address, self.target = program.layout, config.address, config.target
+        self.counts = ControlCounts()
+        self.ports: States = {}
+        self.ports_unknown = "it is not connected yet"
         self._config = config
         self._tls = tls
         self._program = program
         self._election = election or Election()
         self._take_over = self._election.take_over
         self._desired = DesiredState(config, program, self._linked)
-        self.counts = ControlCounts()
-        self._cpu = CpuChannel(
-            config.target,
-            config.address,
-            program.layout,
-            self._linked,
-            self._heard,
-            self._awaits,
-            self.counts.cpu_drops,
-        )
+        drops = self.counts.cpu_drops
+        self._cpu = CpuChannel(self.target, self.address, self.layout, self._linked, self._heard, self._awaits, drops)
         self.expect, self.install = self._desired.expect, self._desired.install
         self.fence, self.forget = self._desired.fence, self._desired.forget
         self.set_loss = self._desired.set_loss
@@ -88,21 +79,7 @@ class P4RuntimeSwitch:
         self._given_up = asyncio.Event()
         self._reason = "not connected yet"
         self._listener: Listener | None = None
-        self._ports: States = {}
-        self._ports_unknown = "it is not connected yet"
         self._tasks = Tasks(self._nobody_connects)
-
-    @property
-    def layout(self) -> Layout:
-        return self._program.layout
-
-    @property
-    def address(self) -> Endpoint:
-        return self._config.address
-
-    @property
-    def target(self) -> str:
-        return self._config.target
 
     @property
     def unavailable(self) -> Unavailable | None:
@@ -116,14 +93,6 @@ class P4RuntimeSwitch:
     @property
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
         return self._desired.loss_rates
-
-    @property
-    def ports(self) -> States:
-        return self._ports
-
-    @property
-    def ports_unknown(self) -> str:
-        return self._ports_unknown
 
     # The connection.
 
@@ -236,7 +205,7 @@ class P4RuntimeSwitch:
             await link.run()
         finally:
             await ended(watching)
-            self._ports, self._ports_unknown = {}, "it is not connected"
+            self.ports, self.ports_unknown = {}, "it is not connected"
 
     async def _watch_ports(self) -> None:
         """Until it is cancelled, or the switch cannot tell."""
@@ -253,7 +222,7 @@ class P4RuntimeSwitch:
             await asyncio.sleep(PORTS_AGAIN)
 
     def _ports_are(self, states: States, unknown: str = "") -> None:
-        before, self._ports, self._ports_unknown = self._ports, states, unknown
+        before, self.ports, self.ports_unknown = self.ports, states, unknown
         if before != states:
             self._tell(lambda listener: listener.ports_changed())
 

@@ -45,7 +45,7 @@ KEEP_USE = 600  # ticks between writings of what tenants have used; jobs that ru
 
 
 class Controller:
-    """`over` is set when it cannot go on, for the reason that is in `failure`.
+    """`failed` is set when it cannot go on, for the reason that is in `failure`.
 
     With a store, jobs that are ready outlive it while `keeps_jobs` holds, for the next one to `restore`.
     """
@@ -64,7 +64,7 @@ class Controller:
     ) -> None:
         """`gate`: without it, everyone who has the one token is the operator."""
         self.keeps_jobs = store is not None
-        self.over = asyncio.Event()
+        self.failed = asyncio.Event()
         self.failure: BaseException | None = None
         self.page = self.metrics = ""  # where that is served, once it is
         self.telemetry = Telemetry()
@@ -153,7 +153,7 @@ class Controller:
     def _fail(self, error: BaseException) -> None:
         """A task has ended that deadlines or a job's slots depend on: without it the controller only looks alive."""
         self.failure = self.failure or error
-        self.over.set()
+        self.failed.set()
 
     # For those who look.
 

@@ -132,7 +132,7 @@ class EffectRunner:
 
     async def _move(self, job: Job, move: Move) -> None:
         """Once a later controller would know of it, and before any switch has the job elsewhere."""
-        if await self._kept(job, lambda error: self._not_moved(job, move, error)):
+        if await self._persist(job, lambda error: self._not_moved(job, move, error)):
             move.kept = True
             self.supervisor.move(job)
 
@@ -154,7 +154,7 @@ class EffectRunner:
             self.tasks.start(self._moved(job, move), "state")
 
     async def _moved(self, job: Job, move: Move) -> None:
-        if not await self._kept(job):  # before any rank goes on in its new slots
+        if not await self._persist(job):  # before any rank goes on in its new slots
             return
         now = self.clock()
         self.jobs.moved(job, now)
@@ -165,7 +165,7 @@ class EffectRunner:
         log.info(text, job.name, move.why, job.slots, move.slots_before, firsts, held, extra=about(job))
         self.run()
 
-    async def _kept(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:
+    async def _persist(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:
         """Keeps the job as it is now, while its ranks hold. False where it is over meanwhile, or has to end because
         that cannot be done, or where `gives_up` has said, for the reason that it is given, that it need not be."""
         tries = 0

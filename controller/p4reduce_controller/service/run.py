@@ -213,7 +213,7 @@ async def run(
                 if early.is_set():
                     controller.operations.read_again(again)
             on_ready(controller)
-            await controller.over.wait()
+            await controller.failed.wait()
             assert controller.failure is not None
             raise controller.failure
     except asyncio.CancelledError as end:

@@ -48,7 +48,7 @@ class Saver:
         try:
             self._jobs.restore(jobs, children)
             self._jobs.tenancy.take_up(store.use, jobs, now)
-            self._jobs.queue.expect(store.queue, now)
+            self._jobs.queue.restore(store.queue, now)
         except ValueError as error:
             raise store.refusal(str(error)) from None
         return jobs
@@ -64,7 +64,7 @@ class Saver:
         store.use = self._jobs.tenancy.to_keep()
         store.queue = self._jobs.queue.to_keep(self._clock())
         if self._fabric.is_open:  # until then it is what an earlier controller has kept
-            store.fabric = self._fabric.to_keep().to_keep()
+            store.fabric = self._fabric.changes().to_json()
         await store.keep(kept, self._fabric.inventory.children, self._clock())
 
     def save_soon(self) -> None:

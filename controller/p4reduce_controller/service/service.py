@@ -213,11 +213,11 @@ class Service(rpc.JobsServicer):
         found = self._jobs.member_at(stream)
         what = "; ".join([said or BROKEN, *away, *(found[0].ports_down if found else ())])
         if self._runner.saver.shared:
-            self._runner.tasks.start(self._lost_where_we_serve(stream, what), "lost")
+            self._runner.tasks.start(self._lost_if_leader(stream, what), "lost")
         else:
             self._is_lost(stream, what)
 
-    async def _lost_where_we_serve(self, stream: Stream, what: str) -> None:
+    async def _lost_if_leader(self, stream: Stream, what: str) -> None:
         """Else it is with another controller, and nobody is lost."""
         store = self._runner.saver.store
         if store and await store.is_ours() and not self._runner.supervisor.stopping.is_set():

@@ -157,7 +157,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
         awaited_for=awaited_for,
         awaited=waited_for,
         in_trouble=[f"{_name(job, number)} is {why}" for number, why in trouble] + job.ports_down,
-        left_out=job.left_out,
+        left_out=job.excluded_switches,
         stragglers=stragglers(job, now) if job.state is State.READY else [],
         members=[
             pb.Member(

@@ -257,7 +257,7 @@ class Turns:
                 controller.operations.read_again(lambda: now)
             try:
                 self._on_ready(controller)
-                await controller.over.wait()
+                await controller.failed.wait()
                 assert controller.failure is not None
                 raise controller.failure
             finally:

@@ -60,21 +60,17 @@ def _rounded(rate: float | None) -> int | None:
     return None if rate is None else round(rate)
 
 
+def _fields(message: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}
+
+
 def _switch(switch: pb.Switch, view: View) -> dict[str, Any]:
     rates = view.rates.get(switch.address)
     return {
+        **_fields(switch, "address", "parent", "connected", "state", "problem", "slots", "slots_used"),
         "name": switch.name or switch.address,
-        "address": switch.address,
         "aggregator": f"{switch.ip}:{switch.udp_port}",
-        "parent": switch.parent,
-        "connected": switch.connected,
-        "state": switch.state,
-        "problem": switch.problem,
-        "slots": switch.slots,
-        "slots_used": switch.slots_used,
-        "packets_s": rates.packets if rates else None,
-        "rounds_s": rates.rounds if rates else None,
-        "sent_up_s": rates.sent_up if rates else None,
+        **{f"{name}_s": getattr(rates, name, None) for name in ("packets", "rounds", "sent_up")},
         "ports": {str(port): rate for (at, port), rate in sorted(view.port_rates.items()) if at == switch.number},
         "ports_down": [port.number for port in switch.ports if port.state in DOWN],
         "losing": [
@@ -87,17 +83,13 @@ def _switch(switch: pb.Switch, view: View) -> dict[str, Any]:
 
 def _job(job: pb.Job, members: Iterable[pb.Member]) -> dict[str, Any]:
     return {
+        **_fields(job, "state", "world_size", "slots", "most_slots", "age_s"),
         "name": titled(job),
         "number": f"{job.number}.{job.generation}",
-        "state": job.state,
-        "world_size": job.world_size,
-        "slots": job.slots,
-        "most_slots": job.most_slots,
-        "age_s": job.age_s,
         "trouble": list(job.in_trouble),
         "switch_packets": sum(one.packets for one in job.traffic),
         "switch_bytes": sum(one.bytes for one in job.traffic),
-        "stragglers": [{"rank": one.rank, "why": one.why} for one in job.stragglers],
+        "stragglers": [_fields(one, "rank", "why") for one in job.stragglers],
         "ranks": [_rank(member) for member in members],
     }
 
@@ -105,26 +97,21 @@ def _job(job: pb.Job, members: Iterable[pb.Member]) -> dict[str, Any]:
 def _rank(member: pb.Member) -> dict[str, Any]:
     """at: switch and port, by the switch's number."""
     told: dict[str, Any] = {
-        "rank": member.rank,
+        **_fields(member, "rank", "heard_s"),
         "at": [[number, place.port] for number, place in enumerate(member.places) if place.heard],
         "is": "away" if member.away else "leaving" if member.leaving else "here",
-        "heard_s": member.heard_s,
     }
     if member.HasField("leader") and member.leader != member.rank:
         told["leader"] = member.leader
     if member.HasField("report"):
-        report, rates = member.report, member.rates
+        rates = member.rates
+        told |= _fields(member.report, "operations", "retransmissions", "packets_sent", "stuck_s")
+        told |= _fields(rates, "busy", "awaiting")
         told |= {
-            "operations": report.operations,
-            "retransmissions": report.retransmissions,
-            "packets_sent": report.packets_sent,
-            "stuck_s": report.stuck_s,
             "awaiting_s": member.awaiting_s,
             "sent_s": rates.bytes_sent,
             "received_s": rates.bytes_received,
             "rounds_s": rates.rounds,
             "retransmissions_s": rates.retransmissions,
-            "busy": rates.busy,
-            "awaiting": rates.awaiting,
         }
     return told
