@@ -26,7 +26,7 @@ from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.fabric.changes import InitialSwitches
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.observability.metrics import Metrics
 from p4reduce_controller.observability.watch import Watch
 from p4reduce_controller.p4runtime.cpu_channel import CpuChannel

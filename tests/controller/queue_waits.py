@@ -49,7 +49,7 @@ class Cluster(Desk):
 
     def __init__(self, *, moves_slots: bool) -> None:
         super().__init__(slots=SLOTS)
-        compaction: Any = self.jobs._moves._wanted
+        compaction: Any = self.jobs._compaction._wanted
         compaction.__self__._moves_slots = moves_slots
         self.running: dict[str, tuple[object, float, int]] = {}  # by name: its stream, when it ends, slots that it uses
 

@@ -74,7 +74,7 @@ def test_who_stands_by_tells_it_too(tmp_path: Path) -> None:
     settings = Settings(metrics="127.0.0.1:0")
     web = standby_web(settings, config, lambda: "", door, TlsFiles(authorities=store))
     assert web is not None
-    assert told(generate_latest(web._registry).decode()) == {"cert.pem": 2.0, "store.pem": 2.0}
+    assert told(generate_latest(web.registry).decode()) == {"cert.pem": 2.0, "store.pem": 2.0}
 
 
 def test_two_weeks_before_the_doctor_warns() -> None:

@@ -13,8 +13,8 @@ import pytest
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.etcd.client import EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
-from p4reduce_controller.etcd.settings import parse_store
 from p4reduce_controller.settings.settings import Settings, check_store
+from p4reduce_controller.settings.texts import parse_store
 from p4reduce_controller.store.state import StateError
 from tests.support.controller.desks import LEAF1, LEAF2
 from tests.support.controller.fake_etcd import FakeEtcd

@@ -13,7 +13,7 @@ from p4reduce_controller.jobs.deadlines import LEAVE_GRACE
 from p4reduce_controller.jobs.effects import Remove
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs
-from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.lifecycle import JobOptions
 from tests.support.controller.desks import GRACE, AnyOrder, Desk, rejoin, restarted
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.fabric.looking import look
+from p4reduce_controller.fabric.slots import look
 from p4reduce_controller.jobs.effects import Install, Tell
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.switches import Switches

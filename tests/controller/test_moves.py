@@ -267,11 +267,11 @@ def test_an_error_of_ours_in_looking_costs_nobody_anything(caplog: pytest.LogCap
     def fails(_: list[Job]) -> None:
         raise RuntimeError("ours")
 
-    hall.jobs._moves._wanted, wanted = fails, hall.jobs._moves._wanted
+    hall.jobs._compaction._wanted, wanted = fails, hall.jobs._compaction._wanted
     hall.queue(8)
     hall.tick(LOOK_S)
     assert "no slots are moved for the next 60 s" in caplog.text
-    hall.jobs._moves._wanted = wanted
+    hall.jobs._compaction._wanted = wanted
     hall.tick(LONG_REST_S / 2)
     assert hall.asked("c") == [[], []]
     hall.tick(LONG_REST_S)
@@ -304,7 +304,7 @@ def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> N
         hall.told.clear()
     assert 4 <= asked <= 6, "after 60, 120, 240 and 480 s"
     [other] = [hall.begin("e", 4, holds=True)]
-    hall.jobs._moves._look_at = hall.now  # e is at 4 to 8; a, c and e are in a row
+    hall.jobs._compaction._look_at = hall.now  # e is at 4 to 8; a, c and e are in a row
     hall.sessions["e"] = other
     assert hall.job("e").ranges == {0: SlotRange(4, 4)}
     hall.job("c").rests_until = hall.now
@@ -313,7 +313,7 @@ def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> N
     def wanted(jobs: list[Job]) -> None:
         tried.append([job.name for job in jobs])
 
-    hall.jobs._moves._wanted = wanted
+    hall.jobs._compaction._wanted = wanted
     hall.job("a").tenant, hall.job("c").tenant = "anna", "carla"
     hall.job("e").tenant = "carla"
     hall.tick(LOOK_S)

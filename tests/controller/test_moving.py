@@ -17,7 +17,7 @@ from p4reduce_controller.fabric import rollout
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.service import effect_runner
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.store.state import StateError, StateFile

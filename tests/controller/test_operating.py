@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import messages
 from p4reduce_controller.commands import operating, shell, views
-from p4reduce_controller.commands.rates import Rates
+from p4reduce_controller.commands.views import Rates
 from p4reduce_controller.doctor import cli as doctor
 from p4reduce_controller.doctor import host, switches
 from p4reduce_controller.doctor.finding import Finding

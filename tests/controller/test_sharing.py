@@ -15,9 +15,9 @@ from rich.console import Console
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.commands.views import show
 from p4reduce_controller.fabric.inventory import Inventory
-from p4reduce_controller.fabric.looking import look
+from p4reduce_controller.fabric.slots import look
 from p4reduce_controller.jobs.job import Job, Member
-from p4reduce_controller.jobs.sharing import how_to_be_fewer
+from p4reduce_controller.jobs.placement import how_to_be_fewer
 from p4reduce_controller.service.status import status_of
 from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.frames import Endpoint

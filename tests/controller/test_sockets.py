@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from p4reduce_controller.base.sockets import HANDSHAKE_S
+from p4reduce_controller.base.listening import HANDSHAKE_S
 from tests.support.controller.running import Running
 
 
@@ -24,7 +24,7 @@ def test_a_connection_on_which_nothing_is_said_is_closed(running: Running) -> No
 
 
 def test_a_controller_may_have_as_many_sockets_as_the_system_lets_it() -> None:
-    program = "from p4reduce_controller.base.sockets import *; take_all_sockets(); print(*resource.getrlimit(7))"
+    program = "from p4reduce_controller.base.listening import *; take_all_sockets(); print(*resource.getrlimit(7))"
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     command = ["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.jobs.numbers import GENERATIONS
-from p4reduce_controller.jobs.options import JobOptions
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.store.state import StateError, StateFile
 from p4reduce_controller.store.state_names import Setup

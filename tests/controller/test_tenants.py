@@ -19,9 +19,8 @@ from p4reduce_controller.jobs.waitlist import HOLD_BACK
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
-from p4reduce_controller.tenants.access import Caller, Role
+from p4reduce_controller.tenants.access import Caller, Role, seen_by
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
-from p4reduce_controller.tenants.seen import seen_by
 from tests.support.controller.halls import ALICE, BOB, CAROL, MONTH, Hall
 
 OPERATOR = Caller("olga", Role.OPERATOR, "olga")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from p4reduce_controller.fabric.looking import look
+from p4reduce_controller.fabric.slots import look
 from p4reduce_controller.jobs.placement import find_slots
 from p4reduce_controller.service.status import _job as told_of
 from p4reduce_controller.store.state import StateError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_controller.service.service_manager import tell
+from p4reduce_controller.commands.cli import notify_service_manager
 
 from .commands import DEPLOY, parsed, settings_of, words_of
 
@@ -90,12 +90,12 @@ def test_the_settings_of_the_example_go_with_the_unit(tmp_path: Path, name: str)
 
 def test_the_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    tell("nobody listens")
+    notify_service_manager("nobody listens")
     for address, place in ((str(tmp_path / "notify"), str(tmp_path / "notify")), ("@p4reduce-test", "\0p4reduce-test")):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(place)
             manager.settimeout(5)
             monkeypatch.setenv("NOTIFY_SOCKET", address)
-            tell("serves listen=127.0.0.1:7700")
+            notify_service_manager("serves listen=127.0.0.1:7700")
             assert manager.recv(4096) == b"READY=1\nSTATUS=serves listen=127.0.0.1:7700"
-    tell("nobody listens any more")
+    notify_service_manager("nobody listens any more")

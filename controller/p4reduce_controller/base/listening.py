@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,16 @@ from p4reduce.control.channel import LEASE, keepalive
 from p4reduce.control.grpc_channels import grpc_target
 from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.sizes import MOST_READ
-from p4reduce_controller.base.sockets import QUIET
+
+HANDSHAKE_S = 5  # from a connection's beginning until its client must have begun to speak HTTP/2; gRPC's default is 120
+QUIET = (("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_S),)
+
+
+def take_all_sockets() -> None:
+    """As many open files as this process may have, not as many as are given at first, which may be 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
 
 MOST_STREAMS = 128  # of one connection; a rank has one or two
 

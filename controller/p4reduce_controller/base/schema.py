@@ -119,7 +119,6 @@ class Setting:
         return value
 
     def _accepted(self) -> str:
-        """As TOML has it, in words."""
         items = self.spec.items
         return _WORDS[self.kind] + (f"; each element must be {_WORDS[items]}" if items is not None else "")
 
@@ -133,7 +132,6 @@ def setting(default: Any, help: str = "", **more: Any) -> Any:
 
 
 def settings_of(schema: type) -> dict[str, Setting]:
-    """By their keys, as they are declared."""
     found = {}
     for item in fields(schema):
         default = item.default if item.default_factory is MISSING else item.default_factory()

@@ -6,7 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +20,6 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands.access import Access, AsJson, fail, plain, reaches_controller
 from p4reduce_controller.observability.logs import FORMATS, start_logging
-from p4reduce_controller.service.service_manager import tell
 from p4reduce_controller.settings.options import with_options
 from p4reduce_controller.settings.settings import SCHEMA, check_store, load
 
@@ -55,8 +57,7 @@ def controller(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to stderr what the controller does.")] = False,
 ) -> None:
     """Run the controller: serve jobs on one or more P4Runtime switches, until SIGINT or SIGTERM."""
-    from p4reduce_controller.base.listening import ListenError
-    from p4reduce_controller.base.sockets import take_all_sockets
+    from p4reduce_controller.base.listening import ListenError, take_all_sockets
     from p4reduce_controller.p4runtime.program import PipelineError
     from p4reduce_controller.service.run import Stopped, run
     from p4reduce_controller.standby.turns import take_turns
@@ -121,7 +122,7 @@ def _say_ready(controller: RunningController, as_json: bool) -> None:
     places = {name: place for name, place in served.items() if place}
     text = " ".join(f"{name}={place}" for name, place in places.items())
     print(json.dumps({"ready": True, **places}) if as_json else f"ready {text}", flush=True)
-    tell(f"serves {text}")
+    notify_service_manager(f"serves {text}")
 
 
 def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
@@ -129,4 +130,14 @@ def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
     said = " ".join(f"{name}={place}" for name, place in places.items())
     text = f"standby {said}: the controller that serves is {other}"
     print(json.dumps(known) if as_json else text, flush=True)
-    tell(text)
+    notify_service_manager(text)
+
+
+def notify_service_manager(status: str) -> None:
+    """Tells systemd, by sd_notify(3) and where it wants to know, that the controller has started. `status`: a line."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    place = f"\0{address[1:]}" if address[0] == "@" else address
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+        to.sendto(f"READY=1\nSTATUS={status}".encode(), place)

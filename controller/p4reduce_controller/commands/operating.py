@@ -20,7 +20,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands import views
 from p4reduce_controller.commands.access import Access, AsJson, fail, plain, reaches_controller
-from p4reduce_controller.commands.rates import Rates
+from p4reduce_controller.commands.views import Rates
 from p4reduce_controller.settings.settings import parsed
 from p4reduce_controller.settings.texts import parse_ports, parse_uplink
 
@@ -228,7 +228,6 @@ def top(
 
 
 def find(names: Iterable[str], what: str, wanted: str) -> int:
-    """Which of them it is."""
     there = list(names)
     if wanted not in there:
         fail(f"there is no {what} {wanted!r}; there {'is' if len(there) == 1 else 'are'} {', '.join(there) or 'none'}")

@@ -12,8 +12,32 @@ from rich.text import Text
 from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.diagnostics import counted
-from p4reduce_controller.commands.rates import Rates
 from p4reduce_controller.switches.aggregator import DOWN
+
+
+class Rates:
+    """Packets a second, of two looks at a controller."""
+
+    def __init__(self, status: pb.StatusReply, now: float) -> None:
+        """now: seconds on any clock that does not jump."""
+        self.status = status
+        self.seconds = 0.0
+        self.by_switch: dict[str, dict[str, float]] = {}
+        self._at = now
+
+    def update(self, status: pb.StatusReply, now: float) -> None:
+        """A counter that has fallen was started again with its switch, and counts from 0."""
+        self.by_switch = {}
+        self.seconds = max(1e-6, now - self._at)
+        before = {switch.name: dict(switch.outcomes) for switch in self.status.switches}
+        for switch in status.switches:
+            then = before.get(switch.name, {})
+            self.by_switch[switch.name] = {
+                what: (count - then.get(what, 0) if count >= then.get(what, 0) else count) / self.seconds
+                for what, count in sorted(switch.outcomes.items())
+            }
+        self.status, self._at = status, now
+
 
 _MOST_NAMED = 8
 
@@ -68,7 +92,6 @@ def _ranks(status: pb.StatusReply) -> Table:
 
 
 def _queue(status: pb.StatusReply) -> Table:
-    """Jobs that have no slots yet."""
     table = Table("position", "queued job", "tenant", "slots", "ranks", "age", "waits because")
     for one in status.queue:
         ranks = f"{len(one.ranks)} of {one.world_size}"

@@ -22,10 +22,10 @@ from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.diagnostics import counted
 from p4reduce.errors import JoinError
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.base.tls_settings import tls_files
 from p4reduce_controller.commands.access import Access, AsJson, fail, reaches_controller
 from p4reduce_controller.doctor import certificates, host, job, switches
 from p4reduce_controller.doctor.finding import Finding
+from p4reduce_controller.settings.settings import tls_files
 from p4reduce_controller.switches.aggregator import Layout
 
 _WIDTH = 100  # columns

@@ -85,7 +85,6 @@ class Etcd:
         return await self._ask("Lease/LeaseGrant", rpc.LeaseGrantRequest(TTL=seconds), rpc.LeaseGrantResponse, within)
 
     async def revoke(self, lease: int, *, within: float = PATIENCE) -> None:
-        """And deletes what is kept by it."""
         with suppress(NoSuchLease):
             await self._ask("Lease/LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease), rpc.LeaseRevokeResponse, within)
 

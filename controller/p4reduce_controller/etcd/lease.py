@@ -8,26 +8,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from p4reduce_controller.etcd import rpc_pb2 as rpc
-from p4reduce_controller.etcd.client import ATTEMPT, EtcdError, EtcdUnavailable
+from p4reduce_controller.etcd.client import ATTEMPT, Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.switches.availability import Unavailable
 
 log = logging.getLogger(__name__)
 
 _RENEWALS = 4  # a lease's time, in each of which it is renewed
 _AGAIN = 0.2  # seconds
-
-
-class Cluster(Protocol):
-    """What of `Etcd` is used here."""
-
-    async def range(self, key: str, end: str = "", *, within: float = ...) -> rpc.RangeResponse: ...
-    async def transact(self, request: rpc.TxnRequest, *, within: float = ...) -> rpc.TxnResponse: ...
-    async def grant(self, seconds: int, *, within: float = ...) -> rpc.LeaseGrantResponse: ...
-    async def revoke(self, lease: int, *, within: float = ...) -> None: ...
-    async def keep_alive(self, lease: int, *, within: float = ...) -> int: ...
 
 
 class Lease:
@@ -37,7 +26,7 @@ class Lease:
     not known: nobody else can have taken it, unless etcd answers others. `maybe_lost_leadership` says so meanwhile.
     """
 
-    def __init__(self, etcd: Cluster, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, etcd: Etcd, key: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.term = 0
         self.lost = asyncio.Event()
         self.why = ""
@@ -145,10 +134,7 @@ class Lease:
                 log.warning("cannot give back the lease in etcd, which will expire: %s", error)
 
 
-async def holder(etcd: Cluster, key: str, within: float) -> tuple[str, int] | None:
+async def holder(etcd: Etcd, key: str, within: float) -> tuple[str, int] | None:
     """What the holder says of itself, and its lease; None where there is none. Raises EtcdError."""
     found = (await etcd.range(key, within=within)).kvs
     return (found[0].value.decode(errors="replace"), found[0].lease) if found else None
-
-
-__all__ = ["Cluster", "Lease", "holder"]

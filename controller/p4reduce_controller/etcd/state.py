@@ -9,18 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from p4reduce_controller.etcd import rpc_pb2 as rpc
-from p4reduce_controller.etcd.client import PATIENCE, EtcdError
-from p4reduce_controller.etcd.lease import Cluster, Lease
+from p4reduce_controller.etcd.client import PATIENCE, Etcd, EtcdError
+from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.store.state import (
-    StateError,
-    check_version,
-    fabric_of,
-    queue_of,
-    root_of,
-    taken_from,
-    use_of,
-)
+from p4reduce_controller.store.state import StateError, check_version, rest_of, root_of, taken_from
 from p4reduce_controller.store.state_names import Setup
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.availability import Unavailable
@@ -39,7 +31,7 @@ class EtcdState:
 
     shared = True
 
-    def __init__(self, etcd: Cluster, lease: Lease, prefix: str, name: str) -> None:
+    def __init__(self, etcd: Etcd, lease: Lease, prefix: str, name: str) -> None:
         """`prefix`: of all its keys, with a / at the end. `name`: of the store, in errors."""
         self._etcd = etcd
         self._lease = lease
@@ -91,7 +83,7 @@ class EtcdState:
     def peek(self) -> None:
         self.check()
         try:
-            self.fabric = fabric_of(self._there.get("site", {}))
+            _, _, self.fabric = rest_of(self._there.get("site", {}))
         except StateError as error:
             raise self.refusal(str(error)) from None
 
@@ -102,9 +94,9 @@ class EtcdState:
             if not self._there:
                 return [], {}
             jobs = [one for key, one in sorted(self._there.items()) if key.startswith("jobs/")]
-            found = taken_from({**self._there.get("site", {}), "jobs": jobs}, self._setup, now)
-            rest = self._there.get("site", {})
-            self.use, self.queue, self.fabric = use_of(rest), queue_of(rest), fabric_of(rest)
+            kept = {**self._there.get("site", {}), "jobs": jobs}
+            found = taken_from(kept, self._setup, now)
+            self.use, self.queue, self.fabric = rest_of(kept)
             return found
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None

@@ -63,7 +63,6 @@ class Inventory(Switches):
         return number
 
     async def close(self, keep: Callable[[], bool]) -> None:
-        """All of them."""
         ends = [switch.close(keep=keep()) for switch in reversed(self.switches.values())]
         for error in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(error, BaseException):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's slots hold, for people: the answers of its switches to QUERYs."""
+"""What a job's slots hold: the answers of its switches to QUERYs, for people and for ranks that get no answer."""
 
 from __future__ import annotations
 
@@ -42,3 +42,19 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
                 fingerprint=state.fingerprint,
             )
     return reply
+
+
+async def look(job: Job, half: int, switches: Mapping[int, Aggregator]) -> pb.Counted:
+    """The latest round of that half where there are ranks, and who of those that send is counted in it. Raises
+    SwitchError."""
+    site = job.site.for_threads(job.threads)
+    tree, there = site.slot_at(half, job.slots)
+    rounds: dict[int, list[int]] = {}
+    for at, placement in job.placements.items():
+        if placement.has_ranks and site.trees.tree(at) == tree:
+            state = await isolate_cancellation(switches[site.number(at)].query(2 * placement.slots.first + there))
+            ranks = job.workers_at(at)
+            rounds.setdefault(state.seq, []).extend(rank for bit, rank in enumerate(ranks) if state.bitmap >> bit & 1)
+    some = next(iter(rounds))
+    latest = max(rounds, key=lambda seq: (seq - some + 2**31) % 2**32)
+    return pb.Counted(half=half, seq=latest, ranks=sorted(rounds[latest]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from p4reduce_controller.switches.aggregator import Aggregator, Listener, Superseded, SwitchUnavailable
 
@@ -15,12 +15,8 @@ log = logging.getLogger(__name__)
 LATECOMERS = 3.0  # for the others, once one is there: ranks of jobs that were kept wait for the rejoin time at most
 
 
-class _Ears(Protocol):
-    def listener(self, switch: int) -> Listener: ...
-
-
 async def start_switches(
-    switches: Sequence[Aggregator], ears: _Ears, timeout: float, latecomers: float = LATECOMERS
+    switches: Sequence[Aggregator], listener: Callable[[int], Listener], timeout: float, latecomers: float = LATECOMERS
 ) -> None:
     """First looks at all, and then starts all. Nothing is changed at any of them before all that are there may be.
 
@@ -36,9 +32,9 @@ async def start_switches(
     if superseded := [error for error in found if isinstance(error, Superseded)]:
         raise superseded[0]
     if all(found):
-        raise _first(found)
+        raise next(filter(None, found))
     starts = [
-        switch.start(ears.listener(number), 0.0 if found[number] else timeout) for number, switch in enumerate(switches)
+        switch.start(listener(number), 0.0 if found[number] else timeout) for number, switch in enumerate(switches)
     ]
     for number, error in enumerate(await _those_that_come(starts, timeout, latecomers)):
         if error is not None:
@@ -46,10 +42,6 @@ async def start_switches(
     unavailable = [why.reason for one in switches if (why := one.unavailable)]
     if len(unavailable) == len(switches):
         raise SwitchUnavailable(f"no switch after {timeout:g} s: {'; '.join(unavailable)}")
-
-
-def _first(errors: Sequence[BaseException | None]) -> BaseException:
-    return next(error for error in errors if error is not None)
 
 
 async def _those_that_come(

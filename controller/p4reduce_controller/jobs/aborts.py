@@ -23,7 +23,6 @@ class Aborts:
         self._ages_at = -math.inf
 
     def add(self, job: Job, abort: pb.Abort) -> None:
-        """Why the job has ended."""
         self._lately.pop(job.number, None)
         self._lately[job.number] = (job.generation, job.tenant, abort)
         if len(self._lately) > MOST:
@@ -38,7 +37,6 @@ class Aborts:
         return None
 
     def age(self, now: float) -> None:
-        """Forgets what was long ago."""
         if now >= self._ages_at:
             self._before, self._lately = self._lately, {}
             self._ages_at = now + KEPT

@@ -26,7 +26,6 @@ def refusal(join: pb.Join, problem: str, reason: pb.AbortReason = pb.JOIN_REFUSE
 
 
 def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
-    """What is wrong with the request by itself."""
     if not join.job or len(join.job) > LONGEST_NAME or not join.job.isprintable():
         return f"its job name must have 1 to {LONGEST_NAME} printable characters"
     if not 1 <= join.world_size <= MAX_RANKS:

@@ -194,7 +194,6 @@ class AdmissionQueue:
         return next((entry for entry in self._in_order() if entry.ranks and entry.no_room), None)
 
     def _may_have(self, entry: Entry, held: Held) -> bool:
-        """Whether its tenant has what the job asks for."""
         try:
             self.tenancy.check(entry.tenant, entry.slots, held)
         except (Denied, MustWait):
@@ -255,7 +254,6 @@ class AdmissionQueue:
                     yield session, notice
 
     def described(self, now: float) -> list[pb.QueuedJob]:
-        """The next first."""
         return [
             pb.QueuedJob(
                 tenant=one.tenant,

@@ -107,9 +107,9 @@ class Job:
     which switches know the shares of its ranks' threads but the first. `site`: the switches that there were for it
     when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `excluded_switches`:
     what could not be used then, for people; `cordoned`: the places of those that are in `site` all the same.
-    `children`: where each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let in with, and
-    may have again where it has given some back. `timeout`: the shortest of its ranks' limits, in seconds, by which
-    steps at switches may last longer than by default; 0 where it is not known, after a restart.
+    `children`: where each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let
+    in with, and may have again where it has given some back. `timeout`: the shortest of its ranks' limits, in seconds,
+    by which steps at switches may last longer than by default; 0 where it is not known, after a restart.
     """
 
     name: str
@@ -155,7 +155,6 @@ class Job:
 
     @property
     def threads(self) -> int:
-        """Of each rank."""
         return len(self.numbers)
 
     @property
@@ -189,7 +188,6 @@ class Job:
 
     @property
     def holds(self) -> set[int]:
-        """The switches at which it has slots, by the controller's numbers."""
         return {self.site.number(at) for at in self.ranges}
 
     @property
@@ -255,7 +253,6 @@ class Job:
         ]
 
     def blame(self, ranks: Iterable[int], reason: pb.AbortReason, what: str) -> pb.Abort:
-        """An abort that names these ranks."""
         ranks = list(ranks)
         return pb.Abort(rank=min(ranks), reason=reason, message=f"job {self.name!r}: {list_ranks(ranks)} {what}")
 

@@ -20,10 +20,9 @@ from p4reduce_controller.jobs.deadlines import awaited, overdue
 from p4reduce_controller.jobs.effects import Effect
 from p4reduce_controller.jobs.gathering import Gathering
 from p4reduce_controller.jobs.job import Job, Member, Session, State
-from p4reduce_controller.jobs.lifecycle import Lifecycle
+from p4reduce_controller.jobs.lifecycle import JobOptions, Lifecycle
 from p4reduce_controller.jobs.moves import SlotCompaction
 from p4reduce_controller.jobs.numbers import JobNumbers
-from p4reduce_controller.jobs.options import JobOptions
 from p4reduce_controller.jobs.questions import Questions
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.switches import Switches
@@ -73,21 +72,17 @@ class Jobs:
         self.moved, self.not_moved = self._compaction.done, self._compaction.failed
 
     def __iter__(self) -> Iterator[Job]:
-        """All that hold slots."""
         return iter(self._registry)
 
     @property
     def pools(self) -> tuple[SlotPool, ...]:
-        """One a switch."""
         return tuple(self._registry.pools.values())
 
     def pool(self, number: int) -> SlotPool:
-        """The pool of the switch with that number."""
         return self._registry.pools[number]
 
     @property
     def live(self) -> list[Job]:
-        """Jobs that are not over."""
         return self._registry.live
 
     def member_at(self, session: Session) -> tuple[Job, Member] | None:
@@ -129,7 +124,6 @@ class Jobs:
                     self.lifecycle.add_member(one.job, session, join)
 
     def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float, caller: Caller = ANYONE) -> None:
-        """The rank is back, on a new stream."""
         self.lifecycle.now = now
         if found := self.lifecycle.readmit(session, rejoin, caller):
             self._compaction.came_back(*found)
@@ -140,7 +134,6 @@ class Jobs:
             self._compaction.held(*found, held, now)
 
     def unanswered(self, session: Session, half: int) -> None:
-        """The rank has no answer in that half."""
         if found := self.member_at(session):
             self._questions.ask(*found, half)
 
@@ -199,13 +192,11 @@ class Jobs:
         self._registry.switch_goes(number)
 
     def end_at(self, number: int, why: str) -> None:
-        """Aborts all jobs that have slots there."""
         for job in [job for job in self.live if number in job.holds]:
             name = job.site.trees.names[job.site.place_of(number) or 0]
             self.lifecycle.end(job, pb.ENDED_BY_OPERATOR, f"its switch {name} {why}")
 
     def held_at(self, number: int) -> list[Job]:
-        """All that hold slots there, those that are over too."""
         return [job for job in self if number in job.holds]
 
     def awaits(self, nonce: int) -> bool:
@@ -217,7 +208,6 @@ class Jobs:
         self.lifecycle.end(job, reason, why)
 
     def notice(self, job: Job, text: str) -> None:
-        """Tells all its ranks, which log it."""
         for member in job.members.values():
             self.lifecycle.tell(member.session, pb.ServerMessage(notice=pb.Notice(text=text)))
 
@@ -322,7 +312,6 @@ class Jobs:
         return self._registry.named(name, tenant)
 
     def tenants(self) -> list[pb.Tenant]:
-        """Those of whom something is known."""
         held = self._registry.held
         names = {*self.tenancy.known(), *held.jobs, *(entry.tenant for entry in self.queue.waitlist)}
         return [self.tenancy.described(name, held) for name in sorted(names)]

@@ -7,18 +7,32 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.aborts import Aborts
 from p4reduce_controller.jobs.admission import DEFAULT_TIMEOUT
+from p4reduce_controller.jobs.deadlines import LEAVE_GRACE, REJOIN_TIME
 from p4reduce_controller.jobs.effects import Effect, Install, Note, Remove, Tell
 from p4reduce_controller.jobs.job import Job, Member, Session, State
-from p4reduce_controller.jobs.options import JobOptions
 from p4reduce_controller.jobs.placement import told_when_ready
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import Caller
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """`returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs,
+    within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
+    `moves_slots`: jobs that run may get other slots, and fewer where they hardly use them, when jobs wait for room.
+    """
+
+    rejoin_time: float = REJOIN_TIME
+    leave_grace: float = LEAVE_GRACE
+    returns: bool = False
+    moves_slots: bool = True
 
 
 class Lifecycle:
@@ -145,7 +159,6 @@ class Lifecycle:
         self.tell(member.session, pb.ServerMessage(ready=ready))
 
     def end(self, job: Job, reason: pb.AbortReason, why: str) -> None:
-        """Aborts it, with no rank to blame."""
         self.abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
 
     def abort(self, job: Job, abort: pb.Abort) -> None:

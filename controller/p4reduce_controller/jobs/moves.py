@@ -61,7 +61,6 @@ class SlotCompaction:
                 self._begin(change, now)
 
     def held(self, job: Job, member: Member, held: pb.Held, now: float) -> None:
-        """The rank says what it has begun."""
         move = job.move
         if move is None:  # it was asked by an earlier controller, or too long ago
             self.go_on(job, [member])

@@ -19,7 +19,6 @@ class Questions:
         self._lifecycle = lifecycle
 
     def ask(self, job: Job, member: Member, half: int) -> None:
-        """The rank has no answer in that half."""
         if job.state is State.READY and half < 2 * job.slots:
             if away := self._switches.unavailable(job.site, sorted({*job.ranges} & {*range(job.site.switches)})):
                 notice = pb.Waiting(what=pb.Waiting.AWAY, why="; ".join(away))

@@ -45,7 +45,6 @@ class Registry:
         self._know_each_other()
 
     def switch_goes(self, number: int) -> None:
-        """No job holds slots there."""
         del self._addresses[number], self.pools[number], self.hosts[number]
         self._know_each_other()
 
@@ -64,12 +63,10 @@ class Registry:
 
     @property
     def held(self) -> Held:
-        """Slots and jobs of each tenant."""
         return Held(self)
 
     @property
     def moving(self) -> bool:
-        """Some job has its former slots, and its new ones."""
         return any(job.moving for job in self)
 
     def freeing(self, now: float) -> bool:
@@ -88,7 +85,6 @@ class Registry:
         return self._threads.get((number, generation))
 
     def site_of(self, job: Job) -> Site:
-        """As the job sees it."""
         return job.site.for_threads(job.threads)
 
     def found(

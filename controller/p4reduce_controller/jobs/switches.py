@@ -47,7 +47,6 @@ class Switches:
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of those that the site has."""
         return [self.site.number(at) for at in range(self.site.switches)]
 
     def for_new(self) -> Site:
@@ -72,7 +71,6 @@ class Switches:
         return {at: one for at, one in heard.items() if one is not None}
 
     def slots_at(self, site: Site) -> int:
-        """The number of slots of jobs that leave it to the controller."""
         return min(self._default_slots, site.capacity)
 
     # Problems.
@@ -121,7 +119,6 @@ class Switches:
             raise Misplaced(whys)
 
     def _why_not(self, number: int, *, new: bool) -> Unavailable | None:
-        """Why jobs cannot count on it. `new`: such as begin."""
         keep_out = (SwitchState.NOT_READY, *_CORDONED) if new else (SwitchState.NOT_READY,)
         return next((one for one in self.conditions(number) if one.state in keep_out and not one.brief), None)
 

@@ -90,7 +90,6 @@ class Tenancy:
         job.charged = max(now, job.charged)
 
     def hours(self, tenant: str) -> float:
-        """Slot-hours used this month."""
         return self._slot_seconds[tenant] / HOUR
 
     def is_spent(self, tenant: str) -> bool:
@@ -103,7 +102,6 @@ class Tenancy:
     # Across restarts, and for people.
 
     def to_keep(self) -> dict[str, Any]:
-        """For the state file."""
         return {"at": self._wall(), "month": self._month, "slot_seconds": dict(self._slot_seconds)}
 
     def take_up(self, kept: Mapping[str, Any], jobs: Iterable[Job], now: float) -> None:

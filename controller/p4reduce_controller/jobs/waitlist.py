@@ -69,11 +69,9 @@ class Waitlist:
         return self._entries.get((tenant, name))
 
     def of(self, session: Session) -> tuple[Entry, int] | None:
-        """The entry and the rank of a session."""
         return self._by_session.get(session)
 
     def restore(self, tenant: str, name: str, slots: int, world_size: int, since: float, deadline: float) -> None:
-        """Ranks of that job will be back."""
         why = "its ranks waited at a previous controller and have not rejoined yet"
         self._entries[tenant, name] = Entry(tenant, name, slots, world_size, since, deadline=deadline, why=why)
 

@@ -36,7 +36,6 @@ def logging_about(job: Job) -> Iterator[None]:
 
 
 def start_logging(form: str, level: int) -> None:
-    """On stderr. form: one of FORMATS."""
     handler = _Stderr()
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
     handler.addFilter(_add_job)

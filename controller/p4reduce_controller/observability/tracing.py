@@ -40,7 +40,6 @@ class Traces:
         self._joins: dict[int, dict[str, Span]] = {}
 
     def joined(self, job: Job, rank: int) -> None:
-        """A rank has taken its seat."""
         if self._tracer is None:
             return
         if job.number not in self._joins:

@@ -103,7 +103,6 @@ def live(status: pb.StatusReply) -> list[pb.Job]:
 
 
 def titled(job: pb.Job) -> str:
-    """Its name, with its tenant's where there is one."""
     return f"{job.tenant}/{job.name}" if job.tenant else job.name
 
 

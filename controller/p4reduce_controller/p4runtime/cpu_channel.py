@@ -131,7 +131,6 @@ class CpuChannel:
                 self._beginning.news.set()
 
     async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
-        """To the job's group."""
         packet = Packet(
             Op.ABORT,
             job=job.job,
@@ -205,5 +204,4 @@ class CpuChannel:
         await self._link().send_packet(frame, through_pipeline=1, padding=0, egress_port=0, multicast_group=group)
 
     def _zeros(self) -> npt.NDArray[np.int32]:
-        """The values of all lanes."""
         return np.zeros((self._layout.lanes, self._layout.block_size), np.int32)

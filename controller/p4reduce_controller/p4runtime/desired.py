@@ -174,7 +174,6 @@ class DesiredState:
         return [p4r.Update(type=p4r.Update.MODIFY, entity=one.encode(self._program.schema)) for one in limits]
 
     async def _read(self, link: Link) -> dict[object, tuple[object, p4r.Entity]]:
-        """What the switch holds, by its identity: contents and message."""
         there: dict[object, tuple[object, p4r.Entity]] = {}
         async for table_entry in link.read(self._program.every_entry()):
             if not (table_entry.is_default_action or table_entry.is_const):

@@ -111,7 +111,6 @@ class Link:
             await self._ask("a write", self._write(updates[start : start + _BATCH], missing_ok=missing_ok))
 
     async def read(self, wanted: Iterable[_E]) -> AsyncIterator[_E]:
-        """Whatever matches one of `wanted`."""
         kinds = {type(entry) for entry in wanted}
         entities = [entry.encode(self._schema) for entry in wanted]
         for entity in await self._ask("a read", self._read(entities)):

@@ -98,7 +98,6 @@ class Program:
     # Of jobs.
 
     def admissions(self, job: Placement) -> list[fy.P4TableEntry]:
-        """Of the workers and of the parent."""
         members = [(index, worker.port, worker.sender) for index, worker in enumerate(job.workers)]
         if job.parent is not None:
             members.append((PARENT, job.parent.port, job.parent.endpoint))
@@ -124,7 +123,6 @@ class Program:
         ]
 
     def uplinks(self, job: Placement) -> list[fy.P4TableEntry]:
-        """The way to the parent, where there is one."""
         if job.parent is None:
             return []
         if "uplinks" not in self._tables:
@@ -195,7 +193,6 @@ class Program:
     # To read.
 
     def every_entry(self) -> list[fy.P4TableEntry]:
-        """Asks for every entry of our tables."""
         return [fy.P4TableEntry(table) for table in self._tables.values()]
 
     def outcomes(self) -> fy.P4CounterEntry:

@@ -59,7 +59,6 @@ class ResetBatch:
 
     @property
     def all_sent(self) -> bool:
-        """Once at least."""
         return not self._waiting
 
     @property
@@ -73,7 +72,6 @@ class ResetBatch:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Halves not acknowledged yet."""
         return (*self._sent, *self._waiting)
 
     def to_send(self, now: float, room: int = WINDOW) -> Iterable[Packet]:

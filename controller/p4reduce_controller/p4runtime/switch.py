@@ -21,6 +21,7 @@ from p4reduce_controller.p4runtime.port_watch import NO_GNMI, States, watch_port
 from p4reduce_controller.p4runtime.program import Program
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import (
+    ControlCounts,
     Counted,
     Direction,
     Heard,
@@ -30,7 +31,6 @@ from p4reduce_controller.switches.aggregator import (
     SwitchUnavailable,
 )
 from p4reduce_controller.switches.availability import Unavailable
-from p4reduce_controller.switches.control_counts import ControlCounts
 from p4reduce_controller.switches.frames import OUTCOMES
 
 log = logging.getLogger(__name__)
@@ -227,7 +227,6 @@ class P4RuntimeSwitch:
             self._tell(lambda listener: listener.ports_changed())
 
     def _disconnected(self, why: str) -> bool:
-        """True when there was a connection."""
         had = self._link is not None
         if had:
             self._away_since = time.monotonic()

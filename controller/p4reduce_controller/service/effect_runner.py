@@ -7,12 +7,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.tasks import Interrupted, Tasks, isolate_cancellation
 from p4reduce_controller.fabric.inventory import Inventory
-from p4reduce_controller.fabric.looking import look
-from p4reduce_controller.fabric.supervisor import Supervisor
+from p4reduce_controller.fabric.rollout import Supervisor
+from p4reduce_controller.fabric.slots import look
 from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Note, Remove, Tell
 from p4reduce_controller.jobs.job import Job, Move
 from p4reduce_controller.jobs.jobs import Jobs
@@ -33,30 +34,22 @@ SAVE_TRIES = 10
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
+@dataclass(eq=False)
 class EffectRunner:
     """After every event that jobs are told of, `run` has to be called. What takes time goes on in a task, and ends in
     another event."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        inventory: Inventory,
-        saver: Saver,
-        tasks: Tasks,
-        clock: Callable[[], float],
-        audit: Audit,
-        telemetry: Telemetry,
-        traces: Traces,
-    ) -> None:
-        self.jobs = jobs
-        self.saver = saver
-        self.tasks = tasks
-        self.clock = clock
-        self.audit = audit
-        self.traces = traces
-        self.supervisor = Supervisor(inventory.switches, self, tasks, traces)
-        self._inventory = inventory
-        self._telemetry = telemetry
+    jobs: Jobs
+    inventory: Inventory
+    saver: Saver
+    tasks: Tasks
+    clock: Callable[[], float]
+    audit: Audit
+    telemetry: Telemetry
+    traces: Traces
+
+    def __post_init__(self) -> None:
+        self.supervisor = Supervisor(self.inventory.switches, self, self.tasks, self.traces)
 
     def run(self) -> None:
         for effect in self.jobs.take_effects():
@@ -65,7 +58,7 @@ class EffectRunner:
                     assert isinstance(session, Stream)
                     session.tell(message, last=last)
                 case Install(job):
-                    self._telemetry.installing(job, self.clock())
+                    self.telemetry.installing(job, self.clock())
                     self.traces.installing(job)
                     self.supervisor.install(job)
                 case Change(job):
@@ -87,7 +80,7 @@ class EffectRunner:
 
     async def _say_hello(self, switch: int, hello: Heard) -> None:
         """In answer to one that was heard there."""
-        if (there := self._inventory.switches.get(switch)) is not None:
+        if (there := self.inventory.switches.get(switch)) is not None:
             with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
                 await isolate_cancellation(
                     there.say_hello(hello.port, hello.sender, hello.worker, hello.nonce, short=hello.short)
@@ -98,7 +91,7 @@ class EffectRunner:
         await asyncio.sleep(LOOK_AFTER)
         try:
             if not (job.over or job.moving or (job.ranges, job.first_seq) != slots):
-                found = await look(job, half, self._inventory.switches)
+                found = await look(job, half, self.inventory.switches)
         except (SwitchError, Interrupted) as error:
             log.info("job %r: cannot find out what a rank waits for: %s", job.name, error)
         except Exception:  # an answer that cannot be had costs nobody else anything
@@ -123,7 +116,7 @@ class EffectRunner:
         except StateError as error:
             self.failed(job, f"the controller cannot store it: {error}")
             return
-        self._telemetry.installed(job, self.clock())
+        self.telemetry.installed(job, self.clock())
         self.traces.settled(job)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
         text = "job %r (%d.%d) is ready: %d ranks%s"
@@ -158,7 +151,7 @@ class EffectRunner:
             return
         now = self.clock()
         self.jobs.moved(job, now)
-        self._telemetry.moved(move.why, now - move.since)
+        self.telemetry.moved(move.why, now - move.since)
         text = "job %r was %s: %d slots instead of %d, the first at %s; its ranks paused for %.0f ms"
         firsts = ", ".join(str(taken.first) for taken in job.ranges.values())
         held = 1000 * (now - move.since)
@@ -191,18 +184,11 @@ class EffectRunner:
 
     def freed(self, job: Job) -> None:
         self.jobs.freed(job)
-        self._telemetry.installed(job, self.clock())
+        self.telemetry.installed(job, self.clock())
 
 
 def note_job(audit: Audit, job: Job, outcome: str) -> None:
     """A job has begun (""), or ended in that way."""
-    user = Caller(job.user, Role.USER, job.tenant)
-    audit.note(
-        user,
-        "job ended" if outcome else "job begun",
-        outcome or "ok",
-        job=job.name,
-        number=f"{job.number}.{job.generation}",
-        ranks=job.world_size,
-        slots=job.slots,
-    )
+    user, what = Caller(job.user, Role.USER, job.tenant), "job ended" if outcome else "job begun"
+    number = f"{job.number}.{job.generation}"
+    audit.note(user, what, outcome or "ok", job=job.name, number=number, ranks=job.world_size, slots=job.slots)

@@ -19,7 +19,7 @@ from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.fabric.specs import specs_of
 from p4reduce_controller.fabric.startup import LATECOMERS, start_switches
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.observability.tracing import configured
 from p4reduce_controller.p4runtime.election import Election
@@ -30,7 +30,6 @@ from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import Settings, trees_of
 from p4reduce_controller.store.state import StateFile
 from p4reduce_controller.store.store import Store
-from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Gate, Guard
 from p4reduce_controller.tenants.pace import Pace
@@ -69,17 +68,14 @@ class Entrance:
 
 @dataclass(frozen=True)
 class Turn:
-    """Of one of several controllers: what an earlier one has kept, where it listens, why it may not take switches, and
-    who is let in.
-
-    `release` gives up the port there. `store_tls`: how what is kept is reached.
+    """One turn of one of several controllers. `state`: what an earlier one has kept. `release` gives up the port where
+    it listens meanwhile. `store_tls`: how what is kept is reached.
     """
 
     state: Store
     entrance: Entrance
     config: ServiceConfig
     term: int
-    bar: Callable[[], Unavailable | None]
     release: Callable[[], Awaitable[None]]
     store_tls: TlsFiles | None = None
 
@@ -94,14 +90,15 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
     tls = settings.switch_tls()
     election = settings.election
+    state: Store | None = None
     if turn:
-        election = Election(election.rank, take_over=True, term=turn.term, bar=turn.bar)
+        state = turn.state
+        election = Election(election.rank, take_over=True, term=turn.term, bar=lambda: state.maybe_lost_leadership)
 
     def make(spec: SwitchConfig, *, first: bool = False) -> P4RuntimeSwitch:
         return P4RuntimeSwitch(spec, program, election if first else replace(election, take_over=False), tls)
 
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
-        state: Store | None = turn.state if turn else None
         if settings.state:
             state = ends.enter_context(closing(StateFile(Path(settings.state))))
         initial = _initial_switches(settings, state)
@@ -131,7 +128,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         controller.restore()
         await controller.service.listen()
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
-        await start_switches([*switches, *retained], controller, switch_timeout, latecomers)
+        await start_switches([*switches, *retained], controller.listener, switch_timeout, latecomers)
         await controller.uplinks.find_all(min(switch_timeout, latecomers))
         controller.open(settings, make, initial)
         await controller.start()

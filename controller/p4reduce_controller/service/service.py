@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,44 +22,34 @@ from p4reduce_controller.jobs.reports import Reports
 from p4reduce_controller.service.effect_runner import EffectRunner
 from p4reduce_controller.service.operations import Operations
 from p4reduce_controller.service.streams import FIRST_MESSAGE_TIMEOUT, Context, NotServing, ProtocolError, Stream
-from p4reduce_controller.tenants.access import ANYONE, Caller
+from p4reduce_controller.tenants.access import ANYONE, Caller, seen_by
 from p4reduce_controller.tenants.gate import Guard, Refused
-from p4reduce_controller.tenants.seen import seen_by
 
 JOIN_AGAIN = 1.0  # seconds, after which a rank is told that the controller waits for a switch, and joins again
 
 Reply = TypeVar("Reply")
 
 
+@dataclass(eq=False)
 class Service(rpc.JobsServicer):
     """`listens`: callers hear at least why it does not serve yet. `serves`: they are answered. `begun`: it serves, or
-    never will."""
+    never will. `guard`: lets callers in."""
 
-    def __init__(
-        self,
-        config: ServiceConfig,
-        guard: Guard,
-        runner: EffectRunner,
-        operations: Operations,
-        reports: Reports,
-        status: Callable[[], Awaitable[pb.StatusReply]],
-    ) -> None:
-        """`guard`: lets callers in."""
-        self.address = ""  # once it is bound
-        self.listens = self.serves = False
-        self.begun = asyncio.Event()
-        self.guard = guard
-        self._config = config
-        self._runner = runner
-        self._jobs = runner.jobs
-        self._operations = operations
-        self._reports = reports
-        self._status = status
-        self._server: grpc.aio.Server | None = None
+    config: ServiceConfig
+    guard: Guard
+    runner: EffectRunner
+    operations: Operations
+    reports: Reports
+    status: Callable[[], Awaitable[pb.StatusReply]]
+    address: str = ""  # once it is bound
+    listens: bool = False
+    serves: bool = False
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    _server: grpc.aio.Server | None = None
 
     def bind(self, *interceptors: grpc.aio.ServerInterceptor) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.address = bound_server(self._config, [*interceptors, self.guard, Sizes(self._too_large)])
+        self._server, self.address = bound_server(self.config, [*interceptors, self.guard, Sizes(self._too_large)])
         rpc.add_JobsServicer_to_server(self, self._server)
 
     async def listen(self) -> None:
@@ -80,10 +71,9 @@ class Service(rpc.JobsServicer):
             await self._server.stop(grace=grace if self.serves else None)
 
     def _waits_for(self) -> str:
-        """Why nothing can be asked of it yet, or ""."""
         if self.serves or not self.listens:
             return ""
-        switches = self._operations.fabric.inventory.switches.values()
+        switches = self.operations.fabric.inventory.switches.values()
         troubles = [(one.target, why.reason) for one in switches if (why := one.unavailable)]
         whys = [why if target in why else f"switch at {target}: {why}" for target, why in troubles]
         because = f" ({'; '.join(whys)})" if whys else ""
@@ -92,7 +82,7 @@ class Service(rpc.JobsServicer):
     @property
     def _stands_by(self) -> str:
         """Why another controller may serve by now, or ""."""
-        why = self._runner.saver.maybe_lost_leadership
+        why = self.runner.saver.maybe_lost_leadership
         return f"this controller stands by: {why}" if why else ""
 
     def _too_large(self, context: Any) -> None:
@@ -121,27 +111,27 @@ class Service(rpc.JobsServicer):
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
         async def seen(caller: Caller, _: str) -> pb.StatusReply:
-            return seen_by(caller, await self._status())
+            return seen_by(caller, await self.status())
 
         return await self._answer(context, seen, by_standby=True)
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
-        return await self._answer(context, partial(self._operations.lose, request), by_standby=True)
+        return await self._answer(context, partial(self.operations.lose, request), by_standby=True)
 
     async def AbortJob(self, request: pb.AbortJobRequest, context: Any) -> pb.AbortJobReply:
-        return await self._answer(context, partial(self._operations.abort, request))
+        return await self._answer(context, partial(self.operations.abort, request))
 
     async def Slots(self, request: pb.SlotsRequest, context: Any) -> pb.SlotsReply:
-        return await self._answer(context, partial(self._operations.slots, request))
+        return await self._answer(context, partial(self.operations.slots, request))
 
     async def AddSwitch(self, request: pb.AddSwitchRequest, context: Any) -> pb.SwitchesReply:
-        return await self._answer(context, partial(self._operations.add, request))
+        return await self._answer(context, partial(self.operations.add, request))
 
     async def DrainSwitch(self, request: pb.DrainSwitchRequest, context: Any) -> pb.SwitchesReply:
-        return await self._answer(context, partial(self._operations.drain, request))
+        return await self._answer(context, partial(self.operations.drain, request))
 
     async def RemoveSwitch(self, request: pb.RemoveSwitchRequest, context: Any) -> pb.SwitchesReply:
-        return await self._answer(context, partial(self._operations.remove, request))
+        return await self._answer(context, partial(self.operations.remove, request))
 
     # Streams of ranks.
 
@@ -153,7 +143,7 @@ class Service(rpc.JobsServicer):
             with self.guard.rank(caller, context.peer()) as due:
                 await Stream(context, partial(self._handle, caller), due, first).serve(self._lost)
         except Refused as error:
-            self._runner.audit.note(caller, "join", str(error), refused=True, peer=context.peer())
+            self.runner.audit.note(caller, "join", str(error), refused=True, peer=context.peer())
             await context.abort(error.code, str(error))
         except NotServing as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -172,57 +162,57 @@ class Service(rpc.JobsServicer):
         return message
 
     def _handle(self, caller: Caller, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
-        now = self._runner.clock()
+        now = self.runner.clock()
         kind = message.WhichOneof("message")
         if first and self._stands_by:
             raise NotServing(self._stands_by)
         if first and kind == "join":
             if caller.expired:
                 raise ProtocolError("the token has expired; a new one is needed to join")
-            self._jobs.join(stream, message.join, now, caller)
-            if found := self._jobs.member_at(stream):
-                self._runner.traces.joined(found[0], found[1].rank)
+            self.runner.jobs.join(stream, message.join, now, caller)
+            if found := self.runner.jobs.member_at(stream):
+                self.runner.traces.joined(found[0], found[1].rank)
         elif first and kind == "rejoin":
-            self._jobs.rejoin(stream, message.rejoin, now, caller)
+            self.runner.jobs.rejoin(stream, message.rejoin, now, caller)
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
         elif kind == "report":
-            if found := self._jobs.member_at(stream):  # one that comes when the job is over is nobody's
-                self._reports.take(*found, message.report, now)
+            if found := self.runner.jobs.member_at(stream):  # one that comes when the job is over is nobody's
+                self.reports.take(*found, message.report, now)
         elif kind == "held":
-            self._jobs.held(stream, message.held, now)
+            self.runner.jobs.held(stream, message.held, now)
         elif kind == "leave":
-            self._jobs.leave(stream, now)
+            self.runner.jobs.leave(stream, now)
         elif kind == "failed":
-            self._jobs.rank_failed(stream, message.failed)
+            self.runner.jobs.rank_failed(stream, message.failed)
         elif kind == "unanswered":
-            self._jobs.unanswered(stream, message.unanswered.half)
+            self.runner.jobs.unanswered(stream, message.unanswered.half)
         else:
             raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
-        self._runner.run()
-        if found := self._jobs.member_at(stream):
+        self.runner.run()
+        if found := self.runner.jobs.member_at(stream):
             found[1].heard_at = now
 
     def _lost(self, stream: Stream, said: str) -> None:
-        if self._runner.supervisor.stopping.is_set():
+        if self.runner.supervisor.stopping.is_set():
             return  # it was we who ended it
         # Those who lose the rank hear of switches and ports, since it may have given up because of them.
-        switches = self._operations.fabric.inventory.switches.values()
+        switches = self.operations.fabric.inventory.switches.values()
         whys = [(one.address, why.reason) for one in switches if (why := one.unavailable)]
         away = [f"the switch at {address} is unavailable: {reason}" for address, reason in whys]
-        found = self._jobs.member_at(stream)
+        found = self.runner.jobs.member_at(stream)
         what = "; ".join([said or BROKEN, *away, *(found[0].ports_down if found else ())])
-        if self._runner.saver.shared:
-            self._runner.tasks.start(self._lost_if_leader(stream, what), "lost")
+        if self.runner.saver.shared:
+            self.runner.tasks.start(self._lost_if_leader(stream, what), "lost")
         else:
             self._is_lost(stream, what)
 
     async def _lost_if_leader(self, stream: Stream, what: str) -> None:
         """Else it is with another controller, and nobody is lost."""
-        store = self._runner.saver.store
-        if store and await store.is_ours() and not self._runner.supervisor.stopping.is_set():
+        store = self.runner.saver.store
+        if store and await store.is_ours() and not self.runner.supervisor.stopping.is_set():
             self._is_lost(stream, what)
 
     def _is_lost(self, stream: Stream, what: str) -> None:
-        self._jobs.lost(stream, what)
-        self._runner.run()
+        self.runner.jobs.lost(stream, what)
+        self.runner.run()

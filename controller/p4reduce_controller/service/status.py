@@ -123,7 +123,6 @@ async def _read(
 
 
 def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
-    """Of all threads, at each switch that knows the job."""
     for place, counted in enumerate(by_switch):
         mine = [counted[one] for one in job.numbers if one in counted]
         if mine:

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce.control import diagnostics
-from p4reduce.control.certificates import TlsFiles
+from p4reduce.control.certificates import CertificateError, TlsFiles
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.base.limits import Rates
-from p4reduce_controller.base.listening import ServiceConfig
+from p4reduce_controller.base.listening import ServiceConfig, is_loopback
 from p4reduce_controller.base.schema import Range, SettingsError, check, setting, settings_of
-from p4reduce_controller.base.tls_settings import calling_files, serving_files
-from p4reduce_controller.etcd.settings import SHORTEST, parse_store
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.jobs.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.observability.logs import FORMATS
@@ -26,6 +24,7 @@ from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEA
 from p4reduce_controller.p4runtime.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.texts import (
+    SHORTEST_STORE_LEASE,
     as_mac,
     as_port,
     as_route,
@@ -34,6 +33,7 @@ from p4reduce_controller.settings.texts import (
     parse_host,
     parse_ports,
     parse_route,
+    parse_store,
     parse_uplink,
 )
 from p4reduce_controller.switches.frames import Endpoint, synthetic_mac
@@ -261,9 +261,13 @@ class Settings:
         False, "With --store: while another controller serves, stand by, and take over when it ends."
     )
     store_lease: int = setting(
-        SHORTEST,
+        SHORTEST_STORE_LEASE,
         "Seconds after which a controller that no longer reaches etcd is replaced (default {default}).",
-        within=Range(SHORTEST, LONGEST_STORE_LEASE, f"accepted are {SHORTEST} to {LONGEST_STORE_LEASE} seconds"),
+        within=Range(
+            SHORTEST_STORE_LEASE,
+            LONGEST_STORE_LEASE,
+            f"accepted are {SHORTEST_STORE_LEASE} to {LONGEST_STORE_LEASE} seconds",
+        ),
     )
     store_ca: str = setting("", "Use TLS to etcd. PEM file with the certificate authorities to trust.")
     store_cert: str = setting("", "PEM file with the client certificate for etcd.")
@@ -342,7 +346,10 @@ class Settings:
 
     def serving_tls(self) -> TlsFiles | None:
         """What the controller serves with; None is in the clear. Raises SettingsError."""
-        return serving_files(self.tls_cert, self.tls_key, self.tls_ca, metrics=self.metrics_tls)
+        for given, option in ((self.tls_ca, "--tls-ca"), (self.metrics_tls, "--metrics-tls")):
+            if given and not self.tls_cert:
+                raise SettingsError(f"{option} needs --tls-cert and --tls-key as well")
+        return tls_files("tls", self.tls_cert, self.tls_key, self.tls_ca)
 
     def switch_tls(self) -> TlsFiles | None:
         """How the switches' P4Runtime servers are reached; None is in the clear. Raises SettingsError."""
@@ -360,8 +367,18 @@ class Settings:
         return self._calling_tls("store", members, "etcd is", "read and change the jobs' secrets")
 
     def _calling_tls(self, prefix: str, places: Iterable[str], whom: str, risk: str) -> TlsFiles | None:
+        """To call the servers at `places`, which are known by their authorities alone. `whom`, `risk`: for errors."""
         cert, key, ca, insecure = (getattr(self, f"{prefix}_{part}") for part in ("cert", "key", "ca", "insecure"))
-        return calling_files(prefix, cert, key, ca, places, whom=whom, risk=risk, insecure=insecure)
+        if cert and key and not ca:
+            raise SettingsError(f"--{prefix}-cert needs --{prefix}-ca as well, by which {whom} known")
+        files = tls_files(prefix, cert, key, ca)
+        for place in places if files is None and not insecure else ():
+            if not (place.startswith("unix:") or is_loopback(place.rpartition(":")[0])):
+                raise SettingsError(
+                    f"--{prefix} {place} is on another host: without TLS, anyone on the network path can {risk}; give "
+                    f"--{prefix}-ca, or --{prefix}-insecure if the network is trusted"
+                )
+        return files
 
     def _check_several(self, addresses: list[tuple[str, int]]) -> None:
         """What only makes sense for one switch is refused for several."""
@@ -421,6 +438,15 @@ def trees_of(parents: Mapping[str, tuple[int, str] | None]) -> Trees:
     if len(trees.roots) > MAX_AGGREGATORS:
         raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
     return trees
+
+
+def tls_files(prefix: str, cert: str, key: str, ca: str) -> TlsFiles | None:
+    """Of the options PREFIX-cert, PREFIX-key and PREFIX-ca; None where they are not given. Raises SettingsError."""
+    called = f"--{prefix}-cert", f"--{prefix}-key", f"--{prefix}-ca"
+    try:
+        return TlsFiles(cert, key, ca, called=called) if cert or key or ca else None
+    except CertificateError as error:
+        raise SettingsError(str(error)) from None
 
 
 def check_store(settings: Settings) -> None:

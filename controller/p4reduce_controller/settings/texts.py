@@ -91,3 +91,25 @@ def as_port(port: object) -> int:
     if not isinstance(port, int) or not 0 < port < 510:
         raise SettingsError(f"port {port}: must be from 1 to 509")
     return port
+
+
+_STORE_SCHEME = "etcd://"
+_STORE_PREFIX = "/p4reduce"
+_ETCD_PORT = 2379
+SHORTEST_STORE_LEASE = 2  # seconds of a lease: etcd's own least, as it is by default
+
+
+def parse_store(text: str) -> tuple[list[str], str]:
+    """Of etcd://HOST:PORT,HOST:PORT[/PREFIX]: the members, and what all keys begin with. Raises SettingsError."""
+    refused = SettingsError(f"--store {text}: must be etcd://HOST:PORT,HOST:PORT or etcd://HOST:PORT/PREFIX")
+    if not text.startswith(_STORE_SCHEME):
+        raise refused
+    places, _, prefix = text.removeprefix(_STORE_SCHEME).partition("/")
+    members = [place if ":" in place.rpartition("]")[2] else f"{place}:{_ETCD_PORT}" for place in places.split(",")]
+    for member in members:
+        host, _, port = member.rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16) or "@" in host:
+            raise refused
+    if len(set(members)) != len(members):
+        raise SettingsError(f"--store {text}: the members must differ")
+    return members, f"/{prefix.strip('/')}" if prefix.strip("/") else _STORE_PREFIX

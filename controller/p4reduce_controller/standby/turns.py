@@ -20,12 +20,12 @@ from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.base.tasks import ended
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
-from p4reduce_controller.etcd.settings import parse_store
 from p4reduce_controller.etcd.state import EtcdState
 from p4reduce_controller.fabric.specs import specs_of, with_switches_of
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.service.run import Entrance, Turn, running, service_config
 from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.settings.texts import parse_store
 from p4reduce_controller.standby.presence import until_gone
 from p4reduce_controller.standby.standby import Standby
 from p4reduce_controller.store.state import StateError
@@ -123,7 +123,6 @@ class Turns:
     # Standing by.
 
     async def _wait(self) -> Lease:
-        """Until the lease is ours."""
         gate = self._entrance.gate
         server = self._server = Standby(self._config, lambda: self._other, self._entrance.guard(self._config))
         await server.start()
@@ -241,15 +240,7 @@ class Turns:
             raise
         except EtcdError as error:
             raise StateError(f"{self._name}: {error}") from None
-        turn = Turn(
-            state,
-            self._entrance,
-            self._config,
-            lease.term,
-            lambda: lease.maybe_lost_leadership,
-            self._release,
-            self._tls,
-        )
+        turn = Turn(state, self._entrance, self._config, lease.term, self._release, self._tls)
         begun = self._settings
         async with running(begun, self._switch_timeout, turn) as controller:
             self._served, self._controller = True, controller
@@ -265,7 +256,6 @@ class Turns:
 
 
 def _who(said: str) -> tuple[str, str]:
-    """For people, and where it listens."""
     try:
         known = json.loads(said)
         host, listen = str(known["host"]), str(known["listen"])

@@ -81,7 +81,7 @@ class StateFile:
         except FileNotFoundError:
             return
         try:
-            self.fabric = fabric_of(json.loads(text))
+            _, _, self.fabric = rest_of(json.loads(text))
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
 
@@ -99,7 +99,7 @@ class StateFile:
         try:
             kept = json.loads(text)
             found = taken_from(kept, self._setup, now)
-            self.use, self.queue, self.fabric = use_of(kept), queue_of(kept), fabric_of(kept)
+            self.use, self.queue, self.fabric = rest_of(kept)
             return found
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
@@ -115,8 +115,8 @@ class StateFile:
 
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
         """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
-        root = {**root_of(jobs, children, self._setup, now), "use": self.use, "queue": self.queue}
-        root["fabric"] = self.fabric
+        rest = {"use": self.use, "queue": self.queue, "fabric": self.fabric}
+        root = root_of(jobs, children, self._setup, now) | rest
         new = f"{self.path}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -177,19 +177,11 @@ def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[
     return [_job(part, setup, now) for part in root.parts("jobs")], children
 
 
-def use_of(kept: object) -> dict[str, Any]:
-    """What tenants have used, as `tenancy.Tenancy` has written it. Raises StateError."""
-    return _Part("the state", kept).get("use", dict, {})  # which states of earlier releases have not
-
-
-def queue_of(kept: object) -> list[Any]:
-    """Jobs that waited for slots, as `jobs.Jobs` has written them. Raises StateError."""
-    return _Part("the state", kept).get("queue", list, [])  # which states of earlier releases have not, nor the next
-
-
-def fabric_of(kept: object) -> dict[str, Any]:
-    """What operators have changed of the switches, as `changes.Changes` has written it. Raises StateError."""
-    return _Part("the state", kept).get("fabric", dict, {})
+def rest_of(kept: object) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+    """What tenants have used, the jobs in the queue, and what operators have changed of the switches, as `Tenancy`,
+    `AdmissionQueue` and `Changes` have written it. States of earlier releases lack some. Raises StateError."""
+    root = _Part("the state", kept)
+    return root.get("use", dict, {}), root.get("queue", list, []), root.get("fabric", dict, {})
 
 
 def check_version(kept: object) -> int:
@@ -341,7 +333,6 @@ def _by_place(part: _Part, key: str, site: Site, threads: int, default: dict[str
 
 
 def _number(pair: object) -> tuple[int, int]:
-    """A job's, and its generation."""
     if isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair):
         number, generation = pair
         if 1 <= number < 2**16 and 0 <= generation < GENERATIONS:
@@ -390,4 +381,4 @@ def _heard(part: _Part) -> Heard:
     return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
 
 
-__all__ = ["StateError", "StateFile", "check_version", "fabric_of", "queue_of", "root_of", "taken_from", "use_of"]
+__all__ = ["StateError", "StateFile", "check_version", "rest_of", "root_of", "taken_from"]

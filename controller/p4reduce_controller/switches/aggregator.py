@@ -3,15 +3,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from p4reduce.protocol.packet import Codec
 from p4reduce_controller.switches.availability import Unavailable
-from p4reduce_controller.switches.control_counts import ControlCounts
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotRange
+
+
+@dataclass
+class ControlCounts:
+    """rpc_errors: calls that failed, by gRPC's code. cpu_drops: packets between the switch's CPU port and the
+    controller that came to nothing, by why."""
+
+    rpc_errors: Counter[str] = field(default_factory=Counter)
+    cpu_drops: Counter[str] = field(default_factory=Counter)
+
 
 Direction = Literal["in", "out"]
 DOWN = ("DOWN", "LOWER_LAYER_DOWN", "NOT_PRESENT")  # states of a port, as OpenConfig calls them

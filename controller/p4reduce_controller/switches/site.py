@@ -121,7 +121,6 @@ class Site:
         return switches
 
     def heard_everywhere(self, heard: Mapping[int, Heard]) -> bool:
-        """In every tree."""
         return len(heard) == len(self.trees.roots)
 
     def leads_to_a_switch(self, switch: int, port: int, children: Mapping[int, Heard]) -> bool:

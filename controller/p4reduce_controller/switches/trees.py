@@ -67,11 +67,9 @@ class Trees:
         return {child for child, uplink in self.uplinks.items() if uplink.parent == switch}
 
     def tree(self, switch: int) -> int:
-        """The number of its tree."""
         return self.roots.index(self.path(switch)[-1])
 
     def among(self, switches: Sequence[int], tree: int) -> tuple[int, ...]:
-        """Those that are in the tree."""
         return tuple(switch for switch in switches if self.tree(switch) == tree)
 
     def nodes(self, places: Mapping[int, int]) -> list[Node]:

@@ -85,7 +85,6 @@ class Guard(grpc.aio.ServerInterceptor):
                 del self._ranks[group.key]
 
     def _due(self, caller: Caller, peer: str, size: int) -> float:
-        """Seconds until a message of so many bytes is due, in one of the group's streams."""
         group = self.group_of(caller, peer)
         wait = self.pace.due(group.key, group.rates.messages, size)
         self.pace.limited[group.label, "message"] += wait > 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Protocol
 
@@ -21,9 +21,8 @@ from p4reduce_controller.base.listening import ListenError, is_loopback
 from p4reduce_controller.observability.watch import Watch, titled
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.switches.availability import Unavailable
-from p4reduce_controller.tenants.access import Caller
+from p4reduce_controller.tenants.access import Caller, seen_by
 from p4reduce_controller.tenants.gate import Guard, Refused
-from p4reduce_controller.tenants.seen import seen_by
 from p4reduce_controller.webpage.names import Names
 from p4reduce_controller.webpage.page_data import history_of, view_of
 
@@ -59,48 +58,41 @@ class Served(Protocol):
     def stands_by(self) -> bool: ...
 
 
+@dataclass(eq=False)
 class Web:
-    """`page` and `metrics` are where it serves, once it does."""
+    """`tls`: for the page and, where the settings say so, for the metrics, which have a place without a token of their
+    own, as Prometheus is often on the same host. `guard`: lets callers in, each to what it may see. `page` and
+    `metrics` are where it serves, once it does."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        tls: TlsFiles | None,
-        watch: Watch,
-        registry: CollectorRegistry,
-        served: Served,
-        guard: Guard,
-    ) -> None:
-        """`tls`: for the page and, where the settings say so, for the metrics, which have a place without a token of
-        their own, as Prometheus is often on the same host. `guard`: lets callers in, each to what it may see."""
-        self.page = self.metrics = ""
-        self._settings = settings
-        self._tls = tls
-        self._watch = watch
-        self._registry = registry
-        self._served = served
-        self._guard = guard
-        self._runners: list[web.AppRunner] = []
+    settings: Settings
+    tls: TlsFiles | None
+    watch: Watch
+    registry: CollectorRegistry
+    served: Served
+    guard: Guard
+    page: str = ""
+    metrics: str = ""
+    _runners: list[web.AppRunner] = field(default_factory=list)
 
     async def start(self) -> None:
         """Raises ListenError, or OSError where a certificate cannot be used."""
-        config = self._settings
+        config = self.settings
         if config.metrics:
             routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
             host, _ = _address("--metrics", config.metrics)
             # Of others Prometheus is known by any name, and a browser is as a rule not there.
             rebinding = Names(host, config.page_names) if is_loopback(host) else None
-            tls = self._tls if config.metrics_tls else None
+            tls = self.tls if config.metrics_tls else None
             self.metrics = await self._serve("--metrics", config.metrics, _application(routes, rebinding), tls)
         if config.page:
             host, _ = _address("--page", config.page)
-            if not (self._tls or config.insecure or is_loopback(host)):
+            if not (self.tls or config.insecure or is_loopback(host)):
                 raise ListenError(
                     f"--page {config.page} is open to other hosts without TLS; give --tls-cert and --tls-key, or "
                     "--insecure if the network is trusted"
                 )
-            application = self._page(None if self._guard.asks else Names(host, config.page_names))
-            self.page = await self._serve("--page", config.page, application, self._tls)
+            application = self._page(None if self.guard.asks else Names(host, config.page_names))
+            self.page = await self._serve("--page", config.page, application, self.tls)
 
     async def close(self) -> None:
         for runner in self._runners:
@@ -131,9 +123,9 @@ class Web:
         async def checked(request: web.Request) -> web.StreamResponse:
             peer = _peer(request)
             try:
-                return await handler(request, self._guard.admit(request.headers.get("Authorization", ""), peer))
+                return await handler(request, self.guard.admit(request.headers.get("Authorization", ""), peer))
             except Refused as error:
-                await self._guard.refuse(f"page {request.path}", error, peer)
+                await self.guard.refuse(f"page {request.path}", error, peer)
                 status = _STATUS[error.code]
                 headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
                 return web.json_response({"error": str(error)}, status=status, headers=headers)
@@ -144,7 +136,7 @@ class Web:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         encode, kind = choose_encoder(request.headers.get("Accept", ""))
-        text = await asyncio.to_thread(encode, self._registry)
+        text = await asyncio.to_thread(encode, self.registry)
         return web.Response(body=text, headers={"Content-Type": kind})
 
     async def _metrics_of_all(self, request: web.Request, caller: Caller) -> web.Response:
@@ -154,26 +146,26 @@ class Web:
         return await self._metrics(request)
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        failure = self._served.failure
+        failure = self.served.failure
         return _health(Unavailable(f"the service has failed: {type(failure).__name__}") if failure else None)
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return _health(self._served.unavailable)
+        return _health(self.served.unavailable)
 
     async def _status(self, _: web.Request, caller: Caller) -> web.Response:
-        view = self._watch.latest
+        view = self.watch.latest
         if view is None:
             told = {"error": "there is no status yet"}
-            if self._served.stands_by:
-                told = {"error": str(self._served.unavailable), "standby": "yes"}
+            if self.served.stands_by:
+                told = {"error": str(self.served.unavailable), "standby": "yes"}
             return web.json_response(told, status=503)
         view = replace(view, status=seen_by(caller, view.status))
-        return web.json_response(view_of(view, self._served.unavailable))
+        return web.json_response(view_of(view, self.served.unavailable))
 
     async def _history(self, _: web.Request, caller: Caller) -> web.Response:
-        view = self._watch.latest
+        view = self.watch.latest
         seen = {titled(job) for job in seen_by(caller, view.status).jobs} if view is not None else set()
-        return web.json_response(history_of(self._watch.history, seen.__contains__))
+        return web.json_response(history_of(self.watch.history, seen.__contains__))
 
 
 def _application(routes: Mapping[str, _Handler], names: Names | None) -> web.Application:
@@ -202,7 +194,6 @@ def _file(name: str) -> _Handler:
 
 
 def _peer(request: web.Request) -> str:
-    """As gRPC names it."""
     host, port = request.transport.get_extra_info("peername")[:2] if request.transport is not None else ("", 0)
     return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 

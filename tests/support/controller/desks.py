@@ -13,8 +13,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Note, Remove, Tell
 from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.lifecycle import digest
-from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.lifecycle import JobOptions, digest
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.switches.aggregator import Heard, Layout, Placement
 from p4reduce_controller.switches.availability import Unavailable

@@ -8,7 +8,7 @@ from p4reduce_controller.etcd.client import EtcdUnavailable
 
 
 class FakeEtcd:
-    """Implements `lease.Cluster`. While `away` it does not answer; `deaf`, it does what is asked and says nothing."""
+    """Has what `Lease` asks of `Etcd`. `away`: it does not answer. `deaf`: it does what is asked and says nothing."""
 
     def __init__(self) -> None:
         self.now = 100.0

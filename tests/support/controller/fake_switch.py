@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 
 from p4reduce_controller.switches.aggregator import (
+    ControlCounts,
     Counted,
     Direction,
     HalfState,
@@ -17,7 +18,6 @@ from p4reduce_controller.switches.aggregator import (
     SwitchUnavailable,
 )
 from p4reduce_controller.switches.availability import Unavailable
-from p4reduce_controller.switches.control_counts import ControlCounts
 from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
 
 

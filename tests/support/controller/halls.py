@@ -7,7 +7,7 @@ from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.tenants.access import Caller, Role
 from p4reduce_controller.tenants.quotas import Policy

@@ -9,7 +9,7 @@ from typing import Any
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.store.state import StateFile
 from p4reduce_controller.store.state_names import Setup

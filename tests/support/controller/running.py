@@ -15,7 +15,7 @@ from p4reduce.control.client import Assigned
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.options import JobOptions
+from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.observability.tracing import Traces
 from p4reduce_controller.service.controller import Controller
