@@ -18,7 +18,7 @@ from finsy.proto import p4r, p4r_grpc
 from p4reduce.control.grpc_channels import open_aio_channel
 from p4reduce_controller.base.listening import ListenError
 from p4reduce_controller.p4runtime.election import DEFAULT_RANK, Election, in_words
-from p4reduce_controller.p4runtime.link import Link, Standing
+from p4reduce_controller.p4runtime.link import Link, MastershipState
 from p4reduce_controller.p4runtime.program import Program
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
@@ -108,7 +108,7 @@ def test_a_controller_whose_port_is_taken_touches_no_switch(
 ) -> None:
     ranks, assigned = bench.job(2)
 
-    async def look(_: Link) -> Standing:
+    async def look(_: Link) -> MastershipState:
         raise AssertionError("a switch was asked")
 
     with socket.create_server(("127.0.0.1", 0)) as there, monkeypatch.context() as patch:

@@ -33,8 +33,8 @@ class Served:
 
     def __init__(self) -> None:
         self.read: list[list[str]] = []
-        self.over = asyncio.Event()
-        self.over.set()
+        self.failed = asyncio.Event()
+        self.failed.set()
         self.failure = Over()
         self.keeps_jobs = True
         self.operations = self
@@ -88,7 +88,7 @@ def test_one_of_two_has_what_was_read_while_its_turn_began(monkeypatch: pytest.M
 
     async def turn() -> Served:
         served = Served()
-        mine = turns.Turns(settings(ONE, store="etcd://127.0.0.1:3/x"), 1.0, lambda _: None, lambda *_: None)
+        mine = turns.LeaderElection(settings(ONE, store="etcd://127.0.0.1:3/x"), 1.0, lambda _: None, lambda *_: None)
 
         @asynccontextmanager
         async def starting(begun: Settings, *_: Any) -> AsyncIterator[Served]:

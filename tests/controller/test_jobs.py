@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs import aborts
+from p4reduce_controller.jobs import lifecycle
 from p4reduce_controller.jobs.deadlines import LEAVE_GRACE
 from p4reduce_controller.jobs.effects import Remove
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs
-from p4reduce_controller.jobs.lifecycle import JobOptions
+from p4reduce_controller.jobs.lifecycle import ABORTS_KEPT, JobOptions
 from tests.support.controller.desks import GRACE, AnyOrder, Desk, rejoin, restarted
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
@@ -195,7 +195,7 @@ def test_who_was_not_away_puts_off_nobodys_leaving() -> None:
 
 
 def test_why_a_job_has_ended_is_kept_for_a_while_and_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aborts, "MOST", 2)
+    monkeypatch.setattr(lifecycle, "MOST_ABORTS", 2)
     desk = Desk(slots=64)
     desk.jobs = Jobs(desk.switches, JobOptions(returns=True))
     for name in ("one", "two", "three"):
@@ -208,10 +208,10 @@ def test_why_a_job_has_ended_is_kept_for_a_while_and_of_some(monkeypatch: pytest
     assert said[0].startswith("rank 0 cannot come back to job 1, ")
     assert said[1:] == ["job 'two': it ends", "job 'three': it ends"]
     desk.tick()
-    desk.tick(aborts.KEPT / 2)
+    desk.tick(ABORTS_KEPT / 2)
     assert desk.last(rejoin(desk, jobs[2], 0, 1)).message == "job 'three': it ends"
-    desk.tick(aborts.KEPT)
-    desk.tick(aborts.KEPT)
+    desk.tick(ABORTS_KEPT)
+    desk.tick(ABORTS_KEPT)
     assert "cannot come back" in desk.last(rejoin(desk, jobs[2], 0, 2)).message
 
 

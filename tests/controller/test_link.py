@@ -35,7 +35,7 @@ def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() 
     """Not that it is cancelled itself, as gRPC has it."""
 
     async def read(link: Link, program: Program) -> None:
-        async for _ in link.read([program.outcomes()]):
+        async for _ in link.read([program.counter("outcomes")]):
             pass
 
     async def work() -> None:
@@ -74,7 +74,7 @@ def test_what_begins_as_the_connection_closes_hears_that_the_switch_is_away(
                 return await asked
 
             monkeypatch.setattr(link_module, "isolate_cancellation", closed_meanwhile)
-            outcomes = Program(server.schema).outcomes()
+            outcomes = Program(server.schema).counter("outcomes")
             asking = link.write([p4r.Update()]) if what == "write" else anext(link.read([outcomes]))
             with pytest.raises(SwitchUnavailable, match=f"a {what} failed: the connection is closed"):
                 await asking

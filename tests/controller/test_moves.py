@@ -307,7 +307,7 @@ def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> N
     hall.jobs._compaction._look_at = hall.now  # e is at 4 to 8; a, c and e are in a row
     hall.sessions["e"] = other
     assert hall.job("e").ranges == {0: SlotRange(4, 4)}
-    hall.job("c").rests_until = hall.now
+    hall.job("c").cooldown_until = hall.now
     tried: list[list[str]] = []
 
     def wanted(jobs: list[Job]) -> None:

@@ -132,7 +132,7 @@ def test_what_a_rank_tells_a_later_controller_is_of_before_its_release() -> None
     for host in hosts:
         host.said.clear()  # the controller ends now
 
-    job.move, job.rests_until = None, -float("inf")  # as it is when it is read again
+    job.move, job.cooldown_until = None, -float("inf")  # as it is when it is read again
     later = restarted(hall)
     later.join(0, 1, "d", slots=8, queue_s=1000.0, attempt=1)
     back = {rank: rejoin(later, job, rank) for rank in range(2)}

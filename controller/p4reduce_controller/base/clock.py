@@ -34,7 +34,7 @@ class Clock:
         return now - self._stood_still
 
 
-async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
+async def with_timeout(work: Coroutine[Any, Any, T], seconds: float) -> T:
     """What the work returns. Cancels it, and raises TimeoutError, when this process has run for so long."""
     clock = Clock()
     deadline = clock() + seconds

@@ -37,11 +37,12 @@ async def isolate_cancellation(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Returns when one of them has ended. The others are cancelled."""
+async def first_of(*waits: Coroutine[Any, Any, object]) -> set[asyncio.Future[object]]:
+    """Returns those that have ended, when one has. The others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return done
     finally:
         for task in tasks:
             task.cancel()

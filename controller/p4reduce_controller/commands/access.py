@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -18,6 +18,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.asking import ANSWER_TIMEOUT, ask
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce.errors import JoinError
+from p4reduce_controller.base.schema import Setting
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Controller = Annotated[
@@ -94,3 +95,28 @@ def plain(reply: pb.StatusReply) -> dict[str, Any]:
 def fail(message: str, status: int = 1) -> NoReturn:
     typer.echo(f"p4reduce: {message}", err=True)
     raise typer.Exit(status)
+
+
+def with_options(schema: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The command, with an option for each setting in the place of its parameter `options`.
+
+    It is given their texts and numbers there by their keys, as `Setting.of_option` takes them.
+    """
+    parameters = [_parameter(setting) for setting in schema.values() if setting.spec.help]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def called(**given: Any) -> None:
+            options = {parameter.name: given.pop(parameter.name) for parameter in parameters}
+            command(options=options, **given)
+
+        return with_parameters(called, command, "options", parameters)
+
+    return decorate
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    kind = list[str] if setting.repeated else str if setting.kind is list else setting.kind
+    option = typer.Option(setting.option, help=setting.help)
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+    return inspect.Parameter(setting.key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

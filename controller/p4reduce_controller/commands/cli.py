@@ -18,9 +18,8 @@ import typer
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.commands.access import Access, AsJson, fail, plain, reaches_controller
+from p4reduce_controller.commands.access import Access, AsJson, fail, plain, reaches_controller, with_options
 from p4reduce_controller.observability.logs import FORMATS, start_logging
-from p4reduce_controller.settings.options import with_options
 from p4reduce_controller.settings.settings import SCHEMA, check_store, load
 
 if TYPE_CHECKING:

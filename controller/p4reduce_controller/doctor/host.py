@@ -18,6 +18,7 @@ from p4reduce_controller.doctor.finding import Finding
 
 _SIOCGIFMTU, _SIOCETHTOOL = 0x8921, 0x8946
 # From <linux/ethtool.h>.
+_GDRVINFO = 0x3
 _OFFLOADS = {"TSO": 0x1E, "GSO": 0x23, "GRO": 0x2B}
 _UDP_SEGMENT, _UDP_GRO = 103, 104
 _SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
@@ -36,20 +37,14 @@ def kernel() -> Iterator[Finding]:
                 probe.setsockopt(socket.SOL_UDP, option, 1)
                 yield Finding(name, "ok", what)
             except OSError as error:
-                yield Finding(
-                    name,
-                    "warning",
-                    f"Linux {platform.release()} refuses it: {error.strerror}",
-                    "use Linux 5.0 or later; without it, everything works, perhaps half as fast",
-                )
+                found = f"Linux {platform.release()} refuses it: {error.strerror}"
+                advice = "use Linux 5.0 or later; without it, everything works, perhaps half as fast"
+                yield Finding(name, "warning", found, advice)
     scope = _number(_PROC / "kernel/yama/ptrace_scope")
     if scope is not None and scope > 1:
-        yield Finding(
-            "memory of other ranks",
-            "warning",
-            f"kernel.yama.ptrace_scope is {scope}: ranks of one host cannot read each other's memory",
-            "sysctl kernel.yama.ptrace_scope=1; without it, ranks of one host copy values for each other",
-        )
+        found = f"kernel.yama.ptrace_scope is {scope}: ranks of one host cannot read each other's memory"
+        advice = "sysctl kernel.yama.ptrace_scope=1; without it, ranks of one host copy values for each other"
+        yield Finding("memory of other ranks", "warning", found, advice)
     else:
         yield Finding("memory of other ranks", "ok", "ranks of one host may read each other's tensors")
 
@@ -61,12 +56,9 @@ def buffers() -> Iterator[Finding]:
         if limit is None:
             yield Finding(f"net.core.{name}", "skipped", "cannot be read on this host")
         elif limit < SOCKET_BUFFER_BYTES:
-            yield Finding(
-                f"net.core.{name}",
-                "warning",
-                f"{limit} bytes, and workers ask for {SOCKET_BUFFER_BYTES}; bursts may be lost and sent again",
-                f"sysctl net.core.{name}={SOCKET_BUFFER_BYTES}, or run ranks with CAP_NET_ADMIN",
-            )
+            found = f"{limit} bytes, and workers ask for {SOCKET_BUFFER_BYTES}; bursts may be lost and sent again"
+            advice = f"sysctl net.core.{name}={SOCKET_BUFFER_BYTES}, or run ranks with CAP_NET_ADMIN"
+            yield Finding(f"net.core.{name}", "warning", found, advice)
         else:
             yield Finding(f"net.core.{name}", "ok", f"{limit} bytes")
 
@@ -75,24 +67,17 @@ def clock(controllers_time: float, ours: float) -> Iterator[Finding]:
     """controllers_time: seconds since 1970 in the middle of a call, when ours were `ours`; 0: not known."""
     source = _CLOCKSOURCE.read_text().strip() if _CLOCKSOURCE.exists() else ""
     if source in _SLOW_CLOCKS:
-        yield Finding(
-            "clock source",
-            "warning",
-            f"{source}, which takes a microsecond or more to read",
-            "boot with tsc=reliable, or choose a virtual machine with a TSC or kvm-clock",
-        )
+        found = f"{source}, which takes a microsecond or more to read"
+        advice = "boot with tsc=reliable, or choose a virtual machine with a TSC or kvm-clock"
+        yield Finding("clock source", "warning", found, advice)
     elif source:
         yield Finding("clock source", "ok", source)
     if not controllers_time:
         return
     apart = abs(controllers_time - ours)
     if apart > 5:
-        yield Finding(
-            "clock",
-            "warning",
-            f"{apart:.0f} s from the controller's clock, which certificates and election ids depend on",
-            "synchronise both with a time server (chrony, systemd-timesyncd)",
-        )
+        found = f"{apart:.0f} s from the controller's clock, which certificates and election ids depend on"
+        yield Finding("clock", "warning", found, "synchronise both with a time server (chrony, systemd-timesyncd)")
     else:
         yield Finding("clock", "ok", f"{apart:.1f} s from the controller's clock")
 
@@ -131,35 +116,32 @@ def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
         else:
             yield Finding(f"MTU to {name}", "ok", f"{interface} has {mtu}, {needed} are needed")
         on = [which for which, command in _OFFLOADS.items() if _offload(probe, interface, command)]
-        if Path(f"/sys/class/net/{interface}/iflink").exists() and on and _is_veth(interface):
-            yield Finding(
-                f"offloads to {name}",
-                "warning",
-                f"{', '.join(on)} of the veth interface {interface}: a switch behind it may get several packets as one",
-                f"ethtool -K {interface} tso off gso off gro off tx off",
-            )
+        if Path(f"/sys/class/net/{interface}/iflink").exists() and on and _is_veth(probe, interface):
+            names = ", ".join(on)
+            found = f"{names} of the veth interface {interface}: a switch behind it may get several packets as one"
+            advice = f"ethtool -K {interface} tso off gso off gro off tx off"
+            yield Finding(f"offloads to {name}", "warning", found, advice)
         else:
             yield Finding(f"offloads to {name}", "ok", f"{interface}: {', '.join(on) or 'none'}")
 
 
 def _offload(control: socket.socket, interface: str, command: int) -> bool:
-    value = array.array("I", [command, 0])
+    answer = _ethtool(control, interface, struct.pack("II", command, 0))
+    return answer is not None and any(answer[4:])
+
+
+def _is_veth(control: socket.socket, interface: str) -> bool:
+    answer = _ethtool(control, interface, struct.pack("I32s", _GDRVINFO, b"").ljust(196, b"\0"))
+    return answer is not None and answer[4:36].rstrip(b"\0") == b"veth"
+
+
+def _ethtool(control: socket.socket, interface: str, command: bytes) -> bytes | None:
+    value = array.array("B", command)
     try:
         fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP", interface.encode(), value.buffer_info()[0]))
     except OSError:
-        return False
-    return bool(value[1])
-
-
-def _is_veth(interface: str) -> bool:
-    driver = struct.pack("I32s", 0x3, b"").ljust(196, b"\0")  # ETHTOOL_GDRVINFO
-    value = array.array("B", driver)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        try:
-            fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP", interface.encode(), value.buffer_info()[0]))
-        except OSError:
-            return False
-    return value.tobytes()[4:36].rstrip(b"\0") == b"veth"
+        return None
+    return value.tobytes()
 
 
 def _number(path: Path) -> int | None:

@@ -12,11 +12,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.base.clock import in_time
+from p4reduce_controller.base.clock import with_timeout
 from p4reduce_controller.base.tasks import Interrupted, Tasks, first_of, isolate_cancellation
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.observability.logs import logging_about
@@ -70,28 +71,20 @@ class Progress(Protocol):
         """Nothing of it is on any switch."""
 
 
+@dataclass(eq=False, repr=False)
 class Rollout:
-    """`run` is its life. It raises nothing but what `progress` raises, whatever the switches do."""
+    """`run` is its life. It raises nothing but what `progress` raises, whatever the switches do. `stopping`: once it is
+    set, switches that are away are not waited for."""
 
-    def __init__(
-        self,
-        job: Job,
-        switches: Mapping[int, Aggregator],
-        progress: Progress,
-        stopping: asyncio.Event,
-        stage: Stage = Stage.INSTALLING,
-        traces: Traces | None = None,
-    ) -> None:
-        """`stopping`: once it is set, switches that are away are not waited for."""
-        self._traces = traces or Traces()
-        self.stage = stage
-        self.job = job
-        self._switches = switches
-        self._progress = progress
-        self._stopping = stopping
-        self._ending = asyncio.Event()
-        self._moving = asyncio.Event()
-        self._abort: pb.Abort | None = None
+    job: Job
+    switches: Mapping[int, Aggregator]
+    progress: Progress
+    stopping: asyncio.Event
+    stage: Stage = Stage.INSTALLING
+    traces: Traces = field(default_factory=Traces)
+    _ending: asyncio.Event = field(default_factory=asyncio.Event)
+    _moving: asyncio.Event = field(default_factory=asyncio.Event)
+    _abort: pb.Abort | None = None
 
     @property
     def ending(self) -> bool:
@@ -120,7 +113,7 @@ class Rollout:
         gone = await asyncio.gather(*[self._remove_from(*one) for one in self._places()])
         if all(gone):
             self._enter(Stage.REMOVED)
-            self._progress.freed(self.job)
+            self.progress.freed(self.job)
         else:
             self._enter(Stage.ABANDONED)
 
@@ -131,7 +124,7 @@ class Rollout:
 
     def _places(self) -> list[tuple[Aggregator, Placement]]:
         number = self.job.site.number
-        return [(self._switches[number(at)], placement) for at, placement in self.job.placements.items()]
+        return [(self.switches[number(at)], placement) for at, placement in self.job.placements.items()]
 
     # On.
 
@@ -142,15 +135,15 @@ class Rollout:
             return
         if why := "; ".join(filter(None, problems)):
             self._enter(Stage.FAILED)
-            self._progress.failed(self.job, why)
+            self.progress.failed(self.job, why)
         else:
             self._enter(Stage.INSTALLED)
-            self._progress.installed(self.job)
+            self.progress.installed(self.job)
 
     async def _install_on(self, switch: Aggregator, placement: Placement) -> str:
         """Returns what went wrong, or ""."""
         try:
-            with self._traces.step(self.job, "switch", switch=switch.target):
+            with self.traces.step(self.job, "switch", switch=switch.target):
                 await self._put_on(switch, placement)
         except SwitchError as error:
             return str(error)
@@ -161,12 +154,12 @@ class Rollout:
 
     async def _put_on(self, switch: Aggregator, placement: Placement) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
-            await in_time(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
+            await with_timeout(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
         if not self.ending:
             await _in_time(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, self.job.timeout))
         if not self.ending:  # one job's slots are reset after another's, so all of the switch's at most
             limit = max(STEP_TIMEOUT, self.job.timeout) + time_for(switch.layout.slots)
-            with self._traces.step(self.job, "reset"):
+            with self.traces.step(self.job, "reset"):
                 await _in_time(switch, "resetting its slots", switch.reset(placement, self.job.timeout), limit)
 
     # From slots to slots.
@@ -178,7 +171,7 @@ class Rollout:
             await asyncio.gather(*[self._move_on(*one) for one in self._places()])
         if not self.ending:
             self._enter(Stage.INSTALLED)
-            self._progress.moved(self.job)
+            self.progress.moved(self.job)
 
     async def _move_on(self, switch: Aggregator, placement: Placement) -> None:
         """Until it is done, or the job is over."""
@@ -203,7 +196,7 @@ class Rollout:
         fenced = await self._insist(switch, "fencing it", lambda: switch.fence(placement))
         abort = self._packet()
         # Where a switch is away, ranks shall hear that first, from the service.
-        if abort is not None and placement.has_ranks and not any(one.unavailable for one in self._switches.values()):
+        if abort is not None and placement.has_ranks and not any(one.unavailable for one in self.switches.values()):
             worker = abort.rank if abort.HasField("rank") else None
             try:
                 await _in_time(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
@@ -231,9 +224,9 @@ class Rollout:
             except SwitchUnavailable:
                 if switch.given_up:
                     return True
-                if self._stopping.is_set():
+                if self.stopping.is_set():
                     return False
-                await first_of(switch.wait_connected(), self._stopping.wait())
+                await first_of(switch.wait_connected(), self.stopping.wait())
             except (Interrupted, SwitchError) as error:
                 log.warning("taking job %r off the switch at %s: %s", self.job.name, switch.target, error)
                 await asyncio.sleep(RETRY)
@@ -246,7 +239,7 @@ async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, Non
     """Raises SwitchError naming the switch where the work takes longer than so many seconds, or `STEP_TIMEOUT`."""
     limit = STEP_TIMEOUT if limit is None else limit
     try:
-        await in_time(isolate_cancellation(work), limit)
+        await with_timeout(isolate_cancellation(work), limit)
     except asyncio.TimeoutError:
         raise SwitchError(f"the switch at {switch.target} has not finished {doing} within {limit:g} s") from None
 
@@ -254,17 +247,17 @@ async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, Non
 CLOSE_TIMEOUT = 3.0
 
 
+@dataclass(eq=False, repr=False)
 class Supervisor:
-    """Nothing that happens to a stream of a rank reaches a rollout: it ends when its job is off the switches."""
+    """Owns the rollouts: one for each job that holds slots of a switch, each in a task of its own. Nothing that happens
+    to a stream of a rank reaches a rollout: it ends when its job is off the switches."""
 
-    def __init__(self, switches: Mapping[int, Aggregator], progress: Progress, tasks: Tasks, traces: Traces) -> None:
-        """`tasks`: where the rollouts run."""
-        self._traces = traces
-        self.stopping = asyncio.Event()
-        self._switches = switches
-        self._progress = progress
-        self._tasks = tasks
-        self._rollouts: dict[int, tuple[Rollout, asyncio.Task[None]]] = {}  # by the number of the job
+    switches: Mapping[int, Aggregator]
+    progress: Progress
+    tasks: Tasks
+    traces: Traces
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _rollouts: dict[int, tuple[Rollout, asyncio.Task[None]]] = field(default_factory=dict)  # by the number of the job
 
     def install(self, job: Job) -> None:
         self._start(job, Stage.INSTALLING)
@@ -295,8 +288,8 @@ class Supervisor:
             await asyncio.wait(ending, timeout=CLOSE_TIMEOUT)
 
     def _start(self, job: Job, stage: Stage) -> None:
-        rollout = Rollout(job, self._switches, self._progress, self.stopping, stage, self._traces)
-        task = self._tasks.start(self._run(job.number, rollout), f"job {job.number}.{job.generation}")
+        rollout = Rollout(job, self.switches, self.progress, self.stopping, stage, self.traces)
+        task = self.tasks.start(self._run(job.number, rollout), f"job {job.number}.{job.generation}")
         self._rollouts[job.number] = (rollout, task)
 
     async def _run(self, number: int, rollout: Rollout) -> None:

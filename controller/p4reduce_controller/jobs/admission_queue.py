@@ -7,7 +7,6 @@ Every answer is returned; telling the ranks is up to the caller.
 from __future__ import annotations
 
 import math
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -166,8 +165,7 @@ class AdmissionQueue:
         """Raises PoolFull or NumbersExhausted."""
         _, join, caller = entry.first
         site, kept = self._switches.for_new(), self.tenancy.kept_from(entry.tenant, held)
-        first_seq = secrets.randbits(31) << 1
-        job = self._registry.found(join, site, entry.slots, first_seq, self._rejoin_time, now, caller, kept)
+        job = self._registry.found(join, site, entry.slots, self._rejoin_time, now, caller, kept)
         job.excluded_switches, job.cordoned = self._switches.excluded_from(site), self._switches.cordoned_at(site)
         return job
 

@@ -62,7 +62,7 @@ def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
     for job in jobs:
         slots = job.most_slots
         while job.used_slots == job.slots < slots:
-            if placed(job, slots, _without(job, pools)) is not None:
+            if placed(job, slots, without(job, pools)) is not None:
                 return Change(job, slots, "grown")
             slots //= 2
     return None
@@ -165,7 +165,8 @@ def _height(ranges: Ranges) -> int:
     return sum(taken.first for taken in ranges.values())
 
 
-def _without(job: Job, pools: Pools) -> Pools:
+def without(job: Job, pools: Pools) -> Pools:
+    """As they would be if it had no slots."""
     pools = {number: pool.copy() for number, pool in pools.items()}
     _exchange(job, job.ranges, {}, pools)
     return pools

@@ -67,7 +67,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Roles:
     """What ranks are to each other, once all have been heard: see `Job.leaders`, `Job.workers` and `Job.hosts`."""
 
     leaders: dict[int, int]
@@ -143,10 +143,10 @@ class Job:
     ports_down: list[str] = field(default_factory=list)  # that it needs, as its ranks were told
     most_slots: int = 0
     move: Move | None = field(default=None, repr=False)
-    rests_until: float = -math.inf  # its slots are left as they are
+    cooldown_until: float = -math.inf  # its slots are left as they are
     held_in_vain: int = 0  # how often in a row
     installed: bool = False  # on every switch, by this controller
-    _settled: Standing | None = field(default=None, repr=False, compare=False)
+    _settled: Roles | None = field(default=None, repr=False, compare=False)
 
     @property
     def numbers(self) -> tuple[tuple[int, int], ...]:
@@ -214,7 +214,7 @@ class Job:
         self._settled = None
         leaders = self._leaders()
         workers = [rank for rank, leader in leaders.items() if rank == leader]
-        self._settled = Standing(leaders, workers, self.hosts)
+        self._settled = Roles(leaders, workers, self.hosts)
 
     def _leaders(self) -> dict[int, int]:
         lowest: dict[object, int] = {}

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.aborts import Aborts
 from p4reduce_controller.jobs.admission import DEFAULT_TIMEOUT
-from p4reduce_controller.jobs.deadlines import LEAVE_GRACE, REJOIN_TIME
+from p4reduce_controller.jobs.deadlines import LEAVE_GRACE, LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.jobs.effects import Effect, Install, Note, Remove, Tell
 from p4reduce_controller.jobs.job import Job, Member, Session, State
 from p4reduce_controller.jobs.placement import told_when_ready
@@ -194,3 +194,35 @@ def digest(key: str) -> str:
 def _endpoint(site: Site, switch: int) -> pb.Endpoint:
     at = site.addresses[switch]
     return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=site.trees.tree(switch))
+
+
+MOST_ABORTS = 1024
+ABORTS_KEPT = LONGEST_REJOIN_TIME  # seconds, and at most twice as long
+
+
+class Aborts:
+    """Why jobs have ended, for ranks that come back to them later: the latest of each job number."""
+
+    def __init__(self) -> None:
+        self._lately: dict[int, tuple[int, str, pb.Abort]] = {}  # with its generation and tenant
+        self._before: dict[int, tuple[int, str, pb.Abort]] = {}
+        self._ages_at = -math.inf
+
+    def add(self, job: Job, abort: pb.Abort) -> None:
+        self._lately.pop(job.number, None)
+        self._lately[job.number] = (job.generation, job.tenant, abort)
+        if len(self._lately) > MOST_ABORTS:
+            del self._lately[next(iter(self._lately))]
+
+    def of(self, number: int, generation: int, caller: Caller) -> pb.Abort | None:
+        """Why this job has ended, if that is still known, and the caller may know it."""
+        for aborts in (self._lately, self._before):
+            known, tenant, abort = aborts.get(number, (None, "", None))
+            if known == generation and (not tenant or caller.ends(tenant)):
+                return abort
+        return None
+
+    def age(self, now: float) -> None:
+        if now >= self._ages_at:
+            self._before, self._lately = self._lately, {}
+            self._ages_at = now + ABORTS_KEPT

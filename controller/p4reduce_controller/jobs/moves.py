@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.admission_queue import AdmissionQueue
-from p4reduce_controller.jobs.compacting import Change, grow, make_room, placed
+from p4reduce_controller.jobs.compacting import Change, grow, make_room, placed, without
 from p4reduce_controller.jobs.effects import Change as ChangeEffect
 from p4reduce_controller.jobs.job import Job, Member, Move, State
 from p4reduce_controller.jobs.lifecycle import Lifecycle
@@ -99,7 +99,7 @@ class SlotCompaction:
         """Every switch has it in its new slots, and it is kept so."""
         if not job.over and job.moving:
             self._registry.end_move(job)
-            job.rests_until, job.held_in_vain = now + REST_S, 0
+            job.cooldown_until, job.held_in_vain = now + REST_S, 0
             self.go_on(job, _workers(job))
 
     def failed(self, job: Job, why: str, now: float) -> None:
@@ -111,7 +111,7 @@ class SlotCompaction:
 
     def _next(self, now: float) -> Change | None:
         """Of jobs of those first whose jobs have all held when they were asked."""
-        jobs = [job for job in self._registry.live if job.movable and now >= job.rests_until]
+        jobs = [job for job in self._registry.live if job.movable and now >= job.cooldown_until]
         doubtful = {job.tenant for job in self._registry.live if job.held_in_vain}
         good = [job for job in jobs if job.tenant not in doubtful]
         better = [job for job in jobs if not job.held_in_vain]
@@ -146,8 +146,7 @@ class SlotCompaction:
         if why := self._why_not(job, job.move):
             self._withdraw(job, now, why)
             return
-        pools = self._registry.pools_without(job)
-        ranges = placed(job, job.move.slots, pools)
+        ranges = placed(job, job.move.slots, without(job, self._registry.pools))
         if ranges is None:
             self._withdraw(job, now, "there is no room for it any more")
             return
@@ -157,7 +156,7 @@ class SlotCompaction:
     def _withdraw(self, job: Job, now: float, why: str) -> None:
         log.info("job %r keeps its slots: %s", job.name, why)
         job.move = self._job = None
-        job.rests_until = now + min(LONGEST_REST_S, LONG_REST_S * 2 ** max(0, job.held_in_vain - 1))
+        job.cooldown_until = now + min(LONGEST_REST_S, LONG_REST_S * 2 ** max(0, job.held_in_vain - 1))
         for member in _workers(job):
             self._lifecycle.tell(member.session, _release(0, 0))
 

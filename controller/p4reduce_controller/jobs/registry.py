@@ -20,7 +20,7 @@ from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
 from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
-from p4reduce_controller.tenants.access import ANYONE, Caller
+from p4reduce_controller.tenants.access import Caller
 
 FORGOTTEN_WITHIN = 10.0  # seconds, by the switches, of a job that is over; longer only where one is away
 
@@ -88,15 +88,7 @@ class Registry:
         return job.site.for_threads(job.threads)
 
     def found(
-        self,
-        join: pb.Join,
-        base: Site,
-        slots: int,
-        first_seq: int,
-        rejoin_time: float,
-        now: float,
-        caller: Caller = ANYONE,
-        kept: Sequence[int] = (),
+        self, join: pb.Join, base: Site, slots: int, rejoin_time: float, now: float, caller: Caller, kept: Sequence[int]
     ) -> Job:
         """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
 
@@ -116,7 +108,7 @@ class Registry:
             world_size=join.world_size,
             slots=slots,
             ranges=ranges,
-            first_seq=first_seq,
+            first_seq=secrets.randbits(31) << 1,
             rejoin_time=rejoin_time,
             started=now,
             deadline=math.inf,
@@ -192,13 +184,6 @@ class Registry:
         _put(job, move.before, move.slots_before, move.first_seq_before)
         job.move = None
         self._take(job)
-
-    def pools_without(self, job: Job) -> Mapping[int, SlotPool]:
-        """As they would be if it had no slots."""
-        pools = {number: pool.copy() for number, pool in self.pools.items()}
-        for at, taken in job.ranges.items():
-            pools[job.site.number(at)].give_back(taken)
-        return pools
 
     def _take(self, job: Job) -> None:
         for at, taken in job.ranges.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -27,31 +28,14 @@ class Telemetry(grpc.aio.ServerInterceptor):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self._install = Histogram(
-            "p4reduce_install_seconds",
-            "Time from the last rank's HELLO until the job is ready on its switches",
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._join = Histogram(
-            "p4reduce_join_seconds",
-            "Time from a job's first join until it is ready",
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._moves = Histogram(
-            "p4reduce_move_seconds",
-            "Time for which ranks paused their operations while their job's slots changed, by reason",
-            ["why"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._calls = Counter(
-            "p4reduce_rpcs",
-            "Calls of the control service that have ended, by gRPC's code",
-            ["method", "code"],
-            registry=self.registry,
-        )
+        seconds = partial(Histogram, buckets=_SECONDS, registry=self.registry)
+        text = "Time from the last rank's HELLO until the job is ready on its switches"
+        self._install = seconds("p4reduce_install_seconds", text)
+        self._join = seconds("p4reduce_join_seconds", "Time from a job's first join until it is ready")
+        text = "Time for which ranks paused their operations while their job's slots changed, by reason"
+        self._moves = seconds("p4reduce_move_seconds", text, ["why"])
+        text = "Calls of the control service that have ended, by gRPC's code"
+        self._calls = Counter("p4reduce_rpcs", text, ["method", "code"], registry=self.registry)
         serving(self.registry, 1)
         self._installing: dict[int, float] = {}  # since when, by the number of the job
 

@@ -54,11 +54,8 @@ class Traces:
                 gathering.end()
             spans["installing"] = self._below(spans["join"], "installing")
 
-    def settled(self, job: Job, error: str = "") -> None:
-        """The job is ready, or dead for that reason."""
-        self._end(job.number, error)
-
-    def _end(self, number: int, error: str) -> None:
+    def settled(self, number: int, error: str = "") -> None:
+        """The job of that number is ready, or dead for that reason."""
         spans = self._joins.pop(number, {})
         for name in ("gathering", "installing", "join"):
             if span := spans.get(name):
@@ -74,7 +71,7 @@ class Traces:
                 for rank in list(job.members):
                     self.joined(job, rank)
         for number in self._joins.keys() - {job.number for job in jobs}:
-            self._end(number, "it ended before it was ready")
+            self.settled(number, "it ended before it was ready")
 
     @contextmanager
     def step(self, job: Job, name: str, **attributes: str) -> Iterator[None]:

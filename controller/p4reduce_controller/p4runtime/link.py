@@ -20,7 +20,7 @@ from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import is_tls_trouble
 from p4reduce.control.diagnostics import of_grpc, of_tls
 from p4reduce.control.grpc_channels import open_aio_channel
-from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
+from p4reduce_controller.base.tasks import Interrupted, first_of, isolate_cancellation
 from p4reduce_controller.p4runtime.election import in_words
 from p4reduce_controller.switches.aggregator import Superseded, SwitchError, SwitchUnavailable
 
@@ -40,7 +40,7 @@ PacketHandler = Callable[[bytes, Callable[[], dict[str, Any]]], None]  # the sec
 
 
 @dataclass(frozen=True)
-class Standing:
+class MastershipState:
     """Whose a switch is: the primary's election id, or where there is none, the highest that the switch remembers."""
 
     election_id: int
@@ -77,12 +77,12 @@ class Link:
         self._receiver: asyncio.Task[Any] | None = None
         self._closed = False
 
-    async def look(self) -> Standing:
+    async def look(self) -> MastershipState:
         """Connects, and says whose the switch is without changing that."""
         await self._client.open(schema=self._schema, complete_request=self._complete)
         return await self._ask(_CONNECTING, asyncio.wait_for(self._look(), _OPEN_TIMEOUT))
 
-    async def vacancy(self) -> Standing:
+    async def wait_for_no_primary(self) -> MastershipState:
         """After `look`: waits until there is no primary any more, or another one."""
         return await self._ask("the connection", self._next_standing())
 
@@ -141,14 +141,7 @@ class Link:
             raise self._explain(doing, error) from error
 
     async def _live(self) -> None:
-        tasks = [asyncio.ensure_future(work) for work in (self._receive(), self._pulse())]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done:
+        for task in await first_of(self._receive(), self._pulse()):
             task.result()
 
     async def _pulse(self) -> None:
@@ -199,7 +192,7 @@ class Link:
         request = p4r.ReadRequest(device_id=self._device_id, entities=entities)
         return [entity async for reply in self._client.request_iter(request) for entity in reply.entities]
 
-    async def _look(self) -> Standing:
+    async def _look(self) -> MastershipState:
         # Without an id one is never primary. BMv2 takes that for the lowest of all ids, so two cannot look at a time.
         await self._arbitrate(None)
         try:
@@ -212,13 +205,13 @@ class Link:
         await self._arbitrate(1 + secrets.randbelow(_LOW_IDS))
         return await self._next_standing()
 
-    async def _next_standing(self) -> Standing:
+    async def _next_standing(self) -> MastershipState:
         while True:
             message = await self._next_message()
             if message.WhichOneof("update") == "arbitration":
                 update = message.arbitration
                 known = U128.decode(update.election_id)
-                return Standing(known, has_primary=update.status.code == fy.GRPCStatusCode.ALREADY_EXISTS)
+                return MastershipState(known, has_primary=update.status.code == fy.GRPCStatusCode.ALREADY_EXISTS)
 
     async def _take_over(self) -> bool:
         await asyncio.wait_for(self._become_primary(), _OPEN_TIMEOUT)

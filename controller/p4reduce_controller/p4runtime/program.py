@@ -195,18 +195,13 @@ class Program:
     def every_entry(self) -> list[fy.P4TableEntry]:
         return [fy.P4TableEntry(table) for table in self._tables.values()]
 
-    def outcomes(self) -> fy.P4CounterEntry:
-        return fy.P4CounterEntry(self._counters["outcomes"])
+    def counter(self, name: str) -> fy.P4CounterEntry:
+        """Asks for all cells of one of _COUNTERS."""
+        return fy.P4CounterEntry(self._counters[name])
 
     def members(self) -> list[fy.P4DirectCounterEntry]:
         """Asks for what each member of each job has sent, where the program counts that."""
         return [fy.P4DirectCounterEntry(self._members)] if self._members else []
-
-    def forgeries(self) -> fy.P4CounterEntry:
-        return fy.P4CounterEntry(self._counters["forgeries"])
-
-    def losses(self, direction: Direction) -> fy.P4CounterEntry:
-        return fy.P4CounterEntry(self._counters[f"losses_{direction}"])
 
     def _entry(self, table: str, match: dict[str, Any], action: str, **arguments: Any) -> fy.P4TableEntry:
         name = self._tables[table]

@@ -16,7 +16,7 @@ from p4reduce_controller.base.tasks import Interrupted, Tasks, ended, first_of, 
 from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
 from p4reduce_controller.p4runtime.desired import DesiredState
 from p4reduce_controller.p4runtime.election import Election, in_words
-from p4reduce_controller.p4runtime.link import Link, Standing, switch_channel
+from p4reduce_controller.p4runtime.link import Link, MastershipState, switch_channel
 from p4reduce_controller.p4runtime.port_watch import NO_GNMI, States, watch_ports
 from p4reduce_controller.p4runtime.program import Program
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
@@ -256,8 +256,8 @@ class P4RuntimeSwitch:
     # Counters.
 
     async def outcomes(self) -> dict[str, int]:
-        counts = [entry async for entry in self._linked().read([self._program.outcomes()])]
-        forged = [entry.packet_count async for entry in self._linked().read([self._program.forgeries()])]
+        counts = [entry async for entry in self._linked().read([self._program.counter("outcomes")])]
+        forged = [entry.packet_count async for entry in self._linked().read([self._program.counter("forgeries")])]
         return {**{OUTCOMES[entry.index or 0]: entry.packet_count for entry in counts}, "forged": sum(forged)}
 
     async def job_traffic(self) -> dict[tuple[int, int], Counted]:
@@ -276,7 +276,7 @@ class P4RuntimeSwitch:
         result: dict[tuple[int, Direction], int] = {}
         directions: tuple[Direction, ...] = ("in", "out")
         for direction in directions:
-            async for entry in self._linked().read([self._program.losses(direction)]):
+            async for entry in self._linked().read([self._program.counter(f"losses_{direction}")]):
                 port = entry.index or 0
                 if entry.packet_count or (port, direction) in self._desired.loss_rates:
                     result[port, direction] = entry.packet_count
@@ -287,7 +287,7 @@ def _backoff(failures: int) -> float:
     return BACKOFF[min(failures, len(BACKOFF) - 1)]
 
 
-async def _vacancy(link: Link, standing: Standing) -> Standing:
+async def _vacancy(link: Link, standing: MastershipState) -> MastershipState:
     while standing.has_primary:
-        standing = await link.vacancy()
+        standing = await link.wait_for_no_primary()
     return standing

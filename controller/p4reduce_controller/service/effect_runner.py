@@ -34,7 +34,7 @@ SAVE_TRIES = 10
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class EffectRunner:
     """After every event that jobs are told of, `run` has to be called. What takes time goes on in a task, and ends in
     another event."""
@@ -74,7 +74,7 @@ class EffectRunner:
                     self.saver.save_soon()
                     if abort is not None:
                         log.warning("aborted: %s", abort.message, extra=about(job))
-                        self.traces.settled(job, abort.message)
+                        self.traces.settled(job.number, abort.message)
                     # The ranks are told at once; only the slots have to wait until nothing can reach them.
                     self.supervisor.remove(job, abort)
 
@@ -117,7 +117,7 @@ class EffectRunner:
             self.failed(job, f"the controller cannot store it: {error}")
             return
         self.telemetry.installed(job, self.clock())
-        self.traces.settled(job)
+        self.traces.settled(job.number)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
         text = "job %r (%d.%d) is ready: %d ranks%s"
         log.info(text, job.name, job.number, job.generation, job.world_size, workers, extra=about(job))

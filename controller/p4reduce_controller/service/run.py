@@ -67,7 +67,7 @@ class Entrance:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Leadership:
     """One turn of one of several controllers. `state`: what an earlier one has kept. `release` gives up the port where
     it listens meanwhile. `store_tls`: how what is kept is reached.
     """
@@ -81,7 +81,9 @@ class Turn:
 
 
 @asynccontextmanager
-async def running(settings: Settings, switch_timeout: float, turn: Turn | None = None) -> AsyncIterator[Controller]:
+async def running(
+    settings: Settings, switch_timeout: float, turn: Leadership | None = None
+) -> AsyncIterator[Controller]:
     """A controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
 
     With a state file its jobs outlive it, unless the service is told not to keep them. With a `turn` they do anyway.

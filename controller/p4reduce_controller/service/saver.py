@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from p4reduce_controller.base.tasks import Tasks
 from p4reduce_controller.fabric.fabric import Fabric
@@ -19,15 +20,13 @@ from p4reduce_controller.switches.availability import Unavailable
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class Saver:
-    def __init__(
-        self, store: Store | None, jobs: Jobs, fabric: Fabric, tasks: Tasks, clock: Callable[[], float]
-    ) -> None:
-        self.store = store
-        self._jobs = jobs
-        self._fabric = fabric
-        self._tasks = tasks
-        self._clock = clock
+    store: Store | None
+    jobs: Jobs
+    fabric: Fabric
+    tasks: Tasks
+    clock: Callable[[], float]
 
     @property
     def shared(self) -> bool:
@@ -43,12 +42,12 @@ class Saver:
         """Takes up the jobs of an earlier controller. Raises StateError."""
         if (store := self.store) is None:
             return []
-        inventory, now = self._fabric.inventory, self._clock()
+        inventory, now = self.fabric.inventory, self.clock()
         jobs, children = store.load(Setup(inventory.switches, lambda: inventory.site, inventory.retained), now)
         try:
-            self._jobs.restore(jobs, children)
-            self._jobs.tenancy.take_up(store.use, jobs, now)
-            self._jobs.queue.restore(store.queue, now)
+            self.jobs.restore(jobs, children)
+            self.jobs.tenancy.take_up(store.use, jobs, now)
+            self.jobs.queue.restore(store.queue, now)
         except ValueError as error:
             raise store.refusal(str(error)) from None
         return jobs
@@ -57,19 +56,19 @@ class Saver:
         """Keeps jobs that are ready, and those that will be once they are kept. Raises StateError."""
 
         def kept() -> list[Job]:
-            return [job for job in self._jobs if job.state is State.READY or (job.installed and not job.over)]
+            return [job for job in self.jobs if job.state is State.READY or (job.installed and not job.over)]
 
         if (store := self.store) is None:
             return
-        store.use = self._jobs.tenancy.to_keep()
-        store.queue = self._jobs.queue.to_keep(self._clock())
-        if self._fabric.is_open:  # until then it is what an earlier controller has kept
-            store.fabric = self._fabric.changes().to_json()
-        await store.keep(kept, self._fabric.inventory.children, self._clock())
+        store.use = self.jobs.tenancy.to_keep()
+        store.queue = self.jobs.queue.to_keep(self.clock())
+        if self.fabric.is_open:  # until then it is what an earlier controller has kept
+            store.fabric = self.fabric.changes().to_json()
+        await store.keep(kept, self.fabric.inventory.children, self.clock())
 
     def save_soon(self) -> None:
         """Keeps what has changed. Where that fails, a job too many is kept, whose ranks will not come back."""
-        self._tasks.start(self.save_within(None), "state")
+        self.tasks.start(self.save_within(None), "state")
 
     async def save_within(self, seconds: float | None) -> None:
         try:

@@ -30,7 +30,7 @@ JOIN_AGAIN = 1.0  # seconds, after which a rank is told that the controller wait
 Reply = TypeVar("Reply")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Service(rpc.JobsServicer):
     """`listens`: callers hear at least why it does not serve yet. `serves`: they are answered. `begun`: it serves, or
     never will. `guard`: lets callers in."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import grpc.aio
 
@@ -32,29 +33,22 @@ class Unread(Exception):
     """The client does not read what it is told."""
 
 
+@dataclass(eq=False, repr=False)
 class Stream:
-    """`serve` is its life. `handle` is given what the rank says: its first message, then the others.
+    """`serve` is its life. `tell` may be called at any time, and does not wait.
 
-    `tell` may be called at any time, and does not wait.
+    `handle` is given what the rank says: its first message, for which its last argument is True, then the others. It
+    may raise ProtocolError. `due`: the seconds until a message of so many bytes is, as others of its tenant have come
+    before. `first`: the first message, where it was read already.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        handle: Callable[[Stream, pb.ClientMessage, bool], None],
-        due: Callable[[int], float] = lambda _: 0.0,
-        first: pb.ClientMessage | None = None,
-    ) -> None:
-        """`handle`'s last argument is True for the first message. It may raise ProtocolError. `due`: the seconds
-        until a message of so many bytes is, as others of its tenant have come before. `first`: the first message,
-        where it was read already."""
-        self._context = context
-        self._handle = handle
-        self._due = due
-        self._first = first
-        self._outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | BaseException] = asyncio.Queue()
-        self._unread = asyncio.Event()
-        self._over = False
+    context: Context
+    handle: Callable[[Stream, pb.ClientMessage, bool], None]
+    due: Callable[[int], float] = lambda _: 0.0
+    first: pb.ClientMessage | None = None
+    _outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | BaseException] = field(default_factory=asyncio.Queue)
+    _unread: asyncio.Event = field(default_factory=asyncio.Event)
+    _over: bool = False
 
     def tell(self, message: pb.ServerMessage, *, last: bool = False) -> None:
         """When `last`, the stream ends after it. That of a client which leaves too much unread ends at once."""
@@ -87,7 +81,7 @@ class Stream:
     async def _write(self) -> None:
         while not isinstance(item := await self._outgoing.get(), BaseException):
             message, last = item
-            await self._context.write(message)
+            await self.context.write(message)
             if last:
                 return
         raise item
@@ -103,22 +97,22 @@ class Stream:
 
     async def _hear(self) -> None:
         try:
-            message = self._first or await asyncio.wait_for(self._context.read(), FIRST_MESSAGE_TIMEOUT)
+            message = self.first or await asyncio.wait_for(self.context.read(), FIRST_MESSAGE_TIMEOUT)
             first = True
             pace = Bucket(MESSAGES_PER_S, time.monotonic())
             # A message may win against the cancellation of the wait for it.
             while not self._over and (first or isinstance(message, pb.ClientMessage | TooLarge)):
-                if wait := self._due(message.size if isinstance(message, TooLarge) else _size(message)):
+                if wait := self.due(message.size if isinstance(message, TooLarge) else _size(message)):
                     await asyncio.sleep(wait)  # and what it sends meanwhile stays with the client
                     if self._over:
                         return
                 if isinstance(message, TooLarge):
                     raise ProtocolError(str(message))
-                self._handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
+                self.handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
                 first = False
                 while wait := pace.take(time.monotonic()):  # what it sends meanwhile stays with the client
                     await asyncio.sleep(wait)
-                message = await self._context.read()
+                message = await self.context.read()
         except (ProtocolError, asyncio.TimeoutError) as error:
             text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
             self.tell(pb.ServerMessage(abort=pb.Abort(reason=pb.JOIN_REFUSED, message=text)), last=True)

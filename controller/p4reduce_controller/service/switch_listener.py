@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.fabric.inventory import Inventory
@@ -17,27 +18,26 @@ from p4reduce_controller.switches.aggregator import Heard
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class SwitchListener:
-    def __init__(self, switch: int, inventory: Inventory, uplinks: Uplinks, runner: EffectRunner) -> None:
-        self._switch = switch
-        self._inventory = inventory
-        self._uplinks = uplinks
-        self._runner = runner
-        self._jobs = runner.jobs
+    switch: int
+    inventory: Inventory
+    uplinks: Uplinks
+    runner: EffectRunner
 
     def awaits(self, nonce: int) -> bool:
         """A switch that has not been heard by its parent has it, or a rank of a job."""
-        return nonce in self._uplinks.expected or self._jobs.awaits(nonce)
+        return nonce in self.uplinks.expected or self.runner.jobs.awaits(nonce)
 
     def heard(self, hello: Heard) -> None:
-        if self._switch not in self._inventory.switches:
+        if self.switch not in self.inventory.switches:
             return  # it was removed meanwhile
-        if not self._uplinks.heard(self._switch, hello) and self._jobs.heard(self._switch, hello):
-            self._runner.run()
+        if not self.uplinks.heard(self.switch, hello) and self.runner.jobs.heard(self.switch, hello):
+            self.runner.run()
 
     def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:
-        switch = self._inventory.switches.get(self._switch)
-        if self._runner.supervisor.stopping.is_set() or switch is None:
+        switch = self.inventory.switches.get(self.switch)
+        if self.runner.supervisor.stopping.is_set() or switch is None:
             return  # the next controller will see for itself, or nobody needs it any more
         why = f"the switch at {switch.target} was restarted and lost the job's state"
         if not restarted:
@@ -45,25 +45,25 @@ class SwitchListener:
                 f"the switch at {switch.target} still runs, but lacks entries of the job: another P4Runtime client has "
                 "changed them, or this controller's record of the job (--state, --store) is out of date"
             )
-        for job in self._jobs.live:
+        for job in self.runner.jobs.live:
             if any(number in lost_jobs for number, _ in job.numbers):
                 if job.moving and job.move is not None and not job.move.kept:
                     job.move.lost = why  # it is put there anew, unless that cannot be kept
                 elif job.moving and job.move is not None and not job.move.done:
-                    self._runner.supervisor.move(job)  # no rank uses its slots
+                    self.runner.supervisor.move(job)  # no rank uses its slots
                 else:
-                    self._jobs.failed(job, why, pb.SWITCH_LOST)
-        self._runner.run()
+                    self.runner.jobs.failed(job, why, pb.SWITCH_LOST)
+        self.runner.run()
 
     def ports_changed(self) -> None:
         """Jobs carry on: what was on its way is sent again when the port is up. Whose ports are down is told."""
-        for job in self._jobs.live:
-            known = self._inventory
-            troubles = troubles_of(job, known.children, known.switches) if job.state is State.READY else []
+        for job in self.runner.jobs.live:
+            ready, known = job.state is State.READY, self.inventory
+            troubles = troubles_of(job, known.children, known.switches) if ready else []
             news = [text for text in troubles if text not in job.ports_down]
             news += [f"resolved: {text}" for text in job.ports_down if text not in troubles]
             for text in news:
                 log.warning("job %r: %s", job.name, text, extra=about(job))
-                self._jobs.notice(job, text)
+                self.runner.jobs.notice(job, text)
             job.ports_down = troubles
-        self._runner.run()
+        self.runner.run()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from p4reduce_controller.base.clock import with_timeout
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.base.tasks import ended
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
@@ -23,10 +25,9 @@ from p4reduce_controller.etcd.lease import Lease, holder
 from p4reduce_controller.etcd.state import EtcdState
 from p4reduce_controller.fabric.specs import specs_of, with_switches_of
 from p4reduce_controller.service.controller import Controller
-from p4reduce_controller.service.run import Entrance, Turn, running, service_config
+from p4reduce_controller.service.run import Entrance, Leadership, running, service_config
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.settings.texts import parse_store
-from p4reduce_controller.standby.presence import until_gone
 from p4reduce_controller.standby.standby import Standby
 from p4reduce_controller.store.state import StateError
 from p4reduce_controller.switches.aggregator import SwitchUnavailable
@@ -50,12 +51,12 @@ async def take_turns(
     again: Callable[[], Settings] | None = None,
 ) -> None:
     """Serves or stands by, until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among
-    them. Raises what `Turns` raises."""
+    them. Raises what `LeaderElection` raises."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    turns = Turns(settings, switch_timeout, on_ready, on_standby)
+    turns = LeaderElection(settings, switch_timeout, on_ready, on_standby)
     if again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, turns.read_again, again)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
@@ -63,7 +64,7 @@ async def take_turns(
         await turns.run()
 
 
-class Turns:
+class LeaderElection:
     """One controller's, until it is cancelled or fails. Raises what `running` raises, and StateError."""
 
     def __init__(
@@ -240,7 +241,7 @@ class Turns:
             raise
         except EtcdError as error:
             raise StateError(f"{self._name}: {error}") from None
-        turn = Turn(state, self._entrance, self._config, lease.term, self._release, self._tls)
+        turn = Leadership(state, self._entrance, self._config, lease.term, self._release, self._tls)
         begun = self._settings
         async with running(begun, self._switch_timeout, turn) as controller:
             self._served, self._controller = True, controller
@@ -264,3 +265,31 @@ def _who(said: str) -> tuple[str, str]:
         return f"at {listen} on {host}, process {known['pid']}", there
     except (ValueError, KeyError, TypeError):
         return "an unknown controller", "127.0.0.1:0"
+
+
+_LISTEN_REFUSALS = 3  # in a row, for a port that changes hands within a process
+_LISTEN_PAUSE = 0.1
+_CONNECT_TIMEOUT = 2.0
+
+
+async def until_gone(address: str) -> None:
+    """Returns when nobody listens at HOST:PORT any more, where somebody did. No answer at all is no sign of that."""
+    host, _, port = address.rpartition(":")
+    met = False
+    refusals = 0
+    while refusals < _LISTEN_REFUSALS:
+        try:
+            reader, writer = await with_timeout(asyncio.open_connection(host.strip("[]"), int(port)), _CONNECT_TIMEOUT)
+        except ConnectionRefusedError:
+            refusals += met
+        except (OSError, asyncio.TimeoutError):
+            refusals = 0
+        else:
+            met, refusals = True, 0
+            with contextlib.suppress(OSError):
+                while await reader.read(4096):
+                    pass
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        await asyncio.sleep(_LISTEN_PAUSE)

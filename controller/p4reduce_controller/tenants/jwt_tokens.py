@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import jwt
 
 from p4reduce_controller.tenants.access import LONGEST_NAME, Caller, Role, Unauthenticated
-from p4reduce_controller.tenants.files_read import FilesRead
 
 # With a public key alone: whoever checks a token cannot make one.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -82,8 +81,8 @@ class JwtTokens:
         return Caller(str(name), role, str(tenant), expired)
 
 
-def jwt_tokens(table: Mapping[str, Any], folder: Path, files: FilesRead) -> JwtTokens:
-    """From the table [jwt]; its file is relative to `folder`, and read by `files`. Raises JwtError."""
+def jwt_tokens(table: Mapping[str, Any], folder: Path, read: Callable[[Path], bytes]) -> JwtTokens:
+    """From the table [jwt]; its file is relative to `folder`, and read by `read`. Raises JwtError."""
     if strange := sorted(table.keys() - set(_KEYS)):
         raise JwtError(f"unknown {', '.join(strange)}; known are {', '.join(_KEYS)}")
     values = {key: table.get(key, "") for key in ("issuer", "audience", "jwks", "key")}
@@ -105,7 +104,7 @@ def jwt_tokens(table: Mapping[str, Any], folder: Path, files: FilesRead) -> JwtT
         raise JwtError(f"leeway_s = {leeway!r}: must be from 0 to 300 seconds")
     file = folder / (values["jwks"] or values["key"])
     try:
-        text = files.read(file).decode()
+        text = read(file).decode()
         keys = _of_jwks(text) if values["jwks"] else {"": text}
         if values["key"]:
             jwt.get_algorithm_by_name(algorithms[0]).prepare_key(text)

@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.tenants.access import LONGEST_NAME, Caller, Role, Unauthenticated
-from p4reduce_controller.tenants.files_read import FilesRead
 from p4reduce_controller.tenants.jwt_tokens import JwtError, JwtTokens, jwt_tokens
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
 
@@ -47,6 +46,30 @@ class Book:
         if self.jwt is None or token.count(".") != 2:
             raise Unauthenticated("the token is wrong")
         return self.jwt.caller(token)
+
+
+class FilesRead:
+    """Files that were read together, so that it is seen when one of them changes."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, tuple[int, ...]] = {}
+
+    def read(self, path: Path) -> bytes:
+        """Raises OSError."""
+        self._seen[path] = _stamp(path)  # before it is read: what is written meanwhile is a change
+        return path.read_bytes()
+
+    @property
+    def have_changed(self) -> bool:
+        return any(_stamp(path) != seen for path, seen in self._seen.items())
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 class UsersFile:
@@ -96,12 +119,12 @@ def read_users(path: Path, files: FilesRead | None = None) -> Book:
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"--users {path}: {error}") from None
     try:
-        return _book(_Table("the file", root), path.parent, files)
+        return _book(_Table("the file", root), path.parent, files.read)
     except ValueError as error:
         raise SettingsError(f"--users {path}: {error}") from None
 
 
-def _book(root: _Table, folder: Path, files: FilesRead) -> Book:
+def _book(root: _Table, folder: Path, read: Callable[[Path], bytes]) -> Book:
     root.only("users", "tenants", "quotas", "reservations", "jwt")
     callers: dict[str, Caller] = {}
     for name, user in root.tables("users"):
@@ -111,20 +134,16 @@ def _book(root: _Table, folder: Path, files: FilesRead) -> Book:
                 f"users.{name}: it has the same token as {callers[token].name}; each user needs a token of its own"
             )
         callers[token] = caller
-    policy = Policy(
-        default=_quota(root.table("quotas"), Quota()),
-        quotas={},
-        reservations=tuple(_reservation(one) for one in root.list_of_tables("reservations")),
-    )
-    quotas = {_name(name): _quota(table, policy.default) for name, table in root.tables("tenants")}
-    policy = Policy(policy.default, quotas, policy.reservations)
+    default = _quota(root.table("quotas"), Quota())
+    reservations = tuple(_reservation(one) for one in root.list_of_tables("reservations"))
+    quotas = {_name(name): _quota(table, default) for name, table in root.tables("tenants")}
     try:
-        jwt = jwt_tokens(root.table("jwt").values, folder, files) if "jwt" in root.values else None
+        jwt = jwt_tokens(root.table("jwt").values, folder, read) if "jwt" in root.values else None
     except JwtError as error:
         raise ValueError(f"jwt: {error}") from None
     if not callers and jwt is None:
         raise ValueError("it has neither [users.NAME] nor [jwt], so no one could use the controller")
-    return Book(callers, policy, jwt)
+    return Book(callers, Policy(default, quotas, reservations), jwt)
 
 
 def _user(name: str, user: _Table) -> tuple[str, Caller]:

@@ -58,7 +58,7 @@ class Served(Protocol):
     def stands_by(self) -> bool: ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Web:
     """`tls`: for the page and, where the settings say so, for the metrics, which have a place without a token of their
     own, as Prometheus is often on the same host. `guard`: lets callers in, each to what it may see. `page` and
