@@ -252,6 +252,7 @@ def test_small_buffers_and_closed_memory_are_found(tmp_path: Path, monkeypatch: 
         (pb.Switch(connected=True, state="Draining", problem="it is being drained"), "warning"),
         (pb.Switch(connected=True, state="Cordoned", problem="it is being drained"), "warning"),
         (pb.Switch(state="NotReady", problem="unreachable for 7 s: pulled"), "problem"),
+        (pb.Switch(connected=True, state="Unschedulable", problem="the switch s cannot be used: pulled"), "warning"),
         (pb.Switch(connected=True, state="UplinkDown", problem="its parent spine has not heard it"), "problem"),
     ],
 )

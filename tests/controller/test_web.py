@@ -3,9 +3,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import ssl
+import subprocess
 import time
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.base.limits import BURST_S, Rates
 from p4reduce_controller.base.listening import ListenError
 from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.switches.availability import SwitchState
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
 from p4reduce_controller.tenants.peers import Peers
@@ -32,6 +36,17 @@ def site(running: Running, tmp_path: Path) -> Iterator[Site]:
     running.loop.run(site.web.start())
     yield site
     running.loop.run(site.web.close())
+
+
+def test_the_page_blames_no_switch_for_an_operator_or_for_another_switch() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not on PATH")
+    words = (resources.files("p4reduce_controller.webpage") / "static" / "words.js").read_text()
+    states = json.dumps([state.value for state in SwitchState])
+    script = f"{words}\nconsole.log(JSON.stringify({states}.filter((state) => isBroken({{ state }}))));"
+    command = [node, "--input-type=module", "--eval", script]
+    assert json.loads(subprocess.check_output(command, timeout=60)) == ["NotReady", "UplinkDown"]
 
 
 def test_the_page_is_whole_and_may_load_nothing_from_elsewhere(site: Site) -> None:

@@ -24,6 +24,8 @@ def in_hand(switch: pb.Switch) -> Finding:
     subject = f"switch {switch.name}"
     if switch.state in (SwitchState.DRAINING.value, SwitchState.CORDONED.value):
         return Finding(subject, "warning", "it takes no new jobs, because an operator drains or removes it")
+    if switch.state == SwitchState.UNSCHEDULABLE.value:  # what is wrong is said of the other switch
+        return Finding(subject, "warning", f"it takes no new jobs: {switch.problem}")
     if switch.problem or not switch.connected:
         advice = "check that its process runs, and that its host is up"
         if "not primary" in switch.problem:

@@ -40,5 +40,5 @@ export function seconds(value) {
 
 export const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-// Not where an operator keeps new jobs from the switch.
-export const isBroken = (one) => !["Ready", "Draining", "Cordoned"].includes(one.state);
+// Not where an operator keeps new jobs from the switch, nor where another switch is the reason.
+export const isBroken = (one) => !["Ready", "Draining", "Cordoned", "Unschedulable"].includes(one.state);
