@@ -7,19 +7,18 @@ import re
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
-from p4reduce.control import diagnostics, rpc
+from p4reduce.control import diagnostics
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.asking import ask
 from p4reduce.control.certificates import CertificateError, TlsFiles
 from p4reduce.control.channel import Tls, explain, open_channel
 from p4reduce.errors import JoinError
 from tests.support.certificates import self_signed
-from tests.support.scripted_controller import serving
+from tests.support.scripted_controller import Answers, Refuses, serving
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:7700", "[::1]:7700", "a.example:1", "unix:/run/p4", "dns:///a.example:7"])
@@ -142,18 +141,6 @@ def test_numbers_of_things() -> None:
 NAMES_OF_CODES = re.compile(rf"\b({'|'.join(code.name for code in grpc.StatusCode)})\b")
 
 
-class Controller(rpc.JobsServicer):
-    """Refuses what it is asked, as `refusal` has it."""
-
-    def __init__(self, refusal: tuple[grpc.StatusCode, str] | None = None) -> None:
-        self.refusal = refusal
-
-    def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
-        if self.refusal is not None:
-            context.abort(*self.refusal)
-        return pb.StatusReply(jobs_started=7)
-
-
 def asked(address: str, tls: Tls | None = None, timeout: float = 10.0) -> pb.StatusReply:
     return ask(address, None, tls, lambda stub, meta: stub.Status(pb.StatusRequest(), timeout=timeout, metadata=meta))
 
@@ -167,13 +154,13 @@ def said(address: str, tls: Tls | None = None) -> str:
 
 
 def test_of_several_the_one_that_serves_answers() -> None:
-    with serving(Controller()) as address:
+    with serving(Answers()) as address:
         assert asked(f"127.0.0.1:1, {address}").jobs_started == 7
 
 
 @pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
 def test_no_name_of_a_code_is_told(code: grpc.StatusCode) -> None:
-    with serving(Controller((code, "the switch s1 is away"))) as address:
+    with serving(Refuses(code, "the switch s1 is away")) as address:
         assert "the switch s1 is away" in said(address)
 
 
@@ -193,7 +180,7 @@ def test_a_listener_that_says_nothing_is_told_of_soon() -> None:
 def test_what_is_wrong_with_tls_is_told_apart(tmp_path: Path) -> None:
     here, here_key = self_signed(tmp_path, "here", "IP:127.0.0.1")
     other, other_key = self_signed(tmp_path, "other", "DNS:other.example")
-    with serving(Controller(), here, here_key) as address:
+    with serving(Answers(), here, here_key) as address:
         assert asked(address, Tls(here)).jobs_started == 7
         text = said(address, Tls(other))
         assert "its certificate is not signed by an authority that is trusted here" in text
@@ -201,7 +188,7 @@ def test_what_is_wrong_with_tls_is_told_apart(tmp_path: Path) -> None:
         assert ("it uses TLS; give the certificate authorities to trust, with --tls-ca (P4REDUCE_TLS_CA)") in said(
             address
         )
-    with serving(Controller(), other, other_key) as address:
+    with serving(Answers(), other, other_key) as address:
         assert "its certificate is for another host name" in said(address, Tls(other))
-    with serving(Controller()) as address:
+    with serving(Answers()) as address:
         assert "it does not use TLS; leave out --tls-ca (P4REDUCE_TLS_CA)" in said(address, Tls(here))

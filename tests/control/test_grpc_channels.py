@@ -16,17 +16,12 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import grpc_target, open_aio_channel, open_grpc_channel
 from tests.support.own_network import Namespace, ip
-from tests.support.scripted_controller import serving
-
-
-class Jobs(rpc.JobsServicer):
-    def Status(self, *_: object) -> pb.StatusReply:
-        return pb.StatusReply()
+from tests.support.scripted_controller import Answers, serving
 
 
 def serve(address: str) -> tuple[grpc.Server, int]:
     server = grpc.server(ThreadPoolExecutor(2))
-    rpc.add_JobsServicer_to_server(Jobs(), server)  # type: ignore[no-untyped-call]
+    rpc.add_JobsServicer_to_server(Answers(), server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port(grpc_target(address))
     server.start()
     return server, port
@@ -34,7 +29,7 @@ def serve(address: str) -> tuple[grpc.Server, int]:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with serving(Jobs()) as address:
+    with serving(Answers()) as address:
         yield address
 
 

@@ -13,12 +13,14 @@ import pytest
 from p4reduce.control import client, rpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Session
-from p4reduce.errors import JobAborted, JoinError
+from p4reduce.errors import JoinError
 from tests.support.scripted_controller import (
     DEADLINE,
     Attempt,
+    Refuses,
     ScriptedController,
     abort,
+    ready,
     serving,
     wait_for_no_session_thread,
 )
@@ -38,26 +40,9 @@ def other() -> Iterator[ScriptedController]:
 def standby() -> Iterator[str]:
     """The address of one that stands by."""
 
-    class StandsBy(rpc.JobsServicer):
-        def Session(self, _: Any, context: grpc.ServicerContext) -> Iterator[pb.ServerMessage]:  # type: ignore[override]
-            context.abort(grpc.StatusCode.UNAVAILABLE, "this controller stands by; the one that serves is elsewhere")
-            yield pb.ServerMessage()
-
-    with serving(StandsBy()) as address:
+    text = "this controller stands by; the one that serves is elsewhere"
+    with serving(Refuses(grpc.StatusCode.UNAVAILABLE, text)) as address:
         yield address
-
-
-def in_job(
-    controller: ScriptedController, *others: str, heard: list[JobAborted] | None = None, rejoin_time: float = 10.0
-) -> Session:
-    """Ready at that controller, which is the first of several."""
-    session = Session(",".join([controller.address, *others]), on_abort=(heard if heard is not None else []).append)
-    controller.script.assign(rejoin_time, "secret")
-    session.join("job", 1, 2)
-    assert controller.script.next().WhichOneof("message") == "join"
-    controller.script.ready()
-    session.wait_ready(lambda: None)
-    return session
 
 
 def test_who_serves_is_found(controller: ScriptedController, standby: str) -> None:
@@ -128,17 +113,17 @@ def test_it_waits_for_the_only_one_to_be_back(controller: ScriptedController, ca
 def test_it_gives_up_soon_where_no_controller_would_take_it_again() -> None:
     """For its token is known no more, for example."""
 
-    class Refuses(rpc.JobsServicer):
+    class RefusesLater(rpc.JobsServicer):
         queued = False
 
         def Session(self, _: Any, context: grpc.ServicerContext) -> Iterator[pb.ServerMessage]:
-            if not Refuses.queued:
-                Refuses.queued = True
+            if not RefusesLater.queued:
+                RefusesLater.queued = True
                 yield waits(1)
                 wait_until(lambda: knows(), "the rank to know that it is queued")
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not known")
 
-    with serving(Refuses()) as one, serving(Refuses()) as other:
+    with serving(RefusesLater()) as one, serving(RefusesLater()) as other:
         session = Session(f"{one},{other}", connect_timeout=0.5)
         knows = session._queued
         error = Attempt(lambda: session.join("job", 1, 2, queue=50.0)).error()
@@ -147,21 +132,19 @@ def test_it_gives_up_soon_where_no_controller_would_take_it_again() -> None:
 
 
 def test_the_rank_goes_to_the_one_that_takes_over(controller: ScriptedController, other: ScriptedController) -> None:
-    heard: list[JobAborted] = []
-    with in_job(controller, other.address, heard=heard) as session:
+    with ready(controller, other.address, key="secret") as session:
         assert other.script.next() == REJOIN  # which waits there
         controller.stop()
         other.script.ready()
         wait_until(lambda: session._returns, "the rank to be back")
         assert session.address == other.address
         other.script.send.put(abort(rank=0))
-        wait_until(lambda: heard, "the end of the job to be heard of")
-        assert heard[0].rank == 0
+        assert session.heard.wait().rank == 0
 
 
 def test_it_goes_there_while_the_first_stands_still(controller: ScriptedController, other: ScriptedController) -> None:
     """And asks that one again, for when it is its turn."""
-    with in_job(controller, other.address) as session:
+    with ready(controller, other.address, key="secret") as session:
         assert other.script.next() == REJOIN
         other.script.ready()
         wait_until(lambda: session._returns, "the rank to be back")
@@ -175,10 +158,8 @@ def test_it_goes_there_while_the_first_stands_still(controller: ScriptedControll
 
 
 def test_time_is_up_where_none_takes_over(controller: ScriptedController, standby: str) -> None:
-    heard: list[JobAborted] = []
-    session = in_job(controller, standby, heard=heard, rejoin_time=0.5)
+    session = ready(controller, standby, key="secret", rejoin_time=0.5)
     controller.stop()
-    wait_until(lambda: heard, "the end of the job to be heard of")
-    assert "this rank could not rejoin its job for 0.5 s" in str(heard[0])
+    assert "this rank could not rejoin its job for 0.5 s" in str(session.heard.wait())
     session.close()
     wait_for_no_session_thread()

@@ -7,7 +7,6 @@ import contextlib
 import pickle
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,58 +26,13 @@ from p4reduce.ddp import (
     block_threshold_hook,
     int8_hook,
 )
-from p4reduce.engine.continuations import Continuations
-from p4reduce.engine.handle import Handle
 from tests.support.hostlib import buckets
 from tests.support.hostlib.buckets import Bucket, model
 
 
-class Communicator:
-    """Whose collectives end when the test says so."""
-
-    def __init__(self) -> None:
-        self.continuations = Continuations("test")
-        self.handles: list[Handle[torch.Tensor]] = []
-
-    def allreduce_async(
-        self, tensor: torch.Tensor, op: str, wire: str | None, residual: None = None
-    ) -> Handle[torch.Tensor]:
-        assert wire is None or wire.startswith("int")
-        assert residual is None
-        engine: Any = SimpleNamespace(
-            continuations=self.continuations, check_may_wait=lambda: None, progress=str, handles=set()
-        )
-        self.handles.append(Handle(tensor, f"allreduce ({op})", engine))
-        return self.handles[-1]
-
-
 @pytest.fixture
 def communicator() -> Iterator[Any]:
-    made = Communicator()
-    yield made
-    made.continuations.close(10)
-
-
-class Rounding(Communicator):
-    """Whose wire carries integers alone."""
-
-    rank, world_size, block_size = 0, 1, 64
-
-    def values_per_block(self, _: torch.Tensor, wire: str | None) -> int:
-        return {None: 64, "int16": 128, "int8": 256}[wire]
-
-    def allreduce_async(
-        self, tensor: torch.Tensor, op: str, wire: str | None, residual: torch.Tensor | None = None
-    ) -> Handle[torch.Tensor]:
-        if residual is not None:
-            residual.copy_(tensor - tensor.round())
-            tensor.round_()
-        return super().allreduce_async(tensor, op, wire)
-
-
-@pytest.fixture
-def rounding() -> Iterator[Any]:
-    made = Rounding()
+    made = buckets.Communicator(world_size=1)
     yield made
     made.continuations.close(10)
 
@@ -95,19 +49,15 @@ def test_the_profiler_shows_a_hook_and_nobody_else_pays_for_it(communicator: Any
     assert isinstance(span("all_reduce"), contextlib.nullcontext)
 
 
-def test_outside_of_a_backward_pass_the_future_has_the_result(communicator: Any) -> None:
+def test_outside_of_a_backward_pass_the_future_has_the_result_or_the_error(communicator: Any) -> None:
     given = bucket()
-    future = allreduce_hook(AllreduceState(communicator), given)
+    future, failing = (allreduce_hook(AllreduceState(communicator), one) for one in (given, bucket()))
     assert not future.done()
     communicator.handles[0].complete()
     assert future.wait() is given.buffer()
-
-
-def test_outside_of_a_backward_pass_the_future_has_the_error(communicator: Any) -> None:
-    future = allreduce_hook(AllreduceState(communicator), bucket())
-    communicator.handles[0].complete(CollectiveTimeout("late"))
+    communicator.handles[1].complete(CollectiveTimeout("late"))
     with pytest.raises(RuntimeError, match="CollectiveTimeout: late"):  # in C++'s words
-        future.wait()
+        failing.wait()
 
 
 def test_within_a_backward_pass_backward_raises_the_error(communicator: Any) -> None:
@@ -135,33 +85,33 @@ def test_within_a_backward_pass_backward_raises_the_error(communicator: Any) -> 
 )
 @pytest.mark.parametrize("default", ["cpu", "meta"])
 def test_what_the_wire_has_no_digits_for_is_added_to_the_next_gradient(
-    make: Any, hook: Any, default: str, rounding: Any
+    make: Any, hook: Any, default: str, communicator: Any
 ) -> None:
     """Whatever torch's default device is."""
     module = model(a=(3,), b=(2,))
-    state = make(rounding, module)
+    state = make(communicator, module)
     sent = torch.zeros(5)
     gradient = torch.tensor([0.25, 1.5, -3.375, 0.0, 0.75])
     for step in range(1, 8):
         given = Bucket(gradient.clone(), list(module.parameters()))
         with torch.device(default):
             future = hook(state, given)
-        rounding.handles[-1].complete()
+        communicator.handles[-1].complete()
         sent += future.wait()
         kept = torch.cat(list(state.state_dict()["residuals"].values()))
         assert torch.equal(sent + kept, step * gradient)
         assert kept.abs().max() <= 0.5
 
 
-def test_what_int8_has_no_digits_for_waits_until_its_block_has_a_gradient_again(rounding: Any) -> None:
+def test_what_int8_has_no_digits_for_waits_until_its_block_has_a_gradient_again(communicator: Any) -> None:
     """Else every row of a table that ever had one would be sent in each iteration from then on."""
     module = model(a=(3 * 256,))
-    state = Int8State(rounding, module)  # type: ignore[arg-type]
+    state = Int8State(communicator, module)  # type: ignore[arg-type]
 
     def sent(*blocks: float) -> list[list[float]]:
         gradient = torch.tensor(blocks)[:, None].repeat(1, 256)
         future = int8_hook(state, Bucket(gradient.view(-1), list(module.parameters())))  # type: ignore[arg-type]
-        rounding.handles[-1].complete()
+        communicator.handles[-1].complete()
         return future.wait().view(3, 256).tolist()
 
     def blocks(*values: float) -> list[list[float]]:
@@ -176,37 +126,37 @@ def test_what_int8_has_no_digits_for_waits_until_its_block_has_a_gradient_again(
 
 
 @pytest.mark.parametrize("value", [1e-23, 1e-44])
-def test_int8_sends_gradients_whose_squares_are_zero(value: float, rounding: Any) -> None:
+def test_int8_sends_gradients_whose_squares_are_zero(value: float, communicator: Any) -> None:
     module = model(a=(300,))
-    state = Int8State(rounding, module, error_feedback=False)  # type: ignore[arg-type]
+    state = Int8State(communicator, module, error_feedback=False)  # type: ignore[arg-type]
     gradient = torch.full((300,), value)
     given: Any = Bucket(gradient.clone(), list(module.parameters()))
     assert torch.equal(state.sparsify(given), gradient)
 
 
-def test_without_error_feedback_and_in_wide_words_there_are_no_residuals(rounding: Any) -> None:
+def test_without_error_feedback_and_in_wide_words_there_are_no_residuals(communicator: Any) -> None:
     module = model(a=(3,))
     states: Any = (
-        (int8_hook, Int8State(rounding, module, error_feedback=False)),  # type: ignore[arg-type]
-        (block_threshold_hook, BlockThresholdState(rounding, module, threshold=0)),  # type: ignore[arg-type]
+        (int8_hook, Int8State(communicator, module, error_feedback=False)),  # type: ignore[arg-type]
+        (block_threshold_hook, BlockThresholdState(communicator, module, threshold=0)),  # type: ignore[arg-type]
     )
     for hook, state in states:
         given = Bucket(torch.tensor([0.25, 1.5, 2.0]), list(module.parameters()))
         future = hook(state, given)
-        rounding.handles[-1].complete()
+        communicator.handles[-1].complete()
         assert future.wait().tolist() == [0.25, 1.5, 2.0]
         assert not any(kept.any() for kept in state.state_dict()["residuals"].values())
 
 
 @pytest.mark.parametrize("hook", [allreduce_hook, block_threshold_hook])
-def test_a_hook_with_the_state_of_another(hook: Any, rounding: Any) -> None:
+def test_a_hook_with_the_state_of_another(hook: Any, communicator: Any) -> None:
     """It would do what the other does."""
-    state = Int8State(rounding, model(a=(3,)))  # type: ignore[arg-type]
+    state = Int8State(communicator, model(a=(3,)))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=f"state of {hook.__name__} is a Int8State, which is for int8_hook"):
         hook(state, bucket())
     with pytest.raises(TypeError, match=f"state of {hook.__name__} is a NoneType: see"):
         hook(None, bucket())
-    assert rounding.handles == []
+    assert communicator.handles == []
 
 
 def test_what_follows_a_hook_may_wait(communicator: Any) -> None:
@@ -277,7 +227,7 @@ HOOKS: dict[str, Any] = {
     ],
 )
 def test_other_ranks_than_ddps(network: Any, hook: str, ranks: int, message: str) -> None:
-    given = buckets.communicator(world_size=ranks)
+    given = buckets.Communicator(world_size=ranks)
     given.all_gather = lambda own: np.stack([own + 1])
     network.register_comm_hook(HOOKS[hook](given, network), getattr(ddp, hook))
     with pytest.raises(ValueError, match=message):
@@ -291,7 +241,7 @@ def test_they_are_asked_once_a_communicator(network: Any) -> None:
         asked.append(own)
         return np.stack([own])
 
-    given, other = buckets.communicator(world_size=1), buckets.communicator(world_size=1)
+    given, other = buckets.Communicator(world_size=1), buckets.Communicator(world_size=1)
     given.all_gather = other.all_gather = gather
     state = ddp.AllreduceState(given)
     network.register_comm_hook(state, ddp.allreduce_hook)
@@ -308,7 +258,7 @@ def test_they_are_asked_once_a_communicator(network: Any) -> None:
 @pytest.mark.parametrize("hook", HOOKS)
 def test_another_module_with_the_same_state(network: Any, hook: str) -> None:
     """Its process group is compared at its own first bucket."""
-    given = buckets.communicator(world_size=1)
+    given = buckets.Communicator(world_size=1)
     given.all_gather = lambda own: np.stack([own])
     both = torch.nn.ModuleList([network.module, torch.nn.Linear(2, 1)])
     state = HOOKS[hook](given, both)
@@ -324,4 +274,4 @@ def test_another_module_with_the_same_state(network: Any, hook: str) -> None:
 def test_pythons_reducer_is_named() -> None:
     given = (torch.ones(2), torch.ones(2))
     with pytest.raises(TypeError, match="with a gradient and its parameter, as DDP's Python reducer"):
-        ddp.allreduce_hook(ddp.AllreduceState(buckets.communicator()), given)  # type: ignore[arg-type]
+        ddp.allreduce_hook(ddp.AllreduceState(buckets.Communicator()), given)  # type: ignore[arg-type]

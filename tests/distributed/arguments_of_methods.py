@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import (
     ScatterOptions,
 )
 
-from .tensor_memory import HAS_ALL_TO_ALL
+from .every_collective import HAS_ALL_TO_ALL
 
 Group = Any
 LIMIT = timedelta(seconds=50)

@@ -17,25 +17,15 @@ import torch.distributed._functional_collectives as functional
 from p4reduce.protocol.numbers import reference_allreduce
 
 from . import arguments_of_methods, tensor_memory
+from .every_collective import MOVED
 from .saying import Checks
 
-DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "uint8", "bool", "complex64"]
 CHECKS = Checks()
 
 
-def inputs(size: int, *shape: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+def inputs(size: int, *shape: int, dtype: torch.dtype) -> list[torch.Tensor]:
     """The tensor of each rank."""
-    made = []
-    for rank in range(size):
-        generator = torch.Generator().manual_seed(rank + 1)
-        bits = torch.randint(0, 256, (*shape, 16), generator=generator, dtype=torch.int16).to(torch.uint8)
-        if dtype == torch.bool:
-            made.append(bits[..., 0] > 127)
-        elif dtype.is_floating_point or dtype.is_complex:
-            made.append(torch.randn(*shape, generator=generator, dtype=torch.complex64).real.contiguous().to(dtype))
-        else:
-            made.append(bits[..., 0].to(dtype))
-    return made
+    return [torch.randn(*shape, generator=torch.Generator().manual_seed(rank + 1)).to(dtype) for rank in range(size)]
 
 
 def same(result: torch.Tensor, expected: torch.Tensor) -> None:
@@ -52,21 +42,6 @@ def all_reduce_has_the_bits_of_the_reference(rank: int, size: int) -> None:
             expected = reference_allreduce([tensor.float().numpy() for tensor in tensors], name, wire=wire)
             dist.all_reduce(tensors[rank], op)
             same(tensors[rank], torch.from_numpy(expected).to(dtype))
-
-
-@CHECKS.add
-def all_reduce_of_other_dtypes_and_operations(rank: int, size: int) -> None:
-    for dtype in (torch.int32, torch.int64, torch.float64, torch.uint8):
-        tensors = inputs(size, 50, dtype=dtype)
-        for op, fold in (
-            (dist.ReduceOp.SUM, lambda all_: all_.sum(0, dtype=all_.dtype)),
-            (dist.ReduceOp.MAX, lambda all_: all_.amax(0)),
-            (dist.ReduceOp.MIN, lambda all_: all_.amin(0)),
-            (dist.ReduceOp.PRODUCT, lambda all_: all_.prod(0, dtype=all_.dtype)),
-        ):
-            tensor = tensors[rank].clone()
-            dist.all_reduce(tensor, op)
-            same(tensor, fold(torch.stack(tensors)))
 
 
 @CHECKS.add
@@ -122,53 +97,6 @@ def sparse_all_reduce(rank: int, size: int) -> None:
     double = torch.eye(3, dtype=torch.float64).to_sparse()  # by Gloo
     dist.all_reduce(double)
     same(double.to_dense(), torch.eye(3, dtype=torch.float64) * size)
-
-
-@CHECKS.add
-def broadcast_and_all_gather_are_bit_exact(rank: int, size: int) -> None:
-    for name in DTYPES:
-        tensors = inputs(size, 7, 9, dtype=getattr(torch, name))
-        gathered = [torch.empty_like(tensor) for tensor in tensors]
-        dist.all_gather(gathered, tensors[rank])
-        into = torch.empty(size * 7, 9, dtype=tensors[0].dtype)
-        dist.all_gather_into_tensor(into, tensors[rank])
-        for got, expected in zip(gathered, tensors, strict=True):
-            same(got, expected)
-        same(into, torch.cat(tensors))
-        mine = tensors[rank].clone()
-        dist.broadcast(mine, size - 1)
-        same(mine, tensors[size - 1])
-
-
-@CHECKS.add
-def reduce_and_reduce_scatter(rank: int, size: int) -> None:
-    expected = torch.arange(size * 6).float() * size
-    tensor = torch.arange(size * 6).float()
-    dist.reduce(tensor, 1)
-    same(tensor, expected if rank == 1 else expected / size)
-    part = torch.empty(6)
-    dist.reduce_scatter_tensor(part, torch.arange(size * 6).float())
-    same(part, expected.view(size, 6)[rank])
-    dist.reduce_scatter(part, list(torch.arange(size * 6).float().view(size, 6)), dist.ReduceOp.MAX)
-    same(part, expected.view(size, 6)[rank] / size)
-    doubles = torch.empty(3, dtype=torch.float64)
-    dist.reduce_scatter_tensor(doubles, torch.arange(size * 3, dtype=torch.float64))  # by Gloo
-    same(doubles, torch.arange(size * 3, dtype=torch.float64).view(size, 3)[rank] * size)
-
-
-@CHECKS.add
-def what_gloo_does(rank: int, size: int) -> None:
-    other = (rank + 1) % size
-    got = torch.empty(3)
-    works = dist.batch_isend_irecv(
-        [dist.P2POp(dist.isend, torch.full((3,), float(rank)), other), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
-    )
-    for work in works:
-        work.wait()
-    same(got, torch.full((3,), float((rank - 1) % size)))
-    exchanged = torch.empty(size)
-    dist.all_to_all_single(exchanged, torch.full((size,), float(rank)))
-    same(exchanged, torch.arange(size).float())
 
 
 @CHECKS.add
@@ -231,20 +159,6 @@ def functional_collectives(rank: int, size: int) -> None:
 
 
 @CHECKS.add
-def coalesced(rank: int, size: int) -> None:
-    tensors = [torch.ones(3), torch.ones(5)]
-    with dist._coalescing_manager():
-        for tensor in tensors:
-            dist.all_reduce(tensor)
-    same(torch.cat(tensors), torch.full((8,), float(size)))
-    outs = [torch.empty(size * 2), torch.empty(size)]
-    with dist._coalescing_manager():
-        for out in outs:
-            dist.all_gather_into_tensor(out, torch.full((out.numel() // size,), float(rank)))
-    same(outs[1], torch.arange(size).float())
-
-
-@CHECKS.add
 def coalesced_by_gloo_each_tensor_by_itself(rank: int, size: int) -> None:
     """Gloo adds up the tensors of a list, too, which nobody asks for here."""
     total = size * (size + 1) // 2
@@ -281,7 +195,7 @@ def coalesced_by_gloo_each_tensor_by_itself(rank: int, size: int) -> None:
 
 @CHECKS.add
 def all_gather_of_different_shapes(rank: int, size: int) -> None:
-    for dtype in (torch.float32, torch.uint8, torch.complex64):
+    for dtype in MOVED:
         shapes = [(each,) * (each + 1) for each in range(size)]  # rank 0's is empty
         outs = [torch.ones(shape, dtype=dtype).t() if len(shape) == 2 else torch.ones(shape) for shape in shapes]
         outs = [out.to(dtype) for out in outs]

@@ -22,19 +22,10 @@ from .saying import say
 def check(group: dist.ProcessGroup, rank: int, size: int) -> None:
     """What a group can do on a switch, it can do without one."""
     total = size * (size + 1) / 2
-    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int32):
-        tensor = torch.full((100_000,), rank + 1).to(dtype)
-        dist.all_reduce(tensor, group=group)
-        assert tensor.eq(total).all()
-    for op, expected in (
-        (dist.ReduceOp.AVG, total / size),
-        (dist.ReduceOp.MAX, size),
-        (dist.ReduceOp.MIN, 1),
-        (dist._make_nccl_premul_sum(0.5), total / 2),
-    ):
-        tensor = torch.full((3,), rank + 1.0)
+    for op, expected in ((dist.ReduceOp.AVG, total / size), (dist._make_nccl_premul_sum(0.5), total / 2)):
+        tensor = torch.full((100_000,), rank + 1.0)
         dist.all_reduce(tensor, op, group=group)
-        assert tensor.tolist() == [expected] * 3
+        assert tensor.eq(expected).all()
         part = torch.empty(1)
         dist.reduce_scatter_tensor(part, torch.full((size,), rank + 1.0), op, group=group)
         assert part.tolist() == [expected]
@@ -43,18 +34,10 @@ def check(group: dist.ProcessGroup, rank: int, size: int) -> None:
     sparse = torch.eye(3).to_sparse()
     dist.all_reduce(sparse, group=group)
     assert torch.equal(sparse.to_dense(), size * torch.eye(3))
-    tensor = torch.full((3,), float(rank))
-    dist.broadcast(tensor, 1, group=group)
-    assert tensor.tolist() == [1.0] * 3
-    outs = [torch.empty(3) for _ in range(size)]
-    dist.all_gather(outs, torch.full((3,), float(rank)), group=group)
-    assert [out[0].item() for out in outs] == list(range(size))
-    uneven = [torch.empty(each + 1) for each in range(size)]
-    dist.all_gather(uneven, torch.full((rank + 1,), float(rank)), group=group)
-    assert [out.tolist() for out in uneven] == [[float(each)] * (each + 1) for each in range(size)]
-    into = torch.empty(size)
-    dist.all_gather_into_tensor(into, torch.tensor([float(rank)]), group=group)
-    assert into.tolist() == list(range(size))
+    for dtype in (torch.float32, torch.int16):  # Gloo does not know the second
+        uneven = [torch.empty(each + 1).to(dtype) for each in range(size)]
+        dist.all_gather(uneven, torch.full((rank + 1,), rank).to(dtype), group=group)
+        assert [out.tolist() for out in uneven] == [[each] * (each + 1) for each in range(size)]
     dist.barrier(group)
     for function in tensor_memory.CHECKS:
         function(group)

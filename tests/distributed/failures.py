@@ -1,80 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
 """Under torchrun: what goes wrong is a DistBackendError that says what, on every way to learn of it.
 
-Prints a JSON object for each error that was as it must be.
+Prints a JSON object for each check that passed.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import CollectiveTimeout, MismatchError
 
-from .saying import say
+from .saying import Checks
+
+CHECKS = Checks()
+DIFFERENT = "MismatchError: .*different operations"
 
 
-def expect(
-    name: str, call: Callable[[], Any], message: str, kind: type[Exception] = dist.DistBackendError
-) -> Exception:
-    error: Exception | None = None
-    try:
-        call()
-    except kind as caught:
-        error = caught
-    assert error is not None, f"{name}: no error"
-    assert re.search(message, str(error)), error
-    say({"rank": dist.get_rank(), "passed": name})
-    return error
+def pair(limit: float = 2) -> Any:
+    """A new group of both ranks, which has its job. limit: seconds that a rank waits."""
+    group = dist.new_group(timeout=timedelta(seconds=limit))
+    dist.barrier(group)
+    return group
 
 
-def main() -> None:
-    # Longer than a rank waits in any other group, as the others wait for it at a barrier of this one.
-    dist.init_process_group("p4reduce", timeout=timedelta(seconds=120))
-    rank, size = dist.get_rank(), dist.get_world_size()
-    everyone = list(range(size))
-    # The fifth is for the first DDP module, whose imports take longer where the machine is busy.
-    groups = [dist.new_group(everyone, timeout=timedelta(seconds=limit)) for limit in (2, 2, 2, 2, 30)]
-    for group in groups:
-        dist.barrier(group)
+@CHECKS.add
+def a_mismatch_is_raised(rank: int) -> None:
+    with pytest.raises(dist.DistBackendError, match=DIFFERENT) as raised:
+        dist.all_reduce(torch.ones(3 + rank), group=pair())
+    assert isinstance(raised.value.__cause__, MismatchError)
 
-    wrong = torch.ones(3 + rank)
-    error = expect("mismatch", lambda: dist.all_reduce(wrong, group=groups[0]), "MismatchError: .*different operations")
-    assert isinstance(error.__cause__, MismatchError)
 
-    work = dist.all_reduce(torch.ones(3 + rank), group=groups[1], async_op=True)
-    # As in all of PyTorch, a future's error arrives in C++'s words.
-    expect("future", lambda: work.get_future().wait(), "MismatchError: .*different operations", RuntimeError)
+@CHECKS.add
+def works_and_futures_have_the_error(rank: int) -> None:
+    work = dist.all_reduce(torch.ones(3 + rank), group=pair(), async_op=True)
+    with pytest.raises(RuntimeError, match=DIFFERENT):  # as in all of PyTorch, it arrives in C++'s words
+        work.get_future().wait()
     assert work.is_completed()
     assert not work.is_success()
     assert isinstance(work.exception(), dist.DistBackendError)
-    expect("result", work.result, "has not completed successfully", RuntimeError)
+    with pytest.raises(RuntimeError, match="has not completed successfully"):
+        work.result()
 
+
+@CHECKS.add
+def a_timeout_names_who_is_awaited(rank: int) -> None:
+    group, other = pair(), pair()
     if rank == 0:
-        error = expect(
-            "timeout", lambda: dist.all_reduce(torch.ones(3), group=groups[2]), "timeout.*within 2 s: .*rank 1"
-        )
-        assert isinstance(error.__cause__, CollectiveTimeout)
-        expect("afterwards", lambda: dist.all_reduce(torch.ones(3), group=groups[2]), "within 2 s: .*rank 1")
-        work = dist.all_reduce(torch.ones(3), group=groups[3], async_op=True)
-        expect("wait", lambda: work.wait(timedelta(seconds=0.2)), "has not ended after waiting 0.2 s")
+        for _ in range(2):  # the second at once
+            with pytest.raises(dist.DistBackendError, match=r"within 2 s: .*rank 1") as raised:
+                dist.all_reduce(torch.ones(3), group=group)
+            assert isinstance(raised.value.__cause__, CollectiveTimeout)
+        work = dist.all_reduce(torch.ones(3), group=other, async_op=True)
+        with pytest.raises(dist.DistBackendError, match=r"has not ended after waiting 0\.2 s"):
+            work.wait(timedelta(seconds=0.2))
         assert not work.is_completed()
-    dist.barrier()
 
-    network = DistributedDataParallel(torch.nn.Linear(2, 1), process_group=groups[4])
+
+@CHECKS.add
+def ddp_tells_of_a_rank_that_has_gone(rank: int) -> None:
+    group = pair(30)  # as the first DDP module imports much
+    network = DistributedDataParallel(torch.nn.Linear(2, 1), process_group=group)
     if rank == 1:
-        groups[4].shutdown()
+        group.shutdown()
     else:
-        loss = network(torch.ones(1, 2)).sum()
-        expect("DDP", loss.backward, "DistBackendError: (JobAborted|CollectiveTimeout): .*rank 1", RuntimeError)
-    dist.barrier()
-    say({"rank": rank, "passed": "the other groups"})
+        error = "DistBackendError: (JobAborted|CollectiveTimeout): .*rank 1"
+        with pytest.raises(RuntimeError, match=error):
+            network(torch.ones(1, 2)).sum().backward()
+
+
+def main() -> None:
+    # The others wait for a rank at a barrier of this group: longer than that one waits in any other.
+    dist.init_process_group("p4reduce", timeout=timedelta(seconds=120))
+    CHECKS.run(dist.get_rank(), after=lambda _: dist.barrier())
     dist.destroy_process_group()
 
 

@@ -67,6 +67,7 @@ def left_to_collector() -> list[str]:
 def check(name: str, step: Callable[[], Any]) -> None:
     step()
     left_to_collector()
+    gc.freeze()  # what there is by now, which takes the collector long to look at
     for _ in range(STEPS):
         step()
     dist.barrier()

@@ -7,7 +7,6 @@ Prints a JSON object for each check that passed. All ranks share one device.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -16,75 +15,16 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
+from . import every_collective
+from .every_collective import ADDED, behind_an_offset, column, transposed
 from .saying import Checks
-from .tensor_memory import HAS_ALL_TO_ALL, behind_an_offset, column, gaps_are_whole, transposed
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8)
 CHECKS = Checks()
-Make = Callable[[int], torch.Tensor]
-
-
-LAYOUTS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (torch.clone, transposed, column, behind_an_offset)
-
-
-def collectives(group: Any, made: Make) -> dict[str, list[torch.Tensor]]:
-    """Returns this rank's tensors after each collective. made: a tensor for each number."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    mine = [made(rank) for _ in range(6)]
-    dist.all_reduce(mine[0], group=group)
-    dist.all_reduce(mine[1], dist.ReduceOp.MAX, group=group)
-    dist.all_reduce(mine[2], dist.ReduceOp.PRODUCT, group=group)
-    dist.broadcast(mine[3], 1, group=group)
-    dist.reduce(mine[4], 0, group=group)
-    with dist._coalescing_manager(group=group):
-        dist.all_reduce(mine[5], group=group)
-    parts = [made(10 * rank + number) for number in range(size)]
-    gathered, exchanged, at_root = ([made(9) for _ in range(size)] for _ in range(3))
-    dist.all_gather(gathered, made(rank), group=group)
-    if HAS_ALL_TO_ALL:
-        dist.all_to_all(exchanged, parts, group=group)
-    dist.gather(made(rank), None if rank else at_root, 0, group=group)
-    scattered, summed, received = made(9), made(9), made(9)
-    dist.scatter(scattered, None if rank else parts, 0, group=group)
-    dist.reduce_scatter(summed, parts, group=group)
-    whole = torch.cat(parts)
-    joined, part = torch.cat(gathered).clone(), parts[0].clone(memory_format=torch.contiguous_format)
-    dist.all_gather_into_tensor(joined, made(rank).contiguous(), group=group)
-    dist.reduce_scatter_tensor(part, whole, group=group)
-    swapped = torch.zeros_like(whole)
-    dist.all_to_all_single(swapped, whole, group=group)
-    if rank:
-        dist.recv(received, 0, group=group)
-        dist.send(made(rank), 0, group=group)
-    else:
-        dist.send(made(rank), 1, group=group)
-        dist.recv(received, group=group)
-    return {
-        "all_reduce, broadcast, coalesced": [*mine[:4], mine[5]],
-        "reduce": [] if rank else [mine[4]],
-        "lists": [*gathered, *exchanged, *at_root, scattered, summed],
-        "tensors": [joined, part, swapped],
-        "received": [received],
-    }
 
 
 @CHECKS.add
-def every_collective(gloo: Any) -> None:
-    for dtype in DTYPES:
-
-        def whole(number: int, dtype: torch.dtype = dtype) -> torch.Tensor:
-            return (torch.randint(0, 5, (4, 6), generator=torch.Generator().manual_seed(number)) / 2).to(dtype)
-
-        expected = collectives(gloo, whole)
-        for place, layout in enumerate(LAYOUTS):
-
-            def laid(number: int, layout: Callable[[torch.Tensor], torch.Tensor] = layout) -> torch.Tensor:
-                return layout(whole(number).cuda())
-
-            for name, tensors in collectives(None, laid).items():
-                for ours, theirs in zip(tensors, expected[name], strict=True):
-                    gaps_are_whole(ours)
-                    assert torch.allclose(ours.cpu().double(), theirs.double()), (name, dtype, place, ours, theirs)
+def every_collective_of_every_layout(_: Any) -> None:
+    every_collective.check(None, ADDED, (transposed, column, behind_an_offset), "cuda")
 
 
 @CHECKS.add

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +87,18 @@ def test(backend: str, case: Any, name: str, size: int) -> dict[str, Any]:
         pytorch.Barrier.init()
         left = {fork(backend, case, name, rank, folder): rank for rank in range(size)}
         codes: dict[int, int] = {}
-        while left and time.monotonic() < started + LIMIT_S and FAILED not in codes.values():
-            ended, status = os.waitpid(-1, os.WNOHANG)
-            if ended in left:
-                codes[left.pop(ended)] = os.waitstatus_to_exitcode(status)
-            else:
-                time.sleep(0.01)
-        deadline = time.monotonic() + 2  # for the others to say what they saw
-        while left and time.monotonic() < deadline:
-            ended, status = os.waitpid(-1, os.WNOHANG)
-            if ended in left:
-                codes[left.pop(ended)] = os.waitstatus_to_exitcode(status)
-            else:
-                time.sleep(0.01)
+
+        def wait(seconds: float, enough: Callable[[], bool] = lambda: False) -> None:
+            deadline = time.monotonic() + seconds
+            while left and time.monotonic() < deadline and not enough():
+                ended, status = os.waitpid(-1, os.WNOHANG)
+                if ended in left:
+                    codes[left.pop(ended)] = os.waitstatus_to_exitcode(status)
+                else:
+                    time.sleep(0.01)
+
+        wait(LIMIT_S, lambda: FAILED in codes.values())
+        wait(2)  # for the others to say what they saw
         for child, rank in left.items():
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)

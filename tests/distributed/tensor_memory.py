@@ -15,160 +15,27 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import BroadcastOptions
 
+from . import every_collective
+from .every_collective import HAS_ALL_TO_ALL, column, gaps_are_whole
 from .saying import Checks
 
 Group = Any
 CHECKS = Checks()
 
-# Through the switch: sums of float32 and int32, bits of all. Through Gloo: all else.
-DTYPES = (torch.float32, torch.int32, torch.float64, torch.int64)
-GAP = 77  # what lies beside a tensor's elements
-HAS_ALL_TO_ALL = torch.__version__ >= "2.12"  # of lists: Gloo of 2.11 lacks it, and that of 2.13 has it
+DTYPES = (torch.float32, torch.int32, torch.float64, torch.int64)  # the first two by the switch, the others by Gloo
 
 
 def same(result: torch.Tensor, expected: torch.Tensor) -> None:
     assert torch.equal(result, expected.to(result.dtype)), (result, expected)
 
 
-def column(values: torch.Tensor) -> torch.Tensor:
-    """Of a matrix of gaps."""
-    matrix = values.new_full((*values.shape, 2), GAP)
-    matrix[..., 1] = values
-    return matrix[..., 1]
-
-
-def transposed(values: torch.Tensor) -> torch.Tensor:
-    return values.t().contiguous().t()
-
-
-def behind_an_offset(values: torch.Tensor) -> torch.Tensor:
-    return torch.cat([values.new_full((3,), GAP), values.reshape(-1)])[3:].view(values.shape)
-
-
-def channels_last(values: torch.Tensor) -> torch.Tensor:
-    return values.reshape(1, 2, 3, 2).contiguous(memory_format=torch.channels_last)
-
-
-def negated(values: torch.Tensor) -> torch.Tensor:
-    return torch._neg_view(-values)
-
-
-LAYOUTS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
-    column,
-    transposed,
-    behind_an_offset,
-    channels_last,
-    negated,
-)
-
-
-def gaps_are_whole(tensor: torch.Tensor) -> None:
-    if tensor._base is not None and tensor._base.dim() > tensor.dim():
-        assert tensor._base[..., 0].eq(GAP).all(), tensor._base
-
-
-def matrix(rank: int, dtype: torch.dtype) -> torch.Tensor:
-    return (torch.arange(12).view(4, 3) * (rank + 1) + rank).to(dtype)
-
-
 @CHECKS.add
-def reductions_of_every_layout(group: Group) -> None:
-    rank, size = group.rank(), group.size()
-    for dtype in DTYPES:
-        given = torch.stack([matrix(each, dtype) for each in range(size)])
-        expected = {
-            dist.ReduceOp.SUM: given.sum(0),
-            dist.ReduceOp.MAX: given.amax(0),
-            dist.ReduceOp.PRODUCT: given.prod(0),
-        }
-        # The last one: other strides at every rank.
-        for layout in (*LAYOUTS, (column, transposed)[rank % 2]):
-            for op, result in expected.items():
-                tensor = layout(given[rank])
-                dist.all_reduce(tensor, op, group=group)
-                same(tensor.reshape(4, 3), result)
-                gaps_are_whole(tensor)
-                tensor = layout(given[rank])
-                dist.reduce(tensor, 1, op, group=group)
-                same(tensor.reshape(4, 3), result if rank == 1 else given[rank])
-                gaps_are_whole(tensor)
-    factor = dist._make_nccl_premul_sum(0.5)
+def every_collective_of_every_layout(group: Group) -> None:
+    every_collective.check(group)
     tensor = column(torch.full((4,), 2.0, dtype=torch.float64))
-    dist.all_reduce(tensor, factor, group=group)
-    same(tensor, torch.full((4,), float(size)))
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5), group=group)
+    same(tensor, torch.full((4,), float(group.size())))
     gaps_are_whole(tensor)
-
-
-@CHECKS.add
-def moves_of_every_layout(group: Group) -> None:
-    rank, size = group.rank(), group.size()
-    for dtype in DTYPES:
-        given = [matrix(each, dtype) for each in range(size)]
-        for layout in (*LAYOUTS, (column, transposed)[rank % 2]):
-
-            def empty(of: Callable[[torch.Tensor], torch.Tensor] = layout) -> torch.Tensor:
-                return of(torch.zeros(4, 3, dtype=dtype))  # noqa: B023
-
-            tensor = layout(given[rank])
-            dist.broadcast(tensor, 1, group=group)
-            same(tensor.reshape(4, 3), given[1])
-            gaps_are_whole(tensor)
-            outs = [empty() for _ in range(size)]
-            dist.all_gather(outs, layout(given[rank]), group=group)
-            for out, expected in zip(outs, given, strict=True):
-                same(out.reshape(4, 3), expected)
-                gaps_are_whole(out)
-            outs = [empty() for _ in range(size)] if rank == 0 else []
-            dist.gather(layout(given[rank]), outs or None, group=group)
-            for out, expected in zip(outs, given, strict=False):
-                same(out.reshape(4, 3), expected)
-                gaps_are_whole(out)
-            dist.scatter(out := empty(), [layout(each) for each in given] if rank == 0 else None, group=group)
-            same(out.reshape(4, 3), given[rank])
-            gaps_are_whole(out)
-            if HAS_ALL_TO_ALL:
-                outs = [empty() for _ in range(size)]
-                dist.all_to_all(outs, [layout(given[rank] + each) for each in range(size)], group=group)
-                for out, expected in zip(outs, given, strict=True):
-                    same(out.reshape(4, 3), expected + rank)
-                    gaps_are_whole(out)
-            if rank == 0:
-                dist.send(layout(given[0]), 1, group=group)
-            elif rank == 1:
-                for source in (0, None):
-                    dist.recv(out := empty(), source, group=group)
-                    same(out.reshape(4, 3), given[0])
-                    gaps_are_whole(out)
-            if rank == 0:
-                dist.send(layout(given[0]), 1, group=group)
-
-
-@CHECKS.add
-def parts_of_every_layout(group: Group) -> None:
-    """Tensors whose first dimension is divided among the ranks."""
-    rank, size = group.rank(), group.size()
-    for dtype in DTYPES:
-        given = torch.stack([torch.arange(size * 6).view(size * 2, 3) + each for each in range(size)]).to(dtype)
-        for layout in (column, transposed, behind_an_offset, negated):
-            out = layout(torch.zeros(2, 3, dtype=dtype))
-            dist.reduce_scatter_tensor(out, layout(given[rank]), group=group)
-            same(out, given.sum(0)[2 * rank : 2 * rank + 2])
-            gaps_are_whole(out)
-            for op, result in ((dist.ReduceOp.SUM, given.sum(0)), (dist.ReduceOp.PRODUCT, given.prod(0))):
-                dist.reduce_scatter(out, [layout(each) for each in given[rank].chunk(size)], op, group=group)
-                same(out, result[2 * rank : 2 * rank + 2])
-                gaps_are_whole(out)
-            out = layout(torch.zeros(size * 2, 3, dtype=dtype))
-            dist.all_gather_into_tensor(out, layout(given[rank][:2]), group=group)
-            same(out, given[:, :2].reshape(size * 2, 3))
-            gaps_are_whole(out)
-            if out.is_contiguous():
-                dist.all_to_all_single(out, layout(given[rank]), group=group)
-                same(out, given[:, 2 * rank : 2 * rank + 2].reshape(size * 2, 3))
-            else:
-                with pytest.raises(ValueError, match="must be contiguous"):
-                    dist.all_to_all_single(out, layout(given[rank]), group=group)
-            gaps_are_whole(out)
 
 
 @CHECKS.add
@@ -306,26 +173,6 @@ def shapes_are_not_compared(group: Group) -> None:
         scalar = torch.ones((1,) if rank % 2 else (), dtype=dtype)
         dist.all_reduce(scalar, group=group)
         assert scalar.item() == size
-
-
-@CHECKS.add
-def moves_of_dtypes_that_gloo_does_not_know(group: Group) -> None:
-    """Bits are moved, whatever they mean, whether switch or Gloo carries them."""
-    rank, size = group.rank(), group.size()
-    for dtype in (torch.int16, torch.uint16, torch.float8_e4m3fn):
-        shows = [torch.full((3,), each + 1).to(dtype) for each in range(size)]
-        moved = shows[rank].clone()
-        dist.broadcast(moved, 1, group=group)
-        assert torch.equal(moved.float(), shows[1].float())
-        outs = [torch.zeros(3).to(dtype) for _ in range(size)]
-        dist.all_gather(outs, shows[rank], group=group)
-        assert torch.equal(torch.stack(outs).float(), torch.stack(shows).float())
-        uneven = [torch.zeros(each + 1).to(dtype) for each in range(size)]
-        dist.all_gather(uneven, torch.full((rank + 1,), rank + 1).to(dtype), group=group)
-        assert [out.float().tolist() for out in uneven] == [[each + 1.0] * (each + 1) for each in range(size)]
-        into = torch.zeros(size, 3).to(dtype)
-        dist.all_gather_into_tensor(into, shows[rank], group=group)
-        assert torch.equal(into.float(), torch.stack(shows).float())
 
 
 @CHECKS.add

@@ -7,10 +7,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+from torch.distributed.device_mesh import init_device_mesh
 
+from p4reduce import JoinError, UnsupportedDtype
+from p4reduce.distributed import Options
 from tests.distributed.torchrun import RANKS, ROOT, free_port, names, passed, torchrun
 from tests.support.cluster.stack import Stack
 
@@ -25,8 +34,6 @@ def test_every_collective(stack: Stack, engine: str) -> None:
 
 @pytest.mark.parametrize("local", ["off", "auto"])
 def test_tensors_on_a_device(native_stack: Stack, local: str) -> None:
-    import torch
-
     from .on_device import CHECKS
 
     if not torch.cuda.is_available():
@@ -40,22 +47,17 @@ def test_training(native_stack: Stack, tmp_path: Path) -> None:
     # PowerSGD of some releases asks for the CUDA device of tensors on the host, where there is one.
     without = {"CUDA_VISIBLE_DEVICES": ""}
     events = torchrun("training", str(tmp_path), controller=native_stack.controller, environment=without)
-    ddp = [
-        "DDP",
-        "DDP, sparse gradients",
-        "DDP, sparse gradients, hook",
-        "PowerSGD",
-        "uneven inputs",
-        "gradient scaler",
-    ]
-    assert passed(events) == [[*ddp, "FSDP2", "checkpoint", "DDP, compiled", "DDP, compiled, hook"]] * RANKS
+    ddp = ["DDP", "DDP, sparse gradients", "DDP, sparse gradients, hook", "PowerSGD", "uneven inputs"]
+    others = ["gradient scaler", "FSDP2", "checkpoint", "DDP, compiled", "DDP, compiled, hook"]
+    assert passed(events) == [ddp + others] * RANKS
 
 
 @pytest.mark.slow
 def test_failures(native_stack: Stack) -> None:
+    from .failures import CHECKS
+
     events = torchrun("failures", controller=native_stack.controller)
-    first = ["mismatch", "future", "result", "timeout", "afterwards", "wait", "DDP", "the other groups"]
-    assert passed(events) == [first, ["mismatch", "future", "result", "the other groups"]]
+    assert passed(events) == [names(CHECKS)] * RANKS
 
 
 def test_waiting_holds_up_nothing_else(native_stack: Stack) -> None:
@@ -71,155 +73,106 @@ def test_groups_that_find_no_slots_go_through_gloo(native_stack: Stack) -> None:
     assert [event["warnings"] for event in sorted(events, key=lambda event: event["rank"])] == [2, 0]
 
 
-def alone(program: str, **environment: str) -> str:
-    """Runs a program as the only rank, and returns what it printed on both of its outputs."""
-    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **place, **environment}, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
-    return done.stdout + done.stderr
+@pytest.fixture
+def begin(native_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Begins the default group, of this process alone; it ends after the test."""
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", native_stack.controller)
+
+    def init(backend: str = "p4reduce", **options: Any) -> None:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, **options)
+
+    yield init
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
-BEGIN = """
-import torch, torch.distributed as dist
-store = dist.TCPStore('127.0.0.1', 0, 1, is_master=True)
-"""
+def slots_of(group: Any) -> int:
+    """The job's slots after a sum."""
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.tolist() == [1.0] * 3
+    return int(group.communicator()._running.membership.slots)
 
 
-def test_a_controller_that_is_not_there_is_named() -> None:
-    program = f"""{BEGIN}
-try:
-    dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
-except dist.DistBackendError as error:
-    print(f"{{type(error.__cause__).__name__}}: {{error}}")
-"""
-    said = alone(program, P4REDUCE_CONTROLLER="127.0.0.1:9")
-    assert "JoinError: JoinError: " in said
-    assert "127.0.0.1:9" in said
+def test_a_controller_that_is_not_there_is_named(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "127.0.0.1:9")
+    monkeypatch.setattr("p4reduce.join.joining.CONNECT_TIMEOUT_S", 0.5)
+    with pytest.raises(dist.DistBackendError, match=r"JoinError: .*127\.0\.0\.1:9") as raised:
+        begin()
+    assert isinstance(raised.value.__cause__, JoinError)
 
 
-def test_wrong_options_are_refused() -> None:
-    program = f"""{BEGIN}
-dist.init_process_group("p4reduce", store=store, rank=0, world_size=1, pg_options={{}})
-"""
-    assert "pg_options is a dict: accepted is p4reduce.distributed.Options" in alone(program)
+def test_wrong_options_are_refused(begin: Any) -> None:
+    with pytest.raises(TypeError, match=r"pg_options is a dict: accepted is p4reduce\.distributed\.Options"):
+        begin(pg_options={})
 
 
-def test_options_are_the_communicators(native_stack: Stack) -> None:
-    program = f"""{BEGIN}
-from p4reduce.distributed import Options
-options = Options(controller={native_stack.controller!r}, slots=3)
-dist.init_process_group("p4reduce", store=store, rank=0, world_size=1, pg_options=options)
-tensor = torch.ones(3)
-dist.all_reduce(tensor)
-print(tensor.tolist(), dist.group.WORLD.communicator()._running.membership.slots, "slots")
-dist.destroy_process_group()
-"""
-    assert "[1.0, 1.0, 1.0] 3 slots" in alone(program, P4REDUCE_CONTROLLER="nowhere:1")
+def test_options_are_the_communicators(begin: Any, native_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "nowhere:1")
+    begin(pg_options=Options(controller=native_stack.controller, slots=3))
+    assert slots_of(dist.group.WORLD) == 3
 
 
-def test_a_dimension_of_a_device_mesh_has_options(native_stack: Stack) -> None:
-    program = f"""{BEGIN}
-from p4reduce.distributed import Options
-from torch.distributed.device_mesh import init_device_mesh
-dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-override = {{"replicate": ("p4reduce", Options(slots=3))}}
-mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"), backend_override=override)
-tensor = torch.ones(3)
-dist.all_reduce(tensor, group=mesh.get_group("replicate"))
-print(tensor.tolist(), mesh.get_group("replicate").communicator()._running.membership.slots, "slots")
-dist.destroy_process_group()
-"""
-    assert "[1.0, 1.0, 1.0] 3 slots" in alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
+def test_a_dimension_of_a_device_mesh_has_options(begin: Any) -> None:
+    begin("gloo")
+    override: Any = {"replicate": ("p4reduce", Options(slots=3))}
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"), backend_override=override)
+    assert slots_of(mesh.get_group("replicate")) == 3
 
 
 def test_torch_knows_the_backend_and_pays_nothing_for_it() -> None:
     program = """
 import sys, torch, torch.distributed as dist
-print("known", "p4reduce" in dist.Backend.backend_list)
-modules = ("grpc", "p4reduce.api.communicator", "p4reduce.fastpath")
-print("loaded", sorted(name for name in modules if name in sys.modules))
+print("p4reduce" in dist.Backend.backend_list)
+print([name for name in ("grpc", "p4reduce.api.communicator", "p4reduce.fastpath") if name in sys.modules])
 """
-    said = alone(program, P4REDUCE_CONTROLLER="nowhere:1")
-    assert "known True" in said
-    assert "loaded []" in said
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split("\n") == ["True", "[]", ""]
 
 
-def test_groups_of_other_backends_are_as_without_it(native_stack: Stack) -> None:
+def test_groups_of_other_backends_are_as_without_it(begin: Any) -> None:
     """Before and after one of ours."""
-    program = f"""{BEGIN}
-def others():
-    group = dist.new_group([0], backend="cpu:gloo,cuda:gloo")
-    dist.all_reduce(torch.ones(3), group=group)
-    dist.barrier(group=group)
-    print("other:", group.name(), group._get_sequence_number_for_group())
-dist.init_process_group("cpu:gloo,cuda:gloo", store=store, rank=0, world_size=1)
-others()
-for name in "p4reduce", "cpu:p4reduce":
-    group = dist.new_group([0], backend=name)
-    dist.all_reduce(torch.ones(3), group=group)
-    print("ours:", group.name(), [device.type for device in group._device_types], dist.Backend.P4REDUCE)
-others()
-print("cuda", torch.cuda.is_available())
-dist.destroy_process_group()
-"""
-    said = alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
-    assert said.count("other: gloo 2") == 2, said
-    assert "ours: p4reduce ['cpu'] p4reduce" in said or "cuda True" in said, said
-    assert said.count("ours: p4reduce") == 2, said
-    assert "Warning" not in said
+
+    def check_other() -> None:
+        group = dist.new_group([0], backend="cpu:gloo,cuda:gloo")
+        dist.all_reduce(torch.ones(3), group=group)
+        dist.barrier(group=group)
+        assert (group.name(), group._get_sequence_number_for_group()) == ("gloo", 2)
+
+    begin("cpu:gloo,cuda:gloo")
+    check_other()
+    for name in ("p4reduce", "cpu:p4reduce"):
+        ours: Any = dist.new_group([0], backend=name)
+        dist.all_reduce(torch.ones(3), group=ours)
+        assert (ours.name(), dist.Backend.P4REDUCE) == ("p4reduce", "p4reduce")  # type: ignore[attr-defined]
+        assert torch.cuda.is_available() or [device.type for device in ours._device_types] == ["cpu"]
+    check_other()
 
 
-def test_a_sharded_tensor_is_gathered(native_stack: Stack) -> None:
-    program = f"""{BEGIN}
-from torch.distributed._shard import sharded_tensor
-from torch.distributed._shard.sharding_spec import ChunkShardingSpec
-dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
-sharded = sharded_tensor.ones(ChunkShardingSpec(0, ["rank:0/cpu"]), 4)
-out = torch.zeros(4)
-sharded.gather(0, out)
-print("gathered", out.tolist())
-dist.destroy_process_group()
-"""
-    # It gathers on a CUDA device where there is one, also what is on the host.
-    said = alone(program, P4REDUCE_CONTROLLER=native_stack.controller, CUDA_VISIBLE_DEVICES="")
-    assert "gathered [1.0, 1.0, 1.0, 1.0]" in said, said
+def test_a_sharded_tensor_is_gathered(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # it would gather there, also what is on the host
+    begin()
+    sharded = sharded_tensor.ones(ChunkShardingSpec(0, ["rank:0/cpu"]), 4)
+    sharded.gather(0, out := torch.zeros(4))
+    assert out.tolist() == [1.0] * 4
 
 
-def test_what_is_refused_names_the_argument(native_stack: Stack) -> None:
-    program = f"""{BEGIN}
-dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
-def refused(name, call, *arguments):
-    try:
-        call(*arguments)
-    except Exception as error:
-        print(name, type(error).__name__, error)
-for dtype in torch.int16, torch.uint16, torch.float8_e5m2:
-    tensor = torch.zeros(4, dtype=dtype)
-    refused("sum:", dist.all_reduce, tensor)
-    refused("gather:", dist.gather, tensor, [tensor.clone()])
-for dtype in torch.float32, torch.float64:
-    four = torch.ones(4, dtype=dtype)
-    refused("all-gather:", dist.all_gather_into_tensor, torch.ones(5, dtype=dtype), four)
-    refused("all-gather:", dist.all_gather_into_tensor, torch.ones(4, dtype=torch.int32), four)
-    refused("scatter:", dist.reduce_scatter_tensor, torch.ones(3, dtype=dtype), four)
-dist.destroy_process_group()
-"""
-    said = alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
-    for dtype in ("int16", "uint16", "float8_e5m2"):
-        assert f"sum: UnsupportedDtype all_reduce of {dtype}: neither the switch nor Gloo" in said, said
-        assert f"gather: UnsupportedDtype gather of {dtype}: neither" in said, said
-    sizes = (
-        "all-gather: ValueError output_tensor has 5 elements: accepted are 4, for each of 1 ranks the 4 of input_tensor"
-    )
-    assert said.count(sizes) == 2, said
-    for dtype in ("float32", "float64"):
-        wrong = f"output_tensor is torch.int32: accepted is torch.{dtype}, which input_tensor is"
-        assert f"all-gather: ValueError {wrong}" in said, said
-    assert (
-        said.count("scatter: ValueError input has 4 elements: accepted are 3, for each of 1 ranks the 3 of output") == 2
-    )
+def test_what_is_refused_names_the_argument(begin: Any) -> None:
+    begin()
+    for dtype in (torch.int16, torch.uint16, torch.float8_e5m2):
+        tensor, name = torch.zeros(4, dtype=dtype), str(dtype).removeprefix("torch.")
+        with pytest.raises(UnsupportedDtype, match=f"all_reduce of {name}: neither the switch nor Gloo"):
+            dist.all_reduce(tensor)
+        with pytest.raises(UnsupportedDtype, match=f"gather of {name}: neither"):
+            dist.gather(tensor, [tensor.clone()])
+    for dtype in (torch.float32, torch.float64):
+        four = torch.ones(4, dtype=dtype)
+        with pytest.raises(ValueError, match="output_tensor has 5 elements: accepted are 4, for each of 1 ranks the 4"):
+            dist.all_gather_into_tensor(torch.ones(5, dtype=dtype), four)
+        with pytest.raises(ValueError, match=f"output_tensor is torch.int32: accepted is {dtype}, which input"):
+            dist.all_gather_into_tensor(torch.ones(4, dtype=torch.int32), four)
+        with pytest.raises(ValueError, match="input has 4 elements: accepted are 3, for each of 1 ranks the 3"):
+            dist.reduce_scatter_tensor(torch.ones(3, dtype=dtype), four)
 
 
 def test_calls_leave_nothing_to_the_collector(native_stack: Stack) -> None:
@@ -239,15 +192,11 @@ def test_groups_that_fail_are_made_again(native_stack: Stack, tmp_path: Path, gr
     errors = [tmp_path / f"errors-{rank}" for rank in range(RANKS)]  # PyTorch writes more than a pipe holds
     ranks = [
         subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**environment, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=file.open("w"),
-            text=True,
+            command, cwd=ROOT, env={**environment, "RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=file.open("w"), text=True,
         )
         for rank, file in enumerate(errors)
-    ]
+    ]  # fmt: skip
     try:
         for rank, file in zip(ranks, errors, strict=True):
             said, _ = rank.communicate(timeout=500)

@@ -8,8 +8,9 @@ ended with the same parameters. Argument: a folder for the checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -40,9 +41,14 @@ from p4reduce.ddp import (
 
 from .saying import say
 
+
+def plain_state(communicator: Communicator, _: object) -> AllreduceState:
+    return AllreduceState(communicator)
+
+
 HOOKS: list[tuple[Any, Any]] = [
-    (lambda communicator, _: AllreduceState(communicator), allreduce_hook),
-    (lambda communicator, _: AllreduceState(communicator), fp16_wrapper(allreduce_hook)),
+    (plain_state, allreduce_hook),
+    (plain_state, fp16_wrapper(allreduce_hook)),
     (BlockTopKState, block_topk_hook),
     (ElementTopKState, element_topk_hook),
     (lambda communicator, network: BlockThresholdState(communicator, network, threshold=0.01), block_threshold_hook),
@@ -79,24 +85,30 @@ def loss_of(network: Any, words: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor((network(words).squeeze(1) - words.float().mean(1) / WORDS).square().mean())
 
 
-def train(network: torch.nn.Module, rank: int, finish: Callable[[], None] = lambda: None) -> None:
+def train(network: Any, batch_of: Callable[[int], torch.Tensor]) -> None:
+    """batch_of: of each step."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss_of(network, batch(step, rank)).backward()
-        finish()
+        loss_of(network, batch_of(step)).backward()
         optimizer.step()
 
 
 def alone(size: int) -> dict[str, torch.Tensor]:
     """What one process makes of all ranks' batches."""
     network = model()
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        loss_of(network, torch.cat([batch(step, rank) for rank in range(size)])).backward()
-        optimizer.step()
+    train(network, lambda step: torch.cat([batch(step, rank) for rank in range(size)]))
     return dict(network.state_dict())
+
+
+@contextlib.contextmanager
+def hooked(
+    what: str, network: DistributedDataParallel, make: Callable[..., Any] = plain_state, hook: Any = allreduce_hook
+) -> Iterator[DistributedDataParallel]:
+    """The network with a hook, whose communicator has a job of its own."""
+    with Communicator(job=f"{what} of {dist.group.WORLD.communicator()._options.job}") as communicator:
+        network.register_comm_hook(make(communicator, network), hook)
+        yield network
 
 
 def compare(what: str, got: dict[str, Any], expected: dict[str, torch.Tensor]) -> None:
@@ -116,11 +128,8 @@ def same_everywhere(what: str, got: dict[str, Any]) -> None:
 
 def uneven(rank: int) -> None:
     """Ranks with different numbers of batches, under each kind of hook; the last rank has the most."""
-    job = f"uneven {dist.group.WORLD.communicator()._options.job}"
     for number, (make, hook) in enumerate(HOOKS):
-        with Communicator(job=f"{job} {number}") as communicator:
-            network = DistributedDataParallel(model(), bucket_cap_mb=0.01)
-            network.register_comm_hook(make(communicator, network), hook)
+        with hooked(f"uneven {number}", DistributedDataParallel(model(), bucket_cap_mb=0.01), make, hook) as network:
             optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
             with Join([network]):
                 for step in range(2 + 2 * rank):
@@ -132,9 +141,7 @@ def uneven(rank: int) -> None:
 
 def scaled(rank: int) -> None:
     """An infinity in one rank's gradients is seen by the gradient scaler of every rank."""
-    with Communicator(job=f"scaled {dist.group.WORLD.communicator()._options.job}") as communicator:
-        network = DistributedDataParallel(model())
-        network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
+    with hooked("scaled", DistributedDataParallel(model())) as network:
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         for step, (infinite, scale) in enumerate(((False, 1024.0), (True, 512.0), (False, 512.0))):
@@ -154,56 +161,52 @@ def main() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     expected = alone(size)
 
-    network = DistributedDataParallel(model())
-    train(network, rank)
-    compare("DDP", network.module.state_dict(), expected)
+    def train_and_compare(what: str, network: Any, trained: Any = None) -> None:
+        train(network if trained is None else trained, lambda step: batch(step, rank))
+        compare(what, network.module.state_dict(), expected)
 
+    train_and_compare("DDP", DistributedDataParallel(model()))
     network = DistributedDataParallel(model(sparse=True))
-    train(network, rank)
+    train_and_compare("DDP, sparse gradients", network)
     assert network.module.embedding.weight.grad.layout == torch.sparse_coo
-    compare("DDP, sparse gradients", network.module.state_dict(), expected)
-
-    with Communicator(job=f"hook of {dist.group.WORLD.communicator()._options.job}") as communicator:
-        network = DistributedDataParallel(model(sparse=True))
-        network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
-        train(network, rank)
-        compare("DDP, sparse gradients, hook", network.module.state_dict(), expected)
+    with hooked("sparse", DistributedDataParallel(model(sparse=True))) as network:
+        train_and_compare("DDP, sparse gradients, hook", network)
 
     network = DistributedDataParallel(model(), bucket_cap_mb=0.01)
     network.register_comm_hook(
         PowerSGDState(None, matrix_approximation_rank=WIDTH, start_powerSGD_iter=2), powerSGD_hook
     )
-    train(network, rank)  # whose continuations wait for collectives
+    train(network, lambda step: batch(step, rank))  # whose continuations wait for collectives
     same_everywhere("PowerSGD", network.module.state_dict())
 
     uneven(rank)
     scaled(rank)
 
     mesh = init_device_mesh("cpu", (size,))
-    sharded = model()
-    for module in (sharded.embedding, sharded.hidden, sharded.out, sharded):
-        fully_shard(module, mesh=mesh)
-    train(sharded, rank)
-    compare("FSDP2", {name: part.full_tensor() for name, part in sharded.state_dict().items()}, expected)
 
-    checkpoint.save({"model": sharded.state_dict()}, checkpoint_id=sys.argv[1])
-    restored = model()
-    for module in (restored.embedding, restored.hidden, restored.out, restored):
-        fully_shard(module, mesh=mesh)
+    def sharded() -> Any:
+        made = model()
+        for module in (made.embedding, made.hidden, made.out, made):
+            fully_shard(module, mesh=mesh)
+        return made
+
+    def compare_sharded(what: str, network: Any) -> None:
+        compare(what, {name: part.full_tensor() for name, part in network.state_dict().items()}, expected)
+
+    trained = sharded()
+    train(trained, lambda step: batch(step, rank))
+    compare_sharded("FSDP2", trained)
+    checkpoint.save({"model": trained.state_dict()}, checkpoint_id=sys.argv[1])
+    restored = sharded()
     state = {"model": restored.state_dict()}
     checkpoint.load(state, checkpoint_id=sys.argv[1])
     restored.load_state_dict(state["model"])
-    compare("checkpoint", {name: part.full_tensor() for name, part in restored.state_dict().items()}, expected)
+    compare_sharded("checkpoint", restored)
 
     network = DistributedDataParallel(model())
-    train(torch.compile(network, backend="aot_eager"), rank)  # type: ignore[arg-type]
-    compare("DDP, compiled", network.module.state_dict(), expected)
-
-    with Communicator(job=f"compiled of {dist.group.WORLD.communicator()._options.job}") as communicator:
-        network = DistributedDataParallel(model())
-        network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
-        train(torch.compile(network, backend="aot_eager"), rank)  # type: ignore[arg-type]
-        compare("DDP, compiled, hook", network.module.state_dict(), expected)
+    train_and_compare("DDP, compiled", network, torch.compile(network, backend="aot_eager"))
+    with hooked("compiled", DistributedDataParallel(model())) as network:
+        train_and_compare("DDP, compiled, hook", network, torch.compile(network, backend="aot_eager"))
     dist.destroy_process_group()
 
 

@@ -63,7 +63,7 @@ def refused(call: Callable[[], Any], kind: type[BaseException] = dist.DistBacken
 
 
 @contextlib.contextmanager
-def interrupted(handler: Callable[..., None], seconds: float = 1) -> Iterator[None]:
+def interrupted(handler: Callable[..., None], seconds: float = 0.3) -> Iterator[None]:
     """By a signal, so many seconds from now."""
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -149,7 +149,7 @@ def a_call_that_is_left_fails_for_all(rank: int, size: int) -> None:
             dist.all_reduce(torch.ones(4), group=group)
         tensor = torch.ones(elements)
         if rank == who:
-            with soon(), interrupted(time_is_over, 0.3):
+            with soon(), interrupted(time_is_over):
                 assert refused(lambda: call(tensor, group), TimeoutError) == "the program's own"  # noqa: B023
             tensor.fill_(1000)
             done(f"left {number}")
@@ -190,7 +190,7 @@ def abort_ends_a_job_for_all_at_once(rank: int, size: int) -> None:
             if joined:
                 dist.all_reduce(torch.ones(4), group=group)
             if rank == who:
-                watchdog = threading.Timer(1, group.abort)
+                watchdog = threading.Timer(0.3, group.abort)
                 watchdog.start()
                 with soon():
                     refused(lambda: dist.all_reduce(torch.ones(4), group=group))  # noqa: B023

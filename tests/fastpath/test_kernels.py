@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from p4reduce.protocol.blocks import NOT_FINITE, Blocks
+from p4reduce.protocol.halves import BFLOAT16, narrowed, type_name, widened
 from p4reduce.protocol.numbers import WIRES, FloatNumbers, Wire, magnitude_bits, values_per_word
 from tests.support.protocol import c_numbers as fast
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
+TYPES = [np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.float16), BFLOAT16]
+dtypes = pytest.mark.parametrize("dtype", TYPES, ids=map(type_name, TYPES))
 wires = pytest.mark.parametrize("wire", WIRES)
 WORLD_SIZES = [1, 2, 3, 5, 9, 17, 32]  # one for each number of bits of headroom
 SUMS = np.unique(
@@ -94,7 +97,7 @@ def test_dequantise_every_exponent(simd: str, world_size: int, wire: Wire) -> No
 
 
 @wires
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(data=st.data(), world_size=st.integers(1, 32))
 def test_any_block(simd: str, wire: Wire, data: st.DataObject, world_size: int) -> None:
     reference = FloatNumbers(world_size, wire)
@@ -140,12 +143,17 @@ def test_not_finite_blocks(simd: str) -> None:
     assert set(bits(back).tolist()) == {0x7FC00000}
 
 
-@settings(max_examples=300)
-@given(words=hnp.arrays(np.uint32, st.integers(0, 300)), block_size=st.integers(1, 70))
-def test_scan_of_any_bits(simd: str, words: npt.NDArray[np.uint32], block_size: int) -> None:
-    for dtype in (np.float32, np.int32):
-        data = words.view(dtype)
-        np.testing.assert_array_equal(fast.scan(data, block_size, simd), Blocks(data, block_size).scan())
+@dtypes
+@settings(max_examples=60)
+@given(words=hnp.arrays(np.uint16, st.integers(0, 300)), block_size=st.integers(1, 70), signs=st.booleans())
+def test_scan_of_any_bits(
+    simd: str, dtype: np.dtype[Any], words: npt.NDArray[np.uint16], block_size: int, signs: bool
+) -> None:
+    """Of 16-bit floats as of their values as float32."""
+    words = words[: words.size // 2 * 2]
+    data = (words & np.uint16(0x8000) if signs else words).view(dtype)
+    expected = Blocks(data if dtype.itemsize == 4 else widened(data), block_size).scan()
+    np.testing.assert_array_equal(fast.scan(data, block_size, simd), expected)
 
 
 def test_scan_finds_a_single_value_anywhere(simd: str) -> None:
@@ -160,8 +168,9 @@ def test_scan_finds_a_single_value_anywhere(simd: str) -> None:
                 np.testing.assert_array_equal(fast.scan(data, block_size, simd), expected)
 
 
-def test_data_need_not_be_aligned_to_vectors(simd: str) -> None:
-    data = np.random.default_rng(1).standard_normal(400).astype(np.float32)
+@dtypes
+def test_data_need_not_be_aligned_to_vectors(simd: str, dtype: np.dtype[Any]) -> None:
+    data = narrowed(np.random.default_rng(1).standard_normal(400).astype(np.float32), dtype)
     for offset in range(1, 16):
         view = data[offset : offset + 300]
         np.testing.assert_array_equal(fast.scan(view, 64, simd), Blocks(view, 64).scan())

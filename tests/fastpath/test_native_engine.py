@@ -24,22 +24,6 @@ from tests.support.waiting import wait_until
 ranks = partial(engines.ranks, NativeRank)
 
 
-@pytest.mark.parametrize("offload", ["", "none"])
-def test_many_slots_share_super_packets(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch, offload: str) -> None:
-    """More packets of one length than a super-packet takes, then of several lengths; and the same one by one."""
-    monkeypatch.setenv("P4REDUCE_OFFLOAD", offload)
-    with ranks(switch, 2, slots=150) as everyone:
-        for number, density in enumerate((1.0, 0.5)):
-            generator = np.random.default_rng(number)
-            arrays = [generator.standard_normal((1500, 64)).astype(np.float32) for _ in everyone]
-            for array in arrays:
-                array[generator.random(1500) >= density] = 0
-            reduce(everyone, [array.reshape(-1) for array in arrays])
-        for rank in everyone:
-            assert rank.engine.link() == ("UDP" if offload else "UDP, GSO, GRO")
-            assert rank.worker.stats.foreign == 0
-
-
 class SlowSwitch(UdpSwitch):
     """Answers come singly, as over a link that takes so long for a packet."""
 
@@ -69,7 +53,7 @@ def test_a_wake_up_takes_several_answers_of_a_slow_link(monkeypatch: pytest.Monk
         for rank in everyone:
             wait_until(lambda rank=rank: bool(rank.ended), "both sums", 60)  # type: ignore[misc]
             assert rank.ended == [("sum", None)]
-        received = sum(rank.worker.stats.packets_received for rank in everyone)
+        received = sum(rank.engine.stats.packets_received for rank in everyone)
         assert received >= 2 * 1000
         # One for each would be 1.03 to 1.08; gathered, 0.2 on an idle machine and 0.64 on the busiest seen.
         assert wake_ups() < 0.9 * received, (wake_ups(), received)
@@ -86,7 +70,7 @@ def test_a_kernel_that_takes_no_super_packets(switch: UdpSwitch) -> None:
     with ranks(switch, 1, [transport], slots=100) as [rank]:
         reduce([rank], [np.ones(64 * 1000, np.float32)])
         assert rank.engine.link() == "UDP, GRO"
-        assert rank.worker.stats.retransmissions < rank.worker.stats.rounds / 4  # no more than a busy machine makes
+        assert rank.engine.stats.retransmissions < rank.engine.stats.rounds / 4  # no more than a busy machine makes
 
 
 def test_no_memory_for_an_operation_is_a_failure(switch: UdpSwitch) -> None:
@@ -118,7 +102,7 @@ def forget_peak() -> None:
 
 def test_takes_little_memory_besides_the_tensor(switch: UdpSwitch) -> None:
     """At most 64 MiB and a twentieth of the tensor, of which an engine takes a small part."""
-    data = np.empty(128 << 20, np.float32)  # 512 MiB
+    data = np.empty(64 << 20, np.float32)  # 256 MiB
     data.fill(0)
     data.reshape(-1, 64)[::1000] = 1
     forget_peak()
@@ -127,5 +111,5 @@ def test_takes_little_memory_besides_the_tensor(switch: UdpSwitch) -> None:
         rank.submit(data, timeout=60)
         rank.wait()
         assert rank.ended == [("sum", None)]
-        assert data.sum() == 64 * -(-(128 << 20) // 64_000)
+        assert data.sum() == 64 * -(-(64 << 20) // 64_000)
         assert peak_memory() - before < (64 << 20) + data.nbytes // 20

@@ -7,6 +7,8 @@ import contextlib
 import re
 import select
 import socket
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +37,26 @@ def start(membership: Membership, place: Switch, network: OwnNetwork) -> NativeE
     transport = open_transport("raw", place, interface=network.host)
     transport.send([Worker(membership).hello(1)])  # or the switch would not know where to send results
     return NativeEngine(transport, membership, switch=str(place))
+
+
+@contextlib.contextmanager
+def running(
+    network: OwnNetwork, membership: Membership, kind: str, *, hello: bool = True, in_python: bool = False
+) -> Iterator[tuple[FrameSwitch, Any]]:
+    """The switch, and the engine of a job's only rank."""
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    with contextlib.closing(FrameSwitch(network, membership)) as switch:
+        transport = open_transport(kind, switch.place, interface=network.host)
+        if hello:
+            transport.send([Worker(membership).hello(1)])
+        where = {"switch": str(switch.place)}
+        made: PythonEngine | NativeEngine
+        if in_python:
+            made = PythonEngine(transport, Worker(membership), **where)
+        else:
+            made = NativeEngine(transport, membership, **where)
+        yield switch, made
+        made.close(CLOSED)
 
 
 @pytest.mark.parametrize(("lanes", "block_size"), [(4, 64), (1, 32), (2, 128)])
@@ -68,45 +90,32 @@ def test_reduces(network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str
 
 def test_super_packets_that_do_not_arrive(network: OwnNetwork) -> None:
     """A veth pair hands a super-packet over as one frame, which no switch understands: the engine sends singly then."""
-    membership = members(1, slots=64)[0]
-    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
-    with contextlib.closing(FrameSwitch(network, membership)) as switch:
-        engine = NativeEngine(open_transport("udp", switch.place), membership, switch=str(switch.place))
+    with running(network, members(1, slots=64)[0], "udp", hello=False) as (switch, engine):
         array = np.ones(64 * 64 * 8, np.float32)
         assert end_of(engine, Operation(array)) is None
         assert engine.link() == "UDP, GRO"
         lengths = {len(frame) - HEADERS.size for frame in switch.frames}
         assert lengths - {BARE_BYTES + lanes * LANE_BYTES for lanes in range(5)}  # more than one packet in a frame
         assert engine.stats.retransmissions <= 128  # of 576 packets: only the first were lost
-        engine.close(CLOSED)
 
 
 def test_an_interface_that_goes_down_is_no_busy_loop(network: OwnNetwork) -> None:
-    membership = members(1)[0]
-    with contextlib.closing(FrameSwitch(network, membership)) as switch:
-        engine = start(membership, switch.place, network)
+    with running(network, members(1)[0], "raw") as (_, engine):
         ip("link", "set", network.host, "down")
         error = end_of(engine, Operation(np.ones(100, np.float32)), timeout=1.0)
         assert isinstance(error, CollectiveTimeout)
         assert re.search(r"has not answered for \d\.\d s \(Network is down\)", str(error))
         assert engine.stats.packets_sent < 200
-        engine.close(CLOSED)
 
 
 @pytest.mark.parametrize("kind", ["udp", "raw"])
 @pytest.mark.parametrize("slots", [1, 50])
 def test_a_path_that_becomes_too_narrow(network: OwnNetwork, kind: str, slots: int) -> None:
-    membership = members(1, slots=slots)[0]
-    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
-    with contextlib.closing(FrameSwitch(network, membership)) as switch:
-        transport = open_transport(kind, switch.place, interface=network.host)
-        transport.send([Worker(membership).hello(1)])
-        engine = NativeEngine(transport, membership, switch=str(switch.place))
+    with running(network, members(1, slots=slots)[0], kind) as (_, engine):
         ip("link", "set", network.host, "mtu", "900")
         error = end_of(engine, Operation(np.ones(256 * slots, np.float32)))
         assert isinstance(error, TransportError)
         assert "a packet of 1058 bytes is longer than the MTU of the path" in str(error)
-        engine.close(CLOSED)
 
 
 def forged_icmp(network: OwnNetwork, place: Switch, local: tuple[str, int]) -> bytes:
@@ -117,29 +126,19 @@ def forged_icmp(network: OwnNetwork, place: Switch, local: tuple[str, int]) -> b
     return frames.ethernet("02:00:00:00:00:66", network.host_mac, frames.IPV4, packet)
 
 
-@pytest.mark.parametrize("engine", ["C", "Python"])
-def test_forged_icmp_ends_nothing(network: OwnNetwork, engine: str) -> None:
-    membership = members(1)[0]
-    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+@pytest.mark.parametrize("in_python", [False, True])
+def test_forged_icmp_ends_nothing(network: OwnNetwork, in_python: bool) -> None:
     with (
-        contextlib.closing(FrameSwitch(network, membership)) as switch,
+        running(network, members(1)[0], "udp", in_python=in_python) as (switch, engine),
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as wire,
     ):
         wire.bind((network.wire, 0))
-        transport = open_transport("udp", switch.place, interface=network.host)
-        forged = forged_icmp(network, switch.place, transport.local_address)
-        transport.send([Worker(membership).hello(1)])
-        running: PythonEngine | NativeEngine
-        if engine == "C":
-            running = NativeEngine(transport, membership, switch=str(switch.place))
-        else:
-            running = PythonEngine(transport, Worker(membership), switch=str(switch.place))
+        forged = forged_icmp(network, switch.place, engine._transport.local_address)
         for _ in range(5):
             wire.send(forged)
             array = np.ones(5000, np.float32)
-            assert end_of(running, Operation(array)) is None
+            assert end_of(engine, Operation(array)) is None
             assert (array == 1).all()
-        running.close(CLOSED)
 
 
 def test_forged_icmp_is_no_reason_not_to_send(network: OwnNetwork) -> None:

@@ -31,10 +31,13 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_has_help(name: str) -> None:
+def test_every_command_has_help_of_which_nothing_is_taken_for_markup(name: str) -> None:
     result = runner.invoke(cli.app, [name, "--help"])
     assert result.exit_code == 0
     assert f"p4reduce {name}" in result.output
+    pytest.importorskip(cli.COMMANDS[name].target.partition(":")[0])
+    for path, text in helps(cli.load(name), name):
+        assert Text.from_markup(text).plain == text.replace("\\[", "["), path
 
 
 @pytest.mark.parametrize(
@@ -127,13 +130,6 @@ def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
         yield from helps(below, f"{path} {name}")
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_nothing_of_a_help_is_taken_for_markup(name: str) -> None:
-    pytest.importorskip(cli.COMMANDS[name].target.partition(":")[0])
-    for path, text in helps(cli.load(name), name):
-        assert Text.from_markup(text).plain == text.replace("\\[", "["), path
-
-
 def test_without_the_command_lines_packages_it_says_what_to_install() -> None:
     done = python(without(*NEEDED) + "from p4reduce.commands.entry import main; main()")
     assert done.returncode == 1
@@ -144,13 +140,9 @@ def test_without_the_command_lines_packages_it_says_what_to_install() -> None:
 
 
 def test_another_missing_package_is_not_hidden() -> None:
-    program = """
-import sys
-sys.modules["p4reduce.commands.cli"] = None
-from p4reduce.commands.entry import main
-main()
-"""
-    done = python(program)
+    done = python(
+        "import sys; sys.modules['p4reduce.commands.cli'] = None; from p4reduce.commands.entry import main; main()"
+    )
     assert "ModuleNotFoundError" in done.stderr
     assert "p4reduce[cli]" not in done.stderr
 

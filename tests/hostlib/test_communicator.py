@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import signal
 import sys
 import threading
 import weakref
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, P4ReduceError
+from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Tls
 from p4reduce.engine import engine as base
@@ -75,20 +74,6 @@ def test_handles(pair: list[Communicator]) -> None:
     assert arrays[0].tolist() == [2.0] * 100
 
 
-def test_a_callback_may_start_the_next_operation(pair: list[Communicator]) -> None:
-    arrays = [np.ones(10, np.float32) for _ in pair]
-    done = [threading.Event() for _ in pair]
-    for communicator, array, event in zip(pair, arrays, done, strict=True):
-
-        def again(_: object, communicator: Communicator = communicator, array: Any = array, event: Any = event) -> None:
-            communicator.allreduce_async(array).add_done_callback(lambda _: event.set())
-
-        communicator.allreduce_async(array).add_done_callback(again)
-    for array, event in zip(arrays, done, strict=True):
-        assert event.wait(20)
-        assert array.tolist() == [4.0] * 10
-
-
 def test_threads_may_share_a_communicator(join: Join) -> None:
     with join(1)[0] as communicator:
 
@@ -108,7 +93,7 @@ def test_who_is_waited_for_is_logged_long_before_the_time_limit(
     join: Join, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Again whenever as much time has passed once more, so that a limit of minutes is no hundred lines."""
-    monkeypatch.setattr(base, "REMIND_AFTER_S", 0.5)
+    monkeypatch.setattr(base, "REMIND_AFTER_S", 0.2)
     one, other = join(2)
     for _ in range(2):
         caplog.clear()
@@ -118,7 +103,7 @@ def test_who_is_waited_for_is_logged_long_before_the_time_limit(
             assert (record.name, record.levelname) == ("p4reduce.carrier", "WARNING")
             assert re.match(r"allreduce .* has not ended for \d s: waiting for rank 1", record.message), record.message
         ages = [record.created - caplog.records[0].created for record in caplog.records]
-        assert 1.2 < ages[2] < 5
+        assert 0.5 < ages[2] < 5
         other.allreduce(np.ones(3, np.float32))
         early.wait(20)
 
@@ -211,21 +196,6 @@ def test_a_group_goes_on_to_its_next_job_though_a_collective_ended_badly() -> No
         one.close()
 
 
-def test_an_abort_raises_in_every_call_under_way(join: Join) -> None:
-    communicators = join(3)
-    handles = [each.allreduce_async(np.ones(3, np.float32)) for each in communicators[:2]]
-    session_of(communicators[0]).abort(rank=2)
-    for handle in handles:
-        with pytest.raises(JobAborted, match="rank 2 went") as raised:
-            handle.wait()
-        assert raised.value.rank == 2
-        assert isinstance(handle.exception(), JobAborted)
-    for communicator in communicators:
-        with pytest.raises(JobAborted, match="rank 2 went"):
-            communicator.allreduce(np.ones(3, np.float32))
-        communicator.close()
-
-
 def test_an_abort_while_joining_is_not_missed(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes after the job is ready and before the engine is there."""
     ready = FakeSession.wait_ready
@@ -269,30 +239,6 @@ def test_a_program_that_ends_well_leaves_well(pair: list[Communicator]) -> None:
     with pytest.raises(SystemExit), pair[1]:
         raise SystemExit(0)
     assert (job_of(pair[1]).left, job_of(pair[1]).closed) == ({1}, {1})
-
-
-def test_close_fails_what_is_under_way(pair: list[Communicator]) -> None:
-    handle = pair[0].allreduce_async(np.ones(3, np.float32))
-    pair[0].close()
-    pair[0].close()
-    with pytest.raises(P4ReduceError, match="the communicator is closed"):
-        handle.wait()
-    with pytest.raises(P4ReduceError, match="the communicator is closed"):
-        pair[0].allreduce(np.ones(3, np.float32))
-    assert "the communicator is closed" in repr(pair[0])
-
-
-def test_an_interrupt_leaves_the_communicator_closable(pair: list[Communicator]) -> None:
-    def interrupt() -> None:
-        wait_until(lambda: pair[0].stats().packets_sent > 0, "the allreduce to begin")
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt), pair[0]:
-        pair[0].allreduce(np.ones(3, np.float32))
-    thread.join()
-    assert not pair[0]._engine._thread.is_alive()
 
 
 @pytest.mark.usefixtures("controller")
@@ -393,15 +339,14 @@ def test_says_who_it_is_and_how_many_threads_it_has(pair: list[Communicator]) ->
 
 @pytest.mark.usefixtures("controller")
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {
+    for name, value in {
         "RANK": "0",
         "WORLD_SIZE": "1",
         "P4REDUCE_CONTROLLER": "10.0.0.9:7700",
         "P4REDUCE_TRANSPORT": "udp",
         "P4REDUCE_TOKEN": "secret",
         "P4REDUCE_TLS_CA": "/etc/ca.pem",
-    }
-    for name, value in environment.items():
+    }.items():
         monkeypatch.setenv(name, value)
     with Communicator() as communicator:
         session = session_of(communicator)

@@ -86,7 +86,9 @@ def test_close_tells_callbacks_and_ends_their_threads(each_pair: list[Communicat
         # Waits for the last one, which has failed as well.
         handle.add_done_callback(lambda _: errors.append(error_of(handles[-1].wait)))
     each_pair[0].close()
+    each_pair[0].close()
     assert [str(error) for error in errors] == ["the communicator is closed"] * 3
+    assert "the communicator is closed" in repr(each_pair[0])
     assert not {thread for thread in set(threading.enumerate()) - before if "continuation" in thread.name}
 
 

@@ -42,7 +42,7 @@ def carried(tensor: Any) -> Any:
     return (tensor.float() if tensor.is_floating_point() else tensor.clone()).numpy()
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(tensors())
 def test_the_scan_is_the_protocols(case: tuple[Any, int]) -> None:
     tensor, block_size = case
@@ -50,7 +50,7 @@ def test_the_scan_is_the_protocols(case: tuple[Any, int]) -> None:
     np.testing.assert_array_equal(kernels.scan(tensor.to(DEVICE), block_size).cpu().numpy(), expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(tensors())
 def test_what_is_not_zero_is_copied(case: tuple[Any, int]) -> None:
     tensor, block_size = case

@@ -18,6 +18,7 @@ from p4reduce.protocol.constants import AGGREGATION_PORT, Op
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.transport import Switch, Transport, TransportError, open_transport
 from p4reduce.transport.frames import internet_checksum
+from tests.support.dataplane import frames
 from tests.support.hostlib.operations import receive
 from tests.support.own_network import OwnNetwork, ip
 
@@ -45,43 +46,33 @@ def wire(network: OwnNetwork) -> Iterator[socket.socket]:
         yield sock
 
 
-def answer(network: OwnNetwork, transport: Transport, payload: bytes, **changes: Any) -> bytes:
-    """A frame from the switch, independent of the transport's own code."""
-    fields = {
-        "source": network.switch_ip,
-        "destination": network.host_ip,
-        "port": transport.local_address[1],
-        "protocol": socket.IPPROTO_UDP,
-        "fragment": 0,
-        "padding": b"",
-        **changes,
-    }
-    udp_length = 8 + len(payload)
-    header = struct.pack(
-        "!BBHHHBBH4s4s", 0x45, 0, 20 + udp_length, 1, fields["fragment"], 64, fields["protocol"], 0,
-        socket.inet_aton(fields["source"]), socket.inet_aton(fields["destination"]),
-    )  # fmt: skip
-    header = header[:10] + struct.pack("!H", internet_checksum(header)) + header[12:]
-    macs = bytes.fromhex((network.host_mac + network.switch_mac).replace(":", ""))
-    udp = struct.pack("!HHHH", AGGREGATION_PORT, fields["port"], udp_length, 0)
-    return macs + b"\x08\x00" + header + udp + payload + fields["padding"]
+def answer(
+    network: OwnNetwork, transport: Transport, payload: bytes, *, source: str = "", destination: str = "",
+    port: int = 0, protocol: int = frames.UDP, fragment: int = 0,
+) -> bytes:  # fmt: skip
+    """A frame from the switch."""
+    datagram = frames.udp(AGGREGATION_PORT, port or transport.local_address[1], payload)
+    packet = frames.ipv4(
+        source or network.switch_ip, destination or network.host_ip, protocol, datagram, fragment=fragment
+    )
+    return frames.ethernet(network.switch_mac, network.host_mac, frames.IPV4, packet)
 
 
 def aggregation_frames(wire: socket.socket, count: int) -> list[bytes]:
-    frames: list[bytes] = []
-    while len(frames) < count:
+    found: list[bytes] = []
+    while len(found) < count:
         frame = wire.recv(4096)
         if frame[12:14] == b"\x08\x00" and frame[23] == socket.IPPROTO_UDP:
-            frames.append(frame)
-    return frames
+            found.append(frame)
+    return found
 
 
 @pytest.mark.root
 def test_sends_well_formed_frames(network: OwnNetwork, wire: socket.socket, transport: Transport) -> None:
     assert transport.send(PAYLOADS) == len(PAYLOADS)
     # Where the sender is moved to another processor meanwhile, a veth pair changes their order.
-    frames = sorted(aggregation_frames(wire, len(PAYLOADS)), key=lambda frame: frame[42:])
-    for frame, payload in zip(frames, sorted(PAYLOADS), strict=True):
+    came = sorted(aggregation_frames(wire, len(PAYLOADS)), key=lambda frame: frame[42:])
+    for frame, payload in zip(came, sorted(PAYLOADS), strict=True):
         assert frame[:14].hex(":") == f"{network.switch_mac}:{network.host_mac}:08:00"
         assert internet_checksum(frame[14:34]) == 0
         version, total_length, fragment, ttl, protocol = struct.unpack("!BxHxxHBB", frame[14:24])
@@ -104,7 +95,7 @@ def test_receives_what_the_switch_sends_and_nothing_else(
     wire.send(answer(network, transport, b"later fragment", fragment=0x0001))
     wire.send(b"\xff" * 12 + b"\x08\x06" + b"ARP".ljust(46))
     wire.send(answer(network, transport, PAYLOADS[0])[:50])  # cut short
-    wire.send(answer(network, transport, PAYLOADS[1], padding=bytes(12)))
+    wire.send(answer(network, transport, PAYLOADS[1]) + bytes(12))
     for payload in PAYLOADS:
         wire.send(answer(network, transport, payload))
     assert sorted(receive(transport, 1 + len(PAYLOADS))) == sorted([PAYLOADS[1], *PAYLOADS])

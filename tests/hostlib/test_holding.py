@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
-from p4reduce import Communicator
 from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.protocol import Operation
@@ -20,9 +19,7 @@ from p4reduce.protocol.numbers import reference_allreduce
 from tests.support.forking import said_by_child
 from tests.support.hostlib import engines
 from tests.support.hostlib.engines import CLOSED, Rank, Ranks, sparse
-from tests.support.hostlib.fake_session import FakeController
 from tests.support.hostlib.holding import Told, change, hold
-from tests.support.hostlib.in_process import join
 from tests.support.hostlib.udp_switch import UdpSwitch
 from tests.support.protocol.dealt_switch import move
 from tests.support.waiting import pass_time, stays, wait_until
@@ -134,26 +131,38 @@ def test_asked_again_and_again(ranks: Ranks, switch: UdpSwitch) -> None:
         reduce(everyone, 2)
 
 
-def test_slots_change_while_many_threads_reduce(ranks: Ranks, switch: UdpSwitch) -> None:
-    with ranks(switch, 2) as everyone:
-        arrays = [[sparse(number * 2 + rank, 2000) for number in range(60)] for rank in range(2)]
-        expected = [reference_allreduce([arrays[0][number], arrays[1][number]]) for number in range(60)]
+def submit_all(rank: Rank, arrays: Sequence[np.ndarray]) -> None:
+    for number, array in enumerate(arrays):
+        rank.submit(array, str(number))
+        rank.wait(number + 1 - number % 3)
+    rank.wait(len(arrays))
+    assert [error for _, error in rank.ended] == [None] * len(arrays)
 
-        def run(rank: int) -> None:
-            for number, array in enumerate(arrays[rank]):
-                everyone[rank].submit(array, str(number))
-                everyone[rank].wait(number + 1 - number % 3)
 
-        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
-        for thread in threads:
-            thread.start()
+def run_all_inline(rank: Rank, arrays: Sequence[np.ndarray]) -> None:
+    """In this thread, each as the first was prepared."""
+    prepared = rank.engine.prepare(Operation(arrays[0].copy()), "again")
+    assert prepared is not None
+    for array in arrays:
+        assert rank.engine.run_inline(prepared, array, 30.0, address=array.ctypes.data) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "run", "size"),
+    [("python", submit_all, 2000), ("c", submit_all, 2000), ("c", run_all_inline, 10), ("c", run_all_inline, 3000)],
+    indirect=["kind"],
+)
+def test_slots_change_while_ranks_reduce(ranks: Ranks, switch: UdpSwitch, run: Any, size: int) -> None:
+    with ranks(switch, 2) as everyone, ThreadPoolExecutor(2) as pool:
+        arrays = [[sparse(number * 2 + rank, size) for number in range(60)] for rank in range(2)]
+        expected = [reference_allreduce(list(pair)) for pair in zip(*arrays, strict=True)]
+        running = [pool.submit(run, rank, own) for rank, own in zip(everyone, arrays, strict=True)]
         slots = SLOTS
-        while any(thread.is_alive() for thread in threads):
+        while not all(one.done() for one in running):
             slots = 2 + slots % (SLOTS - 1)
             change(switch, [rank.engine for rank in everyone], slots)
-        for rank, own in zip(everyone, arrays, strict=True):
-            rank.wait(60)
-            assert [error for _, error in rank.ended] == [None] * 60
+        assert [one.result() for one in running] == [None] * 2
+        for own in arrays:
             for array, sum_ in zip(own, expected, strict=True):
                 np.testing.assert_array_equal(array.view(np.int32), sum_.view(np.int32))
 
@@ -184,9 +193,8 @@ def test_the_time_limit_goes_on_after_it(ranks: Ranks, switch: UdpSwitch) -> Non
         rank.submit(sparse(1), timeout=1.0)
         pass_time(0.6)
         rank.engine.go_on(0, 0)
-        rank.wait()
+        assert "waiting for rank 1" in str(rank.error())
         assert time.monotonic() - began < 1.5
-        assert "waiting for rank 1" in str(rank.ended[0][1])
 
 
 @pytest.mark.parametrize("end", ["close", "fail"])
@@ -224,8 +232,7 @@ def test_what_cannot_be_fails(ranks: Ranks, switch: UdpSwitch, slots: int, first
         told.wait(0, quiet=True)
         rank.submit(sparse(1))
         rank.engine.go_on(slots, first_seq)
-        rank.wait()
-        error = rank.ended[0][1]
+        error = rank.error()
         assert type(error) is P4ReduceError
         assert f"the controller sent slots that the job cannot have: {why}" in str(error)
         assert str(failures[0]) == str(error)
@@ -239,8 +246,7 @@ def test_slots_do_not_change_while_operations_are_under_way(ranks: Ranks, switch
         wait_until(lambda: rank.engine.stats.packets_sent > 0, "the operation to begin")
         hold([rank.engine])[0].wait(1, quiet=False)
         rank.engine.go_on(1, 64)
-        rank.wait()
-        assert "slots can change only between two operations" in str(rank.ended[0][1])
+        assert "slots can change only between two operations" in str(rank.error())
 
 
 def test_a_forked_process_leaves_it_alone(ranks: Ranks, switch: UdpSwitch) -> None:
@@ -272,29 +278,6 @@ def test_operations_that_are_submitted_while_slots_change(ranks: Ranks, switch: 
         assert [error for _, error in rank.ended] == [None] * 4
         assert [set(array) for array in arrays] == [{float(number)} for number in range(4)]
         assert rank.engine.take_most_slots() == 3
-
-
-@pytest.mark.parametrize("backend", ["python", "c"])
-def test_communicators_go_on_with_other_slots(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    monkeypatch.setenv("P4REDUCE_BACKEND", backend)
-    controller = FakeController(switch, slots=SLOTS)
-    monkeypatch.setattr("p4reduce.join.joining.Session", controller)
-    communicators = join(2, job="job")
-
-    def some(communicator: Communicator) -> list[float]:
-        return [float(communicator.allreduce(np.ones(9000, np.float32))[-1]) for _ in range(8)]
-
-    try:
-        sessions = controller.jobs["job"].sessions.values()
-        assert [session.holds for session in sessions] == [True] * 2
-        for slots in (3, 1, SLOTS):
-            with ThreadPoolExecutor(2) as pool:
-                sums = pool.map(some, communicators)
-                change(switch, [session.holder for session in sessions], slots)
-                assert list(sums) == [[2.0] * 8] * 2
-    finally:
-        for communicator in communicators:
-            communicator.close()
 
 
 def test_who_went_ahead_is_judged_in_the_slots_that_there_are(ranks: Ranks, switch: UdpSwitch) -> None:

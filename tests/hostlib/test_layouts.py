@@ -164,19 +164,6 @@ def test_sites_of_long_ago_are_forgotten() -> None:
     assert len(choices._sites.items()) == choice.MOST
 
 
-def test_what_takes_longer_is_not_chosen_though_it_has_fewer_bytes() -> None:
-    # 12 MiB of float32 at two ranks, of which every tenth element, or one in a thousand, is not zero.
-    tenth = Costs.of_counts(3 << 20, 64, 1, [314_573] * 2, [49_094] * 2)
-    few = Costs.of_counts(3 << 20, 64, 1, [3_146] * 2, [3_050] * 2)
-    assert tenth.elements < tenth.blocks / 3
-    for links in ([0, 0], [10**11, 10**11], [0, 10**10]):
-        assert tenth.estimate(links).layout == "blocks"
-    for links in ([10**9, 10**9], [10**11, 2 * 10**8], [0, 10**9]):
-        assert tenth.estimate(links).layout == "elements"
-    assert few.estimate([0, 0]).layout == "blocks"
-    assert few.estimate([10**8, 10**8]).layout == "elements"
-
-
 def test_a_link_is_what_the_user_says_or_the_interface(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     [alone] = join(1)
     with alone:

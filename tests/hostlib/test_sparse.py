@@ -112,19 +112,6 @@ def test_what_is_only_called_coalesced_is_coalesced(trio: list[Communicator], ro
     assert all(torch.equal(tensor.to_dense(), exact) for tensor in tensors)
 
 
-def test_gradients_of_an_embedding(trio: list[Communicator]) -> None:
-    words = [[1, 5, 5], [5, 900], [2]]
-    tables = [torch.nn.Embedding(1000, 64, sparse=True) for _ in trio]
-    for table, chosen in zip(tables, words, strict=True):
-        table(torch.tensor(chosen)).sum().backward()
-    gradients = [table.weight.grad for table in tables]
-    dense = sum(gradient.to_dense() for gradient in gradients)
-    together(trio, lambda each: each.allreduce(gradients[each.rank]))
-    for gradient in gradients:
-        assert gradient.indices().tolist() == [[1, 2, 5, 900]]
-        assert torch.equal(gradient.to_dense(), dense)
-
-
 def test_only_ones_own_rows_are_sent(trio: list[Communicator]) -> None:
     """A tensor that would take terabytes dense; each rank has ten rows of its own, of one block each."""
     rows = 2**33

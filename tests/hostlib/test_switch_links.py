@@ -25,17 +25,9 @@ AT = Switch("10.0.0.254", 31314)
 def assigned(*ports: int, at: str = "127.0.0.1") -> Assigned:
     aggregators = [Endpoint(ip=at, udp_port=port, mac="02:00:7f:00:00:01") for port in ports]
     return Assigned(
-        job=1,
-        generation=1,
-        worker=0,
-        slots=4,
-        lanes=4,
-        block_size=64,
-        first_seq=0,
-        hello_nonce=7,
-        abort_secret=0,
+        job=1, generation=1, worker=0, slots=4, lanes=4, block_size=64, first_seq=0, hello_nonce=7, abort_secret=0,
         aggregators=aggregators,
-    )
+    )  # fmt: skip
 
 
 def opened(place: Assigned) -> Any:
@@ -70,10 +62,7 @@ def test_a_port_that_nobody_has_is_told(closed: int) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (
-            errno.EPERM,
-            "Operation not permitted: a firewall on this host drops them",
-        ),
+        (errno.EPERM, "Operation not permitted: a firewall on this host drops them"),
         (errno.EACCES, "Permission denied: a route of this host prohibits them, or this is the broadcast address"),
         (errno.EINVAL, "Invalid argument: a route of this host drops them; see `ip route get 10.0.0.254`"),
         (errno.EMSGSIZE, "Message too long: the packets are longer than the MTU of the path"),

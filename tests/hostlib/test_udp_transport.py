@@ -28,59 +28,56 @@ def address(sock: socket.socket) -> Switch:
     return Switch(*sock.getsockname())
 
 
-def test_carries_payloads_both_ways(switch: socket.socket) -> None:
+@pytest.fixture
+def plain(switch: socket.socket) -> Iterator[Transport]:
+    """To one aggregator."""
     transport = open_transport("udp", address(switch))
-    assert transport.receive() == []
-    payloads = [bytes([number]) * (number + 1) for number in range(40)]
-    assert transport.send(payloads) == 40
-    for payload in payloads:
-        assert switch.recvfrom(2048) == (payload, transport.local_address)
-    for payload in payloads:
-        switch.sendto(payload, transport.local_address)
-    assert receive(transport, 40) == payloads
+    yield transport
     transport.close()
 
 
-def test_hears_the_switch_only(switch: socket.socket) -> None:
-    transport = open_transport("udp", address(switch))
+def test_carries_payloads_both_ways(switch: socket.socket, plain: Transport) -> None:
+    assert plain.receive() == []
+    payloads = [bytes([number]) * (number + 1) for number in range(40)]
+    assert plain.send(payloads) == 40
+    for payload in payloads:
+        assert switch.recvfrom(2048) == (payload, plain.local_address)
+    for payload in payloads:
+        switch.sendto(payload, plain.local_address)
+    assert receive(plain, 40) == payloads
+
+
+def test_hears_the_switch_only(switch: socket.socket, plain: Transport) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.bind(("127.0.0.1", 0))
-        stranger.sendto(b"stranger", transport.local_address)
-    switch.sendto(b"switch", transport.local_address)
-    assert receive(transport, 1) == [b"switch"]
-    transport.close()
+        stranger.sendto(b"stranger", plain.local_address)
+    switch.sendto(b"switch", plain.local_address)
+    assert receive(plain, 1) == [b"switch"]
 
 
-def test_survives_a_switch_that_is_down_for_a_while(switch: socket.socket) -> None:
+def test_survives_a_switch_that_is_down_for_a_while(switch: socket.socket, plain: Transport) -> None:
     place = address(switch)
     switch.close()
-    transport = open_transport("udp", place)
     for _ in range(3):  # the first send brings ICMP "port unreachable", which the later calls meet
-        transport.send([b"lost", b"lost too"])
-        assert transport.receive() == []
-    assert isinstance(transport.trouble, ConnectionRefusedError)
+        plain.send([b"lost", b"lost too"])
+        assert plain.receive() == []
+    assert isinstance(plain.trouble, ConnectionRefusedError)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as restarted:
         restarted.bind((place.ip, place.udp_port))
         restarted.setblocking(False)
 
         def arrives() -> bool:
-            transport.send([b"found"])
+            plain.send([b"found"])
             try:
                 return restarted.recv(100) == b"found"
             except BlockingIOError:
                 return False
 
         wait_until(arrives, "a payload after the switch came back")
-        restarted.sendto(b"answer", transport.local_address)
-        assert receive(transport, 1) == [b"answer"]
-        assert transport.trouble is None
-    transport.close()
-
-
-def test_close_may_be_repeated(switch: socket.socket) -> None:
-    transport = open_transport("udp", address(switch))
-    transport.close()
-    transport.close()
+        restarted.sendto(b"answer", plain.local_address)
+        assert receive(plain, 1) == [b"answer"]
+        assert plain.trouble is None
+    plain.close()  # which may be repeated
 
 
 def test_unknown_kind_is_refused() -> None:
@@ -98,11 +95,9 @@ def test_packets_larger_than_the_path_are_refused() -> None:
         open_transport("udp", Switch("127.0.0.1", 1), largest_payload=100_000)
 
 
-def test_a_packet_that_can_never_be_sent_is_an_error(switch: socket.socket) -> None:
-    transport = open_transport("udp", address(switch))
+def test_a_packet_that_can_never_be_sent_is_an_error(plain: Transport) -> None:
     with pytest.raises(TransportError, match="a packet of 70000 bytes"):
-        transport.send([bytes(70000)])
-    transport.close()
+        plain.send([bytes(70000)])
 
 
 def test_missing_route_is_an_error_that_names_the_switch() -> None:

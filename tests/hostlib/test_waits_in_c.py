@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,21 +28,6 @@ def _c(monkeypatch: pytest.MonkeyPatch) -> None:
 def alone(join: Join) -> Communicator:
     """A job's only rank."""
     return join(1)[0]
-
-
-@contextmanager
-def interrupted(after: float) -> Iterator[None]:
-    """Ctrl-C after so many seconds, for which the main thread waits in vain."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, after)
-    begun = time.monotonic()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-        assert time.monotonic() - begun < after + 2
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("call", ["allreduce", "wait"])
@@ -99,36 +81,6 @@ def _switches(task: Path) -> int:
     """How often a thread has gone to sleep."""
     (line,) = [line for line in (task / "status").read_text().splitlines() if line.startswith("voluntary")]
     return int(line.split()[1])
-
-
-def test_an_interrupt_of_a_wait_is_heard_at_once(pair: list[Communicator]) -> None:
-    ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
-    handle = pair[0].allreduce_async(ours)
-    with interrupted(0.2):
-        handle.wait()
-    assert not handle.done()
-    pair[1].allreduce(theirs)
-    assert handle.result(20) is ours
-    assert ours.tolist() == [2] * 16
-
-
-def test_a_wait_in_c_has_a_time_limit(pair: list[Communicator]) -> None:
-    handle = pair[0].allreduce_async(np.ones(16, np.float32))
-    begun = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"has not ended after waiting 0\.2 s: .*rank 1"):
-        handle.wait(0.2)
-    assert 0.2 <= time.monotonic() - begun < 5
-    pair[1].allreduce(np.ones(16, np.float32))
-    handle.wait(20)
-
-
-def test_a_callback_runs_though_somebody_waits(alone: Communicator) -> None:
-    for _ in range(20):
-        called = threading.Event()
-        handle = alone.allreduce_async(np.ones(16, np.float32))
-        handle.add_done_callback(lambda _, called=called: called.set())  # type: ignore[misc]
-        handle.wait(20)
-        assert called.wait(20)
 
 
 def test_many_threads_wait_for_one(pair: list[Communicator]) -> None:

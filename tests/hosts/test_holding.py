@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import numpy as np
 import pytest
 
 from p4reduce.errors import CollectiveTimeout
 from p4reduce.protocol import Operation
-from tests.support.hostlib.holding import Told
-from tests.support.hostlib.hosts_job import job
+from tests.support.hostlib.holding import change, hold
+from tests.support.hostlib.hosts_job import Job, job
 from tests.support.hostlib.sums import check_random_sums
 from tests.support.hostlib.udp_switch import UdpSwitch
-from tests.support.protocol.dealt_switch import move
-from tests.support.waiting import wait_until
+from tests.support.waiting import pass_time, wait_until
 
 SIZES = (0, 1, 65, 3000, 20_000)
 BUFFERS = 4  # hostlib/csrc/shm/staging.h
@@ -26,23 +24,20 @@ def test_slots_change_between_operations() -> None:
     with contextlib.closing(UdpSwitch()) as switch, job((0, 0, 1, 1, 2), switch) as running:
         leaders = [running.engines[rank] for rank in running.memberships[0].leaders]
         for number, slots in enumerate((8, 1, 3, 8, 2)):
-            told = [Told() for _ in leaders]
-            for engine, one in zip(leaders, told, strict=True):
-                engine.hold(0, one)
-            [first_seq] = {one.wait(4 * number, quiet=True) for one in told}
-            [of_switch] = switch._jobs.values()
-            move(of_switch.model, slots, first_seq)
-            for engine in leaders:
-                engine.go_on(slots, first_seq)
+            change(switch, leaders, slots)
             check_random_sums(running, 3, number, sizes=SIZES)
-            running.reduce([Operation(np.ones(20_000, np.float32)) for _ in running.engines])
+            running.reduce(ones(running, 20_000))
             assert [engine.take_most_slots() for engine in running.engines] == [slots, 0, slots, 0, slots]
+
+
+def ones(running: Job, size: int = 100) -> list[Operation]:
+    """One operation of each rank."""
+    return [Operation(np.ones(size, np.float32)) for _ in running.engines]
 
 
 def test_followers_do_not_hold() -> None:
     with job((0, 0, 1)) as running:
-        told = Told()
-        running.engines[1].hold(0, told)
+        [told] = hold([running.engines[1]])
         check_random_sums(running, 2, 1, sizes=SIZES)
         running.engines[1].go_on(1, 100)
         check_random_sums(running, 2, 2, sizes=SIZES)
@@ -53,21 +48,14 @@ def test_followers_do_not_hold() -> None:
 def test_who_waits_says_why(limited: int) -> None:
     """Also a follower, whose limit may be the first that is over."""
     with job((0, 0, 1)) as running:
-        told = Told()
-        running.engines[0].hold(0, told)
-        told.wait(0, quiet=True)
+        hold([running.engines[0]])[0].wait(0, quiet=True)
         endings = [
-            running.begin(rank, Operation(np.ones(5000, np.float32)), 1.5 if rank == limited else 60.0)
-            for rank in range(3)
+            running.begin(rank, operation, 1.5 if rank == limited else 60.0)
+            for rank, operation in enumerate(ones(running))
         ]
         error = endings[limited].wait()
         assert isinstance(error, CollectiveTimeout)
-        what = (
-            "the controller has paused operations for"
-            if limited == 0
-            else "the controller has paused operations to change"
-        )
-        assert what in str(error)
+        assert f"the controller has paused operations {'to change' if limited else 'for'}" in str(error)
         for ending in endings[:2]:
             assert ending.wait() is not None
 
@@ -80,9 +68,7 @@ def test_what_is_under_way_ends_first() -> None:
         values[::70_000] = 1
         endings = [running.begin(0, Operation(values.copy()))]
         wait_until(lambda: running.engines[0].stats.packets_sent > 0, "the operation to begin")
-        told = [Told(), Told()]
-        for engine, one in zip(running.engines, told, strict=True):
-            engine.hold(1, one)
+        told = hold(running.engines, 1)
         told[0].wait(1, quiet=False)
         told[1].wait(0, quiet=True)
         later = [running.begin(0, Operation(np.ones(100, np.float32)))]
@@ -99,35 +85,32 @@ def test_what_is_held_back_does_not_begin() -> None:
     """Though what comes before it waits for a place in the ranks' memory, and begins while operations are held."""
     before = BUFFERS + 1
     with job((0, 0, 1)) as running:
-        operations = [[Operation(np.ones(100, np.float32)) for _ in range(before + 1)] for _ in running.engines]
+        operations = list(zip(*(ones(running) for _ in range(before + 1)), strict=True))
         endings = [running.begin(0, operation) for operation in operations[0][:before]]
-        told = {rank: Told() for rank in (0, 2)}
-        for rank, one in told.items():
-            running.engines[rank].hold(before, one)
+        leaders = [running.engines[rank] for rank in (0, 2)]
+        told = hold(leaders, before)
         told[0].wait(before, quiet=False)
         later = [running.begin(0, operations[0][before])]
         for rank in (1, 2):
             endings += [running.begin(rank, operation) for operation in operations[rank][:before]]
             later.append(running.begin(rank, operations[rank][before]))
         assert [ending.wait() for ending in endings] == [None] * 3 * before
-        assert told[0].wait(before, quiet=True) == told[2].wait(before, quiet=True)
+        assert told[0].wait(before, quiet=True) == told[1].wait(before, quiet=True)
         assert [operation.done for each in operations for operation in each[before:]] == [False] * 3
-        for rank in told:
-            running.engines[rank].go_on(0, 0)
+        for leader in leaders:
+            leader.go_on(0, 0)
         assert [ending.wait() for ending in later] == [None] * 3
 
 
 def test_what_is_held_no_longer_is_not_said_to_be() -> None:
     with job((0, 0, 1)) as running:
-        told = {rank: Told() for rank in (0, 2)}
-        for rank, one in told.items():
-            running.engines[rank].hold(0, one)
-        for one in told.values():
-            one.wait(0, quiet=True)
-        endings = [running.begin(rank, Operation(np.ones(100, np.float32))) for rank in range(3)]
-        time.sleep(0.03)
-        for rank in told:
-            running.engines[rank].go_on(0, 0)
+        leaders = [running.engines[rank] for rank in (0, 2)]
+        for told in hold(leaders):
+            told.wait(0, quiet=True)
+        endings = [running.begin(rank, operation) for rank, operation in enumerate(ones(running))]
+        pass_time(0.03)
+        for leader in leaders:
+            leader.go_on(0, 0)
         assert [ending.wait() for ending in endings] == [None] * 3
         error = running.begin(1, Operation(np.ones(100, np.float32)), 0.5).wait()
         assert isinstance(error, CollectiveTimeout)

@@ -7,13 +7,9 @@ import contextlib
 import os
 import random
 import re
-import secrets
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,56 +18,18 @@ import pytest
 
 from p4reduce.errors import CollectiveTimeout, JobAborted, P4ReduceError
 from p4reduce.local.engine import SharingEngine, host_meeting
-from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol import Membership, Operation
 from p4reduce.transport import open_transport
 from tests.support.hostlib.hosts_job import job, memberships
 from tests.support.hostlib.local_engines import NoTransport
+from tests.support.hostlib.reducing_ranks import ReducingRank, reducing
 from tests.support.hostlib.sums import SEED
 from tests.support.hostlib.udp_switch import UdpSwitch
 from tests.support.waiting import wait_until
 
-from .killed_rank import HOSTS, SHAPE
 from .missing_pages import half_missing
 
-ROOT = Path(__file__).parents[2]
-
-
-@contextlib.contextmanager
-def reducing(timeout: float, size: int, *, fork: bool = False) -> Iterator[list[subprocess.Popen[str]]]:
-    """The ranks, which reduce already. fork: each has a process that lives on when it is killed."""
-    secret = secrets.randbits(63)
-    as_switches_see_it = [
-        Membership(rank=worker, world_size=2, abort_secret=secret, **SHAPE)  # type: ignore[arg-type]
-        for worker in range(2)
-    ]
-    with contextlib.closing(UdpSwitch()) as switch:
-        switch.admit(as_switches_see_it[0])
-        transport = open_transport("udp", switch.place)
-        transport.send([Worker(member).hello(1) for member in as_switches_see_it])
-        arguments = [str(each) for each in (secret, switch.place.udp_port, timeout, size, "fork" if fork else "")]
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.hosts.killed_rank", str(rank), *arguments],
-                cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            )
-            for rank in range(len(HOSTS))
-        ]  # fmt: skip
-        try:
-            for rank in ranks:
-                assert said(rank) == "there"
-            yield ranks
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.communicate()
-            transport.close()
-
-
-def said(rank: subprocess.Popen[str]) -> str:
-    assert rank.stdout is not None
-    return rank.stdout.readline().strip()
-
-
+HOSTS = (0, 0, 0, 1)
 FORKED = pytest.param(True, marks=pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open"))
 
 
@@ -79,19 +37,42 @@ FORKED = pytest.param(True, marks=pytest.mark.skipif(not hasattr(os, "pidfd_open
 @pytest.mark.parametrize("gone", [0, 2])
 def test_who_is_killed_is_named_at_once(gone: int, fork: bool) -> None:
     """Though a child of it has all its sockets; and nobody is called again and again for one that has gone."""
-    with reducing(60, 300 if fork else 50_000, fork=fork) as ranks:
+    with reducing(HOSTS, 300 if fork else 50_000, every=5000, fork=fork) as ranks:
         time.sleep(0.3)
         ranks[gone].kill()
         began = time.monotonic()
-        others = [said(ranks[rank]) for rank in range(3) if rank != gone]
+        others = [ranks[rank].says() for rank in range(3) if rank != gone]
         assert time.monotonic() - began < 10
         assert others == [f"aborted {gone} rank {gone} of this host has ended"] * 2
+        assert [ranks[rank].says() for rank in (0, 1) if rank != gone] == ["kept"] * (2 - (gone == 0))
         before = {rank: seconds_of(ranks[rank]) for rank in (0, 1) if rank != gone}
         time.sleep(1)
         assert all(seconds_of(ranks[rank]) - some < 0.3 for rank, some in before.items())
 
 
-def seconds_of(rank: subprocess.Popen[str]) -> float:
+@pytest.mark.slow
+@pytest.mark.parametrize("attempt", range(5))
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_others_have_their_tensors_to_themselves(how: signal.Signals, attempt: int) -> None:
+    """At whatever moment; who is stopped goes on when they have given up, and finds nothing to spoil."""
+    chance = random.Random(f"{SEED} {how} {attempt}")
+    with reducing((0, 0, 0), 1 << 21) as ranks:
+        time.sleep(0.02 + 0.1 * chance.random())
+        gone = chance.choice(ranks)
+        gone.send_signal(how)
+        time.sleep(0.03 * chance.random())
+        others = [rank for rank in ranks if rank is not gone]
+        for rank in others:
+            rank.fail()
+        if how == signal.SIGSTOP:
+            time.sleep(0.1)
+            gone.send_signal(signal.SIGCONT)
+        for rank in others:
+            rank.says()
+            assert rank.says() == "kept"
+
+
+def seconds_of(rank: ReducingRank) -> float:
     """Of a processor's time, that the process has used."""
     fields = Path(f"/proc/{rank.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -102,10 +83,10 @@ def seconds_of(rank: subprocess.Popen[str]) -> float:
 def test_at_whatever_moment(attempt: int) -> None:
     chance = random.Random(f"{SEED} {attempt}")
     gone = chance.randrange(3)
-    with reducing(60, chance.choice([1, 300, 200_000, 9_000_000])) as ranks:
+    with reducing(HOSTS, chance.choice([1, 300, 200_000, 9_000_000]), every=5000) as ranks:
         time.sleep(chance.random())
         ranks[gone].kill()
-        others = [said(ranks[rank]) for rank in range(3) if rank != gone]
+        others = [ranks[rank].says() for rank in range(3) if rank != gone]
         assert all(other.startswith(f"aborted {gone} ") for other in others), others
 
 
@@ -113,10 +94,10 @@ def test_at_whatever_moment(attempt: int) -> None:
 @pytest.mark.parametrize("slow", [0, 1, 3])
 def test_who_is_stopped_is_awaited(slow: int) -> None:
     """By others of its host; by other hosts, all ranks of its host are."""
-    with reducing(5, 50_000) as ranks:
+    with reducing(HOSTS, 50_000, every=5000, timeout=5) as ranks:
         time.sleep(0.3)
         ranks[slow].send_signal(signal.SIGSTOP)
-        others = [said(ranks[rank]) for rank in range(4) if rank != slow]
+        others = [ranks[rank].says() for rank in range(4) if rank != slow]
         late = [other for other in others if other.startswith("late")]
         assert late
         named = (f"late ({slow},)", "late (0, 1, 2)", "aborted")
@@ -137,13 +118,6 @@ def test_who_went_is_known_whoever_hears_of_it_first(first: int) -> None:
     assert isinstance(error, JobAborted)
     assert (error.rank, str(error)) == (2, "rank 2 was lost")
     assert heard(first, JobAborted("nobody is to blame")).rank is None  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_rank_that_fails_by_itself_is_the_one_that_went(first: int) -> None:
-    error = heard(first, P4ReduceError("no memory"))
-    assert isinstance(error, JobAborted)
-    assert (error.rank, str(error)) == (first, f"rank {first} has failed: no memory")
 
 
 COUNT = 1 << 20

@@ -203,14 +203,6 @@ def test_hosts_that_call_other_things_are_named() -> None:
     )
 
 
-def test_a_leader_that_has_not_come_is_named() -> None:
-    with job((0, 0, 1)) as running:
-        error = running.begin(1, Operation(np.ones(100, np.float32)), timeout=0.5).wait()
-        assert isinstance(error, CollectiveTimeout)
-        assert error.awaited == (0,)
-        assert "waiting for rank 0 on this host" in str(error)
-
-
 @pytest.mark.parametrize("impatient", [0, 1])
 def test_of_another_host_all_ranks_are_awaited(impatient: int) -> None:
     with job((0, 0, 1, 1)) as running:

@@ -9,7 +9,6 @@ import os
 import re
 import resource
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.local import host
 from p4reduce.local.engine import LocalEngine, meeting
-from p4reduce.local.host import _LAYOUT, COPIES, digest
+from p4reduce.local.host import _LAYOUT, digest
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
 from tests.support.c_builds import ROOT
@@ -29,8 +28,6 @@ from tests.support.hostlib.local_engines import NoTransport, memberships, ranks
 from tests.support.hostlib.memory import PLACES, READABLE, UNREADABLE
 from tests.support.hostlib.sums import DTYPES, SEED, SIZES, check_random_sums, random_array
 from tests.support.waiting import stays, wait_until
-
-from .starving import Reuses, starved, thread_of
 
 
 @pytest.mark.parametrize("place", READABLE)
@@ -64,19 +61,6 @@ def test_what_is_counted_is_the_same_everywhere() -> None:
             counts.append([(each.blocks_sent, each.blocks_skipped, each.blocks_received) for each in stats])
     assert counts == [counts[0]] * len(PLACES)
     assert counts[0][0][0] > 0
-
-
-def test_by_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(COPIES, "1")
-    with ranks(3) as job:
-        assert "copies" in job.engines[0].link()
-        check_random_sums(job, 8, SEED + 100)
-        arrays = [random_array(np.random.default_rng(rank), DTYPES[0], 1_500_001, 0.5) for rank in range(3)]
-        operations = [Operation(array.copy()) for array in arrays]
-        job.reduce(operations)
-        with np.errstate(all="ignore"):
-            expected = reference_allreduce(arrays)
-        assert all(operation.data.tobytes() == expected.tobytes() for operation in operations)
 
 
 @pytest.mark.parametrize("begin", [0, 1, 4, 15])
@@ -178,30 +162,23 @@ def test_a_rank_that_waits_for_the_first_keeps_its_name() -> None:
 
 def test_sockets_of_two_types_have_no_name_in_common() -> None:
     """gVisor has one name for both."""
-    everyone = memberships(2)
-    name = f"@{meeting(everyone[0])}".encode()
-    with ThreadPoolExecutor(2) as pool:
-        engines = list(pool.map(lambda member: LocalEngine(NoTransport(), member, switch=""), everyone))
-    sockets = [line.split(maxsplit=7) for line in Path("/proc/net/unix").read_bytes().splitlines()]
+    with ranks(2) as job:
+        name = f"@{meeting(job.memberships[0])}".encode()
+        sockets = [line.split(maxsplit=7) for line in Path("/proc/net/unix").read_bytes().splitlines()]
     types = {(words[7], words[4]) for words in sockets if len(words) == 8 and words[7].startswith(name)}
-    for engine in engines:
-        engine.close(P4ReduceError("the test is over"))
     assert len({kind for _, kind in types}) == 2
     assert len({name for name, _ in types}) == len(types)
 
 
 def test_all_ranks_can_be_woken_at_once() -> None:
     """The kernel counts up to 896 bytes for each datagram that has not been read yet."""
-    everyone = memberships(2)
-    with ThreadPoolExecutor(2) as pool:
-        engines = list(pool.map(lambda member: LocalEngine(NoTransport(), member, switch=""), everyone))
-    name, rooms = f"\0{meeting(everyone[0])} wakeup".encode(), []
-    for file in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError), socket.fromfd(file, socket.AF_UNIX, socket.SOCK_DGRAM) as own:
-            if own.getsockname()[: len(name)] == name:
-                rooms.append(own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
-    for engine in engines:
-        engine.close(P4ReduceError("the test is over"))
+    rooms = []
+    with ranks(2) as job:
+        name = f"\0{meeting(job.memberships[0])} wakeup".encode()
+        for file in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(OSError), socket.fromfd(file, socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+                if own.getsockname()[: len(name)] == name:
+                    rooms.append(own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
     assert len(rooms) == 2
     assert min(rooms) >= 254 * 896
 
@@ -241,30 +218,6 @@ def no_more_files() -> Iterator[None]:
 def test_the_digest_is_this_hosts() -> None:
     assert digest() == digest()
     assert len(digest()) == 64
-
-
-def test_what_a_rank_that_fails_does_with_its_tensor_is_in_no_sum() -> None:
-    """The others read it until they have all sums, though its caller has it back, and uses it."""
-    given_up = 0
-    for attempt in range(20):
-        with ranks(2) as pair:
-            ours, theirs = np.ones(1 << 21, np.float32), np.full(1 << 21, 2, np.float32)
-            gives_up = Reuses(ours)
-            with starved(thread_of("rank 1")):
-                late = 0.03 * (1 + attempt % 5)
-                pair.engines[0].submit(Operation(ours), name="it", timeout=late, on_end=gives_up)
-                slow = pair.begin(1, Operation(theirs))
-                failed = gives_up.wait() is not None
-            if failed:
-                given_up += 1
-                time.sleep(0.2)
-                pair.engines[1].fail(P4ReduceError("rank 0 has gone"))
-            if slow.wait() is None:
-                assert (theirs == 3).all()
-        if given_up == 8:
-            break
-    if not given_up:
-        pytest.skip("no operation took rank 0 too long: this machine does not starve a thread")
 
 
 def test_the_layout_is_that_of_the_c_code() -> None:

@@ -16,6 +16,7 @@ import grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.client import Session
+from p4reduce.errors import JobAborted
 from tests.support.waiting import wait_until
 
 DEADLINE = 10.0
@@ -37,6 +38,25 @@ def serving(servicer: rpc.JobsServicer | None = None, *pair: Path, port: int = 0
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(0).wait()
+
+
+class Answers(rpc.JobsServicer):
+    """A controller that says how many jobs it has started."""
+
+    def Status(self, *_: object) -> pb.StatusReply:
+        return pb.StatusReply(jobs_started=7)
+
+
+class Refuses(rpc.JobsServicer):
+    """A controller that answers every call with one error."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        self._error = code, text
+
+    def Status(self, _: object, context: Any) -> Any:
+        context.abort(*self._error)
+
+    Session = Status
 
 
 class Script(rpc.JobsServicer):
@@ -128,8 +148,21 @@ class Attempt(threading.Thread):
         return self._error
 
 
-def joined(controller: ScriptedController, rejoin_time: float = 10.0, key: str = "", **options: object) -> Session:
-    session = Session(controller.address, **options)  # type: ignore[arg-type]
+class Heard(list[JobAborted]):
+    """What a session says of its job's end."""
+
+    def wait(self) -> JobAborted:
+        wait_until(lambda: self, "the end of the job to be heard of")
+        return self[0]
+
+
+def joined(
+    controller: ScriptedController, *others: str, rejoin_time: float = 10.0, key: str = "", **options: Any
+) -> Any:
+    """A session of a job that is not ready yet, and its `heard`. others: addresses of more controllers."""
+    heard = Heard()
+    session: Any = Session(",".join([controller.address, *others]), on_abort=heard.append, **options)
+    session.heard = heard
     controller.after.callback(session.close)
     controller.script.assign(rejoin_time, key)
     session.join("job", 1, 2)
@@ -137,8 +170,8 @@ def joined(controller: ScriptedController, rejoin_time: float = 10.0, key: str =
     return session
 
 
-def ready(controller: ScriptedController, **options: object) -> Session:
-    session = joined(controller, **options)  # type: ignore[arg-type]
+def ready(controller: ScriptedController, *others: str, **options: Any) -> Any:
+    session = joined(controller, *others, **options)
     controller.script.ready()
     session.wait_ready(lambda: None)
     return session

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buckets as DDP hands them to hooks, without DDP, and a communicator that only says who it is."""
+"""Buckets as DDP hands them to hooks, without DDP, and a communicator without a network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+
+from p4reduce.engine.continuations import Continuations
+from p4reduce.engine.handle import Handle
 
 BLOCK = 64
 
@@ -35,14 +38,29 @@ class Bucket:
         return self.last
 
 
-def communicator(rank: int = 0, world_size: int = 2) -> Any:
-    return SimpleNamespace(
-        allreduce_async=None,
-        rank=rank,
-        world_size=world_size,
-        block_size=BLOCK,
-        values_per_block=lambda _buffer, _wire: BLOCK,
-    )
+class Communicator:
+    """Its collectives end when the test says so. Its wire carries integers alone of what has a residual."""
+
+    def __init__(self, rank: int = 0, world_size: int = 2) -> None:
+        self.rank, self.world_size, self.block_size = rank, world_size, BLOCK
+        self.continuations = Continuations("test")
+        self.handles: list[Handle[torch.Tensor]] = []
+
+    def values_per_block(self, _: torch.Tensor, wire: str | None) -> int:
+        return {None: BLOCK, "int16": 2 * BLOCK, "int8": 4 * BLOCK}[wire]
+
+    def allreduce_async(
+        self, tensor: torch.Tensor, op: str, wire: str | None, residual: torch.Tensor | None = None
+    ) -> Handle[torch.Tensor]:
+        assert wire is None or wire.startswith("int")
+        if residual is not None:
+            residual.copy_(tensor - tensor.round())
+            tensor.round_()
+        engine: Any = SimpleNamespace(
+            continuations=self.continuations, check_may_wait=lambda: None, progress=str, handles=set()
+        )
+        self.handles.append(Handle(tensor, f"allreduce ({op})", engine))
+        return self.handles[-1]
 
 
 def model(**shapes: tuple[int, ...]) -> torch.nn.Module:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
-from p4reduce.protocol import Membership, Operation, Stats, Worker
+from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import SharedTransport, Transport, open_transport
@@ -32,10 +32,10 @@ class Rank:
     """One rank's engine, and what has become of its operations."""
 
     engine: Any
-    worker: Any
 
     def __init__(self, switch: UdpSwitch, membership: Membership, transport: Transport | None = None) -> None:
         self.ended: list[tuple[str, BaseException | None]] = []
+        self.membership = membership
         self.start(switch, membership, transport)
 
     def start(self, switch: UdpSwitch, membership: Membership, transport: Transport | None) -> None:
@@ -48,6 +48,11 @@ class Rank:
 
     def wait(self, count: int = 1) -> None:
         wait_until(lambda: len(self.ended) >= count, f"{count} operations to end", 30)
+
+    def error(self) -> Any:
+        """How its first operation has ended."""
+        self.wait()
+        return self.ended[0][1]
 
 
 @contextlib.contextmanager
@@ -68,7 +73,7 @@ def ranks(
     try:
         if heard:
             for rank in everyone:
-                rank.engine._transport.send([rank.worker.hello(1)])
+                rank.engine._transport.send([Worker(rank.membership).hello(1)])
             wait_until(lambda: len(switch.ranks_heard(memberships[0])) == world_size, "the switch to hear all ranks")
         yield everyone
     finally:
@@ -101,24 +106,10 @@ def reduce(everyone: Sequence[Rank], *calls: Sequence[npt.NDArray[np.float32]]) 
             np.testing.assert_array_equal(array.view(np.int32), sums.view(np.int32))
 
 
-class WorkerOfEngine:
-    """What tests look at."""
-
-    def __init__(self, membership: Membership, engine: NativeEngine) -> None:
-        self._membership, self._engine = membership, engine
-
-    @property
-    def stats(self) -> Stats:
-        return self._engine.stats
-
-    def hello(self, nonce: int) -> bytes:
-        return Worker(self._membership).hello(nonce)
-
-
 class PythonRank(Rank):
     def start(self, switch: UdpSwitch, membership: Membership, transport: Transport | None) -> None:
-        self.worker = Worker(membership)
         transport = transport or open_transport("udp", switch.place)
+        self.worker = Worker(membership)
         self.engine = PythonEngine(transport, self.worker, switch=str(switch.place))
 
 
@@ -128,7 +119,6 @@ class NativeRank(Rank):
     def start(self, switch: UdpSwitch, membership: Membership, transport: Transport | None) -> None:
         transport = transport or open_transport("udp", switch.place)
         self.engine = NativeEngine(transport, membership, switch=str(switch.place), name=self.name)
-        self.worker = WorkerOfEngine(membership, self.engine)
 
 
 class FaultySocket:
@@ -212,7 +202,6 @@ class SharedRank(Rank):
         assert transport is None
         own = Parts([open_transport("udp", switch.place) for _ in range(self.threads)])
         self.engine = NativeEngine(own, shared(membership, self.threads), switch=str(switch.place))
-        self.worker = WorkerOfEngine(membership, self.engine)
 
 
 class RankOfThree(SharedRank):

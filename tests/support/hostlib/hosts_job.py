@@ -20,10 +20,9 @@ from .udp_switch import UdpSwitch
 
 class Job(Ranks):
     def __init__(self, memberships: Sequence[Membership], switch: UdpSwitch) -> None:
-        self.memberships = memberships
         self.switch = switch
         with ThreadPoolExecutor(len(memberships)) as pool:
-            super().__init__(list(pool.map(self.start, memberships)))
+            super().__init__(list(pool.map(self.start, memberships)), memberships)
 
     def start(self, membership: Membership) -> SharingEngine:
         leads = membership.leader == membership.rank
@@ -49,12 +48,9 @@ def one_a_host(membership: Membership, worker: int) -> Membership:
 
 def memberships(hosts: Sequence[int], **fields: Any) -> list[Membership]:
     """A new job's."""
-    shape = {"job": 1, "generation": 1, "slots": 8, "lanes": 4, "block_size": 64, "first_seq": 0, **fields}
-    secret = secrets.randbits(64)
-    return [
-        Membership(rank=rank, world_size=len(hosts), hosts=tuple(hosts), abort_secret=secret, **shape)
-        for rank in range(len(hosts))
-    ]
+    shape = {"job": 1, "generation": 1, "slots": 8, "lanes": 4, "block_size": 64, "first_seq": 0}
+    shape |= {"abort_secret": secrets.randbits(64), **fields}
+    return [Membership(rank=rank, world_size=len(hosts), hosts=tuple(hosts), **shape) for rank in range(len(hosts))]
 
 
 @contextlib.contextmanager

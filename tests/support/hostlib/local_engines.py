@@ -38,8 +38,9 @@ class NoTransport(Transport):
 
 
 class Ranks:
-    def __init__(self, engines: Sequence[LocalEngine]) -> None:
+    def __init__(self, engines: Sequence[LocalEngine], memberships: Sequence[Membership] = ()) -> None:
         self.engines = engines
+        self.memberships = memberships
         self.operations = 0
         """That all ranks have begun."""
 
@@ -88,15 +89,14 @@ def memberships(world_size: int, block_size: int = 64) -> list[Membership]:
 
 @contextlib.contextmanager
 def ranks(world_size: int, block_size: int = 64) -> Iterator[Ranks]:
+    def start(membership: Membership) -> LocalEngine:
+        return LocalEngine(NoTransport(), membership, switch="", name=f"rank {membership.rank}")
+
+    everyone = memberships(world_size, block_size)
     with ThreadPoolExecutor(world_size) as pool:
-        engines = list(
-            pool.map(
-                lambda membership: LocalEngine(NoTransport(), membership, switch="", name=f"rank {membership.rank}"),
-                memberships(world_size, block_size),
-            )
-        )
+        engines = list(pool.map(start, everyone))
     try:
-        yield Ranks(engines)
+        yield Ranks(engines, everyone)
     finally:
         for engine in engines:
             engine.close(P4ReduceError("the test is over"))
