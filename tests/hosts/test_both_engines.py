@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import p4reduce
-from p4reduce.errors import CollectiveTimeout, JobAborted, P4ReduceError
+from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.protocol import Operation
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.halves import narrowed
@@ -123,6 +123,25 @@ def test_who_has_not_come_is_named_after_the_time_limit(
         assert str(told).startswith("rank 0 has failed: operation of 0 did not end within 0.5 s")
         with pytest.raises(CollectiveTimeout):
             job.begin(0, Operation(np.ones(1, np.float32)))
+
+
+@pytest.mark.parametrize(("hosts", "late"), [((0, 0, 0), 1), *(((0, 0, 0, 1), late) for late in (0, 1, 3))])
+def test_ranks_of_a_host_that_call_other_things_are_named(hosts: tuple[int, ...], late: int) -> None:
+    """Though one has not come, the leader even, or one of another host."""
+    with together(hosts) as job:
+        endings = {
+            rank: job.begin(rank, Operation(np.ones(20_000_000 if rank == 2 else 100, np.float32)))
+            for rank in range(len(hosts))
+            if rank != late
+        }
+        errors = {rank: ending.wait() for rank, ending in endings.items() if rank < 3}
+        assert all(isinstance(error, MismatchError) for error in errors.values()), errors
+        first = min(errors)
+        assert "rank 2 has <sum of 20000000 float32>" in str(errors[first])
+        assert f"on this rank, {first}, it is <sum of 100 float32>" in str(errors[first])
+        assert "has <sum of 100 float32>" in str(errors[2])
+        if late < 3:
+            assert isinstance(job.begin(late, Operation(np.ones(100, np.float32))).wait(), MismatchError)
 
 
 @pytest.mark.parametrize(

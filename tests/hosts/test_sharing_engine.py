@@ -173,25 +173,6 @@ def test_large_memory_is_given_back() -> None:
 # What goes wrong.
 
 
-@pytest.mark.parametrize("late", [0, 1, 3])
-def test_ranks_of_a_host_that_call_other_things_are_named(late: int) -> None:
-    """Though one has not come, the leader even, or one of another host."""
-    other = 2 if late != 2 else 1
-    with job((0, 0, 0, 1)) as running:
-        early = [rank for rank in range(4) if rank not in (late, other)]
-        endings = {rank: running.begin(rank, Operation(np.ones(100, np.float32))) for rank in early}
-        endings[other] = running.begin(other, Operation(np.ones(20_000_000, np.float32)))
-        here_too = range(3)
-        here = [rank for rank in endings if rank in here_too]
-        errors = {rank: endings[rank].wait() for rank in here}
-        assert all(isinstance(error, MismatchError) for error in errors.values()), errors
-        first = next(rank for rank in here if rank != other)
-        assert f"rank {other} has <sum of 20000000 float32>" in str(errors[first])
-        assert f"on this rank, {first}, it is <sum of 100 float32>" in str(errors[first])
-        if late in here_too:
-            assert isinstance(running.begin(late, Operation(np.ones(100, np.float32))).wait(), MismatchError)
-
-
 def test_hosts_that_call_other_things_are_named() -> None:
     with job((0, 0, 1, 1)) as running:
         sizes = (3000, 3000, 4000, 4000)

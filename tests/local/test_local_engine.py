@@ -107,20 +107,6 @@ def test_zeros_that_count(zeros: Any) -> None:
     assert np.flatnonzero(arrays[0]).tolist() == [6400]
 
 
-def test_ranks_that_call_other_things_are_named() -> None:
-    with ranks(3) as job:
-        endings = [
-            job.begin(0, Operation(np.ones(100, np.float32))),
-            job.begin(2, Operation(np.ones(2_000_000, np.float32))),
-        ]
-        errors = [ending.wait() for ending in endings]  # though rank 1 has not come
-        late = job.begin(1, Operation(np.ones(100, np.float32))).wait()
-    assert all(isinstance(error, MismatchError) for error in [*errors, late])
-    assert "rank 2 has <sum of 2000000 float32>" in str(errors[0])
-    assert "on this rank, 0, it is <sum of 100 float32>" in str(errors[0])
-    assert "rank 0 has <sum of 100 float32>" in str(errors[1])
-
-
 @pytest.mark.parametrize("_", range(8))
 def test_a_disagreement_is_told_also_where_a_rank_has_left_for_it(_: int) -> None:
     with ranks(2) as job:
