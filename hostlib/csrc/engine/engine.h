@@ -7,7 +7,7 @@
 // one thread of its own (lifecycle.c). The thread that holds the progress lock, the driver, carries operations: its own
 // thread, or one that waits for an operation and finds nobody at it (progress.h). It takes turns (network.c): receives
 // packets, does what others want, runs the timers, sends packets; then it waits for packets, a deadline or a
-// notification (notify.h).
+// notification (progress.h).
 //
 // States of an operation.
 //

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/structures.h"
-#include "engine/notify.h"
 #include "engine/pause.h"
+#include "engine/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -160,7 +160,7 @@ static void take_orders(p4reduce_engine *engine, double now) {
 
 void engine_take_news(p4reduce_engine *engine, double now) {
     pthread_mutex_lock(&engine->lock);
-    notify_take(engine);
+    progress_take_news(engine);
     if (engine->pause.resume_requested || engine->pause.pause_requested) {
         pthread_mutex_unlock(&engine->lock);
         take_orders(engine, now);

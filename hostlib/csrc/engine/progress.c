@@ -2,13 +2,34 @@
 #include "engine/progress.h"
 
 #include "base/clock.h"
-#include "engine/notify.h"
 
 #include <fenv.h>
 #include <math.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static const double QUIET_S = 0.1; // without a waiter, after which the engine's thread looks for packets again
+
+// Sets `news`, and makes `wake` readable until they are taken: also where the driver waits for packets.
+static void post_news(p4reduce_engine *engine) {
+    atomic_store(&engine->news, true);
+    if (engine->notified)
+        return;
+    engine->notified = true;
+    const uint64_t one = 1;
+    const ssize_t written = write(engine->wake, &one, sizeof one);
+    (void)written; // it fails only where the thread is to wake up anyway
+}
+
+void progress_take_news(p4reduce_engine *engine) {
+    if (engine->notified) {
+        uint64_t count;
+        const ssize_t got = read(engine->wake, &count, sizeof count);
+        (void)got;
+        engine->notified = false;
+    }
+    atomic_store(&engine->news, false);
+}
 
 // The engine's thread takes the lock as soon as nobody else has it.
 static void request_wakeup(p4reduce_engine *engine) {
@@ -16,7 +37,7 @@ static void request_wakeup(p4reduce_engine *engine) {
     if (engine->progress.idle)
         pthread_cond_signal(&engine->progress.released);
     else
-        notify_post(engine);
+        post_news(engine);
 }
 
 void progress_wake(p4reduce_engine *engine) {
@@ -24,7 +45,7 @@ void progress_wake(p4reduce_engine *engine) {
         return; // closed
     atomic_store(&engine->news, true);
     if (engine->progress.held)
-        notify_post(engine);
+        post_news(engine);
     else
         request_wakeup(engine);
 }

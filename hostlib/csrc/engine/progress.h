@@ -24,6 +24,9 @@ void progress_run(p4reduce_engine *engine);
 // Sees to it that somebody takes a turn soon. What for is under the lock.
 void progress_wake(p4reduce_engine *engine);
 
+// By the driver, which looks for what others want next, under the same lock: there is no more news.
+void progress_take_news(p4reduce_engine *engine);
+
 // Takes the lock for a thread that waits. False where it is held, or only the engine's thread may.
 bool progress_try_acquire(p4reduce_engine *engine);
 

@@ -41,20 +41,16 @@ class Traffic:
 
     def total(self, way: str) -> Carried:
         """Of "switch", "memory" or "gloo"."""
-        each = {"switch": self.switch, "memory": self.memory, "gloo": self.gloo}[way].values()
+        each = getattr(self, way).values()
         return Carried(sum(one.calls for one in each), sum(one.bytes for one in each))
 
     def __str__(self) -> str:
         """A line for each."""
-        lines = [
-            f"switch: {self.total('switch')}; on the wire {self.sent / 1e6:,.3f} MB sent, "
-            f"{self.received / 1e6:,.3f} MB received",
-            *(f"  {what}: {one}" for what, one in sorted(self.switch.items())),
-            f"host's memory: {self.total('memory')}",
-            *(f"  {what}: {one}" for what, one in sorted(self.memory.items())),
-            f"Gloo: {self.total('gloo')}",
-            *(f"  {what}: {one}" for what, one in sorted(self.gloo.items())),
-        ]
+        wire = f"; on the wire {self.sent / 1e6:,.3f} MB sent, {self.received / 1e6:,.3f} MB received"
+        lines = []
+        for title, way, more in (("switch", "switch", wire), ("host's memory", "memory", ""), ("Gloo", "gloo", "")):
+            lines.append(f"{title}: {self.total(way)}{more}")
+            lines += [f"  {what}: {one}" for what, one in sorted(getattr(self, way).items())]
         return "\n".join(lines)
 
 
