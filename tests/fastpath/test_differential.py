@@ -59,8 +59,7 @@ def test_same_pace(loss: float, duplicates: float, racks: tuple[tuple[int, ...],
     membership = Membership(1, 1, 0, 3, slots=32, lanes=1, block_size=4, first_seq=2**32 - 4)
     network = simulator.Network(delay=0.002, loss=loss, duplicates=duplicates, duplicate_delay=0.01)
     simulation = simulator.Simulation(membership, seed=1, network=network, racks=racks)
-    for _ in range(2):
-        simulation.reduce([[Operation(np.ones(4 * 32 * 8, np.float32))] for _ in range(3)])
+    simulation.reduce([[Operation(np.ones(4 * 32 * 8, np.float32))] for _ in range(3)])
     assert sum(worker.stats.slowdowns for worker in simulation.workers) > 0
 
 
