@@ -36,7 +36,6 @@ HOOKS: dict[str, tuple[Any, Any]] = {
     "elements": (hooks.ElementTopKState, hooks.element_topk_hook),
     "threshold": (hooks.BlockThresholdState, hooks.block_threshold_hook),
     "random-k": (hooks.BlockRandomKState, hooks.block_randomk_hook),
-    "int8": (hooks.Int8State, hooks.int8_hook),
     "hierarchical": (
         lambda communicator, _, **knobs: hooks.HierarchicalState.of_hosts(
             controller=communicator._options.controller, **knobs
@@ -44,16 +43,15 @@ HOOKS: dict[str, tuple[Any, Any]] = {
         hooks.hierarchical_hook,
     ),
 }
-WRAPPERS: dict[str, Any] = {"": lambda hook: hook, "fp16": hooks.fp16_wrapper, "bf16": hooks.bf16_wrapper}
+WRAPPERS: dict[str, Any] = {"": lambda hook: hook, "bf16": hooks.bf16_wrapper}
 
 
 @dataclass(frozen=True)
 class Training:
-    """hook: of HOOKS; "" for none, which is Gloo, and "noop". bucket_mb: DDP's bucket_cap_mb. checkpoint: folder.
+    """hook: of HOOKS; "" for none, which is Gloo. bucket_mb: DDP's bucket_cap_mb. checkpoint: folder.
 
-    load, save: at which step to load from the checkpoint, and after which to save; 0 for never. without_residuals: do
-    not load those. record: the folder to record gradients in; "" for none. die: before the second bucket of this step,
-    rank `dies` kills itself; 0 for never.
+    load, save: at which step to load from the checkpoint, and after which to save; 0 for never. record: the folder to
+    record gradients in; "" for none. die: before the second bucket of this step, rank `dies` kills itself; 0 for never.
     """
 
     hook: str = "allreduce"
@@ -64,7 +62,6 @@ class Training:
     checkpoint: str = ""
     load: int = 0
     save: int = 0
-    without_residuals: bool = False
     record: str = ""
     die: int = 0
     dies: int = -1
@@ -96,22 +93,20 @@ def train(training: Training, communicator: Communicator) -> dict[str, Any]:
         buckets += 1
         if training.die and step == training.die and rank == training.dies and bucket.index() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        chosen = hooks.noop_hook if training.hook == "noop" else HOOKS[training.hook][1]
+        chosen = HOOKS[training.hook][1]
         if recorder is not None:
             chosen = recorder.wrap(chosen)
         return chosen(state, bucket)
 
     if training.hook:
-        if training.hook != "noop":
-            state = HOOKS[training.hook][0](communicator, parallel, **training.knobs)
+        state = HOOKS[training.hook][0](communicator, parallel, **training.knobs)
         parallel.register_comm_hook(state, WRAPPERS[training.wrapper](hook))
     if training.load:
         shared, own = checkpoint(training, training.load, rank)
         saved = torch.load(shared, weights_only=True)
         module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        if not training.without_residuals:
-            state.load_state_dict(torch.load(own, weights_only=True))
+        state.load_state_dict(torch.load(own, weights_only=True))
     losses = {}
     for step in range(training.load, training.steps):
         words, targets = batch(step, rank)

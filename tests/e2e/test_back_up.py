@@ -49,7 +49,5 @@ def test_a_copy_that_is_put_back(tmp_path: Path) -> None:
             # The job that has ended since is none of the switch's any more.
             wait_until(lambda: not job(stack, "ended"), "the job that has ended to be forgotten")
             go_on(runs)
-            runs.kill(1)
-            last = runs.wait_for_ends()[0]
-            assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+            runs.kill_and_end(1)
         wait_until(lambda: slots_used(stack) == 0, "the slots to be free")

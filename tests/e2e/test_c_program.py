@@ -14,36 +14,29 @@ import pytest
 
 from p4reduce import Communicator
 from tests.support.cluster.c_program import complaints, start
-from tests.support.cluster.stack import Setting, Stack, over_udp
+from tests.support.cluster.stack import Setting, Stack
+
+from .ways import ONE_SWITCH
+
+# C programs have the transports "udp" and "raw".
+C_WAYS = [way for way in ONE_SWITCH if "scapy" not in str(way)]
 
 
-def test_example(setting: Setting, program: Path) -> None:
-    if setting.options.get("transport") == "scapy":
-        pytest.skip("C programs have the transports 'udp' and 'raw'")
-    ranks = [start(setting.stack, "C", rank, program, "100000", **options_of(setting, rank)) for rank in range(2)]
-    for rank in ranks:
-        output, errors = rank.communicate(timeout=60)
-        assert (rank.returncode, complaints(errors)) == (0, [])
-        assert output.startswith("sum 1, wrong 0, packets ")
-
-
-def options_of(setting: Setting, rank: int) -> dict[str, object]:
+@pytest.mark.parametrize("setting", [*C_WAYS, "aggregators", "tree", "threads"], indirect=True)
+def test_example(setting: Setting, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a tree, each is told who its peers are, and that it is not its switch's worker of its rank's number."""
     options = dict(setting.options)
-    interfaces = options.pop("interfaces", None)
-    return options if interfaces is None else {**options, "interface": f"{interfaces}{rank}"}
-
-
-def test_below_leaves(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is told who its peers are, and that it is not their switch's worker of its rank's number."""
-    with over_udp(target="native", leaves=2) as stack:
-        ranks = []
-        for rank in range(4):
-            monkeypatch.setenv("P4REDUCE_SWITCH", stack.names[2 - rank % 2])
-            ranks.append(start(stack, "C", rank, program, "100000", world_size=4))
-        for one in ranks:
-            output, errors = one.communicate(timeout=60)
-            assert (one.returncode, complaints(errors)) == (0, [])
-            assert output.startswith("sum 2, wrong 0, packets ")
+    switches, interfaces = options.pop("at", None), options.pop("interfaces", None)
+    ranks = []
+    for rank in range(4):
+        if switches:
+            monkeypatch.setenv("P4REDUCE_SWITCH", switches[rank % 2])
+        own = {"interface": f"{interfaces}{rank}"} if interfaces else {}
+        ranks.append(start(setting.stack, "C", rank, program, "100000", world_size=4, **options, **own))
+    for one in ranks:
+        output, errors = one.communicate(timeout=60)
+        assert (one.returncode, complaints(errors)) == (0, [])
+        assert output.startswith("sum 2, wrong 0, packets ")
 
 
 def test_beside_python(native_udp_stack: Stack, program: Path) -> None:

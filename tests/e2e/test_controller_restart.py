@@ -19,9 +19,9 @@ from tests.support.cluster.stack import (
     kept,
     place,
     slots_used,
-    wait_until,
     wait_until_back,
 )
+from tests.support.waiting import wait_until
 
 REJOIN_S = 8.0
 STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
@@ -34,21 +34,21 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "number"),
+    ("shape", "threads", "number"),
     [
-        ({"target": "sim"}, signal.SIGKILL),
-        pytest.param({"target": "native"}, signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param({"target": "native", "aggregators": 2}, signal.SIGKILL, marks=pytest.mark.slow),
-        pytest.param({"target": "native", "leaves": 2}, signal.SIGKILL, marks=pytest.mark.slow),
+        ({"target": "sim"}, 1, signal.SIGKILL),
+        pytest.param({"target": "native"}, 1, signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param({"target": "native", "aggregators": 2}, 1, signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param({"target": "native", "leaves": 2}, 3, signal.SIGKILL, marks=pytest.mark.slow),
     ],
 )
 def test_jobs_carry_on_and_are_looked_after_as_before(
-    tmp_path: Path, shape: dict[str, Any], number: signal.Signals
+    tmp_path: Path, shape: dict[str, Any], threads: int, number: signal.Signals
 ) -> None:
     with kept(tmp_path, **shape) as stack:
         at = stack.names[1:] if shape.get("leaves") else ()
         with (
-            stack.ranks(STEPS, job="one", world_size=4, repeat=True, at=at) as one,
+            stack.ranks(STEPS, job="one", world_size=4, repeat=True, at=at, threads=threads) as one,
             stack.ranks([Call(), Call(pause=6.0)], job="two", world_size=2, at=at) as two,
         ):
             go_on(one)
@@ -66,10 +66,7 @@ def test_jobs_carry_on_and_are_looked_after_as_before(
             two.end_well()
             wait_until(lambda: not job(stack, "two"), "the job that has ended to be forgotten")
             go_on(one)
-            one.kill(1)
-            lasts = one.wait_for_ends()
-            for last in (lasts[rank] for rank in one.children):
-                assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+            one.kill_and_end(1)
         wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
 
 

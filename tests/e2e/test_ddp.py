@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP training in real processes, on each target: the hooks, checkpoints, and a rank that dies."""
+"""DDP training in real processes: the hooks, a checkpoint, and a rank that dies."""
 
 from __future__ import annotations
 
@@ -16,19 +16,11 @@ import pytest
 
 from p4reduce_bench.analyze.recordings import find
 from p4reduce_bench.processes.children import Child
-from tests.support.cluster.stack import Event, Ranks, Setting
+from tests.support.cluster.stack import Event, Ranks, Stack
 
 from .ddp_rank import WIDTH, WORDS, Training, batch
 
 RANK = Path(__file__).with_name("ddp_rank.py")
-
-BOTH = pytest.mark.parametrize(
-    "setting", [pytest.param("sim-udp", marks=pytest.mark.slow), "native-udp"], indirect=True
-)
-NATIVE = pytest.mark.parametrize("setting", ["native-udp"], indirect=True)
-BMV2 = pytest.mark.parametrize(
-    "setting", [pytest.param("bmv2-raw", marks=[pytest.mark.root, pytest.mark.bmv2])], indirect=True
-)
 
 TOP_K = {"hook": "top-k", "knobs": {"ratio": 0.1}}
 REUSED = {"hook": "top-k", "knobs": {"ratio": 0.1, "exact_every": 3}}
@@ -36,43 +28,29 @@ RATIO = {"hook": "top-k", "knobs": {"ratio": 0.1, "by": "update ratio"}}
 ELEMENTS = {"hook": "elements", "knobs": {"ratio": 0.05}}
 THRESHOLD = {"hook": "threshold", "knobs": {"threshold": 0.05}}
 RANDOM_K = {"hook": "random-k", "knobs": {"ratio": 0.1}}
-LOSSLESS = {"hook": "allreduce"}
-INT16 = {"hook": "allreduce", "knobs": {"wire": "int16"}}
-INT8 = {"hook": "int8"}
 HOSTS = {"hook": "hierarchical", "knobs": {"local_world_size": 2, "job": "hosts"}}
-LATER = {"hook": "int8", "knobs": {"start_iteration": 4}}
 
 
 def start(
-    setting: Setting, job: str, trainings: Sequence[Training], folder: Path, *, ranks: int = 2, **options: Any
+    stack: Stack, job: str, trainings: Sequence[Training], folder: Path, *, ranks: int = 2, **options: Any
 ) -> Ranks:
     """Ranks that do the trainings one after the other."""
     children = {}
     rendezvous = folder / f"rendezvous-{uuid.uuid4()}"
-    interfaces = setting.options.get("interfaces")
     for rank in range(ranks):
         plan = {
-            "options": {
-                "controller": setting.stack.controller,
-                "job": job,
-                "rank": rank,
-                "world_size": ranks,
-                "interface": f"{interfaces}{rank}" if interfaces else None,
-                "transport": setting.options.get("transport"),
-                **options,
-            },
+            "options": {"controller": stack.controller, "job": job, "rank": rank, "world_size": ranks, **options},
             "trainings": [asdict(training) for training in trainings],
             "rendezvous": str(rendezvous),
         }
-        with setting.stack.entered():
-            command = [sys.executable, str(RANK), json.dumps(plan)]
-            children[rank] = Child(f"rank {rank} of {job}", command, {"GLOO_SOCKET_IFNAME": "lo"})
+        command = [sys.executable, str(RANK), json.dumps(plan)]
+        children[rank] = Child(f"rank {rank} of {job}", command, {"GLOO_SOCKET_IFNAME": "lo"})
     return Ranks(children)
 
 
-def run(setting: Setting, job: str, trainings: Sequence[Training], folder: Path, *, ranks: int = 2) -> list[Event]:
+def run(stack: Stack, job: str, trainings: Sequence[Training], folder: Path, *, ranks: int = 2) -> list[Event]:
     """What each training gave: the losses of all ranks, and what must be the same at all."""
-    with start(setting, job, trainings, folder, ranks=ranks) as started:
+    with start(stack, job, trainings, folder, ranks=ranks) as started:
         started.wait_for_ends(200)
         assert {len(events) for events in started.events.values()} == {len(trainings)}, started.events
         found = []
@@ -89,10 +67,9 @@ def curve(event: Event) -> list[float]:
     return [loss for losses in event["losses"] for loss in losses]
 
 
-@BOTH
-def test_the_lossless_hook_trains_as_gloo_does(setting: Setting, tmp_path: Path) -> None:
+def test_the_lossless_hook_trains_as_gloo_does(native_udp_stack: Stack, tmp_path: Path) -> None:
     gloo, ours, again, one_bucket = run(
-        setting, "lossless", [Training(hook=""), Training(), Training(), Training(bucket_mb=25)], tmp_path
+        native_udp_stack, "lossless", [Training(hook=""), Training(), Training(), Training(bucket_mb=25)], tmp_path
     )
     assert ours["buckets"] > 2 * 6 > one_bucket["buckets"]
     assert curve(ours) == pytest.approx(curve(gloo), rel=1e-5)
@@ -101,10 +78,9 @@ def test_the_lossless_hook_trains_as_gloo_does(setting: Setting, tmp_path: Path)
     assert one_bucket["losses"] == ours["losses"]  # what shares a block does not depend on buckets here
 
 
-@BOTH
-def test_sparsifiers_train_on_all_ranks_alike(setting: Setting, tmp_path: Path) -> None:
+def test_sparsifiers_train_on_all_ranks_alike(native_udp_stack: Stack, tmp_path: Path) -> None:
     kinds = (TOP_K, REUSED, RATIO, ELEMENTS, THRESHOLD, RANDOM_K)
-    found = run(setting, "sparse", [Training(**kind, steps=10) for kind in kinds for _ in range(2)], tmp_path)
+    found = run(native_udp_stack, "sparse", [Training(**kind, steps=10) for kind in kinds for _ in range(2)], tmp_path)
     for first, second in zip(found[::2], found[1::2], strict=True):
         assert (first["digest"], first["losses"]) == (second["digest"], second["losses"])
         assert first["stats"]["iterations"] == 10
@@ -113,37 +89,19 @@ def test_sparsifiers_train_on_all_ranks_alike(setting: Setting, tmp_path: Path) 
     assert len({event["digest"] for event in found}) == len(kinds)
 
 
-@BOTH
-def test_narrow_words_train_as_wide_ones_do(setting: Setting, tmp_path: Path) -> None:
-    kinds = (LOSSLESS, INT16, INT8, LATER, TOP_K, {**TOP_K, "knobs": {"ratio": 0.1, "wire": "int16"}})
-    wide, int16, int8, later, top_k, narrow_top_k = run(
-        setting, "narrow", [Training(**kind, steps=10) for kind in kinds], tmp_path
-    )
-    for narrow, rel in ((int16, 1e-3), (int8, 2e-2)):
-        assert curve(narrow) == pytest.approx(curve(wide), rel=rel)
-        assert narrow["losses"] != wide["losses"]
-    assert int8["stats"]["residual_norm"] > 0
-    for losses, expected in zip(later["losses"], wide["losses"], strict=True):
-        assert losses[:5] == expected[:5]  # the fifth is of what four steps made
-        assert losses[5:] != expected[5:]
-    assert curve(narrow_top_k) == pytest.approx(curve(top_k), rel=0.1)
-
-
-@NATIVE
-def test_hosts_of_two_ranks_train_as_four_ranks_do(setting: Setting, tmp_path: Path) -> None:
-    kinds = (LOSSLESS, HOSTS, {**HOSTS, "bucket_mb": 25}, {**HOSTS, "bucket_mb": 0.0001}, {**HOSTS, "wrapper": "fp16"})
-    four, *hosts, rounded = run(setting, "four", [Training(**kind) for kind in kinds], tmp_path, ranks=4)
+def test_hosts_of_two_ranks_train_as_four_ranks_do(native_udp_stack: Stack, tmp_path: Path) -> None:
+    kinds = ({}, HOSTS, {**HOSTS, "bucket_mb": 25}, {**HOSTS, "bucket_mb": 0.0001}, {**HOSTS, "wrapper": "bf16"})
+    four, *hosts, rounded = run(native_udp_stack, "four", [Training(**kind) for kind in kinds], tmp_path, ranks=4)
     for found in hosts:
         assert curve(found) == pytest.approx(curve(four), rel=1e-5)
     assert hosts[0]["buckets"] > hosts[1]["buckets"]
-    assert curve(rounded) == pytest.approx(curve(four), rel=2e-3)
+    assert curve(rounded) == pytest.approx(curve(four), rel=2e-2)
     assert rounded["digest"] != hosts[0]["digest"]
 
 
-@NATIVE
-def test_of_a_host_whose_rank_dies_all_ranks_hear(setting: Setting, tmp_path: Path) -> None:
+def test_of_a_host_whose_rank_dies_all_ranks_hear(native_udp_stack: Stack, tmp_path: Path) -> None:
     dying = Training(**HOSTS, steps=100, die=3, dies=3)
-    with start(setting, "half", [dying], tmp_path, ranks=4, timeout=20) as ranks:
+    with start(native_udp_stack, "half", [dying], tmp_path, ranks=4, timeout=20) as ranks:
         assert ranks.children[3].process.wait(200) == -signal.SIGKILL
         ranks.children.pop(3).stop()
         ends = ranks.wait_for_ends(60)
@@ -154,35 +112,9 @@ def test_of_a_host_whose_rank_dies_all_ranks_hear(setting: Setting, tmp_path: Pa
     assert "hierarchical allreduce of bucket" in ends[2]["message"]
 
 
-@pytest.mark.slow
-@NATIVE
-def test_wrappers_work_with_all_hooks(setting: Setting, tmp_path: Path) -> None:
-    # Of 16-bit values there would be twice as many in a block, among which hooks choose.
-    some = ({**kind, "knobs": {**kind["knobs"], "wire": "int32"}} for kind in (TOP_K, ELEMENTS, THRESHOLD, RANDOM_K))
-    kinds = (LOSSLESS, *some, INT8)
-    trainings = [Training(**kind, wrapper=wrapper) for kind in kinds for wrapper in ("", "fp16", "bf16")]
-    found = run(setting, "wrapped", trainings, tmp_path)
-    for kind, exact, *wrapped in zip(kinds, found[::3], found[1::3], found[2::3], strict=True):
-        fp16 = 2e-2 if kind is INT8 else 2e-3  # which rounds by chance
-        for event, rel in zip(wrapped, (fp16, 2e-2), strict=True):
-            assert curve(event) == pytest.approx(curve(exact), rel=rel), kind
-            assert event["digest"] != exact["digest"]
-
-
-@pytest.mark.slow
-@NATIVE
-def test_noop_hook_sends_nothing(setting: Setting, tmp_path: Path) -> None:
-    with start(setting, "noop", [Training(hook="noop")], tmp_path) as ranks:
-        ranks.wait_for_ends(200)
-        one, other = (ranks.events[rank][0] for rank in (0, 1))
-    assert one["buckets"] > 0
-    assert one["digest"] != other["digest"]
-
-
-@NATIVE
-def test_recorded_gradients_are_those_of_each_rank(setting: Setting, tmp_path: Path) -> None:
+def test_recorded_gradients_are_those_of_each_rank(native_udp_stack: Stack, tmp_path: Path) -> None:
     folder = tmp_path / "gradients"
-    plain, recorded = run(setting, "recorded", [Training(), Training(record=str(folder))], tmp_path)
+    plain, recorded = run(native_udp_stack, "recorded", [Training(), Training(record=str(folder))], tmp_path)
     assert recorded["digest"] == plain["digest"]
     found = find([folder])
     assert {iteration: len(ranks) for iteration, ranks in found.items()} == {2: 2, 4: 2}
@@ -197,27 +129,10 @@ def test_recorded_gradients_are_those_of_each_rank(setting: Setting, tmp_path: P
 
 
 @pytest.mark.slow
-@NATIVE
-def test_a_checkpoint_goes_on_with_other_buckets(setting: Setting, tmp_path: Path) -> None:
-    folder = str(tmp_path)
-    # The threshold's choice and the sums are by block, so that the curve is the same to the bit.
-    whole, resumed, forgetful = run(setting, "other-buckets", [
-        Training(**THRESHOLD, steps=8, checkpoint=folder, save=4),
-        Training(**THRESHOLD, steps=8, checkpoint=folder, load=4, bucket_mb=0.2),
-        Training(**THRESHOLD, steps=8, checkpoint=folder, load=4, without_residuals=True),
-    ], tmp_path)  # fmt: skip
-    assert resumed["digest"] == whole["digest"]
-    assert resumed["losses"] == [losses[4:] for losses in whole["losses"]]
-    assert resumed["buckets"] < whole["buckets"] / 2
-    assert forgetful["digest"] != whole["digest"]
-
-
-@pytest.mark.slow
-@NATIVE
-def test_a_rank_that_dies_ends_all_others_and_a_checkpoint_goes_on(setting: Setting, tmp_path: Path) -> None:
+def test_a_rank_that_dies_ends_all_others_and_a_checkpoint_goes_on(native_udp_stack: Stack, tmp_path: Path) -> None:
     common, timeout = {**THRESHOLD, "checkpoint": str(tmp_path)}, 20
     dying = Training(**common, save=3, steps=100, die=4, dies=1)
-    with start(setting, "cut", [dying], tmp_path, ranks=3, timeout=timeout) as ranks:
+    with start(native_udp_stack, "cut", [dying], tmp_path, ranks=3, timeout=timeout) as ranks:
         assert ranks.children[1].process.wait(200) == -signal.SIGKILL
         ranks.children.pop(1).stop()
         ends = ranks.wait_for_ends(60)
@@ -227,16 +142,9 @@ def test_a_rank_that_dies_ends_all_others_and_a_checkpoint_goes_on(setting: Sett
         assert last["error"] in ("JobAborted", "CollectiveTimeout")
         assert "rank 1" in last["message"]
         assert last["seconds"] < timeout + 1
-    resumed, whole = run(setting, "cut", [Training(**common, load=3), Training(**THRESHOLD)], tmp_path, ranks=3)
+    resumed, whole = run(
+        native_udp_stack, "cut", [Training(**common, load=3), Training(**THRESHOLD)], tmp_path, ranks=3
+    )
     assert resumed["digest"] == whole["digest"]
     assert resumed["losses"] == [losses[3:] for losses in whole["losses"]]
     assert resumed["stats"]["residual_norm"] > 0
-
-
-@BMV2
-def test_on_bmv2(setting: Setting, tmp_path: Path) -> None:
-    gloo, ours, sparse = run(
-        setting, "bmv2", [Training(hook="", steps=3), Training(steps=3), Training(**TOP_K, steps=3)], tmp_path
-    )
-    assert curve(ours) == pytest.approx(curve(gloo), rel=1e-5)
-    assert sparse["stats"]["blocks_sent"] < sparse["stats"]["blocks"]

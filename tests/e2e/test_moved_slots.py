@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.rank import Call
-from tests.support.cluster.stack import Ranks, Stack, job, kept, over_udp, over_wires
-from tests.support.waiting import wait_until
+from tests.support.cluster.stack import Ranks, Stack, go_on, job, kept, over_udp, over_wires
+from tests.support.waiting import pass_time, wait_until
 
 # At most 8 slots of each of these; and what uses all, as far as there are any.
 SMALL = [Call((2000,), seed=seed, pause=0.01) for seed in range(5)]
@@ -36,15 +34,6 @@ def working(stack: Stack, name: str, slots: int, calls: list[Call], **options: A
         yield ranks
 
 
-def go_on(*jobs: Ranks, steps: int = 10) -> None:
-    for ranks in jobs:
-        ranks.wait_for("done")
-        before = {rank: events[-1]["done"] for rank, events in ranks.events.items()}
-        ranks.wait_until(
-            f"{steps} calls", lambda rank, r=ranks, b=before: r.events[rank][-1]["done"] >= b[rank] + steps
-        )
-
-
 def comes_again(stack: Stack, waiting: Ranks) -> None:
     """A job that gathered when the controller ended is told to join again; others still wait, or go on."""
     try:
@@ -63,54 +52,44 @@ def leave(ranks: Ranks) -> None:
 
 
 def first_slots(stack: Stack, name: str) -> list[int]:
-    with stack.entered():
-        return [pool["first"] for pool in job(stack, name).get("pools", [])]
-
-
-def queue(stack: Stack) -> Any:
-    return stack.status().get("queue")
-
-
-def move(stack: Stack, backend: str, trees: int = 1, **options: Any) -> None:
-    """Of jobs a, b and c the second ends, and d finds room when another is moved. trees: over which slots are dealt."""
-    backends = dict.fromkeys(range(2), backend)
-    options |= {"backends": backends}
-    with (
-        working(stack, "a", 100 * trees, SMALL, **options) as a,
-        working(stack, "b", 200 * trees, SMALL, **options) as b,
-        working(stack, "c", 100 * trees, LARGE, **options) as c,
-    ):
-        go_on(a, b, c)
-        wait_until(lambda: first_slots(stack, "c") != [], "c")
-        firsts = {name: first_slots(stack, name) for name in "abc"}
-        leave(b)
-        apart = max(firsts.values()) != firsts["b"]  # else the free slots are in a row anyhow
-        with working(stack, "d", 300 * trees, SMALL, **options) as d:
-            go_on(a, c, d)
-        if apart:
-            assert any(first_slots(stack, name) != firsts[name] for name in "ac")
-        go_on(a, c)
+    return [pool["first"] for pool in job(stack, name).get("pools", [])]
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])
-def test_results_are_the_same_while_a_job_is_moved(backend: str) -> None:
-    with over_udp() as stack:
-        move(stack, backend)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("backend", "shape"), [("python", {"aggregators": 2}), ("c", {"leaves": 2})])
-def test_and_of_several_switches(backend: str, shape: dict[str, int]) -> None:
-    with over_udp(target="native", **shape) as stack:
-        move(stack, backend, shape.get("aggregators", 1), at=stack.names[1:] if "leaves" in shape else ())
-
-
-@pytest.mark.bmv2
-@pytest.mark.root
-@pytest.mark.parametrize("backend", ["python", "c"])
-def test_and_on_bmv2(backend: str) -> None:
-    with over_wires("bmv2") as stack:
-        move(stack, backend, interfaces="worker")
+@pytest.mark.parametrize(
+    "network",
+    [
+        {},
+        pytest.param({"target": "native", "aggregators": 2}, marks=pytest.mark.slow),
+        pytest.param({"target": "native", "leaves": 2}, marks=pytest.mark.slow),
+        pytest.param({"target": "bmv2"}, marks=[pytest.mark.bmv2, pytest.mark.root]),
+    ],
+    ids=str,
+)
+def test_results_are_the_same_while_a_job_is_moved(network: dict[str, Any], backend: str) -> None:
+    """Job b of a, b and c ends, and job d finds room when another is moved."""
+    trees = network.get("aggregators", 1)  # over which slots are dealt
+    with over_wires("bmv2") if network == {"target": "bmv2"} else over_udp(**network) as stack:
+        options: dict[str, Any] = {"backends": dict.fromkeys(range(2), backend)}
+        if "leaves" in network:
+            options["at"] = stack.names[1:]
+        if network == {"target": "bmv2"}:
+            options["interfaces"] = "worker"
+        with (
+            working(stack, "a", 100 * trees, SMALL, **options) as a,
+            working(stack, "b", 200 * trees, SMALL, **options) as b,
+            working(stack, "c", 100 * trees, LARGE, **options) as c,
+        ):
+            go_on(a, b, c)
+            wait_until(lambda: first_slots(stack, "c") != [], "c")
+            firsts = {name: first_slots(stack, name) for name in "abc"}
+            leave(b)
+            apart = max(firsts.values()) != firsts["b"]  # else the free slots are in a row anyhow
+            with working(stack, "d", 300 * trees, SMALL, **options) as d:
+                go_on(a, c, d)
+            if apart:
+                assert any(first_slots(stack, name) != firsts[name] for name in "ac")
+            go_on(a, c)
 
 
 @pytest.mark.slow
@@ -134,30 +113,13 @@ def test_who_hardly_uses_its_slots_gives_some_back_and_grows_again(monkeypatch: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_a_controller_that_is_killed_meanwhile_costs_nothing(tmp_path: Path, seed: int) -> None:
-    moment = random.Random(seed)
-    with (
-        kept(tmp_path, target="native") as stack,
-        working(stack, "a", 100, SMALL) as a,
-        working(stack, "b", 200, SMALL) as b,
-        working(stack, "c", 100, LARGE) as c,
-    ):
-        go_on(a, b, c)
-        leave(b)
-        with working(stack, "d", 300, SMALL) as d:
-            wait_until(lambda: queue(stack) or first_slots(stack, "d"), "d to come")
-            time.sleep(moment.uniform(0.0, 0.8))
-            stack.stop_controller()
-            stack.start_controller()
-            go_on(a, c)
-            comes_again(stack, d)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("backend", "after"), [("python", 0.5), ("c", 0.2), ("c", 0.8)])
-def test_ranks_that_hold_when_the_controller_dies_go_on(tmp_path: Path, backend: str, after: float) -> None:
-    """One rank of each job stands still, so that the others hold in vain."""
+@pytest.mark.parametrize(
+    ("backend", "still", "after"), [("c", False, 0.1), ("c", False, 0.7), ("python", True, 0.5), ("c", True, 0.2)]
+)
+def test_a_controller_that_is_killed_meanwhile_costs_nothing(
+    tmp_path: Path, backend: str, still: bool, after: float
+) -> None:
+    """still: one rank of each job stands still until then, so that the others hold in vain."""
     backends = dict.fromkeys(range(2), backend)
     with (
         kept(tmp_path, target="native") as stack,
@@ -166,15 +128,15 @@ def test_ranks_that_hold_when_the_controller_dies_go_on(tmp_path: Path, backend:
         working(stack, "c", 100, LARGE, backends=backends) as c,
     ):
         go_on(a, b, c)
-        still = [ranks.children[1].process for ranks in (a, c)]
-        for process in still:
+        stopped = [ranks.children[1].process for ranks in (a, c) if still]
+        for process in stopped:
             process.send_signal(signal.SIGSTOP)
         leave(b)
         with working(stack, "d", 300, SMALL) as d:
-            wait_until(lambda: queue(stack) or first_slots(stack, "d"), "d to come")
-            time.sleep(after)
+            wait_until(lambda: stack.status().get("queue") or first_slots(stack, "d"), "d to come")
+            pass_time(after)
             stack.stop_controller()
-            for process in still:
+            for process in stopped:
                 process.send_signal(signal.SIGCONT)
             stack.start_controller()
             go_on(a, c)

@@ -61,10 +61,7 @@ def test_jobs_carry_on_with_the_other(etcd: Members, how: signal.Signals, report
 
 def ends_as_one(pair: Pair, ranks: Ranks, serving: int) -> None:
     """A rank that dies is named, and nothing is left."""
-    ranks.kill(1)
-    lasts = ranks.wait_for_ends()
-    for last in (lasts[rank] for rank in ranks.children):
-        assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+    ranks.kill_and_end(1)
 
     def nothing() -> bool:
         reply = pair.status(serving)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from p4reduce import Communicator
 from p4reduce_controller.tenants.users import digest
 from tests.support.cluster.site import Site
+from tests.support.cluster.stack import START_UP_S
 from tests.support.etcd import Members
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow]
@@ -37,24 +37,17 @@ WITHIN = 30.0
 class Two(Site):
     """The first serves, until it is killed."""
 
-    def begin(self, store: str, users: Path) -> None:
+    def begin_both(self, store: str, users: Path) -> None:
         self.switch("one")
         self.write()
-        self.both: list[tuple[subprocess.Popen[str], str]] = []
-        for _ in range(2):
-            options = ["--store", store, "--standby", "--users", str(users), "--json"]
-            process, said = self._begin("controller", "--config", str(self._file), "--listen", "127.0.0.1:0", *options)
-            self.both.append((process, json.loads(said)["listen"]))
-        self.address = ",".join(place for _, place in self.both)
-
-    def read_again(self) -> None:
-        self.write()
-        for process, _ in self.both:
-            process.send_signal(signal.SIGHUP)
+        options = [*self._controller_options, "--store", store, "--standby", "--users", str(users)]
+        options += ["--listen", "127.0.0.1:0", "--json"]
+        self.both = [self.start(f"controller {number}", "p4reduce", "controller", *options) for number in range(2)]
+        self.controller = ",".join(child.first(START_UP_S)["listen"] for child in self.both)
 
     def asked(self, token: str, *command: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "p4reduce", *command, "--controller", self.address],
+            [sys.executable, "-m", "p4reduce", *command, "--controller", self.controller],
             env={**os.environ, "P4REDUCE_TOKEN": token},
             capture_output=True,
             text=True,
@@ -73,16 +66,16 @@ def test_users_jobs_and_switches_outlive_a_controller(tmp_path: Path) -> None:
     users = tmp_path / "users.toml"
     users.write_text(USERS)
     with closing(Members(tmp_path)) as etcd, Two(tmp_path, "native") as two:
-        two.begin(f"{etcd.url}/many", users)
+        two.begin_both(f"{etcd.url}/many", users)
         two.switch("two")
-        two.read_again()
+        two.read_again(*two.both)
         two.wait_until('"two"', "o", "switches", "list", "--json")
         with Communicator(
-            job="mine", rank=0, world_size=1, slots=8, controller=two.address, token="a", local="off"
+            job="mine", rank=0, world_size=1, slots=8, controller=two.controller, token="a", local="off"
         ) as communicator:
             tensor = np.ones(10_000, np.float32)
             communicator.allreduce(tensor)
-            two.both[0][0].kill()
+            two.both[0].process.kill()
             two.wait_until('"two"', "o", "switches", "list", "--json")
             listed = json.loads(two.asked("o", "jobs", "list", "--json"))
             assert [(job["tenant"], job["user"], job["name"], len(job["pools"])) for job in listed] == [

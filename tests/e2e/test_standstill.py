@@ -14,7 +14,7 @@ import pytest
 from p4reduce.control.channel import LEASE
 from p4reduce_bench.processes.children import Child
 from tests.support.cluster.rank import Call
-from tests.support.cluster.stack import Ranks, Stack, over_udp
+from tests.support.cluster.stack import Stack, go_on, over_udp
 from tests.support.own_network import Namespace
 from tests.support.waiting import pass_time
 
@@ -37,14 +37,6 @@ def stop(*children: Child, seconds: float = STOPPED_S) -> None:
         child.process.send_signal(signal.SIGCONT)
 
 
-def go_on(ranks: Ranks) -> None:
-    """Until every rank has made ten more calls."""
-    ranks.wait_for("done")
-    before = {rank: events[-1] for rank, events in ranks.events.items()}
-    assert all("done" in last for last in before.values()), before
-    ranks.wait_until("more calls", lambda rank: ranks.events[rank][-1].get("done", 0) >= before[rank]["done"] + 10)
-
-
 @pytest.mark.slow
 def test_any_process_may_be_stopped_for_a_while(stack: Stack) -> None:
     """A rank, the controller and the switch in turn, then two at once; the job goes on, and is looked after as ever."""
@@ -54,12 +46,7 @@ def test_any_process_may_be_stopped_for_a_while(stack: Stack) -> None:
         for stopped in ([ranks.children[1]], [controller], [switch], [controller, ranks.children[2]]):
             stop(*stopped)
             go_on(ranks)
-        killed_at = time.monotonic()
-        ranks.kill(1)
-        lasts = ranks.wait_for_ends()
-        assert time.monotonic() - killed_at < 5
-        for last in (lasts[rank] for rank in ranks.children):
-            assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+        ranks.kill_and_end(1, within=5)
     with stack.ranks([Call()], job="stopped", world_size=3) as ranks:
         ranks.end_well()
 
@@ -89,13 +76,7 @@ def test_a_killed_rank_is_named_though_a_child_of_it_lives(stack: Stack) -> None
     calls = {rank: [Call(fork=rank == 1), *STEPS * 100] for rank in range(3)}
     with stack.ranks([], calls_of=calls, job="forked", world_size=3) as ranks:
         go_on(ranks)
-        killed_at = time.monotonic()
-        ranks.kill(1)
-        ranks.wait_for("error", timeout=10)
-        assert time.monotonic() - killed_at < 2
-        lasts = ranks.wait_for_ends()
-        for last in (lasts[rank] for rank in ranks.children):
-            assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+        ranks.kill_and_end(1, within=2)
 
 
 @pytest.mark.slow

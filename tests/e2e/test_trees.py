@@ -6,85 +6,44 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from p4reduce_bench.processes import network
-from tests.support.cluster.calls import SHAPES
+from tests.support.cluster.calls import SHAPES, finish
 from tests.support.cluster.rank import Call
-from tests.support.cluster.stack import REPEATED, Stack, added, over_udp
+from tests.support.cluster.stack import REPEATED, Setting, Stack, added
 from tests.support.own_network import Namespace
 
 
-@pytest.fixture(scope="module", params=[pytest.param("sim", marks=pytest.mark.slow), "native"])
-def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
-    with over_udp(target=request.param, leaves=2) as stack:
-        yield stack
+@pytest.fixture
+def stack(stacks: Callable[[str], Stack]) -> Stack:
+    return stacks("tree")
 
 
-@pytest.mark.usefixtures("backend")
-def test_every_shape_and_dtype(stack: Stack) -> None:
+def test_each_leaf_turns_its_ranks_packets_into_one(stack: Stack) -> None:
     before = added(stack)
-    with stack.ranks(SHAPES, job="shapes", at=stack.names[1:]) as ranks:
-        ranks.end_well(120)
+    finish(Setting(stack), SHAPES, "shapes", at=stack.names[1:])
     spine, *leaves = [now - then for then, now in zip(before, added(stack), strict=True)]
-    # Each leaf has two ranks, and turns their packets into one.
     assert 0 < 2 * spine <= sum(leaves) * 1.1
 
 
 def test_ranks_need_not_say_where_they_are(stack: Stack) -> None:
-    with stack.ranks(SHAPES[:3], job="anywhere") as ranks:
-        ranks.end_well(120)
+    finish(Setting(stack), SHAPES[:3], "anywhere")
 
 
 def test_a_rack_by_itself_leaves_the_spine_alone(stack: Stack) -> None:
     before = added(stack)[0]
-    with stack.ranks(SHAPES[:3], job="rack", world_size=2, at=stack.names[1:2]) as ranks:
-        ranks.end_well(120)
+    finish(Setting(stack), SHAPES[:3], "rack", world_size=2, at=stack.names[1:2])
     assert added(stack)[0] == before
-
-
-def test_ranks_may_be_of_either_kind(stack: Stack) -> None:
-    backends = {0: "c", 1: "python", 2: "python", 3: "c"}
-    with stack.ranks(SHAPES, job="mixed", backends=backends, at=stack.names[1:]) as ranks:
-        ranks.end_well(120)
-
-
-@pytest.mark.usefixtures("backend")
-def test_loss_changes_nothing(stack: Stack) -> None:
-    """On every port of every switch, so between leaves and spine as well."""
-    with stack.losing(0.02), stack.ranks(SHAPES, job="lossy", at=stack.names[1:]) as ranks:
-        ranks.end_well(150, loss=True)
-
-
-def test_a_killed_rank_ends_the_job_for_both_racks(stack: Stack) -> None:
-    with stack.ranks(REPEATED, job="killed", repeat=True, at=stack.names[1:]) as ranks:
-        ranks.wait_for("done")
-        ranks.kill_and_end(1)
-    with stack.ranks([Call()], job="killed", at=stack.names[1:]) as ranks:  # the name and its slots are free again
-        ranks.end_well()
-
-
-@pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("odd", [0, 1, 3])
-def test_ranks_that_differ_are_told_in_both_racks(stack: Stack, odd: int) -> None:
-    """Or, where the first that was told is gone already, of that."""
-    calls = {odd: [Call((200,))]}
-    with stack.ranks([Call((100,))], calls_of=calls, job=f"mismatch{odd}", at=stack.names[1:]) as ranks:
-        lasts = ranks.wait_for_ends()
-        errors = {last.get("error") for last in lasts.values()}
-        assert errors <= {"MismatchError", "JobAborted"}, lasts
-        assert "MismatchError" in errors, lasts
 
 
 @pytest.mark.usefixtures("backend")
 def test_the_rack_of_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
     """Its own rack knows which rank it is; the other one, that it is not one of theirs."""
     calls = {1: [Call((20_000,), pause=6.0)]}
-    with stack.ranks(
-        [Call((20_000,))], calls_of=calls, job="timeout", present=[0, 1, 2, 3], timeout=3.0, at=stack.names[1:]
-    ) as ranks:
+    with stack.ranks([Call((20_000,))], calls_of=calls, job="timeout", timeout=3.0, at=stack.names[1:]) as ranks:
         lasts = ranks.wait_for_ends()
     told = {rank: last["awaited"] for rank, last in lasts.items() if last.get("error") == "CollectiveTimeout"}
     assert told
@@ -99,7 +58,7 @@ def test_more_ranks_than_a_switch_can_count(stack: Stack) -> None:
 
 
 def test_status_tells_how_the_switches_hang_together(stack: Stack) -> None:
-    switches: list[dict[str, str]] = stack.status()["switches"]  # type: ignore[assignment]
+    switches = stack.status()["switches"]
     assert [switch["name"] for switch in switches] == stack.names
     assert [switch["parent"] for switch in switches] == ["", stack.names[0], stack.names[0]]
 
@@ -119,7 +78,6 @@ def test_frames_between_switches(target: str) -> None:
         pytest.skip("needs simple_switch_grpc")
     with contextlib.closing(Namespace()) as namespace:
         with namespace.entered():
-            network.run("ip", "link", "set", "lo", "up")
             for port in (1, 2):
                 network.cable(f"switch1p{port}", f"switch{port + 1}p3")
             network.cable("switch1p3", "spare")
@@ -128,11 +86,6 @@ def test_frames_between_switches(target: str) -> None:
                 network.cable(f"worker{rank}", f"switch{leaf}p{port}")
                 network.run("ip", "address", "add", f"10.0.0.{rank + 1}/24", "dev", f"worker{rank}")
         ports = [f"{port}=eth:switch{{}}p{port}" for port in (1, 2, 3)]
-        with (
-            Stack(target, ports, "10.0.0.25{}:31314", enter=namespace.entered, aggregators=3, uplink=3) as stack,
-            stack.ranks(SHAPES, job="raw", transport="raw", interfaces="worker") as ranks,
-        ):
-            ranks.end_well(120)
-            with stack.entered():
-                switches: list[dict[str, dict[str, int]]] = stack.status()["switches"]  # type: ignore[assignment]
-            assert all(switch["outcomes"]["stored"] > 0 for switch in switches[1:])
+        with Stack(target, ports, "10.0.0.25{}:31314", enter=namespace.entered, aggregators=3, uplink=3) as stack:
+            finish(Setting(stack), SHAPES, "raw", transport="raw", interfaces="worker")
+            assert all(switch["outcomes"]["stored"] > 0 for switch in stack.status()["switches"][1:])

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,11 +38,6 @@ def environment(stack: Stack) -> dict[str, str]:
     return {**os.environ, **offline, **ours, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
 
-def status(stack: Stack) -> Any:
-    command = [sys.executable, "-m", "p4reduce", "status", "--controller", stack.controller, "--json"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
-
-
 @contextlib.contextmanager
 def rounds_of(stack: Stack, at_least: int) -> Iterator[None]:
     """The switch completes so many rounds meanwhile."""
@@ -54,7 +47,7 @@ def rounds_of(stack: Stack, at_least: int) -> Iterator[None]:
 
 
 def _rounds(stack: Stack) -> int:
-    return sum(int(switch["outcomes"]["completed"]) for switch in status(stack)["switches"])
+    return sum(int(switch["outcomes"]["completed"]) for switch in stack.status()["switches"])
 
 
 def torchrun(*options: str, ranks: int = 2) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.runs import EXAMPLES, by_switch_alone, losses_of, rounds_of, run, status, torchrun
+from tests.examples.runs import EXAMPLES, by_switch_alone, losses_of, rounds_of, run, torchrun
 from tests.support.cluster.stack import Stack
 
 STEPS = 20
@@ -41,11 +41,11 @@ def comes_back(stack: Stack, tmp_path: Path, arguments: list[str], plan: list[st
     kills = len(plan)
     expected = losses_of(run(stack, torchrun(ELASTIC, str(tmp_path / "whole"), *arguments)))
     assert len(expected) == 2 * STEPS
-    before = status(stack)["jobs_aborted"]
+    before = stack.status()["jobs_aborted"]
     restarts = ["--max-restarts", str(kills), "--monitor-interval", "0.1"]
     command = torchrun(*restarts, DYING, ",".join(plan), ELASTIC, str(tmp_path / "killed"), *arguments)
     with rounds_of(stack, STEPS):
         said = run(stack, command, more=OWN_STORE, limit=240 + 120 * kills)
-    assert status(stack)["jobs_aborted"] == before + kills
+    assert stack.status()["jobs_aborted"] == before + kills
     assert losses_of(said) == expected, plan
     assert by_switch_alone(said) == {0, 1}, said

@@ -123,7 +123,10 @@ class Stack(Family):
         if self._enter is contextlib.nullcontext:
             return status_of(self.controller)
         command = [sys.executable, "-m", "p4reduce", "status", "--controller", self.controller, "--json"]
-        said: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout)
+        with self.entered():
+            said: dict[str, Any] = json.loads(
+                subprocess.run(command, check=True, capture_output=True, timeout=120).stdout
+            )
         return said
 
     def entered(self) -> AbstractContextManager[object]:
@@ -207,15 +210,11 @@ class Ranks:
 
     def wait_for(self, key: str, timeout: float = 60.0) -> None:
         """Until every rank has said something with `key`."""
-        self._follow(timeout, key, lambda rank: any(key in event for event in self.events[rank]))
-
-    def wait_until(self, what: str, settled: Callable[[int], object], timeout: float = 60.0) -> None:
-        """Until that holds for every rank."""
-        self._follow(timeout, what, settled)
+        self.wait_until(key, lambda rank: any(key in event for event in self.events[rank]), timeout)
 
     def wait_for_ends(self, timeout: float = 60.0) -> dict[int, Event]:
         """What each rank said last, when all have ended well."""
-        self._follow(timeout, "end", lambda rank: self.children[rank].process.poll() is not None)
+        self.wait_until("end", lambda rank: self.children[rank].process.poll() is not None, timeout)
         self._read()
         for child in self.children.values():
             if child.process.returncode != 0:
@@ -254,7 +253,8 @@ class Ranks:
         child.process.kill()
         child.stop()
 
-    def _follow(self, timeout: float, what: str, settled: Any) -> None:
+    def wait_until(self, what: str, settled: Callable[[int], object], timeout: float = 60.0) -> None:
+        """Until that holds for every rank."""
         deadline = time.monotonic() + timeout
         while True:
             ended = {rank for rank, child in self.children.items() if child.process.poll() is not None}
@@ -336,8 +336,8 @@ REPEATED = [Call((20_000,), density=1.0, seed=seed) for seed in range(3)]
 
 def added(stack: Stack) -> list[int]:
     """Packets that each switch has added to a slot so far."""
-    switches: list[dict[str, dict[str, int]]] = stack.status()["switches"]  # type: ignore[assignment]
-    return [switch["outcomes"]["started"] + switch["outcomes"]["added"] for switch in switches]
+    outcomes = [switch["outcomes"] for switch in stack.status()["switches"]]
+    return [counts["started"] + counts["added"] for counts in outcomes]
 
 
 @contextlib.contextmanager
@@ -347,25 +347,25 @@ def kept(folder: Path, rejoin_s: float = 60.0, **shape: Any) -> Iterator[Stack]:
         yield stack
 
 
-def go_on(ranks: Ranks, steps: int = 10) -> None:
-    """Until every rank has made so many more calls."""
-    ranks.wait_for("done")
-    before = {rank: events[-1] for rank, events in ranks.events.items()}
-    assert all("done" in last for last in before.values()), before
-    ranks.wait_until(
-        f"{steps} more calls", lambda rank: ranks.events[rank][-1].get("done", 0) >= before[rank]["done"] + steps
-    )
+def go_on(*jobs: Ranks, steps: int = 10) -> None:
+    """Until every rank of each job has made so many more calls."""
+    for ranks in jobs:
+        ranks.wait_for("done")
+        before = {rank: events[-1] for rank, events in ranks.events.items()}
+        assert all("done" in last for last in before.values()), before
+        goals = {rank: last["done"] + steps for rank, last in before.items()}
+        ranks.wait_until(
+            f"{steps} more calls", lambda rank, r=ranks, g=goals: r.events[rank][-1].get("done", 0) >= g[rank]
+        )
 
 
 def job(stack: Stack, name: str) -> dict[str, Any]:
     """What the controller says of it; {} if it knows no such job."""
-    jobs: list[dict[str, Any]] = stack.status()["jobs"]  # type: ignore[assignment]
-    return next((one for one in jobs if one["name"] == name), {})
+    return next((one for one in stack.status()["jobs"] if one["name"] == name), {})
 
 
 def slots_used(stack: Stack) -> int:
-    switches: list[dict[str, int]] = stack.status()["switches"]  # type: ignore[assignment]
-    return sum(switch["slots_used"] for switch in switches)
+    return sum(switch["slots_used"] for switch in stack.status()["switches"])
 
 
 def wait_until_back(stack: Stack, name: str) -> None:
