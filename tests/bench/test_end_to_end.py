@@ -5,35 +5,25 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p4reduce_bench.allreduce.mpi import missing
-from tests.support.interruption import MARK, interrupt
+from tests.support.interruption import start
 
+LINKS = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2")
 SMALL = ("--workers", "2", "--numel", "4096", "--density", "1,0.1,0", "--repeat", "2")
 FIELDS = {"system", "target", "workers", "numel", "dtype", "density", "overlap", "sparsity", "link_gbps", "median_s",
           "min_s", "max_s", "limit_s", "tx_bytes", "rx_bytes", "packets", "retransmissions", "wrong"}  # fmt: skip
 
 
-def start(mark: str, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "p4reduce", "bench", "allreduce", *arguments]
-    environment = {**os.environ, MARK: mark}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
-    )
-
-
 def bench(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     """Run it to its end; gives the rows."""
     file = folder / "bench.json"
-    process = start("", *arguments, "--json", str(file))
+    process = start("", "bench", "allreduce", *arguments, "--json", str(file))
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     made = json.loads(file.read_text())
@@ -88,13 +78,6 @@ def test_several_aggregators(tmp_path: Path) -> None:
     assert [(row["target"], row["error"], row["wrong"]) for row in rows] == [("3 x native", None, 0)] * 3
 
 
-def test_bmv2_is_one(tmp_path: Path) -> None:
-    process = start("", *SMALL, "--target", "bmv2", "--aggregators", "2", "--json", str(tmp_path / "bench.json"))
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "--aggregators 2 with --target bmv2" in output
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "int32"])
 def test_other_dtypes_and_elements(tmp_path: Path, dtype: str) -> None:
@@ -128,12 +111,11 @@ def test_calls_in_a_row_are_all_right(tmp_path: Path) -> None:
         assert row["processor_s"] > 0
 
 
+@LINKS
 @pytest.mark.root
 @pytest.mark.serial
 @pytest.mark.slow
 def test_links_are_as_fast_as_asked_and_gone_afterwards(tmp_path: Path) -> None:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and iproute2, for network namespaces")
     before = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     rows = bench(tmp_path, "--workers", "2", "--numel", "262144", "--density", "1", "--overlap", "all", "--sparsity",
                  "block", "--link", "50mbit", "--repeat", "2", "--systems", "p4reduce,gloo")  # fmt: skip
@@ -148,13 +130,12 @@ def test_links_are_as_fast_as_asked_and_gone_afterwards(tmp_path: Path) -> None:
     assert subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout == before
 
 
+@LINKS
 @pytest.mark.root
 @pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.parametrize("local", ["auto", "off"])
 def test_ranks_of_a_host_send_one_stream_over_its_link(tmp_path: Path, local: str) -> None:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and iproute2, for network namespaces")
     rows = bench(tmp_path, "--workers", "4", "--ranks-per-host", "2", "--numel", "262144", "--density", "1",
                  "--overlap", "all", "--sparsity", "block", "--link", "50mbit", "--repeat", "2",
                  "--systems", "p4reduce,gloo", "--local", local)  # fmt: skip
@@ -164,33 +145,3 @@ def test_ranks_of_a_host_send_one_stream_over_its_link(tmp_path: Path, local: st
     assert ours["tx_bytes"] * 8 / 50e6 == pytest.approx(streams * ours["limit_s"], rel=0.3)
     assert ours["min_s"] > ours["tx_bytes"] * 8 / 50e6 * 0.9
     assert gloo["tx_bytes"] > 262144 * 4
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
-    mark = str(uuid.uuid4())
-    process = start(mark, "--workers", "2", "--repeat", "100000", "--systems", "p4reduce")
-    interrupt(process, mark, how)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--target", "tofino"), "accepted are native, sim, bmv2"),
-        (("--workers", "1"), "accepted are 2 to 32"),
-        (("--workers", "6", "--ranks-per-host", "4", "--link", "1gbit"), "accepted are 2 to 128, multiples of 4"),
-        (("--ranks-per-host", "4"), "--ranks-per-host 4 needs --link"),
-        (("--link", "1gbit", "--local", "auto"), "--local auto with --link: each worker is on a host of its own"),
-        (("--local", "bogus"), "--local bogus: accepted are auto, off"),
-        (("--input", "dense,shared"), "--input dense,shared with --local off"),
-        (("--link", "fast"), "accepted are rates"),
-        (("--systems", "p4reduce-c"), "p4reduce-c reduces in the memory of one host: accepted with --local auto"),
-        (("--systems", "gloo-sparse", "--calls", "2"), "--calls 2 with gloo-sparse: accepted are p4reduce, "),
-        (("--link", "1gbit", "--target", "bmv2"), "accepted are native and sim"),
-    ],
-)
-def test_wrong_options_say_what_is_accepted(arguments: tuple[str, ...], message: str) -> None:
-    process = start("", *arguments)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert message in " ".join(output.split())

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """How commands end."""
 
+import signal
 import subprocess
 import sys
+import uuid
+from pathlib import Path
 
 import pytest
 import typer
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.endings import command
+from tests.support.interruption import interrupt, start
 
 
 def test_an_error_is_said_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,3 +42,34 @@ def test_ctrl_c_ends_with_130_also_if_it_comes_again() -> None:
         [sys.executable, "-c", INTERRUPTED_TWICE], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "so far\n")
+
+
+ENDLESS = {
+    "allreduce": "bench allreduce --workers 2 --numel 4096 --repeat 100000 --systems p4reduce",
+    "train": "bench train --model ncf --systems p4reduce --steps 100000",
+    "gradients": "bench gradients --models recommender --workers 2 --steps 1 --batch 64 --sparsify none "
+    "--systems p4reduce --repeat 100000",
+    "demo": "demo --workers 2 --steps 100000",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("allreduce", signal.SIGINT),
+        ("demo", signal.SIGINT),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("train", signal.SIGINT), ("gradients", signal.SIGINT), ("allreduce", signal.SIGTERM),
+                ("demo", signal.SIGHUP),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_is_left_of_a_command_that_is_interrupted(name: str, how: signal.Signals, tmp_path: Path) -> None:
+    mark = str(uuid.uuid4())
+    process = start(mark, *ENDLESS[name].split(), TMPDIR=str(tmp_path))
+    said = interrupt(process, mark, how)
+    assert how != signal.SIGINT or "nothing is left running" in said
+    assert not list(tmp_path.glob("p4reduce-*"))

@@ -2,11 +2,6 @@
 """`p4reduce bench gradients` as a user runs it: the recommender, which needs no other package."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +10,18 @@ from typer.testing import CliRunner
 
 from p4reduce_bench.analyze import recordings
 from p4reduce_bench.cli import bench
-from p4reduce_bench.gradients import models, packages
+from p4reduce_bench.gradients import models
 from p4reduce_bench.gradients.layers import ALL, BLOCK_SIZES, OTHER
-from tests.support.interruption import MARK, interrupt
+from tests.support.interruption import start
 
 TINY = ("--models", "recommender", "--workers", "2", "--steps", "1", "--batch", "64")
 REAL = [name for name in models.MODELS if name != "recommender"]
 
 
-def start(mark: str, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "p4reduce", "bench", "gradients", *arguments]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env={**os.environ, MARK: mark, **environment},
-    )  # fmt: skip
-
-
 def gradients(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run it to its end; gives what it wrote."""
     file = folder / "gradients.json"
-    process = start("", *arguments, "--json", str(file), TMPDIR=str(folder))
+    process = start("", "bench", "gradients", *arguments, "--json", str(file), TMPDIR=str(folder))
     output, _ = process.communicate(timeout=280)
     assert process.returncode == 0, output
     assert not list(folder.glob("p4reduce-*")), "temporary files are left"
@@ -114,56 +101,3 @@ def test_real_architectures(tmp_path: Path, model: str) -> None:
         assert found["none", "embedding", 1]["density"] < 0.1 < found["none", "attention", 1]["density"]
     if model in ("bert-mlm", "gpt2"):
         assert found["none", "embedding", 1]["density"] > 0.9
-
-
-@pytest.mark.slow
-def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path) -> None:
-    mark = str(uuid.uuid4())
-    process = start(mark, *TINY, "--sparsify", "none", "--systems", "p4reduce", "--repeat", "100000",
-                    TMPDIR=str(tmp_path))  # fmt: skip
-    assert "nothing is left running" in interrupt(process, mark, signal.SIGINT)
-    assert not list(tmp_path.glob("p4reduce-*"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--models", "alexnet"), "accepted are resnet18, resnet50, vgg11"),
-        (("--size", "huge"), "accepted are tiny, base"),
-        (("--target", "bmv2"), "accepted are native, sim"),
-        (("--sparsify", "randomk"), "accepted are none, element, block"),
-        (("--systems", "nccl"), "accepted are p4reduce, gloo"),
-        (("--record-at", "0"), "accepted are steps from 1 to 10"),
-        (("--steps", "4", "--record-at", "5"), "accepted are steps from 1 to 4"),
-        (("--ratio", "0"), "must be above 0 and up to 1"),
-        (("--link", "fast"), "accepted are rates"),
-        (("--replay", "/nowhere"), "is not a folder"),
-        (("--keep", "/proc"), "must be an empty folder, or not exist yet"),
-        (("--replay", "/proc", "--keep", "out"), "replayed recordings are not copied"),
-    ],
-)
-def test_wrong_options_say_what_is_accepted(
-    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    result = CliRunner().invoke(bench, ["gradients", *arguments])
-    assert result.exit_code == 1
-    assert message in " ".join(result.output.split())
-
-
-def test_an_empty_folder_has_nothing_to_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    result = CliRunner().invoke(bench, ["gradients", "--replay", str(tmp_path)])
-    assert result.exit_code == 1
-    assert "holds no recordings" in " ".join(result.output.split())
-
-
-def test_what_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(packages, "find_spec", lambda _: None)
-    result = CliRunner().invoke(bench, ["gradients", "--models", "recommender,resnet18"])
-    assert result.exit_code == 1
-    said = " ".join(result.output.split())
-    assert (
-        "--models resnet18: the package torchvision is not installed: pip install 'p4reduce-bench[gradients]'" in said
-    )

@@ -6,10 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.cli import bench
 from p4reduce_bench.outputs import check
 
 
@@ -29,28 +27,3 @@ def test_files_that_cannot_be_written(tmp_path: Path) -> None:
         check(plot=Path("/dev/null/x.png"))
     with pytest.raises(P4ReduceError, match=r"--plot .*x\.foo: accepted are files that end in .*\.png"):
         check(plot=tmp_path / "x.foo")
-
-
-@pytest.mark.parametrize("command", ["allreduce", "train", "gradients"])
-@pytest.mark.parametrize("option", ["--json", "--plot"])
-def test_commands_say_so_first(command: str, option: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(bench, [command, option, str(tmp_path), "--timeout", "1"])
-    assert result.exit_code == 1
-    assert f"{option} {tmp_path}: nothing can be written there" in result.output.replace("\n", "")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--systems", "sparcml", "--workers", "3"], "sparcml with 3 workers: accepted are powers of two"),
-        (["--systems", "gloo,zen", "--dtype", "bfloat16"], "zen of bfloat16: accepted are float32"),
-        (["--systems", "switchml", "--dtype", "float16"], "switchml of float16: accepted are float32, int32"),
-        (["--systems", "gloo", "--input", "coo"], "--input coo needs p4reduce"),
-        (["--systems", "gloo,gloo"], "--systems gloo,gloo: accepted is each once"),
-        (["--dtype", "int32", "--wire", "int16"], "--wire int16 with --dtype int32"),
-    ],
-)
-def test_what_no_system_can_do_is_refused_first(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(bench, ["allreduce", *arguments])
-    assert result.exit_code == 1
-    assert message in result.output.replace("\n", "")

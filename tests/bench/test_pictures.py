@@ -56,10 +56,6 @@ def test_a_page_shows_the_picture_and_describes_it(name: str, page: str) -> None
     assert len(shown[1]) > 40
 
 
-def test_the_same_figures_give_the_same_bytes(drawn: dict[str, str]) -> None:
-    assert {path.name: text for path, text in draw_all(DOCS).items()} == drawn
-
-
 def test_the_page_for_newcomers_has_the_stored_speed_ups() -> None:
     found = speed_up.speed_ups(speed_up.read(FIGURES))
     rows = re.findall(r"^\| (\d) \| 50 Mbit/s \| 8 MiB \| (.+?) \|$", (DOCS / "fit.md").read_text(), re.MULTILINE)

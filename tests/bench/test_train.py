@@ -4,10 +4,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +13,9 @@ import torch
 from p4reduce_bench.gradients import models
 from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_bench.training import architectures, trainings, workloads
-from tests.support.interruption import MARK, interrupt
+from tests.support.interruption import start
 
+LINKS = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2")
 FIELDS = {"model", "system", "hook", "workers", "link_gbps", "seed", "steps_per_s", "samples_per_s", "final_loss",
           "tx_bytes", "counted", "losses", "ends", "sent", "evaluated", "held_out"}  # fmt: skip
 STEPS = 6
@@ -26,18 +23,10 @@ TABLES = {"recommender", "ncf", "lstm"}
 """Models whose gradients are mostly those of tables."""
 
 
-def start(mark: str, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "p4reduce", "bench", "train", *arguments]
-    environment = {**os.environ, MARK: mark}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
-    )
-
-
 def train(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run it to its end; gives what it wrote."""
     file = folder / "train.json"
-    process = start("", *arguments, "--json", str(file))
+    process = start("", "bench", "train", *arguments, "--json", str(file))
     output, _ = process.communicate(timeout=280)
     assert process.returncode == 0, output
     made: dict[str, Any] = json.loads(file.read_text())
@@ -109,7 +98,6 @@ def test_before_the_start_iteration_all_is_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("model", trainings.REAL)
 def test_real_architectures(tmp_path: Path, model: str) -> None:
     if reason := models.missing(model):
@@ -161,12 +149,11 @@ def test_it_learns(model: str) -> None:
 LEARNT = {"recommender": 0.98, "ncf": 0.98, "lstm": 0.9, "bert": 0.9, "resnet": 0.9}
 
 
+@LINKS
 @pytest.mark.root
 @pytest.mark.serial
 @pytest.mark.slow
 def test_on_a_link_all_bytes_are_counted(tmp_path: Path) -> None:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and iproute2, for network namespaces")
     made = train(tmp_path, "--model", "bert", "--systems", "gloo,p4reduce,noop", "--steps", "4", "--link", "400mbit")
     gloo, ours, _ = made["rows"]
     for row in (gloo, ours):
@@ -174,31 +161,6 @@ def test_on_a_link_all_bytes_are_counted(tmp_path: Path) -> None:
         assert 4 * row["parameters"] < row["tx_bytes"] < 4.8 * row["parameters"]
         assert 1 / row["steps_per_s"] > row["tx_bytes"] * 8 / 400e6 * 0.9
     assert ours["losses"] == pytest.approx(gloo["losses"], rel=1e-4)
-
-
-@pytest.mark.slow
-def test_nothing_is_left_when_it_is_interrupted() -> None:
-    mark = str(uuid.uuid4())
-    process = start(mark, "--model", "ncf", "--systems", "p4reduce", "--steps", "100000")
-    assert "nothing is left running" in interrupt(process, mark, signal.SIGINT)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--model", "vgg"), "accepted are recommender, ncf, lstm, bert, resnet, resnet18, vgg11, gpt2"),
-        (("--systems", "nccl"), ", ".join(trainings.HOOKS)),
-        (("--target", "bmv2"), "accepted are native, sim"),
-        (("--ratio", "0"), "must be above 0 and up to 1"),
-        (("--steps", "2", "--warm-up", "2"), "must be less than --steps 2"),
-        (("--link", "fast"), "accepted are rates"),
-    ],
-)
-def test_wrong_options_say_what_is_accepted(arguments: tuple[str, ...], message: str) -> None:
-    process = start("", *arguments)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert message in " ".join(output.split())
 
 
 def test_figures_are_those_of_their_run_whichever_rank_is_read_first() -> None:

@@ -4,32 +4,21 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p4reduce_targets.native.library import LibraryMissing, library
-from tests.support.interruption import MARK, interrupt
+from tests.support.interruption import start
 
 SMALL = ("--workers", "2", "--steps", "4", "--json")
 
 
-def start(folder: Path, mark: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "p4reduce", "demo", *arguments, "--plot", str(folder / "demo.png")]
-    environment = {**os.environ, MARK: mark}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
-
-
 def demo(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run the demo to its end; gives its summary."""
-    process = start(folder, str(uuid.uuid4()), *arguments)
+    process = start("", "demo", *arguments, "--plot", str(folder / "demo.png"), errors=subprocess.PIPE)
     output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     summary: dict[str, Any] = json.loads(output)
@@ -83,22 +72,12 @@ def test_bmv2_gives_the_bits_that_sim_gives(tmp_path: Path) -> None:
     assert bmv2["sums_sha256"] == demo(tmp_path, *SMALL)["sums_sha256"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
-def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, how: signal.Signals) -> None:
-    mark = str(uuid.uuid4())
-    process = start(tmp_path, mark, "--workers", "2", "--steps", "100000")
-    interrupt(process, mark, how)
-
-
-def test_a_plot_that_cannot_be_written_is_told_before_the_training(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    process = start(tmp_path / "file", "", "--target", "tofino")
-    errors = process.communicate(timeout=60)[1]
-    assert (process.returncode, "nothing can be written there" in errors) == (1, True), errors
-
-
-def test_wrong_options_are_told_from_failures(tmp_path: Path) -> None:
-    process = start(tmp_path, "", "--target", "tofino")
-    output, errors = process.communicate(timeout=60)
+@pytest.mark.parametrize(
+    ("plot", "said"),
+    [("file/demo.png", "nothing can be written there"), ("demo.png", "accepted are sim, native and bmv2")],
+)
+def test_wrong_options_are_told_before_the_training(tmp_path: Path, plot: str, said: str) -> None:
+    (tmp_path / "file").touch()
+    process = start("", "demo", "--target", "tofino", "--plot", str(tmp_path / plot))
+    assert said in process.communicate(timeout=60)[0]
     assert process.returncode == 1
-    assert "accepted are sim, native and bmv2" in output + errors

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telling whether a command that is interrupted leaves processes behind."""
+"""Commands as a user starts them, and whether one that is interrupted leaves processes behind."""
 
 import contextlib
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.support.waiting import wait_until
@@ -13,14 +14,22 @@ MARK = "P4REDUCE_TEST_RUN"
 """A variable of the environment that a run hands on to all that it starts."""
 
 
-def marked(mark: str) -> list[int]:
-    """Processes that run with our mark in their environment."""
-    found = []
+def start(mark: str, *command: str, errors: int = subprocess.STDOUT, **environment: str) -> "subprocess.Popen[str]":
+    """Starts `p4reduce COMMAND` with a mark. errors: where its standard error goes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "p4reduce", *command], stdout=subprocess.PIPE, stderr=errors, text=True,
+        start_new_session=True, env={**os.environ, MARK: mark, **environment},
+    )  # fmt: skip
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Command lines of processes that run with our mark in their environment, by their numbers."""
+    found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
     return found

@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("mininet", reason="needs Mininet")
 
 from p4reduce_topos.emulation.signals import ENDING, blocked, install, postponed
+from tests.support.interruption import MARK, marked
 from tests.support.waiting import wait_until
 
 DEADLINE_S = 120.0
-MARK = "P4REDUCE_TEST_SIGNALS"
 FOREVER = "import os, time\nos.fork()\nwhile True:\n    time.sleep(100)\n"
 
 
@@ -72,19 +72,6 @@ def test_a_signal_that_comes_while_a_program_starts_waits_for_its_handlers() -> 
         process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, said) == (143, b"")
-
-
-def marked(mark: str) -> dict[int, str]:
-    """Processes of one command that live: pid -> command line."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-            if f"{MARK}={mark}".encode() in environment.split(b"\0"):
-                found[int(pid)] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-    return found
 
 
 PHASES = {
