@@ -10,7 +10,7 @@ import numpy as np
 
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce.protocol.packet import Codec, Packet
-from p4reduce.trace.frames import Header
+from p4reduce.trace.frames import ETHERNET, Header
 from p4reduce.trace.model import Trace
 from p4reduce.trace.rounds import trace_of
 
@@ -83,3 +83,14 @@ def cooked(kind: int, content: bytes, tag: bytes = b"", interface: int = 1) -> b
     if kind == 113:
         return struct.pack("!H", interface) + bytes(12) + ethernet[12:]
     return ethernet[12:14] + bytes(2) + struct.pack("!I", interface) + bytes(12) + ethernet[14:]
+
+
+def pcap(
+    *frames: bytes, size: int = 0xFFFF, link: int = ETHERNET, magic: int = 0xA1B2C3D4, order: str = "<"
+) -> list[bytes]:
+    """The header of a capture, and its records, the first 7 units of time after a second. size: bytes kept of each."""
+    parts = [struct.pack(f"{order}I2H4I", magic, 2, 4, 0, 0, 0xFFFF, link)]
+    for unit, content in enumerate(frames, 7):
+        kept = content[:size]
+        parts.append(struct.pack(f"{order}4I", 1000, unit, len(kept), len(content)) + kept)
+    return parts

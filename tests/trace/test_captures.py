@@ -19,7 +19,7 @@ from p4reduce.protocol.packet import Codec
 from p4reduce.trace.captures import Captured, read
 from p4reduce.trace.cli import trace as command
 from p4reduce.trace.frames import ETHERNET, headers
-from tests.support.trace_packets import cooked, frame, payload
+from tests.support.trace_packets import cooked, frame, payload, pcap
 
 ANY = 276
 LITTLE, BIG = "<", ">"
@@ -42,7 +42,7 @@ def interface(
     for code, value in ((2, name), (9, resolution), (14, offset)):
         if value:
             body += struct.pack(f"{order}HH", code, len(value)) + value + bytes(-len(value) % 4)
-    return block(1, body + bytes(4), order)
+    return block(1, body + bytes(4 if len(body) > 8 else 0), order)  # the end of options, where there are any
 
 
 def packet(
@@ -50,14 +50,6 @@ def packet(
 ) -> bytes:
     lengths = (len(content) if size is None else size, len(content) if wire is None else wire)
     return block(6, struct.pack(f"{order}5I", at, time >> 32, time & 0xFFFFFFFF, *lengths) + content, order)
-
-
-def pcap(*contents: bytes, magic: int = 0xA1B2C3D4, order: str = LITTLE, fraction: int = 7) -> list[bytes]:
-    """The header of a file, and its records."""
-    parts = [struct.pack(f"{order}I2H4I", magic, 2, 4, 0, 0, 0xFFFF, ETHERNET)]
-    for content in contents:
-        parts.append(struct.pack(f"{order}4I", 1000, fraction, len(content), len(content)) + content)
-    return parts
 
 
 def pcapng(*contents: bytes) -> list[bytes]:
@@ -96,12 +88,23 @@ def test_an_interface_goes_on_in_a_later_section(tmp_path: Path) -> None:
     assert numbers(read_bytes(tmp_path, one + packet(FRAMES[0]) + other + packet(FRAMES[1], order=BIG))) == [[2, 3]]
 
 
-@pytest.mark.parametrize("names", [(b"", b""), (b"eth0", b"eth1")])
-def test_a_packet_at_two_interfaces_of_a_file_counts_once(tmp_path: Path, names: tuple[bytes, bytes]) -> None:
-    file = tmp_path / "two.pcapng"
-    content = section() + interface(name=names[0]) + interface(name=names[1])
-    for number in range(6):
-        content += packet(frame(payload(2 + number // 2)), number, at=number % 2)
+def of_two(one: bytes, other: bytes) -> bytes:
+    """A file of two interfaces with these names, each of which has seen three packets."""
+    packets = [packet(frame(payload(2 + number // 2)), number, at=number % 2) for number in range(6)]
+    return section() + interface(name=one) + interface(name=other) + b"".join(packets)
+
+
+def of_any(kind: int) -> bytes:
+    """A capture of all interfaces, where both ends of a veth pair see a packet, or a bridge and its port."""
+    frames = [cooked(kind, payload(2 + number // 2), interface=4 * (number % 2)) for number in range(6)]
+    return b"".join(pcap(*frames, link=kind))
+
+
+@pytest.mark.parametrize(
+    "content", [of_two(b"", b""), of_two(b"eth0", b"eth1"), of_any(113), of_any(276)], ids=["-", "names", "113", "276"]
+)
+def test_a_packet_at_two_interfaces_counts_once(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "two.capture"
     file.write_bytes(content)
     assert numbers(read(file)) == [[2, 3, 4], [2, 3, 4]]
     told = json.loads(CliRunner().invoke(command, ["view", str(file), "--json"]).stdout)

@@ -17,7 +17,7 @@ from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
 from p4reduce.protocol.header import FIELDS
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.trace.cli import trace as command
-from tests.support.trace_packets import frame
+from tests.support.trace_packets import frame, pcap
 
 DEADLINE_S = 60
 HEADER = [field.name for field in FIELDS]
@@ -32,10 +32,8 @@ def dissect(
         pytest.skip("needs tshark (Debian: tshark)")
     plugin = folder / "p4reduce.lua"
     plugin.write_text(CliRunner().invoke(command, ["dissector"]).stdout)
-    capture = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 0xFFFF, 1)
-    for one, size in zip(frames, kept or map(len, frames), strict=True):
-        capture += struct.pack("<IIII", 1, 0, size, len(one)) + one[:size]
-    (folder / "job.pcap").write_bytes(capture)
+    records = [pcap(one, size=size)[1] for one, size in zip(frames, kept or map(len, frames), strict=True)]
+    (folder / "job.pcap").write_bytes(pcap()[0] + b"".join(records))
     asked = [name if name.startswith("_") else f"p4reduce.{name}" for name in names]
     run = ["tshark", "-X", f"lua_script:{plugin}", "-r", str(folder / "job.pcap"), *options]
     run += ["-T", "fields", "-E", "separator=|", *(word for name in asked for word in ("-e", name))]
