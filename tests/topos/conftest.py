@@ -1,7 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of tests that run networks."""
 
+from pathlib import Path
+
+import pytest
+
+from tests.support.document_blocks import only
 from tests.support.mininet import mininet, start
 from tests.support.own_network import alone
 
 __all__ = ["alone", "mininet", "start"]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The topology in the documentation."""
+    text = only("docs/topologies.md", "def ring").text
+    (tmp_path / "own.py").write_text(f"{text}\n\ndef nothing(workers, edge): pass\n")
+    return tmp_path / "own.py"
