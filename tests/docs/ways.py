@@ -157,7 +157,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/benchmarks.md", "", MEASURED),
     ("docs/decisions/49-*", "p4reduce bench", MEASURED),
     ("docs/first-training.md", "apt install", Not("installs packages")),
-    ("docs/first-training.md", "", Elsewhere("tests/deploy/test_first_training.py")),
+    ("docs/first-training.md", "", Elsewhere("tests/docs/test_first_training.py")),
     ("docs/deploying.md", "docker", Not("needs Docker and Kubernetes; tests/deploy reads their files")),
     ("docs/deploying.md", "sbatch", Elsewhere("tests/deploy/test_slurm.py")),
     ("docs/deploying.md", "install -D", Not("needs systemd, and this machine; tests/deploy/test_systemd.py")),
