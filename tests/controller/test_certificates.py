@@ -22,8 +22,8 @@ from p4reduce_controller.doctor.certificates import SOON, until
 from p4reduce_controller.observability.certificates import Ends
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.standby.standby_web import standby_web
+from p4reduce_controller.tenants.gate import Peers
 from p4reduce_controller.tenants.pace import Pace
-from p4reduce_controller.tenants.peers import Peers
 from tests.support.certificates import self_signed
 from tests.support.controller.running import Loop, Running
 

@@ -14,8 +14,7 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Assigned
-from p4reduce_controller.fabric.changes import Changes, changes_from, written
-from p4reduce_controller.fabric.specs import spec_of, specs_of
+from p4reduce_controller.fabric.changes import Changes, changes_from, spec_of, specs_of, written
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service import run as whole
 from p4reduce_controller.service.run import _initial_switches

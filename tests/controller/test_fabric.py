@@ -14,8 +14,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Session
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.fabric.changes import Changes
-from p4reduce_controller.fabric.specs import other_changes, spec_of, specs_of
+from p4reduce_controller.fabric.changes import Changes, other_changes, spec_of, specs_of
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.settings import Settings, load
 from p4reduce_controller.switches.aggregator import Layout, Superseded

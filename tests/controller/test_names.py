@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from p4reduce_controller.base.limits import Rates
+from p4reduce_controller.tenants.gate import Peers
 from p4reduce_controller.tenants.pace import Pace
-from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.webpage.names import Names
 from tests.support.controller.running import Running
 from tests.support.controller.web import BEARER, TOKEN, Site

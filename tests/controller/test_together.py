@@ -18,7 +18,7 @@ from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.base.limits import BURST_S, Rates
 from p4reduce_controller.base.listening import ServiceConfig
-from p4reduce_controller.fabric.specs import with_switches_of
+from p4reduce_controller.fabric.changes import with_switches_of
 from p4reduce_controller.jobs.effects import Install
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.switches import Switches
@@ -33,9 +33,8 @@ from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.trees import Trees
 from p4reduce_controller.tenants.access import METHODS, Caller, Role
 from p4reduce_controller.tenants.audit import Audit
-from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.gate import Gate, Peers
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
-from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.tenants.users import UsersFile
 from p4reduce_controller.webpage.web import Web
 from tests.support.controller.desks import ADDRESSES, LEAF1

@@ -20,8 +20,8 @@ from p4reduce_controller.base.listening import ListenError
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.switches.availability import SwitchState
 from p4reduce_controller.tenants.audit import Audit
+from p4reduce_controller.tenants.gate import Peers
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
-from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.webpage.web import Web
 from tests.support.certificates import self_signed
 from tests.support.controller.ranks import ready

@@ -220,13 +220,8 @@ class AdmissionQueue:
         """For a later controller, as JSON has it."""
         wall = time.time()
         return [
-            {
-                "tenant": one.tenant,
-                "name": one.name,
-                "slots": one.slots,
-                "world_size": one.world_size,
-                "since": round(wall - (now - one.since), 1),  # so that it is the same each time
-            }
+            {key: getattr(one, key) for key in _KEPT}
+            | {"since": round(wall - (now - one.since), 1)}  # so that it is the same each time
             for one in self.waitlist
         ]
 
@@ -254,14 +249,10 @@ class AdmissionQueue:
     def described(self, now: float) -> list[pb.QueuedJob]:
         return [
             pb.QueuedJob(
-                tenant=one.tenant,
-                name=one.name,
+                **{key: getattr(one, key) for key in ("tenant", "name", "world_size", "slots", "why")},
                 place=place,
-                world_size=one.world_size,
                 ranks=sorted(one.ranks),
-                slots=one.slots,
                 age_s=now - one.since,
-                why=one.why,
             )
             for place, one in enumerate(self._in_order(), 1)
         ]

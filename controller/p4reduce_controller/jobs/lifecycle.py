@@ -193,7 +193,7 @@ def digest(key: str) -> str:
 
 def _endpoint(site: Site, switch: int) -> pb.Endpoint:
     at = site.addresses[switch]
-    return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=site.trees.tree(switch))
+    return pb.Endpoint(**vars(at), tree=site.trees.tree(switch))
 
 
 MOST_ABORTS = 1024

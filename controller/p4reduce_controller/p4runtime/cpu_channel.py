@@ -44,33 +44,26 @@ class _Reset:
         self.limit, self.deadline = limit, self.clock() + limit
 
 
+@dataclass(eq=False, repr=False)
 class CpuChannel:
     """Of the switch at `target`, whose aggregator is at `address`. `on_packet` has to be given every packet-in.
 
     `link` gives its connection, and raises SwitchUnavailable where there is none. `heard` is told of every HELLO whose
     nonce `awaits` knows: anybody can send others, as fast as he likes, and they must not hold up acknowledgements.
+    `drops` counts packets that came to nothing, by why.
     """
 
-    def __init__(
-        self,
-        target: str,
-        address: Endpoint,
-        layout: Layout,
-        link: Callable[[], Link],
-        heard: Callable[[Heard], None],
-        awaits: Callable[[int], bool],
-        drops: Counter[str] | None = None,
-    ) -> None:
-        """drops: counts packets that came to nothing, by why."""
-        self._target = target
-        self._address = address
-        self._layout = layout
-        self._codec = Codec(layout.lanes, layout.block_size)
-        self._every_lane = (1 << layout.lanes) - 1
-        self._link = link
-        self._heard = heard
-        self._awaits = awaits
-        self._drops = Counter() if drops is None else drops
+    target: str
+    address: Endpoint
+    layout: Layout
+    link: Callable[[], Link]
+    heard: Callable[[Heard], None]
+    awaits: Callable[[int], bool]
+    drops: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._codec = Codec(self.layout.lanes, self.layout.block_size)
+        self._every_lane = (1 << self.layout.lanes) - 1
         self._resetting = asyncio.Lock()
         self._resets: dict[tuple[int, int], _Reset] = {}
         self._beginning: _Reset | None = None
@@ -79,12 +72,12 @@ class CpuChannel:
 
     async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
         if short:
-            packet = hello(self._layout.lanes, nonce, worker=worker, seq=SHORT_HELLO)
+            packet = hello(self.layout.lanes, nonce, worker=worker, seq=SHORT_HELLO)
         else:
             every = self._every_lane
-            packet = hello(self._layout.lanes, nonce, worker=worker, active=every, present=every, values=self._zeros())
-        frame = build(packet, self._address, to)
-        await self._link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
+            packet = hello(self.layout.lanes, nonce, worker=worker, active=every, present=every, values=self._zeros())
+        frame = build(packet, self.address, to)
+        await self.link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
 
     async def reset(self, job: Placement, timeout: float = 0.0) -> None:
         """Every half of the job's slots, until all have acknowledged. Raises SwitchError.
@@ -94,7 +87,7 @@ class CpuChannel:
         Jobs share what the switch can queue for the controller, so a job begins when those before it have sent theirs.
         """
         key = (job.job, job.generation)
-        mine = self._resets[key] = _Reset(ResetBatch(*key, job.slots, job.first_seq, self._layout.lanes))
+        mine = self._resets[key] = _Reset(ResetBatch(*key, job.slots, job.first_seq, self.layout.lanes))
         try:
             async with self._resetting:
                 mine.begin(max(RESET_TIMEOUT, timeout) + time_for(job.slots.count))
@@ -112,11 +105,11 @@ class CpuChannel:
         if now >= mine.deadline:
             missing = len(mine.batch.missing)
             raise SwitchError(
-                f"the switch at {self._target} did not acknowledge {missing} of {mine.batch.count} RESETs "
+                f"the switch at {self.target} did not acknowledge {missing} of {mine.batch.count} RESETs "
                 f"within {mine.limit:g} s"
             )
         for packet in mine.batch.to_send(now, room):
-            self._drops["reset_unanswered"] += packet.fingerprint > 1  # the number of the attempt
+            self.drops["reset_unanswered"] += packet.fingerprint > 1  # the number of the attempt
             await self._send(packet)
         with contextlib.suppress(asyncio.TimeoutError):
             wait = min(mine.batch.next_time(), mine.deadline) - mine.clock()
@@ -138,7 +131,7 @@ class CpuChannel:
             worker=NOBODY if worker is None else worker,
             seq=job.abort_secret >> 32,
             fingerprint=job.abort_secret & 0xFFFFFFFF,
-            keys=(reason,) + (0,) * (self._layout.lanes - 1),
+            keys=(reason,) + (0,) * (self.layout.lanes - 1),
         )
         for copy in range(ABORT_COPIES):
             if copy:
@@ -147,8 +140,8 @@ class CpuChannel:
 
     async def query(self, half: int) -> HalfState:
         """Raises SwitchError, or ValueError for a half that there is not."""
-        if not 0 <= half < 2 * self._layout.slots:
-            raise ValueError(f"half={half}: the switch has halves 0 to {2 * self._layout.slots - 1}")
+        if not 0 <= half < 2 * self.layout.slots:
+            raise ValueError(f"half={half}: the switch has halves 0 to {2 * self.layout.slots - 1}")
         # The answer brings back job and generation as they were, so the generation tells answers apart.
         number = next(self._query_ids) % 2**16
         answer: asyncio.Future[HalfState] = asyncio.get_running_loop().create_future()
@@ -160,7 +153,7 @@ class CpuChannel:
             slot=half,
             active=self._every_lane,
             present=self._every_lane,
-            keys=(NO_KEY,) * self._layout.lanes,
+            keys=(NO_KEY,) * self.layout.lanes,
             values=self._zeros(),
         )
         try:
@@ -169,20 +162,20 @@ class CpuChannel:
                 done, _ = await asyncio.wait([answer], timeout=QUERY_RETRY)
                 if done:
                     return answer.result()
-                self._drops["query_unanswered"] += 1
-            raise SwitchError(f"the switch at {self._target} did not answer a QUERY for {QUERY_TIMEOUT:g} s")
+                self.drops["query_unanswered"] += 1
+            raise SwitchError(f"the switch at {self.target} did not answer a QUERY for {QUERY_TIMEOUT:g} s")
         finally:
             del self._queries[number]
 
     def on_packet(self, frame: bytes, metadata: Callable[[], dict[str, Any]]) -> None:
         """`metadata`: takes the packet-in's header apart, which takes longer than anything here."""
         nonce = nonce_at_a_glance(frame)
-        if nonce is not None and not self._awaits(nonce):
-            self._drops["hello_of_nobody"] += 1
+        if nonce is not None and not self.awaits(nonce):
+            self.drops["hello_of_nobody"] += 1
             return
         parsed = parse(frame, self._codec)
         if parsed is None:
-            self._drops["malformed"] += 1
+            self.drops["malformed"] += 1
             return
         sender, packet = parsed
         if packet.op == Op.HELLO:
@@ -190,7 +183,7 @@ class CpuChannel:
             full = packet.present == self._every_lane
             short = not full and packet.seq == SHORT_HELLO
             claims = packet.job, packet.generation, packet.worker, packet.nonce
-            self._heard(Heard(port, sender, *claims, full, short))
+            self.heard(Heard(port, sender, *claims, full, short))
         elif packet.op == Op.RESET:
             self._reset_acknowledged(packet)
         elif packet.op == Op.QUERY and packet.generation in self._queries:
@@ -199,9 +192,9 @@ class CpuChannel:
                 answer.set_result(HalfState(packet.slot, packet.seq, metadata()["bitmap"], packet.fingerprint))
 
     async def _send(self, packet: Packet, group: int = 0) -> None:
-        us = Endpoint(self._address.mac, self._address.ip, AGGREGATION_PORT)
+        us = Endpoint(self.address.mac, self.address.ip, AGGREGATION_PORT)
         frame = build(packet, source=us, destination=us)
-        await self._link().send_packet(frame, through_pipeline=1, padding=0, egress_port=0, multicast_group=group)
+        await self.link().send_packet(frame, through_pipeline=1, padding=0, egress_port=0, multicast_group=group)
 
     def _zeros(self) -> npt.NDArray[np.int32]:
-        return np.zeros((self._layout.lanes, self._layout.block_size), np.int32)
+        return np.zeros((self.layout.lanes, self.layout.block_size), np.int32)

@@ -8,7 +8,7 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -47,39 +47,34 @@ class MastershipState:
     has_primary: bool
 
 
+@dataclass(eq=False, repr=False)
 class Link:
-    """Connected once, closed once.
+    """Connected once, closed once. `errors` counts what failed, by gRPC's code.
 
     All that waits when it is closed, and all that comes later, fails with SwitchUnavailable.
     """
 
-    def __init__(
-        self,
-        target: str,
-        device_id: int,
-        schema: fy.P4Schema,
-        on_packet: PacketHandler,
-        tls: TlsFiles | None = None,
-        errors: Counter[str] | None = None,
-    ) -> None:
-        """errors: counts what failed, by gRPC's code."""
-        self.target = target
-        self._errors = Counter() if errors is None else errors
-        self._device_id = device_id
-        self._election_id = 0
-        self._schema = schema
-        self._on_packet = on_packet
-        self._tls = tls
-        self._client = _Client(target, wait_for_ready=False)
-        self._client.tls = tls
-        self._sending = asyncio.Lock()
-        self._headers: dict[tuple[tuple[str, int], ...], list[p4r.PacketMetadata]] = {}  # of packet-outs, made once
-        self._receiver: asyncio.Task[Any] | None = None
-        self._closed = False
+    target: str
+    device_id: int
+    schema: fy.P4Schema
+    on_packet: PacketHandler
+    tls: TlsFiles | None = None
+    errors: Counter[str] = field(default_factory=Counter)
+    _election_id: int = 0
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _headers: dict[tuple[tuple[str, int], ...], list[p4r.PacketMetadata]] = field(
+        default_factory=dict
+    )  # of packet-outs
+    _receiver: asyncio.Task[Any] | None = None
+    _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._client = _Client(self.target, wait_for_ready=False)
+        self._client.tls = self.tls
 
     async def look(self) -> MastershipState:
         """Connects, and says whose the switch is without changing that."""
-        await self._client.open(schema=self._schema, complete_request=self._complete)
+        await self._client.open(schema=self.schema, complete_request=self._complete)
         return await self._ask(_CONNECTING, asyncio.wait_for(self._look(), _OPEN_TIMEOUT))
 
     async def wait_for_no_primary(self) -> MastershipState:
@@ -112,15 +107,15 @@ class Link:
 
     async def read(self, wanted: Iterable[_E]) -> AsyncIterator[_E]:
         kinds = {type(entry) for entry in wanted}
-        entities = [entry.encode(self._schema) for entry in wanted]
+        entities = [entry.encode(self.schema) for entry in wanted]
         for entity in await self._ask("a read", self._read(entities)):
             for kind in kinds:
-                yield kind.decode(entity, self._schema)
+                yield kind.decode(entity, self.schema)
 
     async def send_packet(self, frame: bytes, **metadata: int) -> None:
         key = tuple(metadata.items())
         if key not in self._headers:
-            self._headers[key] = list(fy.P4PacketOut(b"", **metadata).encode_update(self._schema).packet.metadata)
+            self._headers[key] = list(fy.P4PacketOut(b"", **metadata).encode_update(self.schema).packet.metadata)
         message = p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=frame, metadata=self._headers[key]))
         async with self._sending:  # gRPC takes one write at a time
             await self._ask("a packet-out", self._client.send(message))
@@ -156,14 +151,14 @@ class Link:
             message = await self._next_message()
             kind = message.WhichOneof("update")
             if kind == "packet":
-                self._on_packet(message.packet.payload, partial(self._metadata, message))
+                self.on_packet(message.packet.payload, partial(self._metadata, message))
             elif kind == "arbitration":
                 self._check_primary(message.arbitration)
             elif kind == "error":
                 log.warning("%s reports: %s", self.target, message.error.message)
 
     def _metadata(self, message: p4r.StreamMessageResponse) -> dict[str, Any]:
-        return fy.P4PacketIn.decode(message, self._schema).metadata
+        return fy.P4PacketIn.decode(message, self.schema).metadata
 
     async def _next_message(self) -> p4r.StreamMessageResponse:
         try:
@@ -173,7 +168,7 @@ class Link:
 
     async def _write(self, updates: Sequence[p4r.Update], *, missing_ok: bool) -> None:
         try:
-            await self._client.request(p4r.WriteRequest(device_id=self._device_id, updates=updates))
+            await self._client.request(p4r.WriteRequest(device_id=self.device_id, updates=updates))
         except asyncio.CancelledError:
             self._give_up()
             raise
@@ -189,7 +184,7 @@ class Link:
             self._receiver.cancel()
 
     async def _read(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
-        request = p4r.ReadRequest(device_id=self._device_id, entities=entities)
+        request = p4r.ReadRequest(device_id=self.device_id, entities=entities)
         return [entity async for reply in self._client.request_iter(request) for entity in reply.entities]
 
     async def _look(self) -> MastershipState:
@@ -231,7 +226,7 @@ class Link:
                 return
 
     async def _arbitrate(self, election_id: int | None) -> None:
-        arbitration = p4r.MasterArbitrationUpdate(device_id=self._device_id)
+        arbitration = p4r.MasterArbitrationUpdate(device_id=self.device_id)
         if election_id is not None:
             arbitration.election_id.CopyFrom(U128.encode(election_id))
         try:
@@ -254,21 +249,21 @@ class Link:
             if error.code != fy.GRPCStatusCode.UNIMPLEMENTED:
                 raise
         else:
-            self._schema.set_p4runtime_version(fy.P4RuntimeVersion.parse(reply.p4runtime_api_version))
+            self.schema.set_p4runtime_version(fy.P4RuntimeVersion.parse(reply.p4runtime_api_version))
 
     async def _install_pipeline(self) -> bool:
         # The cookie is a hash of P4Info and program, so the same cookie means the same pipeline.
         try:
             reply = await self._cookie()
-            if reply.config.HasField("cookie") and reply.config.cookie.cookie == self._schema.p4cookie:
+            if reply.config.HasField("cookie") and reply.config.cookie.cookie == self.schema.p4cookie:
                 return False
         except fy.P4ClientError as error:
             if not error.is_pipeline_missing and error.code != fy.GRPCStatusCode.FAILED_PRECONDITION:
                 raise
         request = p4r.SetForwardingPipelineConfigRequest(
-            device_id=self._device_id,
+            device_id=self.device_id,
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-            config=self._schema.get_pipeline_config(),
+            config=self.schema.get_pipeline_config(),
         )
         await self._ask("installing the pipeline", self._client.request(request))
         return True
@@ -276,14 +271,14 @@ class Link:
     async def _cookie(self) -> p4r.GetForwardingPipelineConfigResponse:
         cookie_only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
         return await self._client.request(
-            p4r.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type=cookie_only)
+            p4r.GetForwardingPipelineConfigRequest(device_id=self.device_id, response_type=cookie_only)
         )
 
     def _advice(self, message: str) -> str:
         if "Connection refused" in message:
             return "; start it, for example with `p4reduce switch`, or correct --switch"
         broken = "reset" in message or "losed" in message
-        if self._tls is not None and (broken or is_tls_trouble(message)):
+        if self.tls is not None and (broken or is_tls_trouble(message)):
             return (
                 "; check that the switch uses TLS, the name in its certificate, --switch-ca, and whether it asks for "
                 "--switch-cert"
@@ -292,7 +287,7 @@ class Link:
 
     def _explain(self, doing: str, error: BaseException) -> SwitchError:
         where = f"switch at {self.target}: {doing} failed: "
-        self._errors[error.code.name if isinstance(error, fy.P4ClientError) else type(error).__name__] += 1
+        self.errors[error.code.name if isinstance(error, fy.P4ClientError) else type(error).__name__] += 1
         if isinstance(error, fy.P4ClientError):
             details = "; ".join(
                 f"{of_grpc(e.message, e.canonical_code.name)} (update {i})" for i, e in error.details.items()

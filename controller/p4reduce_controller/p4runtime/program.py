@@ -127,8 +127,7 @@ class Program:
             return []
         if "uplinks" not in self._tables:
             raise PipelineError("its program cannot run on a leaf: it has no table `uplinks`")
-        port, to, worker = job.parent.port, job.parent.endpoint, job.parent.worker
-        way = {"port": port, "mac": to.mac, "ip": to.ip, "udp_port": to.udp_port, "worker": worker}
+        way = {"port": job.parent.port, **vars(job.parent.endpoint), "worker": job.parent.worker}
         return [self._entry("uplinks", {"job": job.job}, "uplink", **way)]
 
     def deliveries(self, job: Placement) -> list[fy.P4TableEntry]:
@@ -137,9 +136,7 @@ class Program:
                 "workers",
                 {"job": job.job, "instance": index + 1},
                 "address",
-                mac=worker.sender.mac,
-                ip=worker.sender.ip,
-                udp_port=worker.sender.udp_port,
+                **vars(worker.sender),
             )
             for index, worker in enumerate(job.workers)
         ]

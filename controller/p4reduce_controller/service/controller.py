@@ -32,9 +32,8 @@ from p4reduce_controller.switches.aggregator import Aggregator
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.tenants.access import ANYONE
 from p4reduce_controller.tenants.audit import Audit
-from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.gate import Gate, Peers
 from p4reduce_controller.tenants.pace import Pace
-from p4reduce_controller.tenants.peers import Peers
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ import grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.base.tasks import Interrupted
+from p4reduce_controller.fabric.changes import other_changes, spec_of, specs_of
 from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.losses import chosen_to_lose, set_loss
 from p4reduce_controller.fabric.slots import MOST, slots_of
-from p4reduce_controller.fabric.specs import other_changes, spec_of, specs_of
 from p4reduce_controller.service.effect_runner import EffectRunner
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.store.state_names import StateError

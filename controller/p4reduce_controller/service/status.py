@@ -17,6 +17,8 @@ from p4reduce_controller.jobs.reports import stragglers
 from p4reduce_controller.switches.aggregator import Aggregator, Counted, Direction, SwitchError
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
 
+# Fields of a job that the message has by the same names.
+_SAME = ("name", "tenant", "user", "number", "generation", "world_size", "slots", "most_slots", "threads")
 RECENT = 3.0  # seconds that a look into a job's slots is news
 WAITS = {
     pb.Waiting.JOIN: "to join",
@@ -62,13 +64,9 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -
         jobs=[job.name for job in jobs.held_at(number)],
         address=switch.target,
         connected=switch.unavailable is None,
-        ip=switch.address.ip,
-        udp_port=switch.address.udp_port,
-        mac=switch.address.mac,
-        lanes=switch.layout.lanes,
-        block_size=switch.layout.block_size,
-        slots=switch.layout.slots,
         slots_used=jobs.pool(number).used,
+        **vars(switch.address),
+        **vars(switch.layout),
     )
     described.state, described.problem = _state(number, jobs, inventory)
     described.ports_unknown = "" if switch.ports else switch.ports_unknown
@@ -98,9 +96,15 @@ async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
     """Adds its counters. Returns those of jobs."""
     traffic: Traffic = {}
     losses: dict[tuple[int, Direction], int] = {}
+
+    async def read() -> None:
+        described.outcomes.update(await switch.outcomes())
+        losses.update(await switch.losses())
+        traffic.update(await switch.job_traffic())
+
     if described.connected:
         try:
-            await asyncio.wait_for(isolate_cancellation(_read(switch, described, losses, traffic)), PATIENCE)
+            await asyncio.wait_for(isolate_cancellation(read()), PATIENCE)
         except asyncio.TimeoutError:
             described.state, described.problem = SwitchState.NOT_READY.value, f"no answer within {PATIENCE:g} s"
         except (SwitchError, Interrupted) as error:
@@ -111,15 +115,6 @@ async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
         lost = losses.get((port, direction), 0)
         described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
     return traffic
-
-
-async def _read(
-    switch: Aggregator, described: pb.Switch, losses: dict[tuple[int, Direction], int], traffic: Traffic
-) -> None:
-    """As far as it comes."""
-    described.outcomes.update(await switch.outcomes())
-    losses.update(await switch.losses())
-    traffic.update(await switch.job_traffic())
 
 
 def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
@@ -137,20 +132,12 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
     awaited_for, waited_for = _awaited(job, now)
     trouble = [(number, why) for number in sorted(job.holds) if (why := switches[number].unavailable)]
     return pb.Job(
-        name=job.name,
-        tenant=job.tenant,
-        user=job.user,
-        number=job.number,
-        generation=job.generation,
+        **{name: getattr(job, name) for name in _SAME},
         state=job.state.value,
-        world_size=job.world_size,
         pools=[
             pb.Pool(switch=places[job.site.number(at)], first=taken.first, count=taken.count)
             for at, taken in sorted(job.ranges.items())
         ],
-        slots=job.slots,
-        most_slots=job.most_slots,
-        threads=job.threads,
         more_numbers=[number for number, _ in job.more_numbers],
         age_s=now - job.started,
         awaited_for=awaited_for,
@@ -191,5 +178,4 @@ def _place(member: Member, switch: int | None) -> pb.Place:
     heard = member.heard.get(switch) if switch is not None else None
     if heard is None:
         return pb.Place()
-    sender = heard.sender
-    return pb.Place(heard=True, port=heard.port, mac=sender.mac, ip=sender.ip, udp_port=sender.udp_port)
+    return pb.Place(heard=True, port=heard.port, **vars(heard.sender))

@@ -23,7 +23,7 @@ from p4reduce_controller.base.tasks import ended
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
 from p4reduce_controller.etcd.state import EtcdState
-from p4reduce_controller.fabric.specs import specs_of, with_switches_of
+from p4reduce_controller.fabric.changes import specs_of, with_switches_of
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.service.run import Entrance, Leadership, running, service_config
 from p4reduce_controller.settings.settings import Settings

@@ -257,25 +257,21 @@ def _short(value: object) -> str:
     return text if len(text) < 60 else f"{text[:60]}..."
 
 
+# Attributes of a job that are written under their own names.
+_AS_THEY_ARE = ["name", "tenant", "user", "number", "generation", "slots", "most_slots", "first_seq", "abort_secret"]
+
+
 def _of_job(job: Job, setup: Setup, now: float) -> dict[str, Any]:
     each = next(iter(job.ranges.values())).count
     return {
         "site": of_site(job.site, setup, job.holds),
-        "name": job.name,
-        "tenant": job.tenant,
-        "user": job.user,
-        "number": job.number,
-        "generation": job.generation,
+        **{key: getattr(job, key) for key in _AS_THEY_ARE},
         "more_numbers": [list(numbers) for numbers in job.more_numbers],
-        "slots": job.slots,
-        "most_slots": job.most_slots,
         "moving": job.moving and not (job.move is not None and job.move.done),
         "first_slots": {of_place(job.site, at): taken.first for at, taken in job.ranges.items()},
         "slots_each": each,
         "slots_elsewhere": {of_place(job.site, at): one.count for at, one in job.ranges.items() if one.count != each},
         "children": {job.site.trees.names[at]: _of_heard(heard) for at, heard in job.children.items()},
-        "first_seq": job.first_seq,
-        "abort_secret": job.abort_secret,
         "rejoin_s": job.rejoin_time,
         "started": time.time() - (now - job.started),
         "members": [_of_member(member, job.site) for _, member in sorted(job.members.items())],
@@ -341,14 +337,13 @@ def _number(pair: object) -> tuple[int, int]:
 
 
 def _of_member(member: Member, site: Site) -> dict[str, Any]:
-    heard = {of_place(site, at): _of_heard(heard) for at, heard in member.heard.items()}
     return {
         "switch": member.switch,
         "host": member.host,
         "stream": pb.Stream.Name(member.stream),
         "key_sha256": member.key,
         "holds": member.holds,
-        "heard": heard,
+        "heard": {of_place(site, at): _of_heard(heard) for at, heard in member.heard.items()},
     }
 
 
@@ -368,8 +363,7 @@ def _member(rank: int, part: _Part, site: Site, threads: int) -> Member:
 
 
 def _of_heard(heard: Heard) -> dict[str, Any]:
-    sender = heard.sender
-    return {"port": heard.port, "mac": sender.mac, "ip": sender.ip, "udp_port": sender.udp_port}
+    return {"port": heard.port, **vars(heard.sender)}
 
 
 def _heard(part: _Part) -> Heard:

@@ -80,7 +80,7 @@ def of_site(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, A
     """`held`: the controller's numbers of those that may not change meanwhile."""
     parts: list[dict[str, Any]] = []
     for at, (name, address) in enumerate(zip(site.trees.names, site.addresses, strict=True)):
-        part: dict[str, Any] = {"name": name, "mac": address.mac, "ip": address.ip, "udp_port": address.udp_port}
+        part: dict[str, Any] = {"name": name, **vars(address)}
         if uplink := site.trees.uplinks.get(at):
             part["uplink"] = {"port": uplink.port, "to": site.trees.names[uplink.parent]}
         if site.number(at) in held:

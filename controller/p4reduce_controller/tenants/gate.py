@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hmac
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import grpc.aio
 
 from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.sizes import LARGEST_REQUEST
-from p4reduce_controller.tenants.access import METHODS, Caller, Role, Unauthenticated
+from p4reduce_controller.tenants.access import ANYONE, METHODS, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.pace import Pace, host_of
 from p4reduce_controller.tenants.users import UsersFile
@@ -180,3 +181,30 @@ def given_in(metadata: Any) -> str:
     """What a call has as its authorization, or ""."""
     given = next((value for key, value in metadata or () if key == "authorization"), "")
     return given if isinstance(given, str) else bytes(given).decode(errors="replace")
+
+
+class Peers(Guard):
+    """Where nobody knows whose calls are: whoever has the one token, if there is one, no faster than the host may."""
+
+    by_peer = True
+
+    def __init__(self, rates: Rates, pace: Pace, token: str | None = None, audit: Audit | None = None) -> None:
+        super().__init__(audit or Audit(), pace)
+        self.rates = rates
+        self.asks = bool(token)
+        self._token = token
+
+    def caller(self, metadata: Any) -> Caller:  # noqa: ARG002
+        """Nobody knows who calls."""
+        return ANYONE
+
+    def group_of(self, caller: Caller, peer: str) -> Group:  # noqa: ARG002
+        host = host_of(peer)
+        return Group(host, "", host, self.rates)
+
+    def admit(self, given: str, peer: str, method: str = "Status") -> Caller:
+        self.check_rate(self.group_of(ANYONE, peer), method)
+        wanted = f"Bearer {self._token}".encode()
+        if self._token and not hmac.compare_digest(given.encode(errors="replace"), wanted):
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong" if given else "a token is needed")
+        return ANYONE

@@ -13,8 +13,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
-from p4reduce_controller.fabric.changes import Changes
-from p4reduce_controller.fabric.specs import specs_of
+from p4reduce_controller.fabric.changes import Changes, specs_of
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.settings import load
 from tests.support.controller.fake_switch import FakeSwitch

@@ -10,7 +10,7 @@ from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.observability.metrics import Metrics
 from p4reduce_controller.observability.watch import Watch
 from p4reduce_controller.settings.settings import Settings
-from p4reduce_controller.tenants.peers import Peers
+from p4reduce_controller.tenants.gate import Peers
 from p4reduce_controller.webpage.web import Web
 from tests.support.controller.running import Running
 
