@@ -125,7 +125,7 @@ class Hall:
         return self.join("d", 8, queue_s=1000.0)
 
     async def close(self) -> None:
-        self.controller.runner.supervisor.stop()
+        self.controller.runner.supervisor.stopping.set()
         await self.controller.tasks.close()
         for call in self.calls.values():
             call.task.cancel()

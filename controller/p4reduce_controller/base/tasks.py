@@ -39,7 +39,7 @@ async def isolate_cancellation(work: Coroutine[Any, Any, T]) -> T:
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> set[asyncio.Future[object]]:
     """Returns those that have ended, when one has. The others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    tasks: list[asyncio.Future[object]] = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return done

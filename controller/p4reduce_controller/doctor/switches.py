@@ -51,21 +51,17 @@ def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: 
             return
     yield Finding(subject, "ok", f"{address} answers")
     there = reply.config.cookie.cookie
+    program, has = f"program of {name}", f"the cookie of its program is {there:#x}"
     if cookie is None:
-        yield Finding(
-            f"program of {name}",
-            "skipped",
-            f"the cookie of its program is {there:#x}; the expected cookie is not known",
-        )
+        yield Finding(program, "skipped", f"{has}; the expected cookie is not known")
     elif there != cookie:
-        yield Finding(
-            f"program of {name}",
-            "problem",
-            f"the cookie of its program is {there:#x}; that of the program on this host is {cookie:#x}",
-            "restart the controller, which installs its program; or give the --pipeline and --mtu of the controller",
+        found = f"{has}; that of the program on this host is {cookie:#x}"
+        advice = (
+            "restart the controller, which installs its program; or give the --pipeline and --mtu of the controller"
         )
+        yield Finding(program, "problem", found, advice)
     else:
-        yield Finding(f"program of {name}", "ok", f"the cookie of its program is {there:#x}, as on this host")
+        yield Finding(program, "ok", f"{has}, as on this host")
 
 
 def _refused(error: grpc.RpcError, subject: str, address: str, tls: bool) -> Finding:

@@ -15,6 +15,8 @@ from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.settings import SCHEMA, Settings
 from p4reduce_controller.settings.texts import as_uplink
 
+log = logging.getLogger(__name__)
+
 _OF_SWITCHES = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if one.spec.of == "switch"}
 
 
@@ -49,9 +51,6 @@ def other_changes(before: Settings, after: Settings) -> list[str]:
 def with_switches_of(other: Settings, settings: Settings) -> Settings:
     """These settings, but for what is of switches."""
     return replace(settings, **{key: getattr(other, key) for key in _OF_SWITCHES})
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

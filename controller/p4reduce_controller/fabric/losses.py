@@ -6,7 +6,7 @@ from __future__ import annotations
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.tasks import isolate_cancellation
 from p4reduce_controller.fabric.inventory import Inventory
-from p4reduce_controller.switches.aggregator import Aggregator, Direction, SwitchError
+from p4reduce_controller.switches.aggregator import DIRECTIONS, Aggregator, SwitchError
 from p4reduce_controller.tenants.access import LONGEST_NAME
 
 
@@ -35,12 +35,11 @@ def chosen_to_lose(inventory: Inventory, request: pb.SetLossRequest) -> list[tup
 
 
 async def set_loss(request: pb.SetLossRequest, chosen: list[tuple[str, Aggregator]]) -> Exception | None:
-    directions: tuple[Direction, ...] = ("in", "out")
     excluded = {pb.IN: "out", pb.OUT: "in"}.get(request.direction)
     done: list[str] = []
     try:
         for name, switch in chosen:
-            for direction in directions:
+            for direction in DIRECTIONS:
                 if direction != excluded:
                     await isolate_cancellation(switch.set_loss(request.port, direction, request.rate))
             done.append(name)

@@ -277,12 +277,8 @@ class Supervisor:
             rollout, _ = self._rollouts[job.number]
             rollout.remove(abort)
 
-    def stop(self) -> None:
-        """The controller ends: switches that are away are not waited for any more."""
-        self.stopping.set()
-
     async def settle(self) -> None:
-        """After `stop`: gives the jobs that are over a while to be taken off."""
+        """While it is `stopping`: gives the jobs that are over a while to be taken off."""
         ending = [task for rollout, task in self._rollouts.values() if rollout.ending]
         if ending:
             await asyncio.wait(ending, timeout=CLOSE_TIMEOUT)

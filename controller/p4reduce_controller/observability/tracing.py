@@ -124,13 +124,10 @@ def configured() -> Traces:
     except ImportError:
         raise SettingsError(f"{EXPORTER}={name} needs OpenTelemetry: {EXTRA}") from None
     exporter = _exporter(name)
-    provider = sdk.TracerProvider(resource=resource.create(_service_name()))
+    named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "p4reduce-controller"}
+    provider = sdk.TracerProvider(resource=resource.create(named))
     provider.add_span_processor(export.BatchSpanProcessor(exporter))
     return Traces(provider)
-
-
-def _service_name() -> dict[str, str]:
-    return {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "p4reduce-controller"}
 
 
 def _exporter(name: str) -> Any:

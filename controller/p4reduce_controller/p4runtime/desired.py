@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import finsy as fy
 from finsy.proto import p4r
@@ -15,7 +16,7 @@ from finsy.proto import p4r
 from p4reduce_controller.p4runtime.link import Entry, Link
 from p4reduce_controller.p4runtime.program import Program
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
-from p4reduce_controller.switches.aggregator import Direction, Placement, SwitchError, SwitchUnavailable
+from p4reduce_controller.switches.aggregator import DIRECTIONS, Direction, Placement, SwitchError, SwitchUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class DesiredState:
         self._rates: dict[tuple[int, Direction], float] = {}
         for entry in _base_entries(config, program):
             self._want(entry, None)
-        for port, direction in _lossy(config):
+        for port, direction in product(config.ports, DIRECTIONS) if config.drop_rate else ():
             self._want(program.loss(port, direction, config.drop_rate), None)
             self._rates[port, direction] = config.drop_rate
         self._base = frozenset(self._wanted)
@@ -255,8 +256,3 @@ def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
     if config.routes:
         entries.append(program.router_mac(mac))
     return entries
-
-
-def _lossy(config: SwitchConfig) -> Iterator[tuple[int, Direction]]:
-    directions: tuple[Direction, ...] = ("in", "out")
-    return ((port, way) for port in config.ports for way in directions if config.drop_rate)

@@ -21,6 +21,7 @@ from p4reduce_controller.p4runtime.port_watch import NO_GNMI, States, watch_port
 from p4reduce_controller.p4runtime.program import Program
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import (
+    DIRECTIONS,
     ControlCounts,
     Counted,
     Direction,
@@ -274,8 +275,7 @@ class P4RuntimeSwitch:
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         result: dict[tuple[int, Direction], int] = {}
-        directions: tuple[Direction, ...] = ("in", "out")
-        for direction in directions:
+        for direction in DIRECTIONS:
             async for entry in self._linked().read([self._program.counter(f"losses_{direction}")]):
                 port = entry.index or 0
                 if entry.packet_count or (port, direction) in self._desired.loss_rates:

@@ -119,7 +119,7 @@ class Controller:
     async def close(self) -> None:
         """Aborts all jobs that are not kept, tells their ranks, and takes them off the switches as far as that can be
         done soon."""
-        self.runner.supervisor.stop()
+        self.runner.supervisor.stopping.set()
         self.service.begun.set()
         self.jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
         self.runner.run()

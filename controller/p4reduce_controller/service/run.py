@@ -36,6 +36,9 @@ from p4reduce_controller.tenants.gate import Gate, Guard, Peers
 from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.users import UsersFile
 
+log = logging.getLogger(__name__)
+
+LATECOMERS = 3.0  # for the others, once one is there: ranks of jobs that were kept wait for the rejoin time at most
 BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
 TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
 
@@ -91,11 +94,11 @@ async def running(
     config = turn.config if turn else service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
     tls = settings.switch_tls()
-    election = settings.election
-    state: Store | None = None
+    election = Election(settings.election_id, settings.take_over)
+    state: Store | None = turn.state if turn else None
     if turn:
-        state = turn.state
-        election = Election(election.rank, take_over=True, term=turn.term, bar=lambda: state.maybe_lost_leadership)
+        kept = turn.state
+        election = Election(election.rank, take_over=True, term=turn.term, bar=lambda: kept.maybe_lost_leadership)
 
     def make(spec: SwitchConfig, *, first: bool = False) -> P4RuntimeSwitch:
         return P4RuntimeSwitch(spec, program, election if first else replace(election, take_over=False), tls)
@@ -244,11 +247,6 @@ async def _web(
     finally:
         await watch.close()
         await web.close()
-
-
-log = logging.getLogger(__name__)
-
-LATECOMERS = 3.0  # for the others, once one is there: ranks of jobs that were kept wait for the rejoin time at most
 
 
 async def start_switches(

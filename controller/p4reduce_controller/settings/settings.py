@@ -21,7 +21,7 @@ from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.jobs.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.observability.logs import FORMATS
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
-from p4reduce_controller.p4runtime.election import DEFAULT_RANK, HIGHEST_RANK, Election
+from p4reduce_controller.p4runtime.election import DEFAULT_RANK, HIGHEST_RANK
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.texts import (
     SHORTEST_STORE_LEASE,
@@ -278,10 +278,6 @@ class Settings:
     def names(self) -> list[str]:
         """Of the switches: as they are called in [[switches]], else their P4Runtime addresses."""
         return [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
-
-    @property
-    def election(self) -> Election:
-        return Election(self.election_id, self.take_over)
 
     def trees(self) -> Trees:
         """How the switches hang together. Raises SettingsError."""

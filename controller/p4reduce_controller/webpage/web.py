@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 from aiohttp import web
@@ -221,12 +221,5 @@ class _ServerContext(ssl.SSLContext):
         made._files = files
         return made
 
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
-        return self._files.current().context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        return self._files.current().context.wrap_bio(*arguments, **options)

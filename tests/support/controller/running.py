@@ -119,7 +119,7 @@ class Running:
 
         async def work() -> None:
             controller = self.controller
-            controller.runner.supervisor.stop()
+            controller.runner.supervisor.stopping.set()
             assert controller.service._server is not None
             await controller.tasks.close()
             await controller.service._server.stop(None)
