@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import messages
-from p4reduce_controller.commands import operating, shell, views
+from p4reduce_controller.commands import access, operating, shell, views
 from p4reduce_controller.commands.views import Rates
 from p4reduce_controller.doctor import cli as doctor
 from p4reduce_controller.doctor import host, switches
@@ -271,6 +271,21 @@ def test_every_command_can_show_a_certificate(group: typer.Typer) -> None:
     for name, command in typer.main.get_command(group).commands.items():  # type: ignore[attr-defined]
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--tls-ca", "--tls-cert", "--tls-key"} <= options, name
+
+
+def test_a_command_that_goes_on_uses_a_token_that_has_been_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of some issuers expire within minutes."""
+    shown: list[str | None] = []
+    monkeypatch.setattr(access, "ask", lambda _, token, *__: shown.append(token))
+    token = tmp_path / "token"
+    token.write_text("first")
+    controller = access.Access("127.0.0.1:1", token, None)
+    controller.status()
+    token.write_text("second")
+    controller.status()
+    assert shown == ["first", "second"]
 
 
 def test_a_switch_is_not_added_without_a_word_where_it_is(running: Running) -> None:

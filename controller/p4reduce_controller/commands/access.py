@@ -35,10 +35,16 @@ class Access:
     def __init__(self, controller: str, token_file: Path | None, tls_ca: Path | None) -> None:
         """Ends the command where the files cannot be used."""
         self.controller = controller
+        self._token_file = token_file
         try:
-            self.token, self.tls = token_of(token_file), tls_of(tls_ca)
+            _, self.tls = self.token, tls_of(tls_ca)
         except (JoinError, ValueError) as error:
             fail(str(error))
+
+    @property
+    def token(self) -> str | None:
+        """The token as the file has it now: it may be replaced while the command runs. Raises ValueError."""
+        return token_of(self._token_file)
 
     def call(self, method: str, request: Message, timeout: float = ANSWER_TIMEOUT) -> Any:
         """The reply. Ends the command with one line where there is none."""
