@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +14,18 @@ from p4reduce.control import diagnostics
 from p4reduce_controller.jobs import compacting
 from tests.support.controller.bench import Bench
 from tests.support.controller.changing import Changing
-from tests.support.controller.running import Loop, Running
+from tests.support.controller.running import Loop, Running, Starter
 from tests.support.dataplane.targets import TARGETS, Target, Unavailable
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine function runs in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 120.0))
+    return True
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +48,16 @@ def loop() -> Iterator[Loop]:
 
 
 @pytest.fixture
-def running(loop: Loop) -> Iterator[Running]:
-    running = Running(loop)
-    yield running
-    running.close()
+def start(loop: Loop) -> Iterator[Starter]:
+    """Starts services; all end with the test."""
+    starter = Starter(loop)
+    yield starter
+    starter.close()
+
+
+@pytest.fixture
+def running(start: Starter) -> Running:
+    return start(Running)
 
 
 @pytest.fixture(scope="module", params=["sim", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
@@ -54,17 +72,13 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 @pytest.fixture
-def bench(loop: Loop, target: Target) -> Iterator[Bench]:
-    bench = Bench(loop, target)
-    yield bench
-    bench.close()
+def bench(start: Starter, target: Target) -> Bench:
+    return start(Bench, target)
 
 
 @pytest.fixture
-def changing(loop: Loop) -> Iterator[Changing]:
-    changing = Changing(loop)
-    yield changing
-    changing.close()
+def changing(start: Starter) -> Changing:
+    return start(Changing)
 
 
 @pytest.fixture(scope="module")

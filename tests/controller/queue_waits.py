@@ -57,7 +57,6 @@ class Cluster(Desk):
         self.tick(STEP_S)
         for name, (session, end, used) in list(self.running.items()):
             job = self.jobs.named(name)
-            assert job is not None
             for message in self.told[session]:
                 if message.HasField("hold"):
                     self.hold(session, job, message.hold)
@@ -65,8 +64,7 @@ class Cluster(Desk):
             if self.now % REPORT_S < STEP_S:
                 job.members[0].used.append(min(used, job.slots))
             if self.now >= end:
-                self.jobs.leave(session, self.now)
-                self.carry_out()
+                self.leave(session)
                 self.removed()
                 del self.running[name]
 

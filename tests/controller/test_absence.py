@@ -18,6 +18,7 @@ from p4reduce_controller.service.run import running as a_controller
 from p4reduce_controller.service.status import status_of
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.frames import build
 from p4reduce_controller.switches.trees import Trees, Uplink
 from tests.support.controller.bench import SWITCH, host
@@ -25,7 +26,7 @@ from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_L
 from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.proxy import Proxy
 from tests.support.controller.ranks import Rank, hello_packet, ready
-from tests.support.controller.running import Loop, Running
+from tests.support.controller.running import Loop, Running, Starter
 from tests.support.dataplane.targets import PORTS, TARGETS, Target
 from tests.support.waiting import wait_until
 
@@ -58,17 +59,32 @@ def test_a_rank_without_an_answer_is_told_of_switches_that_are_away() -> None:
     assert notice.waiting.why == f"the switch leaf1 cannot be used: {GONE}"
 
 
-def test_a_job_over_racks_needs_the_spine() -> None:
+@pytest.mark.parametrize(
+    ("switch", "condition", "why"),
+    [
+        (SPINE, Unavailable(GONE), f"the switch spine cannot be used: {GONE}"),
+        (
+            SPINE,
+            Unavailable("it is being drained", SwitchState.DRAINING),
+            "the switch spine cannot be used: it is being drained",
+        ),
+        (LEAF2, Unavailable("port 9 of leaf2 is down", SwitchState.UPLINK_DOWN), "port 9 of leaf2 is down"),
+    ],
+    ids=["gone", "draining", "link down"],
+)
+def test_a_job_over_racks_needs_the_spine_and_the_ways_there(switch: int, condition: Unavailable, why: str) -> None:
     desk = TreeDesk()
-    desk.absent = {SPINE: GONE}
+    desk.switches.conditions = lambda number: [condition] if number == switch else []
     one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
-    desk.hear_at(one, LEAF1)
-    desk.hear_at(two, LEAF2)
+    desk.hear(one, LEAF1)
+    desk.hear(two, LEAF2)
     for session in (one, two):
-        assert desk.last(session).reason == pb.JOIN_REFUSED
-        assert f"job 'wide': the switch spine cannot be used: {GONE}" in desk.last(session).message
+        assert (desk.last(session).reason, desk.last(session).message) == (pb.JOIN_REFUSED, f"job 'wide': {why}")
     assert not desk.installs
-    desk.absent.clear()
+    desk.ready_at(LEAF1, LEAF1, name="a rack")
+    if switch == LEAF2:
+        desk.ready_at(LEAF2, LEAF2, name="another rack")
+    desk.switches.conditions = lambda _: []
     desk.ready_at(LEAF1, LEAF2)
 
 
@@ -113,10 +129,10 @@ def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> No
     del desk.switches.children[LEAF2]
     desk.ready_at(LEAF2, LEAF2)
     one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
-    desk.hear_at(one, LEAF1)
+    desk.hear(one, LEAF1)
     # By which port of the spine that has come nobody knows yet; it may be the leaf's.
-    assert not desk.hear_at(two, SPINE, port=LEAF2)
-    assert desk.hear_at(two, LEAF2)
+    assert not desk.hear(two, SPINE, port=LEAF2)
+    assert desk.hear(two, LEAF2)
     assert "the switch leaf2 has not been heard by its parent spine; check the cable" in desk.last(one).message
     desk.switches.children[LEAF2] = Heard(LEAF2, ADDRESSES[LEAF2], 0, 0, LEAF2, 1)
     desk.ready_at(LEAF1, LEAF2, name="later")
@@ -153,26 +169,25 @@ def test_operators_see_each_switch_in_one_state() -> None:
 
 
 def test_a_switch_that_hangs_does_not_keep_status_from_telling_of_the_others(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
+    start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status_module, "PATIENCE", 0.3)
-    running = Running(loop, switches=3)
-    try:
+    running = start(Running, switches=3)
 
-        async def hang() -> dict[str, int]:
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def hang() -> dict[str, int]:
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        monkeypatch.setattr(running.switches[1], "outcomes", hang)
-        loop.call(running.switches[2].disconnect)
-        before = time.monotonic()
-        switches = loop.run(running.controller.status()).switches
-        assert time.monotonic() - before < 2
-        assert [switch.state for switch in switches] == ["Ready", "NotReady", "NotReady"]
-        assert [switch.problem for switch in switches] == ["", "no answer within 0.3 s", "unreachable for 7 s: pulled"]
-        assert [switch.outcomes["hello"] for switch in switches] == [7, 0, 0]
-    finally:
-        running.close()
+    monkeypatch.setattr(running.switches[1], "outcomes", hang)
+    running.loop.call(running.switches[2].disconnect)
+    before = time.monotonic()
+    switches = running.look().switches
+    assert time.monotonic() - before < 2
+    assert [(switch.state, switch.problem, switch.outcomes["hello"]) for switch in switches] == [
+        ("Ready", "", 7),
+        ("NotReady", "no answer within 0.3 s", 0),
+        ("NotReady", "unreachable for 7 s: pulled", 0),
+    ]
 
 
 # --- a controller ----------------------------------------------------------------------------------------------------

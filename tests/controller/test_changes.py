@@ -5,43 +5,36 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Assigned
 from p4reduce_controller.fabric.changes import Changes, changes_from, spec_of, specs_of, written
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service import run as whole
 from p4reduce_controller.service.run import _initial_switches
-from p4reduce_controller.settings.settings import Settings, load
+from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.store.state import StateError, StateFile
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
-from tests.support.controller.changing import FIRST, SECOND, UP, Changing, filed, leave
+from tests.support.controller.changing import FIRST, FIRST_FILED, SECOND, UP, Changing, filed, leave, settings
 from tests.support.controller.fake_etcd import FakeEtcd
 from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.ranks import hello_packet, ready
-from tests.support.controller.running import Loop
+from tests.support.controller.running import Starter
 from tests.support.controller.standby import Controller, after, run
 from tests.support.waiting import wait_until
 
-ONE = {"name": "one", "switch": "one:1", "address": ["10.0.0.1"]}
-TWO = {"name": "two", "switch": "two:1", "address": ["10.0.0.2"]}
+ONE, TWO = filed("one", "10.0.0.1"), filed("two", "10.0.0.2")
 LEAF = {
     "name": "leaf", "switch": "leaf:1", "address": ["10.0.0.3:7", "10.9.0.3"], "mac": ["02:00:00:00:00:03"],
     "device_id": 3, "ports": [1, 2], "hosts": {"02:00:00:00:00:09": 2}, "hello_rate": 7,
     "routes": [{"destination": "10.1.0.0/24", "port": 2, "next_hop_mac": "02:00:00:00:00:08"}],
     "uplink": {"port": 2, "to": "one"},
 }  # fmt: skip
-
-
-def settings(*switches: dict[str, Any]) -> Settings:
-    return load(None, {"switches": list(switches), "switch_insecure": True})
 
 
 def spec(one: dict[str, Any]) -> SwitchConfig:
@@ -53,15 +46,12 @@ def names(specs: Any) -> list[str]:
 
 
 @pytest.fixture
-def kept(loop: Loop, tmp_path: Path) -> Iterator[Changing]:
-    changing = Changing(loop, state=tmp_path / "state")
-    yield changing
-    changing.close()
+def kept(start: Starter, tmp_path: Path) -> Changing:
+    return start(Changing, state=tmp_path / "state")
 
 
 def next_one(kept: Changing) -> Any:
     """What a controller with the same settings begins with."""
-    assert kept.state is not None
     kept.state.peek()
     return changes_from(kept.state.fabric, kept.settings).begin_with(specs_of(kept.settings))
 
@@ -74,22 +64,21 @@ def test_a_switch_is_kept_as_it_was_added() -> None:
 def test_what_commands_change_is_kept(kept: Changing) -> None:
     kept.add("third")
     kept.add("fourth", switch="fourth:1", address=["127.0.0.1:40200"])
-    kept.ask("DrainSwitch", pb.DrainSwitchRequest(name="fourth"))
-    kept.ask("DrainSwitch", pb.DrainSwitchRequest(name=FIRST))
+    kept.drain("fourth")
+    kept.drain(FIRST)
     beginning = next_one(kept)
     assert names(beginning.specs) == [FIRST, SECOND, "third", "fourth"]
     assert beginning.draining == {FIRST, "fourth"}
-    kept.ask("DrainSwitch", pb.DrainSwitchRequest(name=FIRST, undo=True))
-    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="third"))
-    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    kept.drain(FIRST, undo=True)
+    kept.remove("third")
+    kept.remove(SECOND)
     wait_until(lambda: names(next_one(kept).specs) == [FIRST, "fourth"], "the two to be gone")
     assert next_one(kept).draining == {"fourth"}
 
 
 def test_one_that_leaves_still_does_and_who_waits_for_its_place_comes_then(kept: Changing) -> None:
-    running = kept.rank(0, 1, job="running")
-    ready([running])
-    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    [running] = kept.job(1, job="running")
+    kept.remove(SECOND)
     kept.add("heir", switch="fake 1", address=[SECOND])
     beginning = next_one(kept)
     assert (names(beginning.specs), names(beginning.leaving), names(beginning.waiting)) == (
@@ -100,13 +89,6 @@ def test_one_that_leaves_still_does_and_who_waits_for_its_place_comes_then(kept:
     assert "heir" not in kept.status()
     leave(kept, running)
     wait_until(lambda: list(kept.status()) == [FIRST, "heir"], "the heir to come")
-
-
-def test_who_is_below_one_that_waits_does_so_too() -> None:
-    """A parent was renamed in the file, and its jobs still run under the old name."""
-    top, leaf = {**ONE, "name": "top"}, {**LEAF, "uplink": {"port": 2, "to": "top"}}
-    beginning = Changes(leaving=(spec(ONE),)).begin_with(specs_of(settings(leaf, top, TWO)))
-    assert (names(beginning.specs), names(beginning.waiting)) == (["one", "two"], ["top", "leaf"])
 
 
 def test_what_settings_say_by_now_comes_first(caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +134,7 @@ def test_what_a_port_carried_is_forgotten_with_its_switch(kept: Changing) -> Non
     reports = kept.controller.reports
     for place in ((0, 1), (1, 1), (1, 2)):
         kept.loop.call(reports.ports.__getitem__, place)
-    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    kept.remove(SECOND)
     wait_until(lambda: list(reports.ports) == [(0, 1)], "the ports of the second to go")
 
 
@@ -182,7 +164,6 @@ class Later:
         self._kept.loop.run(self._serve(settings or self._kept.settings))
 
     async def _serve(self, settings: Settings) -> None:
-        assert self._kept.state is not None
         path = self._kept.state.path.with_name("copy")
         shutil.copy(self._kept.state.path, path)
         async with whole.running(replace(settings, state=str(path), listen="127.0.0.1:0"), 1.0) as controller:
@@ -209,20 +190,14 @@ def by_target(later: Later) -> dict[str, tuple[str, bool]]:
     return {one.address: (one.name, one.leaving) for one in later.status}
 
 
-def run_job(kept: Changing, name: str) -> Any:
-    rank = kept.rank(0, 1, job=name)
-    ready([rank])
-    return rank
-
-
 def test_one_whose_name_another_has_is_there_with_its_jobs(kept: Changing, later: Later) -> None:
     """And so is the other, with its own."""
     kept.add("third")
-    run_job(kept, "before")
+    kept.job(1, job="before")
     for round in (1, 2):  # it is replaced twice
-        kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="third"))
+        kept.remove("third")
         kept.add("third", switch=f"new:{round}", address=[f"127.0.0.1:4020{round}"])
-        run_job(kept, f"after {round}")
+        kept.job(1, job=f"after {round}")
     later.serve()
     assert by_target(later) == {
         "fake": (FIRST, False), "fake 1": (SECOND, False),
@@ -235,15 +210,15 @@ def test_one_whose_name_another_has_is_there_with_its_jobs(kept: Changing, later
 
 
 def test_one_of_the_settings_that_a_command_has_replaced_stays_so(kept: Changing, later: Later) -> None:
-    before = run_job(kept, "before")
-    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    [before] = kept.job(1, job="before")
+    kept.remove(SECOND)
     kept.add(SECOND, switch="new:1")
-    after = run_job(kept, "after")
+    [after] = kept.job(1, job="after")
     later.serve()
     assert later.jobs == {"before": {"fake", "fake 1"}, "after": {"fake", "new:1"}}
     assert by_target(later)["fake 1"] == (SECOND, True)
     leave(kept, before)
-    wait_until(lambda: len(kept.loop.run(kept.controller.status()).switches) == 2, "the old one to go")
+    wait_until(lambda: len(kept.look().switches) == 2, "the old one to go")
     later.serve()
     assert by_target(later) == {"fake": (FIRST, False), "new:1": (SECOND, False)}
     assert later.jobs == {"after": {"fake", "new:1"}}
@@ -251,10 +226,10 @@ def test_one_of_the_settings_that_a_command_has_replaced_stays_so(kept: Changing
 
 
 def test_one_that_is_replaced_at_its_address_is_there_with_its_jobs(kept: Changing, later: Later) -> None:
-    run_job(kept, "before")
-    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    kept.job(1, job="before")
+    kept.remove(SECOND)
     kept.add(SECOND, switch="fake 1", address=[SECOND], ports=[1, 2])
-    run_job(kept, "after")
+    kept.job(1, job="after")
     later.serve()
     assert by_target(later) == {"fake": (FIRST, False), "fake 1": (SECOND, True)}
     assert later.jobs == {"before": {"fake", "fake 1"}, "after": {"fake"}}
@@ -262,8 +237,8 @@ def test_one_that_is_replaced_at_its_address_is_there_with_its_jobs(kept: Changi
 
 def test_who_waits_for_the_address_of_one_whose_name_another_has_does_so_later(kept: Changing) -> None:
     kept.add("third")
-    run_job(kept, "before")
-    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="third"))
+    kept.job(1, job="before")
+    kept.remove("third")
     kept.add("third", switch="new:1", address=["127.0.0.1:40201"])
     kept.add("heir")  # at the address of the first
     beginning = next_one(kept)
@@ -275,11 +250,10 @@ def test_who_waits_for_the_address_of_one_whose_name_another_has_does_so_later(k
 
 def test_a_file_that_calls_another_so(kept: Changing, later: Later) -> None:
     """And a standby that has not read it again has the first for what it was."""
-    run_job(kept, "before")
-    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
-    after = settings(first, filed(SECOND, "127.0.0.1:40201", switch="new:1"))
-    kept.loop.run(kept.controller.operations.reload(after))
-    run_job(kept, "after")
+    kept.job(1, job="before")
+    after = settings(FIRST_FILED, filed(SECOND, "127.0.0.1:40201", switch="new:1"))
+    kept.reload(after)
+    kept.job(1, job="after")
     later.serve(after)
     assert later.jobs == {"before": {"fake", "fake 1"}, "after": {"fake", "new:1"}}
     assert by_target(later)["fake 1"] == (SECOND, True)
@@ -316,10 +290,10 @@ def leaves(kept: Changing) -> Changing:
 
 def change(kept: Changing, after: Settings, *targets: str) -> None:
     """The settings; and waits until these are all that there are, and heard."""
-    kept.loop.run(kept.controller.operations.reload(after))
+    kept.reload(after)
 
     def there() -> bool:
-        every = kept.loop.run(kept.controller.status()).switches
+        every = kept.look().switches
         return {one.address for one in every if one.state in ("Ready", "Draining", "Cordoned")} == set(targets)
 
     wait_until(there, f"{targets} to be there")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -69,54 +68,44 @@ def placement(workers: int = 2) -> Placement:
     return Placement(1, 1, SlotRange(0, 4), 2, tuple(heard), hosts=hosts)
 
 
-def test_a_job_is_written_once_and_taken_off_once() -> None:
-    async def work() -> None:
-        switch, link = connected()
-        await switch.install(placement())
-        assert link.writes == [[INSERT] * 5, [INSERT] * 2]  # group, 2 deliveries, 2 admissions; 2 hosts
-        await switch.fence(placement())
-        await switch.forget(placement())
-        assert link.writes[2:] == [[DELETE] * 2, [DELETE] * 5]
-        await switch.fence(placement())
-        assert link.writes[-1] == []
-        await switch.install(placement())
-        assert link.writes[5:] == [[INSERT] * 5, [INSERT] * 2]
-
-    asyncio.run(work())
+async def test_a_job_is_written_once_and_taken_off_once() -> None:
+    switch, link = connected()
+    await switch.install(placement())
+    assert link.writes == [[INSERT] * 5, [INSERT] * 2]  # group, 2 deliveries, 2 admissions; 2 hosts
+    await switch.fence(placement())
+    await switch.forget(placement())
+    assert link.writes[2:] == [[DELETE] * 2, [DELETE] * 5]
+    await switch.fence(placement())
+    assert link.writes[-1] == []
+    await switch.install(placement())
+    assert link.writes[5:] == [[INSERT] * 5, [INSERT] * 2]
 
 
-def test_a_host_is_known_until_the_last_job_with_a_rank_there_has_gone() -> None:
-    async def work() -> None:
-        switch, link = connected()
-        other = replace(placement(1), job=2)
-        await switch.install(placement())
-        await switch.install(other)
-        assert link.writes[2:] == [[INSERT] * 3, []]
-        await switch.forget(placement())
-        assert link.writes[4:] == [[DELETE] * 4]  # group, 2 deliveries, and the host where the other has no rank
-        link.refuse = [SwitchError("busy")]
-        with pytest.raises(SwitchError, match="busy"):
-            await switch.forget(other)
+async def test_a_host_is_known_until_the_last_job_with_a_rank_there_has_gone() -> None:
+    switch, link = connected()
+    other = replace(placement(1), job=2)
+    await switch.install(placement())
+    await switch.install(other)
+    assert link.writes[2:] == [[INSERT] * 3, []]
+    await switch.forget(placement())
+    assert link.writes[4:] == [[DELETE] * 4]  # group, 2 deliveries, and the host where the other has no rank
+    link.refuse = [SwitchError("busy")]
+    with pytest.raises(SwitchError, match="busy"):
         await switch.forget(other)
-        assert link.writes[5:] == [[DELETE] * 3] * 2
+    await switch.forget(other)
+    assert link.writes[5:] == [[DELETE] * 3] * 2
 
-    asyncio.run(work())
 
-
-def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
+async def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
     """Its way up, and the right to answer, which is fenced with those of the workers."""
     parent = Parent(9, Endpoint("02:00:0a:00:00:01", "10.0.0.1", 31314), worker=3)
-
-    async def work() -> None:
-        switch, link = connected()
-        leaf = replace(placement(), parent=parent)
-        await switch.install(leaf)
-        assert link.writes[0] == [INSERT] * 7
-        await switch.fence(leaf)
-        await switch.forget(leaf)
-        assert link.writes[2:] == [[DELETE] * 3, [DELETE] * 6]
-
-    asyncio.run(work())
+    switch, link = connected()
+    leaf = replace(placement(), parent=parent)
+    await switch.install(leaf)
+    assert link.writes[0] == [INSERT] * 7
+    await switch.fence(leaf)
+    await switch.forget(leaf)
+    assert link.writes[2:] == [[DELETE] * 3, [DELETE] * 6]
     program = Program(load_schema())
     workers = {
         entry.match["worker"]: entry.action.args["worker_bit"]
@@ -126,50 +115,38 @@ def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
     assert workers == {0: 1, 1: 2, 31: 1 << 31}
 
 
-def test_a_fence_that_fails_can_be_tried_again() -> None:
-    async def work() -> None:
-        switch, link = connected()
+async def test_a_fence_that_fails_can_be_tried_again() -> None:
+    switch, link = connected()
+    await switch.install(placement())
+    for error in (SwitchError("busy"), SwitchUnavailable("gone")):
+        link.refuse = [error]
+        with pytest.raises(type(error)):
+            await switch.fence(placement())
+    await switch.fence(placement())
+    assert link.writes[-1] == [DELETE] * 2
+
+
+async def test_what_a_refused_installation_may_have_left_is_taken_off() -> None:
+    switch, link = connected()
+    link.refuse = [SwitchError("table full")]
+    with pytest.raises(SwitchError, match="table full"):
         await switch.install(placement())
-        for error in (SwitchError("busy"), SwitchUnavailable("gone")):
-            link.refuse = [error]
-            with pytest.raises(type(error)):
-                await switch.fence(placement())
-        await switch.fence(placement())
-        assert link.writes[-1] == [DELETE] * 2
-
-    asyncio.run(work())
+    await switch.fence(placement())
+    await switch.forget(placement())
+    assert link.writes == [[INSERT] * 5, [DELETE] * 2, [DELETE] * 3]
 
 
-def test_what_a_refused_installation_may_have_left_is_taken_off() -> None:
-    async def work() -> None:
-        switch, link = connected()
-        link.refuse = [SwitchError("table full")]
-        with pytest.raises(SwitchError, match="table full"):
-            await switch.install(placement())
-        await switch.fence(placement())
-        await switch.forget(placement())
-        assert link.writes == [[INSERT] * 5, [DELETE] * 2, [DELETE] * 3]
-
-    asyncio.run(work())
+async def test_a_job_does_without_its_hosts_being_known() -> None:
+    switch, link = connected()
+    link.refuse = [None, SwitchError("table full")]
+    await switch.install(placement())
+    assert link.writes == [[INSERT] * 5, [INSERT] * 2, [DELETE] * 2]
 
 
-def test_a_job_does_without_its_hosts_being_known() -> None:
-    async def work() -> None:
-        switch, link = connected()
-        link.refuse = [None, SwitchError("table full")]
-        await switch.install(placement())
-        assert link.writes == [[INSERT] * 5, [INSERT] * 2, [DELETE] * 2]
-
-    asyncio.run(work())
-
-
-def test_a_host_that_was_configured_stays_where_it_was_put() -> None:
-    async def work() -> None:
-        switch, link = connected(hosts={"02:00:00:00:00:00": 3})
-        await switch.install(placement())
-        assert link.writes[1] == [INSERT]
-
-    asyncio.run(work())
+async def test_a_host_that_was_configured_stays_where_it_was_put() -> None:
+    switch, link = connected(hosts={"02:00:00:00:00:00": 3})
+    await switch.install(placement())
+    assert link.writes[1] == [INSERT]
 
 
 def leaves(job: int, *ports: int) -> Placement:
@@ -180,54 +157,45 @@ def leaves(job: int, *ports: int) -> Placement:
     return Placement(job, 1, SlotRange(0, 4), 2, heard, len(ports), hosts=hosts)
 
 
-def test_leaves_of_one_mac_address_are_one_host() -> None:
-    async def work() -> None:
-        switch, link = connected()
-        before = dict(link.holds)
-        await switch.install(leaves(1, 1, 2))
-        assert link.writes[1] == [INSERT]
-        await switch.fence(leaves(1, 1, 2))
-        await switch.forget(leaves(1, 1, 2))
-        assert link.writes[3] == [DELETE] * 4  # group, 2 deliveries, the host
-        assert link.holds == before
-
-    asyncio.run(work())
+async def test_leaves_of_one_mac_address_are_one_host() -> None:
+    switch, link = connected()
+    before = dict(link.holds)
+    await switch.install(leaves(1, 1, 2))
+    assert link.writes[1] == [INSERT]
+    await switch.fence(leaves(1, 1, 2))
+    await switch.forget(leaves(1, 1, 2))
+    assert link.writes[3] == [DELETE] * 4  # group, 2 deliveries, the host
+    assert link.holds == before
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_the_leaf_of_the_job_that_stays_is_the_host_of_their_address(restarted: bool) -> None:
-    async def work() -> None:
-        switch, link = connected()
-        alone, alone_link = connected()
-        await alone.install(leaves(2, 2))
-        for job in (leaves(1, 1), leaves(2, 2)):
-            if restarted:
-                switch.expect(job)
-            else:
-                await switch.install(job)
-        await switch.forget(leaves(1, 1))
-        assert link.writes[-1] == [MODIFY]
-        if not restarted:
-            await switch.fence(leaves(1, 1))
-            assert link.holds == alone_link.holds
-        await switch.forget(leaves(2, 2))
-        assert link.writes[-1] == [DELETE] * 3
-
-    asyncio.run(work())
+async def test_the_leaf_of_the_job_that_stays_is_the_host_of_their_address(restarted: bool) -> None:
+    switch, link = connected()
+    alone, alone_link = connected()
+    await alone.install(leaves(2, 2))
+    for job in (leaves(1, 1), leaves(2, 2)):
+        if restarted:
+            switch.expect(job)
+        else:
+            await switch.install(job)
+    await switch.forget(leaves(1, 1))
+    assert link.writes[-1] == [MODIFY]
+    if not restarted:
+        await switch.fence(leaves(1, 1))
+        assert link.holds == alone_link.holds
+    await switch.forget(leaves(2, 2))
+    assert link.writes[-1] == [DELETE] * 3
 
 
-def test_a_loss_rate_is_inserted_changed_and_removed() -> None:
-    async def work() -> None:
-        switch, link = connected()
-        for rate in (0.5, 0.25, 0.25, 0.0, 0.0):
-            await switch.set_loss(3, "out", rate)
-        assert link.writes == [[INSERT], [MODIFY], [], [DELETE], []]
-        assert switch.loss_rates == {}
-        link.refuse = [SwitchError("table full")]
-        with pytest.raises(SwitchError):
-            await switch.set_loss(3, "out", 0.5)
-        assert switch.loss_rates == {}
+async def test_a_loss_rate_is_inserted_changed_and_removed() -> None:
+    switch, link = connected()
+    for rate in (0.5, 0.25, 0.25, 0.0, 0.0):
+        await switch.set_loss(3, "out", rate)
+    assert link.writes == [[INSERT], [MODIFY], [], [DELETE], []]
+    assert switch.loss_rates == {}
+    link.refuse = [SwitchError("table full")]
+    with pytest.raises(SwitchError):
         await switch.set_loss(3, "out", 0.5)
-        assert link.writes[-1] == [INSERT]
-
-    asyncio.run(work())
+    assert switch.loss_rates == {}
+    await switch.set_loss(3, "out", 0.5)
+    assert link.writes[-1] == [INSERT]

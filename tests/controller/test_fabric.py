@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control.client import Session
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.fabric.changes import Changes, other_changes, spec_of, specs_of
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
@@ -22,11 +20,11 @@ from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees, Uplink
-from tests.support.controller.changing import FIRST, SECOND, UP, Changing, filed, leave
+from tests.support.controller.changing import FIRST, FIRST_FILED, SECOND, UP, Changing, filed, leave, settings
 from tests.support.controller.desks import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.ranks import DEADLINE, ready
-from tests.support.controller.running import Loop, Running
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Running, Starter
 from tests.support.waiting import wait_until
 
 GONE = "unreachable for 12 s: pulled"
@@ -78,7 +76,7 @@ def test_threads_have_the_same_numbers() -> None:
 def ready_at_all(desk: TreeDesk, name: str, *switches: int) -> object:
     """A job of one rank, which each of these switches hears."""
     session = desk.join(0, 1, name)
-    assert [desk.hear_at(session, switch) for switch in switches] == [True] * len(switches)
+    assert [desk.hear(session, switch) for switch in switches] == [True] * len(switches)
     desk.installed()
     assert desk.kinds(session)[-1] == "ready"
     return session
@@ -90,10 +88,9 @@ def test_a_dead_root_is_left_out_of_jobs_that_begin() -> None:
     assert [pool.used for pool in desk.jobs.pools] == [2, 2]
     desk.absent = {1: GONE}
     session = ready_at_all(desk, "after", 0)
-    assert [one.ip for one in desk.told[session][0].assigned.aggregators] == ["10.0.255.0"]
+    assert [one.ip for one in desk.assigned(session).aggregators] == ["10.0.255.0"]
     assert [pool.used for pool in desk.jobs.pools] == [6, 2]
     after = desk.jobs.named("after")
-    assert after is not None
     assert after.excluded_switches == [f"the switch two cannot be used: {GONE}"]
     assert after.holds == {0}
     desk.absent.clear()
@@ -105,12 +102,11 @@ def test_the_second_root_alone_is_the_first_of_a_job() -> None:
     desk = TreeDesk(TWO)
     desk.absent = {0: GONE}
     session = desk.join(0, 1, slots=4)
-    assert not desk.hear_at(session, 0)
-    assert desk.hear_at(session, 1)
+    assert not desk.hear(session, 0)
+    assert desk.hear(session, 1)
     assert {number: job.holds for job in desk.jobs for number in [job.number]} == {1: {1}}
     desk.installed()
-    desk.jobs.lost(session)
-    desk.carry_out()
+    desk.lose(session)
     desk.removed()
     assert [pool.used for pool in desk.jobs.pools] == [0, 0]
 
@@ -126,38 +122,32 @@ def test_a_dead_leaf_is_left_out_and_who_is_there_is_told() -> None:
     desk = TreeDesk(TWO_LEAVES)
     desk.absent = {LEAF2: GONE}
     session = desk.join(0, 2, name="wide")
-    assert len(desk.told[session][0].assigned.aggregators) == 2
+    assert len(desk.assigned(session).aggregators) == 2
     desk.absent.clear()  # it is back, but not of this job
     assert (
         "leaf2 could not be used when the job began" in desk.last(desk.join(1, 2, name="wide", switch="leaf2")).message
     )
 
 
-def test_a_switch_that_is_drained_takes_no_job_that_begins() -> None:
+def test_a_job_that_gathers_begins_though_a_switch_is_drained_meanwhile() -> None:
     desk = TreeDesk(TWO_LEAVES)
     gathering = [desk.join(rank, 2, name="gathering") for rank in range(2)]
     drained = {SPINE: [Unavailable("it is being drained", SwitchState.DRAINING)]}
     desk.switches.conditions = lambda number: drained.get(number, [])  # type: ignore[method-assign]
-    desk.hear_at(gathering[0], LEAF1)
-    desk.hear_at(gathering[1], LEAF2)
+    desk.hear(gathering[0], LEAF1)
+    desk.hear(gathering[1], LEAF2)
     desk.installed()
     assert [desk.kinds(session)[-1] for session in gathering] == ["ready", "ready"]
-    one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
-    desk.hear_at(one, LEAF1)
-    desk.hear_at(two, LEAF2)
-    assert "the switch spine cannot be used: it is being drained" in desk.last(two).message
-    desk.ready_at(LEAF1, LEAF1, name="a rack")
 
 
 # --- a service -------------------------------------------------------------------------------------------------------
 
 
 def test_a_switch_is_added_and_jobs_that_begin_use_it(changing: Changing) -> None:
-    before = changing.rank(0, 1, job="before", slots=6)
-    ready([before])
+    [before] = changing.job(1, job="before", slots=6)
     assert changing.add("third") == ["the switch third is added"]
-    assigned = ready([changing.rank(0, 1, job="after", slots=6)])
-    assert [one.udp_port for one in assigned[0].aggregators] == [31314, 31315, 40100]
+    [after] = changing.job(1, job="after", slots=6)
+    assert [one.udp_port for one in after.assigned.aggregators] == [31314, 31315, 40100]
     assert {name: one.slots_used for name, one in changing.status().items()} == {FIRST: 5, SECOND: 5, "third": 2}
     assert changing.done(changing.made["third:1"]) == ["install", "reset"]
     leave(changing, before)
@@ -166,119 +156,82 @@ def test_a_switch_is_added_and_jobs_that_begin_use_it(changing: Changing) -> Non
 
 
 def test_a_switch_is_drained_and_then_removed(changing: Changing) -> None:
-    running = changing.rank(0, 1, job="running")
-    ready([running])
-    assert changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND)) == [
-        f"the switch {SECOND} takes no new jobs; running run there"
-    ]
-    ready([changing.rank(0, 1, job="next")])
+    [running] = changing.job(1, job="running")
+    assert changing.drain(SECOND) == [f"the switch {SECOND} takes no new jobs; running run there"]
+    changing.job(1, job="next")
     there = changing.status()
     assert (there[SECOND].draining, list(there[SECOND].jobs), there[SECOND].slots_used) == (True, ["running"], 2)
     assert (there[SECOND].state, there[SECOND].problem) == ("Draining", "it is being drained")
-    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    changing.remove(SECOND)
     assert changing.status()[SECOND].leaving
     assert running.session.aborted is None
     leave(changing, running)
     wait_until(lambda: SECOND not in changing.status(), "it to be gone")
     wait_until(lambda: changing.done(changing.switches[1])[-1] == "close", "the connection to end")
     assert changing.done(changing.switches[1]) == ["install", "reset", "fence", "forget", "close"]
-    job = changing.loop.run(changing.controller.status()).jobs[0]
+    job = changing.look().jobs[0]
     assert (job.name, len(job.pools), len(job.members[0].places)) == ("next", 1, 1)
     leave(changing, changing.ranks[1])
     wait_until(lambda: changing.used() == 0, "the slots to be freed")
 
 
 def test_who_waits_goes_on_waiting_while_every_switch_is_drained(changing: Changing) -> None:
-    running = changing.rank(0, 1, job="running", slots=32)
-    ready([running])
-    waiting = [Waiting(changing, 0)]
+    [running] = changing.job(1, job="running", slots=32)
+    waiting = [changing.rank(0, 2, job="waits", slots=8, queue=60.0)]
     wait_until(lambda: waits(changing), "it to wait")
     for name in (FIRST, SECOND):
-        changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=name))
+        changing.drain(name)
     leave(changing, running)
     wait_until(lambda: waits(changing) == f"the switch {FIRST} cannot be used: it is being drained", "to know why")
-    waiting.append(Waiting(changing, 1))
-    wait_until(
-        lambda: len(changing.loop.run(changing.controller.status()).queue[0].ranks) == 2, "the other to wait, too"
-    )
+    waiting.append(changing.rank(1, 2, job="waits", slots=8, queue=60.0))
+    wait_until(lambda: len(changing.look().queue[0].ranks) == 2, "the other to wait, too")
     assert "it is being drained" in str(changing.rank(0, 1, job="does not wait").outcome())
-    changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND, undo=True))
-    for one in waiting:
-        one.join(DEADLINE)
-        assert one.error is None
-        assert [at.udp_port for at in one.aggregators] == [31315]
-        one.session.close()
-
-
-class Waiting(threading.Thread):
-    """A rank of two that would wait in the queue for its job."""
-
-    def __init__(self, changing: Changing, rank: int) -> None:
-        super().__init__(daemon=True)
-        self._rank = rank
-        self.session = Session(changing.address)
-        self.error: Exception | None = None
-        self.aggregators: list[Any] = []
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.aggregators = list(self.session.join("waits", self._rank, 2, slots=8, queue=60).aggregators)
-        except Exception as error:
-            self.error = error
+    changing.drain(SECOND, undo=True)
+    for assigned in ready(waiting):
+        assert [at.udp_port for at in assigned.aggregators] == [31315]
 
 
 def waits(changing: Changing) -> str:
     """Why, who waits there."""
-    return "".join(one.why for one in changing.loop.run(changing.controller.status()).queue)
-
-
-def test_draining_is_taken_back(changing: Changing) -> None:
-    changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND))
-    changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND, undo=True))
-    assert len(ready([changing.rank(0, 1)])[0].aggregators) == 2
+    return "".join(one.why for one in changing.look().queue)
 
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_a_switch_is_removed_at_once_and_its_jobs_are_told_which(changing: Changing, dead: bool) -> None:
-    ranks = [changing.rank(rank, 2) for rank in range(2)]
-    ready(ranks)
+    ranks = changing.job(2)
     if dead:
         changing.loop.call(changing.switches[1].disconnect)
-    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND, now=True))
+    changing.remove(SECOND, now=True)
     wait_until(lambda: all(rank.session.aborted for rank in ranks), "the ranks to hear of it")
     error = ranks[0].session.aborted
-    assert error is not None
     assert f"its switch {SECOND} was removed by an operator" in str(error)
     assert error.reason == "ENDED_BY_OPERATOR"
-    wait_until(lambda: list(changing.status()) == [FIRST], "it to be gone")
+    changing.wait_for(FIRST)
     wait_until(lambda: changing.used() == 0, "the slots to be freed")
     assert ("fence" in changing.switches[1].log) is not dead
-    ready([changing.rank(0, 1, job="next")])
+    changing.job(1, job="next")
 
 
 def test_a_switch_is_replaced_while_its_jobs_run(changing: Changing) -> None:
-    running = changing.rank(0, 1, job="running")
-    ready([running])
-    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    [running] = changing.job(1, job="running")
+    changing.remove(SECOND)
     changing.add(SECOND, switch="elsewhere:1")
-    assigned = ready([changing.rank(0, 1, job="next")])
-    assert [one.udp_port for one in assigned[0].aggregators] == [31314, 40100]
-    assert len(changing.loop.run(changing.controller.status()).switches) == 3
+    [after] = changing.job(1, job="next")
+    assert [one.udp_port for one in after.assigned.aggregators] == [31314, 40100]
+    assert len(changing.look().switches) == 3
     leave(changing, running)
-    wait_until(lambda: len(changing.loop.run(changing.controller.status()).switches) == 2, "the old one to be gone")
+    changing.wait_for(FIRST, SECOND)
     assert changing.status()[SECOND].address == "elsewhere:1"
 
 
 def test_a_switch_is_replaced_at_its_address_when_its_jobs_are_over(changing: Changing) -> None:
-    running = changing.rank(0, 1, job="running")
-    ready([running])
-    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    [running] = changing.job(1, job="running")
+    changing.remove(SECOND)
     same = {"switch": "fake 1", "address": [SECOND]}
     assert changing.add(SECOND, **same) == [f"the switch {SECOND} will be added when {SECOND} has left its address"]
     leave(changing, running)
     wait_until(lambda: "fake 1" in changing.made, "the new one to come")
-    wait_until(lambda: len(changing.loop.run(changing.controller.status()).switches) == 2, "the old one to be gone")
+    changing.wait_for(FIRST, SECOND)
     wait_until(lambda: changing.made["fake 1"].listener is not None, "it to be started")
     assert len(ready([changing.rank(0, 1, job="next")])[0].aggregators) == 2
 
@@ -298,7 +251,7 @@ def test_a_leaf_comes_and_finds_its_parent(changing: Changing) -> None:
     wait_until(lambda: not changing.status()["leaf"].problem, "it to be heard")
     assert changing.status()["leaf"].parent == FIRST
     assert f"the switch {FIRST} has leaf below it; remove those first" in changing.refused(
-        lambda: changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=FIRST))
+        lambda: changing.remove(FIRST)
     )
 
 
@@ -336,10 +289,8 @@ def test_a_switch_of_another_controller_is_not_taken(changing: Changing, monkeyp
 
 
 def test_the_last_root_stays(changing: Changing) -> None:
-    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
-    assert "the last one without a parent" in changing.refused(
-        lambda: changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=FIRST))
-    )
+    changing.remove(SECOND)
+    assert "the last one without a parent" in changing.refused(lambda: changing.remove(FIRST))
     for method, request in (("DrainSwitch", pb.DrainSwitchRequest), ("RemoveSwitch", pb.RemoveSwitchRequest)):
         assert "there is no switch 'x'; the switches are" in changing.refused(
             lambda m=method, r=request: changing.ask(m, r(name="x"))
@@ -350,7 +301,7 @@ def test_ranks_that_gather_at_a_switch_that_goes_hear_of_it(changing: Changing) 
     changing.mute.add(0)
     waiting = changing.rank(0, 1)
     wait_until(lambda: waiting.assigned, "it to be assigned")
-    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND, now=True))
+    changing.remove(SECOND, now=True)
     assert f"its switch {SECOND} was removed by an operator" in str(waiting.outcome())
 
 
@@ -359,97 +310,77 @@ def test_ranks_that_gather_at_a_switch_that_goes_hear_of_it(changing: Changing) 
 
 def test_a_file_that_is_read_again(changing: Changing) -> None:
     """What is new comes, in whatever order it stands; what is gone goes, and what has changed is replaced."""
-    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
     leaf = filed("leaf", "10.0.0.2", uplink={"port": 3, "to": "spine"})
-    after = load(None, {"switches": [first, leaf, filed("spine", "10.0.0.1")], "switch_insecure": True, "slots": 7})
-    said = changing.loop.run(changing.controller.operations.reload(after))
+    said = changing.reload(settings(FIRST_FILED, leaf, filed("spine", "10.0.0.1"), slots=7))
     assert said[0] == "slots has changed: restart the controller to apply it"
     assert "the switch spine is added" in said
-    wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "leaf", "spine"]), "the second to go")
+    changing.wait_for(FIRST, "leaf", "spine")
     assert changing.status()["leaf"].parent == "spine"
-    changed = load(
-        None,
-        {"switches": [first, filed("spine", "10.0.0.3", switch="new:1"), leaf], "switch_insecure": True, "slots": 7},
-    )
-    changing.loop.run(changing.controller.operations.reload(changed))
+    changed = settings(FIRST_FILED, filed("spine", "10.0.0.3", switch="new:1"), leaf, slots=7)
+    changing.reload(changed)
     wait_until(lambda: changing.status()["spine"].address == "new:1", "the spine to be replaced")
-    wait_until(lambda: len(changing.loop.run(changing.controller.status()).switches) == 3, "the old one to be gone")
+    changing.wait_for(FIRST, "leaf", "spine")
     assert changing.status()["leaf"].parent == "spine"
-    assert changing.loop.run(changing.controller.operations.reload(changed)) == [
-        "slots has changed: restart the controller to apply it"
-    ]
+    assert changing.reload(changed) == ["slots has changed: restart the controller to apply it"]
 
 
 def renamed(parent: str, *more: dict[str, Any]) -> Settings:
     """A tree at one address, below the first switch, by what its parent is called."""
     leaf = filed("leaf", "10.0.0.2", uplink={"port": 3, "to": parent})
-    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
     root = filed(parent, "10.0.0.1", switch="spine:1")
-    return load(None, {"switches": [leaf, root, first, *more], "switch_insecure": True})
+    return settings(leaf, root, FIRST_FILED, *more)
 
 
 def test_a_parent_is_renamed_with_who_is_below_it(changing: Changing) -> None:
     """Whichever of the old ones goes first; who is new below it comes with it."""
     below = filed("below", "10.0.0.4", uplink={"port": 4, "to": "leaf"})
     new = filed("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
-    changing.loop.run(changing.controller.operations.reload(renamed("spine", below)))
-    wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "below", "leaf", "spine"]), "the tree")
-    said = changing.loop.run(changing.controller.operations.reload(renamed("top", below, new)))
+    changing.reload(renamed("spine", below))
+    changing.wait_for(FIRST, "below", "leaf", "spine")
+    said = changing.reload(renamed("top", below, new))
     assert "the switch top will be added when spine has left its address" in said
     assert "the switch new will be added when its parent top is added" in said
-    wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "below", "leaf", "new", "top"]), "the other")
+    changing.wait_for(FIRST, "below", "leaf", "new", "top")
     parents = {name: one.parent for name, one in changing.status().items()}
     assert parents == {FIRST: "", "below": "leaf", "leaf": "top", "new": "top", "top": ""}
     wait_until(lambda: all(changing.made[f"{name}:1"].listener for name in ("spine", "leaf", "new")), "their start")
-    assert changing.loop.run(changing.controller.operations.reload(renamed("top", below, new))) == []
+    assert changing.reload(renamed("top", below, new)) == []
 
 
 def test_who_waits_below_one_that_does_not_come_is_said(changing: Changing) -> None:
+    """Nor does the parent: first an address is in use, then a switch; and then it comes with an address of its own."""
     new = filed("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
-    running = changing.rank(0, 1, job="running")
-    ready([running])
-    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
-    top = {"name": "top", "switch": "elsewhere:1", "address": [SECOND]}
-    wanted = {"switches": [first, top, new], "switch_insecure": True}
-    said = changing.loop.run(changing.controller.operations.reload(load(None, wanted)))
+    changing.job(1, job="running")
+    said = changing.reload(settings(FIRST_FILED, filed("top", SECOND), new))
     assert f"the switch top will be added when {SECOND} has left its address" in said
-    wanted["switches"] = [first, {**top, "switch": "fake"}, new]
-    said = changing.loop.run(changing.controller.operations.reload(load(None, wanted)))
+    said = changing.reload(settings(FIRST_FILED, filed("top", SECOND, switch="fake"), new))
     assert f"the switch top is not added: the switch top has an address in common with {FIRST}" in said
     assert "the switch new is not added: its parent top is not a switch" in said
-    wanted["switches"] = [first, {**top, "address": ["10.0.0.6"]}, new]
-    changing.loop.run(changing.controller.operations.reload(load(None, wanted)))
-    wait_until(lambda: sorted(changing.status()) == sorted([FIRST, SECOND, "new", "top"]), "both to come")
-
-
-def test_who_waits_for_its_parent_comes_where_that_comes_another_way(changing: Changing) -> None:
-    """The parent waits for an address, and is then to have another, which is free."""
-    running = changing.rank(0, 1, job="running")
-    ready([running])
-    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
-    top = {"name": "top", "switch": "elsewhere:1", "address": [SECOND]}
-    new = filed("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
-    for address in (SECOND, "10.0.0.6"):
-        wanted = {"switches": [first, {**top, "address": [address]}, new], "switch_insecure": True}
-        changing.loop.run(changing.controller.operations.reload(load(None, wanted)))
-    wait_until(lambda: "new" in changing.status() and "top" in changing.status(), "both to come")
+    changing.reload(settings(FIRST_FILED, filed("top", "10.0.0.6"), new))
+    changing.wait_for(FIRST, SECOND, "new", "top")
     wait_until(lambda: changing.made["new:1"].listener is not None, "it to be started")
     assert changing.status()["new"].parent == "top"
 
 
+def test_who_waits_for_its_parent_comes_where_that_comes_another_way(changing: Changing) -> None:
+    """The parent waits for an address, and is then to have another, which is free."""
+    changing.job(1, job="running")
+    new = filed("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
+    for address in (SECOND, "10.0.0.6"):
+        changing.reload(settings(FIRST_FILED, filed("top", address), new))
+    changing.wait_for(FIRST, SECOND, "new", "top")
+
+
 def test_the_only_switch_is_replaced_at_its_address(changing: Changing) -> None:
     """As when the file has other ports for it; it never is without a switch."""
-    running = changing.rank(0, 1, job="running")
-    ready([running])
-    alone = {"name": FIRST, "switch": "fake", "address": [FIRST], "ports": [1, 2]}
-    after = load(None, {"switches": [alone], "switch_insecure": True})
-    changing.loop.run(changing.controller.operations.reload(after))
+    [running] = changing.job(1, job="running")
+    changing.reload(settings({**FIRST_FILED, "ports": [1, 2]}))
     refused = changing.rank(0, 1, job="next")
     assert f"the switch {FIRST} cannot be used: it is being removed" in str(refused.outcome())
     leave(changing, running)
     wait_until(lambda: list(changing.status()) == [FIRST] and not changing.status()[FIRST].leaving, "the new one")
     wait_until(lambda: changing.made["fake"].listener is not None, "it to be started")
-    ready([changing.rank(0, 1, job="later")])
+    changing.job(1, job="later")
     assert changing.done(changing.made["fake"]) == ["install", "reset"]
 
 
@@ -458,30 +389,29 @@ def test_the_last_stays_where_nothing_else_comes(changing: Changing, monkeypatch
         raise Superseded("another controller is its primary")
 
     monkeypatch.setattr(FakeSwitch, "look", look)
-    after = load(None, {"switches": [filed("other", "10.0.0.1")], "switch_insecure": True})
-    said = changing.loop.run(changing.controller.operations.reload(after))
+    after = settings(filed("other", "10.0.0.1"))
+    said = changing.reload(after)
     assert "the switch other is not added: another controller is its primary" in said
     wait_until(lambda: len(changing.status()) == 1, "one to go")
     refused = changing.rank(0, 1)
     assert "cannot be used: it is being removed" in str(refused.outcome())
     monkeypatch.undo()
-    changing.loop.run(changing.controller.operations.reload(after))
-    wait_until(lambda: list(changing.status()) == ["other"], "the other to be there alone")
+    changing.reload(after)
+    changing.wait_for("other")
 
 
 def test_who_has_others_below_it_stays_until_they_go(changing: Changing) -> None:
     changing.add("leaf", uplink={"port": UP, "to": SECOND})
-    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
-    changing.loop.run(changing.controller.operations.reload(load(None, {"switches": [first], "switch_insecure": True})))
+    changing.reload(settings(FIRST_FILED))
     ready([changing.rank(0, 1)])  # ticks have gone by
     assert changing.status()[SECOND].leaving
-    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="leaf"))
-    wait_until(lambda: list(changing.status()) == [FIRST], "both to go")
+    changing.remove("leaf")
+    changing.wait_for(FIRST)
 
 
 def test_what_people_added_stays_when_the_file_is_read_again(changing: Changing) -> None:
     changing.add("third")
-    assert changing.loop.run(changing.controller.operations.reload(changing.settings)) == []
+    assert changing.reload(changing.settings) == []
     assert "third" in changing.status()
 
 
@@ -510,22 +440,15 @@ def test_settings_of_one_switch_are_those_of_a_file() -> None:
 # --- the state -------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_are_taken_up_by_a_controller_with_more_switches_in_another_order(loop: Loop, tmp_path: Path) -> None:
-    running = Running(loop, switches=2, state=tmp_path / "state")
-    try:
-        ready([running.rank(rank, 2, slots=6) for rank in range(2)])
-        running.crash()
-
-        async def another() -> FakeSwitch:
-            return FakeSwitch(16, 7)
-
-        running.switches.insert(0, loop.run(another()))
-        running.switches.reverse()
-        running.start_again()
-        [job] = running.jobs
-        assert [job.site.number(at) for at in sorted(job.ranges)] == [1, 0]
-        assert [pool.used for pool in running.jobs.pools] == [3, 3, 0]
-        wait_until(lambda: not job.away, "the ranks to come back")
-        assert [rank.session.aborted for rank in running.ranks] == [None, None]
-    finally:
-        running.close()
+def test_jobs_are_taken_up_by_a_controller_with_more_switches_in_another_order(start: Starter, tmp_path: Path) -> None:
+    running = start(Running, switches=2, state=tmp_path / "state")
+    running.job(2, slots=6)
+    running.crash()
+    running.switches.insert(0, running.loop.call(FakeSwitch, 16, 7))
+    running.switches.reverse()
+    running.start_again()
+    [job] = running.jobs
+    assert [job.site.number(at) for at in sorted(job.ranges)] == [1, 0]
+    assert [pool.used for pool in running.jobs.pools] == [3, 3, 0]
+    wait_until(lambda: not job.away, "the ranks to come back")
+    assert [rank.session.aborted for rank in running.ranks] == [None, None]

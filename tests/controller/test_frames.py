@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from finsy.proto import p4i
+from google.protobuf import text_format
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, Op
 from p4reduce.protocol.packet import Codec, Packet, pack
-from p4reduce_controller.p4runtime import program
+from p4reduce.transport import base
+from p4reduce_controller.p4runtime.builds import BUILDS, LEAST_MTU, Build, build_for
+from p4reduce_controller.p4runtime.program import P4INFO, PipelineError, Program, load_schema
 from p4reduce_controller.switches import frames
 from p4reduce_controller.switches.frames import Endpoint, build, format_mac, parse, parse_mac
 
@@ -38,25 +45,28 @@ def packets(draw: st.DrawFn) -> Packet:
 PACKETS = packets()
 
 
+@settings(max_examples=30)
 @given(PACKETS, ENDPOINTS, ENDPOINTS, st.binary(max_size=20))
 def test_what_is_built_is_parsed(packet: Packet, source: Endpoint, destination: Endpoint, padding: bytes) -> None:
     parsed = parse(build(packet, source, destination) + padding, CODEC)
-    assert parsed is not None
     assert parsed[0] == source
     assert pack(parsed[1]) == pack(packet)
 
 
+@settings(max_examples=30)
 @given(st.binary(max_size=120))
 def test_noise_is_not_parsed(noise: bytes) -> None:
     assert parse(noise, CODEC) is None
 
 
+@settings(max_examples=30)
 @given(PACKETS, st.integers(0, 75))  # 76 is a whole one without values
 def test_a_truncated_frame_is_not_parsed(packet: Packet, length: int) -> None:
     whole = Endpoint("02:00:00:00:00:01", "10.0.0.1", AGGREGATION_PORT)
     assert parse(build(packet, whole, whole)[:length], CODEC) is None
 
 
+@settings(max_examples=30)
 @given(PACKETS, ENDPOINTS)
 def test_the_ipv4_header_is_right(packet: Packet, source: Endpoint) -> None:
     frame = build(packet, source, source)
@@ -81,12 +91,62 @@ def test_the_mac_of_a_udp_peer() -> None:
     assert frames.synthetic_mac("127.0.0.1") == "02:00:7f:00:00:01"
 
 
-def test_the_compiled_program_has_a_layout() -> None:
-    compiled = program.Program(program.load_schema())
-    assert compiled.layout.lanes in (1, 2, 4, 8)
-    assert compiled.layout.block_size in (32, 64, 128, 256)
-
-
 def test_a_directory_without_a_program_is_named(tmp_path: Path) -> None:
-    with pytest.raises(program.PipelineError, match=f"{tmp_path}/p4info.txtpb"):
-        program.load_schema(tmp_path)
+    with pytest.raises(PipelineError, match=f"{tmp_path}/p4info.txtpb"):
+        load_schema(tmp_path)
+
+
+# --- what P4Info says of a build -------------------------------------------------------------------------------------
+
+
+COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
+SUMS = re.compile(r"\.lane(\d+)\.value(\d+)\.sums$")
+
+
+def renamed(folder: Path, rename: Callable[[str], str | None]) -> Program:
+    """The shipped program, its registers under other names; None: without that one."""
+    shutil.copytree(COMPILED, folder, dirs_exist_ok=True)
+    info = text_format.Parse((folder / P4INFO).read_text(), p4i.P4Info())
+    registers = list(info.registers)
+    del info.registers[:]
+    for register in registers:
+        name = rename(register.preamble.name)
+        if name is not None:
+            register.preamble.name = register.preamble.alias = name
+            info.registers.append(register)
+    (folder / P4INFO).write_text(text_format.MessageToString(info))
+    return Program(load_schema(folder))
+
+
+def test_a_register_of_pairs_holds_two_values(tmp_path: Path) -> None:
+    """As on Tofino: one lane of 64 values in 32 registers."""
+
+    def pairs(name: str) -> str | None:
+        found = SUMS.search(name)
+        if found is None:
+            return name
+        return name.replace("value", "pair") if found[1] == "0" and int(found[2]) < 32 else None
+
+    layout = renamed(tmp_path, pairs).layout
+    assert (layout.lanes, layout.block_size, layout.slots) == (1, 64, 512)
+
+
+@pytest.mark.parametrize("missing", [r"lane2\.value7\.sums", r"\.sums"])
+def test_missing_registers_are_an_error(tmp_path: Path, missing: str) -> None:
+    with pytest.raises(PipelineError, match="lacks the registers"):
+        renamed(tmp_path, lambda name: None if re.search(missing, name) else name)
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.folder)
+def test_what_is_installed_is_as_described(build: Build) -> None:
+    layout = Program(load_schema(mtu=build.mtu)).layout
+    assert (layout.lanes, layout.block_size, layout.mtu) == (build.lanes, build.block_size, build.mtu)
+
+
+def test_hosts_know_the_least_mtu_of_a_program() -> None:
+    assert base.LEAST_MTU == LEAST_MTU
+
+
+@pytest.mark.parametrize(("mtu", "folder"), [(1086, "."), (1500, "."), (8269, "."), (8270, "jumbo"), (9000, "jumbo")])
+def test_links_get_the_largest_packets_that_they_carry(mtu: int, folder: str) -> None:
+    assert build_for(mtu).folder == folder

@@ -7,7 +7,6 @@ import io
 import json
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -15,9 +14,7 @@ import pytest
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import rpc
 from p4reduce.control.client import Session
-from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError, SlotsExhausted
 from p4reduce_controller.base.limits import BURST_S, Bucket
 from p4reduce_controller.commands.views import show
@@ -26,23 +23,14 @@ from p4reduce_controller.tenants.audit import REFUSALS_PER_S, Audit
 from p4reduce_controller.tenants.users import digest
 from tests.support.controller.house import USERS, House, refused, refused_or_none
 from tests.support.controller.ranks import ready
-from tests.support.controller.running import Loop, Running, leave
-from tests.support.controller.users import Provider
-from tests.support.waiting import stays, wait_until
+from tests.support.controller.running import Running, Starter, leave
+from tests.support.controller.users import JWT, Provider
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def house(loop: Loop, tmp_path: Path) -> Iterator[House]:
-    house = House(loop, tmp_path)
-    yield house
-    house.close()
-
-
-@pytest.fixture
-def roomy(loop: Loop, tmp_path: Path) -> Iterator[House]:
-    house = House(loop, tmp_path, slots=64)
-    yield house
-    house.close()
+def house(start: Starter, tmp_path: Path) -> House:
+    return start(House, tmp_path)
 
 
 def test_each_tenants_jobs_are_its_own(house: House) -> None:
@@ -56,7 +44,6 @@ def test_each_tenants_jobs_are_its_own(house: House) -> None:
     assert house.end("b", "job") == "bob"
     wait_until(lambda: all(rank.aborted_at for rank in bobs), "bob's ranks to hear of it")
     ended = bobs[0].session.aborted
-    assert ended is not None
     assert (ended.reason, str(ended)) == ("ENDED_BY_USER", "job 'job': was ended by bob: enough")
     assert [rank.session.aborted for rank in alices] == [None, None]
     leave(house, alices)
@@ -83,12 +70,11 @@ def test_a_method_that_nobody_has_thought_of_is_the_operators(house: House, monk
     assert house.status("o").switches
 
 
-def test_floods_are_the_floods_own_trouble(roomy: House) -> None:
-    """Of statuses, of joins, of messages and of ranks that are connected: others go on at their pace."""
-    house = roomy
+def test_floods_are_the_floods_own_trouble(start: Starter, tmp_path: Path) -> None:
+    """Of statuses, of joins and of ranks that are connected: others go on at their pace."""
+    house = start(House, tmp_path, slots=64)
     exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
-    bobs = [house.rank(rank, 2, token="b") for rank in range(2)]
-    ready(bobs)
+    bobs = house.job(2, token="b")
     codes = [refused_or_none(lambda: house.status("a")) for _ in range(20)]
     assert codes.count(exhausted) >= 10
     assert "bob" in str(house.status("b").jobs)
@@ -105,33 +91,12 @@ def test_floods_are_the_floods_own_trouble(roomy: House) -> None:
     assert tenants["bob"].refusals == 0
     assert [rank.session.aborted for rank in bobs] == [None, None]
     began = time.monotonic()
-    ready([house.rank(0, 1, token="b", job="another")])
+    house.job(1, token="b", job="another")
     assert time.monotonic() - began < 5
 
 
-def test_messages_that_nobody_needs_wait_at_the_rank_that_sends_them(house: House) -> None:
-    handled = 0
-    unanswered = house.jobs.unanswered
-
-    def count(session: object, half: int) -> None:
-        nonlocal handled
-        handled += 1
-        unanswered(session, half)
-
-    house.jobs.unanswered = count  # type: ignore[method-assign]
-    rank = house.rank(0, 1, token="b")
-    ready([rank])
-    for _ in range(5000):
-        rank.session.ask(0)
-    wait_until(lambda: handled, "the first questions")
-    stays(lambda: handled < 400, "messages beyond the limit are handled", 0.5)
-    leave_late = house.rank(0, 1, token="a")
-    ready([leave_late])
-
-
 def test_ranks_in_the_queue_are_told_their_place(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    running = house.rank(0, 1, token="b", slots=16)
-    ready([running])
+    [running] = house.job(1, token="b", slots=16)
     with Session(house.address, token="a") as session, pytest.raises(SlotsExhausted) as error:
         session.join("next", 0, 1, slots=4, queue=0.6)
     assert "in the queue, position 1 of 1: 4 slots asked, 0 of 16 free" in str(error.value)
@@ -157,8 +122,7 @@ def joined(house: House, queue: float) -> int:
 
 
 def test_what_is_written_of_it(house: House) -> None:
-    rank = house.rank(0, 1, token="a")
-    ready([rank])
+    [rank] = house.job(1, token="a")
     refused(lambda: house.lose("a"))
     refused(lambda: house.status("a secret that is wrong"))
     refused(lambda: house.end("b", "job", "alice"))
@@ -178,7 +142,6 @@ def test_what_is_written_of_it(house: House) -> None:
     assert all(one["time"].endswith("+00:00") for one in house.audit)
     text = house.log.read_text()
     assert "secret" not in text
-    assert rank.assigned is not None
     assert str(rank.assigned.abort_secret) not in text
     assert str(rank.assigned.hello_nonce) not in text
     assert stat.S_IMODE(house.log.stat().st_mode) == 0o600
@@ -200,7 +163,7 @@ def test_the_log_is_bounded_and_may_be_moved_away(tmp_path: Path) -> None:
 
 
 def test_a_user_who_is_taken_out_is_let_in_no_more(house: House) -> None:
-    ready([house.rank(0, 1, token="b")])
+    house.job(1, token="b")
     house.users.write_text(USERS.replace(digest("b"), digest("new")))
 
     def is_out() -> bool:
@@ -211,54 +174,44 @@ def test_a_user_who_is_taken_out_is_let_in_no_more(house: House) -> None:
     assert [job.tenant for job in house.status("new").jobs] == ["bob"]  # which runs on
 
 
-def test_a_token_that_expires_lets_a_rank_come_back_and_no_one_join(loop: Loop, tmp_path: Path) -> None:
+def test_a_token_that_expires_lets_a_rank_come_back_and_no_one_join(start: Starter, tmp_path: Path) -> None:
     provider = Provider(tmp_path)
-    issuer = '[jwt]\nissuer = "https://login.example"\naudience = "p4reduce"\nleeway_s = 0\nalgorithms = ["ES256"]\n'
-    house = House(loop, tmp_path, f'{issuer}jwks = "jwks.json"', state=tmp_path / "state")
-    try:
-        token = provider.token(exp=time.time() + 2)
-        rank = house.rank(0, 1, token=token)
-        ready([rank])
-        house.crash()
-        time.sleep(2.1)
-        house.start_again()
-        wait_until(lambda: not any(m.away for j in house.status(provider.token()).jobs for m in j.members), "it back")
-        assert rank.session.aborted is None
-        error = house.rank(0, 1, token=token, job="another").outcome()
-        assert "the token has expired" in str(error)
-        assert refused(lambda: house.status(token)) == (grpc.StatusCode.UNAUTHENTICATED, "the token has expired")
-        leave(house, [rank])
-    finally:
-        house.close()
+    house = start(House, tmp_path, f'{JWT}jwks = "jwks.json"', state=tmp_path / "state")
+    expires = time.time() + 2
+    token = provider.token(exp=expires)
+    [rank] = house.job(1, token=token)
+    house.crash()
+    wait_until(lambda: time.time() > expires, "the token to expire")
+    house.start_again()
+    wait_until(lambda: not any(m.away for j in house.status(provider.token()).jobs for m in j.members), "it back")
+    assert rank.session.aborted is None
+    error = house.rank(0, 1, token=token, job="another").outcome()
+    assert "the token has expired" in str(error)
+    assert refused(lambda: house.status(token)) == (grpc.StatusCode.UNAUTHENTICATED, "the token has expired")
+    leave(house, [rank])
 
 
-def test_whose_jobs_are_and_what_was_used_survives_a_restart(loop: Loop, tmp_path: Path) -> None:
-    house = House(loop, tmp_path, state=tmp_path / "state")
-    try:
-        ranks = [house.rank(rank, 2, token="b") for rank in range(2)]
-        ready(ranks)
-        time.sleep(0.5)
-        [before] = [one for one in house.status("o").tenants if one.name == "bob"]
-        house.crash()
-        house.start_again()
-        [after] = [one for one in house.status("b").tenants if one.name == "bob"]
-        assert (after.jobs, after.slots) == (1, 4)
-        assert after.slot_hours >= before.slot_hours > 0
-        assert [(job.tenant, job.user) for job in house.status("b").jobs] == [("bob", "bob")]
-        wait_until(lambda: not any(m.away for job in house.status("b").jobs for m in job.members), "all back")
-        assert refused(lambda: house.end("a", "job", "bob"))[0] is grpc.StatusCode.NOT_FOUND
-        leave(house, ranks)
-    finally:
-        house.close()
+def test_whose_jobs_are_and_what_was_used_survives_a_restart(start: Starter, tmp_path: Path) -> None:
+    house = start(House, tmp_path, state=tmp_path / "state")
+    house.job(2, token="b")
+
+    def used() -> float:
+        [bob] = [one for one in house.status("o").tenants if one.name == "bob"]
+        assert (bob.jobs, bob.slots) == (1, 4)
+        return bob.slot_hours
+
+    before = wait_until(used, "slot-hours to be counted")
+    house.crash()
+    house.start_again()
+    assert used() >= before
+    assert [(job.tenant, job.user) for job in house.status("b").jobs] == [("bob", "bob")]
+    assert refused(lambda: house.end("a", "job", "bob"))[0] is grpc.StatusCode.NOT_FOUND
 
 
 def test_without_users_everyone_is_the_operator(running: Running) -> None:
-    rank = running.rank(0, 1)
-    ready([rank])
-    with open_grpc_channel(running.address) as channel:
-        stub = rpc.JobsStub(channel)
-        assert stub.AbortJob(pb.AbortJobRequest(job="job"), timeout=5).tenant == ""
-        assert stub.Status(pb.StatusRequest(), timeout=5).joins == 1
+    [rank] = running.job(1)
+    assert running.ask("AbortJob", pb.AbortJobRequest(job="job")).tenant == ""
+    assert running.ask("Status", pb.StatusRequest()).joins == 1
     wait_until(lambda: rank.aborted_at, "the end")
     assert str(rank.session.aborted) == "job 'job': was ended"
 

@@ -8,7 +8,6 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.switches import hosts as limits
-from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
 from tests.support.controller.desks import ADDRESS, Desk
@@ -94,10 +93,7 @@ def test_no_port_fills_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hear(desk: Desk, session: object, mac: str, port: int) -> None:
-    assigned = desk.told[session][0].assigned
-    hello = Heard(port, at(mac), assigned.job, assigned.generation, assigned.worker, assigned.hello_nonce)
-    assert desk.jobs.heard(0, hello)
-    desk.carry_out()
+    assert desk.hear(session, port=port, sender=at(mac))
 
 
 def test_a_rank_with_a_neighbours_address_is_refused_and_told_where_that_one_is() -> None:

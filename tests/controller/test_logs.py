@@ -62,18 +62,14 @@ def test_json_has_an_object_a_line_whatever_is_logged(stderr: Callable[[], str])
     assert "job" not in first
 
 
-def test_the_job_is_told_that_a_record_or_its_task_is_about(stderr: Callable[[], str]) -> None:
+async def test_the_job_is_told_that_a_record_or_its_task_is_about(stderr: Callable[[], str]) -> None:
     start_logging("json", logging.INFO)
     log = logging.getLogger("some")
-
-    async def work() -> None:
-        with logging_about(job_called("a")):
-            task = asyncio.create_task(asyncio.to_thread(log.info, "of its task"))
-        log.info("of nobody")
-        log.info("of b", extra=about(job_called("b")))
-        await task
-
-    asyncio.run(work())
+    with logging_about(job_called("a")):
+        task = asyncio.create_task(asyncio.to_thread(log.info, "of its task"))
+    log.info("of nobody")
+    log.info("of b", extra=about(job_called("b")))
+    await task
     told = {line["message"]: line.get("job") for line in map(json.loads, stderr().splitlines())}
     assert told == {"of its task": "a", "of nobody": None, "of b": "b"}
     assert about(job_called("b"))["job_number"] == "3.17"

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.reports import Traffic
 from p4reduce_controller.observability import metrics as module
+from p4reduce_controller.observability import watch as watch_module
 from p4reduce_controller.observability.metrics import Metrics
-from p4reduce_controller.observability.watch import Watch
-from tests.support.controller.ranks import ready
+from p4reduce_controller.observability.watch import HISTORY_S, POINT_S, Watch
+from p4reduce_controller.webpage.page_data import history_of, view_of
 from tests.support.controller.running import Running
 from tests.support.waiting import wait_until
 
@@ -32,8 +36,8 @@ def job(name: str, ranks: int, state: str = "ready") -> pb.Job:
 
 
 def test_a_scrape_tells_jobs_slots_and_outcomes(running: Running) -> None:
-    ready([running.rank(rank, 2) for rank in range(2)])
-    lines = scraped(running.loop.run(running.controller.status()))
+    running.job(2)
+    lines = scraped(running.look())
     assert lines >= {
         'p4reduce_switch_connected{switch="fake"} 1.0',
         'p4reduce_switch_state{state="Ready",switch="fake"} 1.0',
@@ -77,17 +81,18 @@ def test_what_has_ended_is_dropped_and_no_series_is_there_twice() -> None:
     assert mine == ['p4reduce_job_ranks{job_name="a",tenant=""} 1.0']
 
 
-def test_ranks_beyond_a_number_have_no_series() -> None:
+def test_ranks_beyond_a_number_have_no_series(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.MOST_RANKS * 12 < 30_000
-    lines = scraped(pb.StatusReply(jobs=[job(str(number), 255) for number in range(10)]))
-    assert sum("p4reduce_rank_rounds_total{" in line for line in lines) == module.MOST_RANKS
-    assert f"p4reduce_ranks_left_out {float(2550 - module.MOST_RANKS)}" in lines
+    monkeypatch.setattr(module, "MOST_RANKS", 50)
+    lines = scraped(pb.StatusReply(jobs=[job(str(number), 20) for number in range(4)]))
+    assert sum("p4reduce_rank_rounds_total{" in line for line in lines) == 50
+    assert "p4reduce_ranks_left_out 30.0" in lines
 
 
 def test_install_and_join_times_and_calls_are_told(running: Running) -> None:
-    ready([running.rank(rank, 2) for rank in range(2)])
-    assert "p4reduce_install_seconds_count 1.0" in texts(running)
-    assert "p4reduce_join_seconds_count 1.0" in texts(running)
+    running.job(2)
+    times = {"p4reduce_install_seconds_count 1.0", "p4reduce_join_seconds_count 1.0"}
+    wait_until(lambda: times <= texts(running), "both times")
     for rank in running.ranks:
         rank.session.close()
     ended = 'p4reduce_rpcs_total{code="CANCELLED",method="Session"} '
@@ -96,3 +101,55 @@ def test_install_and_join_times_and_calls_are_told(running: Running) -> None:
 
 def texts(running: Running) -> set[str]:
     return set(generate_latest(running.controller.telemetry.registry).decode().splitlines())
+
+
+# --- the watch -------------------------------------------------------------------------------------------------------
+
+
+def status_with(joins: int = 0, **outcomes: int) -> pb.StatusReply:
+    return pb.StatusReply(joins=joins, switches=[pb.Switch(name="leaf", address="leaf", outcomes=outcomes)])
+
+
+def test_a_status_that_fails_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "POLL", 0.01)
+    asked = 0
+
+    async def status() -> pb.StatusReply:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise ZeroDivisionError("a bug")
+        return pb.StatusReply(joins=asked)
+
+    async def work() -> None:
+        watch = Watch(status, {})
+        watch.start()
+        while asked < 4:
+            await asyncio.sleep(0.01)
+        await watch.close()
+        assert watch.latest.status.joins > 2
+
+    asyncio.run(asyncio.wait_for(work(), 10))
+
+
+def test_rates_are_of_two_looks_and_count_each_packet_once() -> None:
+    ports = {(0, 3): Traffic(bytes_in=100)}
+    watch = Watch(_nothing, ports)
+    watch.look(status_with(started=10, added=10, completed=10, sent_up=5), 100.0)
+    ports[0, 3].bytes_out += 80
+    watch.look(status_with(started=20, added=30, completed=20, sent_up=15), 102.0)
+    rates = watch.latest.rates["leaf"]
+    assert (rates.packets, rates.rounds, rates.sent_up) == (15, 5, 5)
+    assert watch.latest.port_rates == {(0, 3): 40}
+    told = view_of(watch.latest, None)
+    assert told["switches"][0]["ports"] == {"3": 40}
+
+
+def test_the_history_is_of_an_hour_and_has_gaps_where_nothing_is_known() -> None:
+    watch = Watch(_nothing, {})
+    for second in range(0, 2 * int(HISTORY_S), 2):
+        watch.look(status_with(started=second), 1000.0 + second)
+    assert len(watch.history) == HISTORY_S / POINT_S
+    assert watch.history[-1].at - watch.history[0].at == HISTORY_S - POINT_S
+    watch.look(pb.StatusReply(), 1000.0 + 2 * HISTORY_S + POINT_S)
+    assert history_of(watch.history, lambda _: True)["switches"]["leaf"][-2:] == [1, None]

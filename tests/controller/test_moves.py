@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -11,23 +13,34 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.holding import Holding
 from p4reduce_controller.jobs.job import Job, State
-from p4reduce_controller.jobs.lifecycle import digest
 from p4reduce_controller.jobs.moves import HOLD_S, LONG_REST_S, LOOK_S, REST_S
+from p4reduce_controller.jobs.waitlist import HOLD_BACK
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.tenants.access import Caller, Role
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
-from tests.support.controller.desks import ONE, AnyOrder, ThreadsDesk, rejoin, restarted
-from tests.support.controller.moves import Hall, report
+from tests.support.controller.desks import (
+    LEAF1,
+    LEAF2,
+    ONE,
+    SPINE,
+    AnyOrder,
+    MovingDesk,
+    ThreadsDesk,
+    TreeDesk,
+    rejoin,
+    report,
+    restarted,
+)
 
 pytestmark = pytest.mark.usefixtures("few_slots_do")
 
 
 def test_a_job_is_moved_when_all_its_ranks_hold_and_who_waited_is_let_in() -> None:
-    hall = Hall()
-    waiting = hall.queue(8)
-    hall.tick(LOOK_S)
+    hall = MovingDesk()
+    waiting = hall.make_room()
     assert hall.asked("c") == [[0], [0]]
     assert hall.asked("a") == [[], []]
     hall.hold("c", 7, rank=0, quiet=False)
@@ -53,9 +66,8 @@ def test_a_job_is_moved_when_all_its_ranks_hold_and_who_waited_is_let_in() -> No
 
 
 def test_ranks_that_do_not_hold_soon_go_on_as_they_were_and_are_left_alone_for_long() -> None:
-    hall = Hall()
-    hall.queue(8)
-    hall.tick(LOOK_S)
+    hall = MovingDesk()
+    hall.make_room()
     hall.hold("c", 7, rank=0, quiet=False)
     hall.tick(HOLD_S)
     assert hall.released("c") == [[(0, 0)], [(0, 0)]]
@@ -67,9 +79,8 @@ def test_ranks_that_do_not_hold_soon_go_on_as_they_were_and_are_left_alone_for_l
 
 
 def test_ranks_of_different_rounds_stay_where_they_are() -> None:
-    hall = Hall()
-    hall.queue(8)
-    hall.tick(LOOK_S)
+    hall = MovingDesk()
+    hall.make_room()
     hall.hold("c", 7, rank=0, first_seq=100)
     hall.hold("c", 7, rank=1, first_seq=102)
     assert not hall.changes
@@ -78,15 +89,13 @@ def test_ranks_of_different_rounds_stay_where_they_are() -> None:
 
 @pytest.mark.parametrize("changing", [False, True])
 def test_a_rank_that_is_lost_meanwhile_ends_the_job_and_all_its_slots_are_freed(changing: bool) -> None:
-    hall = Hall()
-    waiting = hall.queue(8)
-    hall.tick(LOOK_S)
+    hall = MovingDesk()
+    waiting = hall.make_room()
     hall.hold("c", 7, rank=0)
     if changing:
         hall.hold("c", 7, rank=1)
         assert hall.changes
-    hall.jobs.lost(hall.sessions["c"][1])
-    hall.carry_out()
+    hall.lose(hall.sessions["c"][1])
     assert hall.last(hall.sessions["c"][0]).reason == pb.WORKER_LOST
     if changing:
         hall.moved()  # too late
@@ -98,12 +107,10 @@ def test_a_rank_that_is_lost_meanwhile_ends_the_job_and_all_its_slots_are_freed(
 
 
 def test_what_could_not_be_kept_is_undone() -> None:
-    hall = Hall()
-    hall.queue(8)
-    hall.tick(LOOK_S)
+    hall = MovingDesk()
+    hall.make_room()
     first_seq = hall.job("c").first_seq
-    for rank in range(2):
-        hall.hold("c", 7, rank=rank)
+    hall.all_hold("c", 7)
     [job] = hall.changes
     hall.jobs.not_moved(job, "no space left on the device", hall.now)
     hall.carry_out()
@@ -114,62 +121,42 @@ def test_what_could_not_be_kept_is_undone() -> None:
 
 
 def test_who_cannot_hold_is_not_asked() -> None:
-    hall = Hall(holds=False)
+    hall = MovingDesk(holds=False)
     hall.queue(8)
     hall.tick(60.0)
     assert hall.asked("a") + hall.asked("c") == [[], [], [], []]
 
 
 def test_a_job_that_hardly_uses_its_slots_gives_some_back_and_has_them_again_when_nobody_waits() -> None:
-    hall = Hall(jobs="")
+    hall = MovingDesk(jobs="")
     hall.sessions = {"a": hall.begin("a", 16, holds=True)}
     waiting = hall.queue(8)
     hall.tick(60.0)
     assert hall.asked("a") == [[], []], "nobody knows yet what it uses"
     report(hall, "a", 2)
     hall.tick(LOOK_S)
-    for rank in range(2):
-        hall.hold("a", 3, rank=rank)
+    hall.all_hold("a", 3)
     job = hall.moved()
     assert (job.slots, job.ranges) == (2, {0: SlotRange(0, 2)})
     assert hall.released("a") == [[(2, 100)], [(2, 100)]]
     hall.tick(0.1)
     assert hall.kinds(waiting)[-1] == "assigned"
-    hall.jobs.lost(waiting)
-    hall.carry_out()
+    hall.lose(waiting)
     report(hall, "a", 2, times=15)
     hall.tick(REST_S / 2)
     assert hall.asked("a") == [[0], [0]]
     hall.tick(REST_S)
-    for rank in range(2):
-        hall.hold("a", 9, rank=rank, first_seq=300)
+    hall.all_hold("a", 9, first_seq=300)
     job = hall.moved()
     assert (job.slots, job.ranges, hall.jobs.pools[0].used) == (16, {0: SlotRange(0, 16)}, 16)
     assert hall.released("a") == [[(2, 100), (16, 300)]] * 2
 
 
-def test_a_rank_that_comes_back_while_its_job_holds_is_asked_again() -> None:
-    hall = Hall()
-    for name in "ac":
-        for rank, member in hall.job(name).members.items():
-            member.key = digest(str(rank))
-    hall.queue(8)
-    hall.tick(LOOK_S)
-    hall.hold("c", 7, rank=0)
-    hall.sessions["c"][1] = rejoin(hall, hall.job("c"), 1)
-    assert hall.asked("c") == [[0], [0]]
-    hall.hold("c", 7, rank=1)
-    assert hall.changes
-
-
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_later_controller_lets_those_go_on_who_hold(changed: bool) -> None:
     """Whether their job was moved or not, they know by the round that they are told."""
-    hall = Hall()
-    hall.queue(8)
-    hall.tick(LOOK_S)
-    for rank in range(2):
-        hall.hold("c", 7, rank=rank)
+    hall = MovingDesk()
+    hall.make_room(held=True)
     job = hall.job("c")
     if changed:
         hall.jobs.moved(job, hall.now)  # and nobody was told
@@ -187,11 +174,8 @@ def test_a_later_controller_lets_those_go_on_who_hold(changed: bool) -> None:
 
 
 def test_a_later_controller_finishes_what_an_earlier_one_has_begun() -> None:
-    hall = Hall()
-    hall.queue(8)
-    hall.tick(LOOK_S)
-    for rank in range(2):
-        hall.hold("c", 7, rank=rank)
+    hall = MovingDesk()
+    hall.make_room(held=True)
     job = hall.job("c")
     assert job.moving
     later = restarted(hall)
@@ -210,11 +194,8 @@ def test_a_later_controller_finishes_what_an_earlier_one_has_begun() -> None:
 
 def test_a_rank_that_held_and_came_back_has_to_hold_again() -> None:
     """It has begun anew with what it was asked, so what it said before is nothing that it would keep to."""
-    hall = Hall()
-    for rank, member in hall.job("c").members.items():
-        member.key = digest(str(rank))
-    hall.queue(8)
-    hall.tick(LOOK_S)
+    hall = MovingDesk()
+    hall.make_room()
     hall.hold("c", 7, rank=0)
     hall.sessions["c"][0] = rejoin(hall, hall.job("c"), 0)
     hall.hold("c", 7, rank=1)
@@ -225,11 +206,8 @@ def test_a_rank_that_held_and_came_back_has_to_hold_again() -> None:
 
 def test_what_answers_an_earlier_hold_is_no_answer() -> None:
     """The rank says it on its new stream, before it reads that it was released, and is to hold again."""
-    hall = Hall()
-    for rank, member in hall.job("c").members.items():
-        member.key = digest(str(rank))
-    hall.queue(8)
-    hall.tick(LOOK_S)
+    hall = MovingDesk()
+    hall.make_room()
     hall.hold("c", 7, rank=0)
     [earlier] = [one.hold.number for one in hall.told[hall.sessions["c"][1]] if one.HasField("hold")]
     session = hall.sessions["c"][1] = rejoin(hall, hall.job("c"), 1)
@@ -244,16 +222,14 @@ def test_what_answers_an_earlier_hold_is_no_answer() -> None:
 def test_a_job_of_several_threads_in_memory_is_left_where_it_is() -> None:
     desk = ThreadsDesk(ONE)
     gone = desk.enter(0, 1, "gone", slots=1, threads=1)
-    assert desk.hear_thread(gone, 0)
+    assert desk.hear(gone, thread=0)
     desk.installed()
     desk.installs.clear()
     desk.all_heard(0, 0, slots=8, host="one")
     desk.installed()
-    desk.jobs.leave(gone, desk.now)
-    desk.carry_out()
+    desk.leave(gone)
     desk.removed()
     job = desk.jobs.named("job")
-    assert job is not None
     assert job.in_memory
     desk.join(0, 1, "waits", slots=8, queue_s=100.0)
     desk.tick(LOOK_S)
@@ -262,14 +238,13 @@ def test_a_job_of_several_threads_in_memory_is_left_where_it_is() -> None:
 
 
 def test_an_error_of_ours_in_looking_costs_nobody_anything(caplog: pytest.LogCaptureFixture) -> None:
-    hall = Hall()
+    hall = MovingDesk()
 
     def fails(_: list[Job]) -> None:
         raise RuntimeError("ours")
 
     hall.jobs._compaction._wanted, wanted = fails, hall.jobs._compaction._wanted
-    hall.queue(8)
-    hall.tick(LOOK_S)
+    hall.make_room()
     assert "no slots are moved for the next 60 s" in caplog.text
     hall.jobs._compaction._wanted = wanted
     hall.tick(LONG_REST_S / 2)
@@ -279,11 +254,10 @@ def test_an_error_of_ours_in_looking_costs_nobody_anything(caplog: pytest.LogCap
 
 
 def test_a_job_is_not_moved_while_its_switch_is_away() -> None:
-    hall = Hall()
+    hall = MovingDesk()
     away = [Unavailable("it is not reached", brief=True)]
     hall.switches.conditions = lambda _: away  # type: ignore[method-assign]
-    hall.queue(8)
-    hall.tick(LOOK_S)
+    hall.make_room()
     assert hall.asked("c") == [[], []]
     away.clear()
     hall.tick(LOOK_S)
@@ -295,11 +269,11 @@ def test_a_job_is_not_moved_while_its_switch_is_away() -> None:
 
 
 def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> None:
-    hall = Hall()
+    hall = MovingDesk()
     hall.queue(8)
     asked = 0
-    for _ in range(int(1000 / HOLD_S)):
-        hall.tick(HOLD_S)
+    for _ in range(int(1000 / (10 * HOLD_S))):
+        hall.tick(10 * HOLD_S)
         asked += bool(hall.asked("c")[0])
         hall.told.clear()
     assert 4 <= asked <= 6, "after 60, 120, 240 and 480 s"
@@ -321,7 +295,7 @@ def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> N
 
 
 def test_nobody_is_shrunk_for_slots_that_are_kept_for_its_tenant() -> None:
-    hall = Hall("")
+    hall = MovingDesk("")
     now = time.time()
     carol, dave = (Caller(name, Role.USER, name) for name in ("carol", "dave"))
     hall.jobs.tenancy.policy = Policy(reservations=[Reservation("carol", 12, now - 10, now + 1e6)])
@@ -334,7 +308,6 @@ def test_nobody_is_shrunk_for_slots_that_are_kept_for_its_tenant() -> None:
     hall.installed()
     hall.sessions["big"] = [("big", rank, 0) for rank in range(2)]
     job = hall.jobs.named("big", "carol")
-    assert job is not None
     for member in job.members.values():
         member.used.extend([1] * 5)
     hall.jobs.join(("o", 0, 0), pb.Join(job="o", world_size=1, slots=8, queue_s=1000.0), hall.now, dave)
@@ -347,7 +320,7 @@ def test_nobody_is_shrunk_for_slots_that_are_kept_for_its_tenant() -> None:
 
 @pytest.mark.parametrize("gathers", [False, True])
 def test_a_job_grows_while_another_waits_for_its_own_quota_but_not_while_one_gathers(gathers: bool) -> None:
-    hall = Hall("a")
+    hall = MovingDesk("a")
     hall.jobs.tenancy.policy = Policy(quotas={"eve": Quota(jobs=0)})
     hall.job("a").most_slots = 8
     report(hall, "a", 4)
@@ -368,8 +341,7 @@ class AnyMove(AnyOrder):
     def fragment(self) -> None:
         for name in "abc":
             self.begin(name, 4)
-        self.desk.jobs.leave(self.sessions[1], self.desk.now)
-        self.desk.carry_out()
+        self.desk.leave(self.sessions[1])
         self.desk.removed()
         self.sessions.append(self.desk.join(0, 1, "f", 99, slots=8, queue_s=1000.0))
         self.desk.tick(REST_S)
@@ -396,8 +368,9 @@ class AnyMove(AnyOrder):
         self.moved += len(self.desk.changes)
 
 
-def test_whatever_happens_meanwhile_no_slot_is_lost_or_anothers() -> None:
-    run_state_machine_as_test(AnyMove, settings=settings(max_examples=100, stateful_step_count=40, deadline=None))
+@pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.slow)])
+def test_whatever_happens_meanwhile_no_slot_is_lost_or_anothers(examples: int) -> None:
+    run_state_machine_as_test(AnyMove, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None))
 
 
 def test_the_schedules_can_move_a_job() -> None:
@@ -405,3 +378,311 @@ def test_the_schedules_can_move_a_job() -> None:
     schedule.fragment()
     schedule.all_hold(again=False)
     assert schedule.moved > 0
+
+
+# --- while ranks come back, and others come and grow -----------------------------------------------------------------
+
+
+class Host:
+    """A rank as its host has it: the real `Holding`, and an engine without packets. `slow`: it answers a hold later."""
+
+    def __init__(self, slots: int, begun: int, seq: int) -> None:
+        self.said: list[pb.Held] = []
+        self.holding = Holding(threading.Condition(), lambda message: self.said.append(message.held))
+        self.slots, self.begun, self.seq = slots, begun, seq
+        self.start = slots, seq - 2 * begun
+        self.anew: list[tuple[int, int]] = []  # when its slots set out together, and with which round
+        self.called = begun  # operations that the program has called
+        self.limit: int | None = None
+        self.slow = False
+        self.ends = True  # what has begun
+        self._owed: Any = None
+        self._told: tuple[int, bool] | None = None
+        self.holding.begin(self)
+
+    # As `Holder`.
+
+    def hold(self, operations: int, tell: Any) -> None:
+        self.limit = max(operations, self.begun)
+        self._owed, self._told = tell, None
+        if not self.slow:
+            self.answer()
+
+    def answer(self) -> None:
+        self._begin()
+        if self._owed is not None and self._told != (self.begun, self.quiet):
+            self._told = self.begun, self.quiet
+            self._owed(self.begun, self.quiet, self.seq if self.quiet else 0)
+
+    def go_on(self, slots: int, first_seq: int) -> None:
+        self.limit = self._owed = None
+        if slots:
+            assert self.quiet
+            if (slots, first_seq) != self.start:  # else they stand where they set out
+                self.anew.append((self.begun, first_seq))
+            self.slots, self.seq = self.start = slots, first_seq
+        self._begin()
+
+    # Its program.
+
+    under_way = False
+
+    @property
+    def quiet(self) -> bool:
+        return not self.under_way
+
+    def call(self) -> None:
+        self.called += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        if self.begun < self.called and (self.limit is None or self.begun < self.limit):
+            self.begun += 1
+            self.under_way = True  # its others have not begun it
+
+    # Its stream.
+
+    def hear(self, messages: list[pb.ServerMessage]) -> None:
+        """What the session passes on."""
+        for message in messages:
+            kind = message.WhichOneof("message")
+            if kind == "ready":  # what was said before went to the stream that is broken
+                self.said.clear()
+            elif kind == "hold":
+                self.holding.hold(message.hold)
+            elif kind == "release":
+                self.holding.release(message.release)
+
+
+class Ranks:
+    """The ranks of a job: what the controller tells them, and what their hosts make of it."""
+
+    def __init__(self, hall: Any, sessions: list[object], hosts: list[Host]) -> None:
+        self.hall = hall
+        self.sessions = sessions
+        self.hosts = hosts
+        self._heard = [0] * len(hosts)
+
+    def hear(self, *only: int) -> None:
+        """What these were told since they last heard."""
+        for rank in only or range(len(self.hosts)):
+            told = self.hall.told[self.sessions[rank]]
+            self.hosts[rank].hear(told[self._heard[rank] :])
+            self._heard[rank] = len(told)
+
+    def say(self, *only: int) -> None:
+        for rank in only or range(len(self.hosts)):
+            said, self.hosts[rank].said = self.hosts[rank].said, []
+            for one in said:
+                self.hall.jobs.held(self.sessions[rank], one, self.hall.now)
+            self.hall.carry_out()
+
+    def come_back(self, rank: int, job: Job) -> None:
+        self.sessions[rank] = rejoin(self.hall, job, rank)
+        self._heard[rank] = 0
+
+
+def wide() -> MovingDesk:
+    """One job a of 16 slots that uses 2, whose ranks have keys, and another that waits for 8."""
+    hall = MovingDesk(jobs="")
+    hall.sessions = {"a": hall.begin("a", 16, holds=True)}
+    report(hall, "a", 2)
+    return hall
+
+
+def test_what_a_rank_tells_a_later_controller_is_of_before_its_release() -> None:
+    """The later controller wants the same change again as soon as all are back, and a Held that is under way answers
+    the hold of its predecessor."""
+    hall = MovingDesk()
+    hall.make_room()
+    job = hall.job("c")
+    hosts = [Host(4, 7, 100), Host(4, 7, 100)]
+    Ranks(hall, hall.sessions["c"], hosts).hear()
+    assert [host.said[-1].operations for host in hosts] == [7, 7]
+    for host in hosts:
+        host.said.clear()  # the controller ends now
+
+    job.move, job.cooldown_until = None, -float("inf")  # as it is when it is read again
+    later = restarted(hall)
+    later.join(0, 1, "d", slots=8, queue_s=1000.0, attempt=1)
+    back = Ranks(later, [rejoin(later, job, rank) for rank in range(2)], hosts)
+    back.hear()  # Ready and Release: both say Held, and go on
+    assert [host.limit for host in hosts] == [None, None]
+    hosts[1].call()  # rank 1 has begun operation 7, and rank 0 computes
+    assert (hosts[1].begun, hosts[1].quiet) == (8, False)
+    later.tick(0.1)  # before what they have said is read
+    assert later.kinds(back.sessions[1])[-1] == "hold"
+    back.say()
+    if later.changes:  # else nothing is wrong
+        back.hear()
+        back.say()
+        later.jobs.moved(job, later.now)
+        later.carry_out()
+        back.hear()
+        assert hosts[0].anew == hosts[1].anew, "one has begun its slots anew, and the other goes on in those of before"
+
+
+def test_a_rank_that_is_back_within_a_hold_is_released_before_its_engine_answers() -> None:
+    """It tells again what it has said of the first hold, and that is taken for an answer to the second."""
+    hall = wide()
+    hall.make_room()
+    job = hall.job("a")
+    hosts = [Host(16, 7, 100), Host(16, 7, 100)]
+    ranks = Ranks(hall, hall.sessions["a"], hosts)
+    ranks.hear()
+    ranks.say(0)
+    hosts[1].said.clear()  # rank 1 has said so, on a stream that is broken
+    ranks.come_back(1, job)
+    hosts[1].slow = True  # its engine is, or the interpreter's lock is taken
+    ranks.hear(1)
+    ranks.say(1)
+    if hall.changes:
+        hall.moved()
+        ranks.hear()
+        assert [host.slots for host in hosts] == [job.slots] * 2, "ranks deal blocks to different slots"
+
+
+def test_a_rank_that_has_missed_its_release_is_asked_for_the_next_move() -> None:
+    """Its stream was broken, and nobody knew. It comes back when its job is to be moved again."""
+    hall = wide()
+    waiting = hall.make_room()
+    job = hall.job("a")
+    hosts = [Host(16, 7, 100), Host(16, 7, 100)]
+    ranks = Ranks(hall, hall.sessions["a"], hosts)
+    ranks.hear()
+    ranks.say()
+    hall.moved()
+    ranks.hear(0)  # and rank 1 does not hear it
+    assert (hosts[0].slots, hosts[1].slots) == (job.slots, 16)
+    hosts[0].call()
+    hall.tick(0.1)
+    hall.lose(waiting)
+    report(hall, "a", job.slots, times=15)
+    hall.tick(REST_S)
+    assert job.move is not None, "to grow again"
+    ranks.hear(0)
+    ranks.say(0)
+    ranks.come_back(1, job)
+    hosts[1].call()
+    ranks.hear()
+    ranks.say()
+    ranks.hear()
+    if hosts[1].begun == hosts[0].begun == 8:
+        assert hosts[1].slots == hosts[0].slots, "both add up the same operation in different slots"
+
+
+def report_to(job: Job, slots: int) -> None:
+    for member in job.members.values():
+        member.used.extend([slots] * 5)
+
+
+def test_a_job_does_not_grow_beyond_a_quota_that_another_has_used_meanwhile() -> None:
+    hall = MovingDesk(jobs="")
+    eve = Caller("eve", Role.USER, "eve")
+    hall.jobs.tenancy.policy = Policy(quotas={"eve": Quota(slots=8)})
+    for rank in range(2):
+        hall.jobs.join(("a", rank, 0), pb.Join(job="a", rank=rank, world_size=2, slots=2, holds=True), hall.now, eve)
+        hall.carry_out()
+    hall.sessions = {"a": [("a", rank, 0) for rank in range(2)]}
+    for session in hall.sessions["a"]:
+        hall.hear(session)
+    hall.installed()
+    job = hall.jobs.named("a", "eve")
+    job.most_slots = 8  # it has given 6 back
+    report_to(job, 2)
+    hall.tick(LOOK_S)
+    assert job.move.slots == 8
+    hall.jobs.join(("e", 0, 0), pb.Join(job="e", world_size=1, slots=6), hall.now, eve)
+    hall.carry_out()
+    for session in hall.sessions["a"]:
+        number = hall.told[session][-1].hold.number
+        hall.jobs.held(session, pb.Held(operations=1, quiet=True, first_seq=100, number=number), hall.now)
+    hall.carry_out()
+    assert hall.jobs._registry.held.slots["eve"] <= 8
+
+
+class Leaves(TreeDesk):
+    def hold(self, sessions: list[object]) -> None:
+        for session in sessions:
+            number = self.told[session][-1].hold.number
+            self.jobs.held(session, pb.Held(operations=1, quiet=True, first_seq=100, number=number), self.now)
+        self.carry_out()
+
+    def running(self, name: str, slots: int, *switches: int) -> list[object]:
+        sessions = [
+            self.join(rank, len(switches), name, slots=slots, holds=True, attempt=7) for rank in range(len(switches))
+        ]
+        for session, switch in zip(sessions, switches, strict=True):
+            assert self.hear(session, switch)
+        self.installed()
+        return sessions
+
+
+def crowded() -> tuple[Leaves, list[object], list[object]]:
+    """Of the leaf's slots 0-3, 12 and 13 are free, and c has 4-11; g gathers, for 4, and d waits for 6."""
+    desk = Leaves(slots=16)
+    gone = desk.running("b", 4, LEAF1, LEAF1)
+    c = desk.running("c", 8, LEAF1, LEAF1)
+    gone += desk.running("k", 2, LEAF1, LEAF1)
+    desk.running("f", 2, LEAF1, LEAF1)
+    desk.running("y", 12, LEAF2, LEAF2)
+    desk.running("z", 12, SPINE, SPINE)
+    for session in gone:
+        desk.leave(session)
+    desk.removed()
+    g = [desk.join(rank, 2, "g", slots=4) for rank in range(2)]
+    assert desk.kinds(g[0]) == ["assigned"]
+    d = desk.join(0, 2, "d", slots=6, queue_s=100.0)
+    assert desk.kinds(d) == []
+    return desk, c, g
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_job_that_gathers_finds_its_slots_at_a_leaf_while_another_is_moved(moves: bool) -> None:
+    """Before the move there is room for it, and after it; in between c holds its former slots and its new ones."""
+    desk, c, g = crowded()
+    if moves:
+        desk.tick(LOOK_S)
+        desk.hold(c)
+        assert desk.changes, "c is moved"
+    for session in g:
+        desk.hear(session, LEAF1)
+    assert "abort" not in desk.kinds(g[0]), desk.last(g[0]).message
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_job_does_not_grow_into_what_one_that_gathers_meanwhile_needs(grows: bool) -> None:
+    desk = Leaves(slots=16)
+    c = desk.running("c", 8, LEAF1, LEAF1)
+    job = desk.jobs.named("c")
+    job.most_slots = 16  # it has given half back
+    report_to(job, 8)
+    if grows:
+        desk.tick(LOOK_S)
+        assert job.move is not None
+    g = [desk.join(rank, 2, "g", slots=4) for rank in range(2)]
+    assert desk.kinds(g[0])[0] == "assigned"
+    desk.hold(c)
+    for session in g:
+        desk.hear(session, LEAF1)
+    assert "abort" not in desk.kinds(g[0]), desk.last(g[0]).message
+
+
+def test_who_would_not_wait_does_so_while_a_job_has_its_former_slots_and_its_new_ones() -> None:
+    hall = MovingDesk()
+    hall.queue(8)
+    hall.tick(HOLD_BACK)  # from now on, others may go ahead
+    for _ in range(int(2 * LONG_REST_S / HOLD_S)):
+        if hall.job("c").move is None:
+            hall.tick(HOLD_S)
+    hall.all_hold("c", 7)
+    assert hall.job("c").moving
+    first, second = (hall.join(0, 1, name, slots=4) for name in "ef")
+    assert hall.kinds(first) == ["assigned"]
+    hall.tick(0.1)
+    assert "abort" not in hall.kinds(second)
+    hall.moved()
+    hall.tick(0.1)
+    assert hall.kinds(second)[-1] == "assigned"
+    third = hall.join(0, 1, "g", slots=4)
+    assert hall.kinds(third) == ["abort"]

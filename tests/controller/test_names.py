@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,6 @@ from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.webpage.names import Names
 from tests.support.controller.running import Running
 from tests.support.controller.web import BEARER, TOKEN, Site
-
-EVERYTHING = ("/", "/page.js", "/api/status", "/api/history", "/metrics", "/healthz")
 
 
 @pytest.mark.parametrize(
@@ -37,32 +34,19 @@ def test_what_else_a_site_may_be_called(host: str) -> None:
     assert not Names("127.0.0.1", ["fabric.lab"]).knows(host)
 
 
-def sites(running: Running, **config: Any) -> Iterator[Site]:
-    site = Site(running, page="127.0.0.1:0", metrics="127.0.0.1:0", **config)
-    running.loop.run(site.web.start())
-    site.look()
-    yield site
-    running.loop.run(site.web.close())
-
-
 @pytest.fixture
 def bare(running: Running) -> Iterator[Site]:
-    yield from sites(running, page_names=["fabric.lab"])
+    with Site(running, page="127.0.0.1:0", metrics="127.0.0.1:0", page_names=["fabric.lab"]) as site:
+        site.look()
+        yield site
 
 
-@pytest.fixture
-def guarded(running: Running) -> Iterator[Site]:
-    yield from sites(running, door=Peers(Rates(), Pace(), TOKEN))
-
-
-@pytest.mark.parametrize("path", EVERYTHING)
-def test_without_a_token_the_name_has_to_be_known(bare: Site, path: str) -> None:
-    assert bare.get(path)[0] == 200
-    assert bare.get(path, {"Host": "fabric.lab:7702"})[0] == 200
-    code, _, body = bare.get(path, {"Host": "evil.example"})
-    assert code == 421
-    assert b"--page-name" in body
-    assert b"p4reduce_" not in body
+def test_without_a_token_the_name_has_to_be_known(bare: Site) -> None:
+    for path in ("/", "/page.js", "/api/status", "/api/history", "/metrics", "/healthz"):
+        assert bare.get(path)[0] == 200
+        assert bare.get(path, {"Host": "fabric.lab:7702"})[0] == 200
+        code, _, body = bare.get(path, {"Host": "evil.example"})
+        assert (code, b"--page-name" in body, b"p4reduce_" in body) == (421, True, False)
 
 
 def test_metrics_of_this_host_alone_have_names_too(bare: Site) -> None:
@@ -71,13 +55,13 @@ def test_metrics_of_this_host_alone_have_names_too(bare: Site) -> None:
 
 
 def test_metrics_for_other_hosts_are_called_as_these_like(running: Running) -> None:
-    site = Site(running, metrics="0.0.0.0:0")
-    running.loop.run(site.web.start())
-    here = site.web.metrics.replace("0.0.0.0", "127.0.0.1")
-    assert site.get("/healthz", {"Host": "controller.cluster"}, at=here)[0] == 200
-    running.loop.run(site.web.close())
+    with Site(running, metrics="0.0.0.0:0") as site:
+        here = site.web.metrics.replace("0.0.0.0", "127.0.0.1")
+        assert site.get("/healthz", {"Host": "controller.cluster"}, at=here)[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/api/status", "/metrics"])
-def test_with_a_token_any_name_will_do(guarded: Site, path: str) -> None:
-    assert guarded.get(path, {"Host": "fabric.example", **BEARER})[0] == 200
+def test_with_a_token_any_name_will_do(running: Running) -> None:
+    with Site(running, door=Peers(Rates(), Pace(), TOKEN), page="127.0.0.1:0") as guarded:
+        guarded.look()
+        for path in ("/api/status", "/metrics"):
+            assert guarded.get(path, {"Host": "fabric.example", **BEARER})[0] == 200

@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce_controller.jobs import numbers
@@ -61,6 +61,7 @@ def test_a_generation_of_an_earlier_run_is_not_given_again() -> None:
     assert jobs.take() == (2, 22)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), max_size=60))
 def test_no_pair_is_given_twice(returns: list[int]) -> None:
     jobs = JobNumbers(last=4)

@@ -19,8 +19,7 @@ from p4reduce_controller.commands.views import Rates
 from p4reduce_controller.doctor import cli as doctor
 from p4reduce_controller.doctor import host, switches
 from p4reduce_controller.doctor.finding import Finding
-from tests.support.controller.ranks import ready
-from tests.support.controller.running import Loop, Running
+from tests.support.controller.running import Running, Starter
 from tests.support.controller.users import file
 from tests.support.own_network import ip, own_network
 from tests.support.waiting import wait_until
@@ -58,7 +57,7 @@ def test_whom_a_job_waits_for_is_named(running: Running) -> None:
 
 
 def test_who_has_not_sent_is_named_by_where_it_is(running: Running) -> None:
-    ready([running.rank(rank, 2) for rank in range(2)])
+    running.job(2)
     [job] = running.jobs
     running.loop.call(running.jobs.looked, job, 0, pb.Counted(half=0, seq=2, ranks=[0]))
     assert "rank 1 (127.0.0.1) to send its share" in run(running, "jobs", "list")
@@ -66,38 +65,33 @@ def test_who_has_not_sent_is_named_by_where_it_is(running: Running) -> None:
     assert "to send its share" not in run(running, "jobs", "list")
 
 
-def test_whose_job_is_shown_has_to_be_said_where_several_have_one(loop: Loop, tmp_path: Path) -> None:
-    running = Running(loop, users=file(tmp_path))
-    try:
-        for token in ("a", "b"):
-            running.rank(0, 2, token=token)
-        wait_until(lambda: running.jobs.lifecycle.joins == 2, "both to join")
-        as_operator = ["--token-file", str(tmp_path / "token")]
-        (tmp_path / "token").write_text("o")
-        (tmp_path / "token").chmod(0o600)
-        said = run(running, "jobs", "show", "job", *as_operator, code=1)
-        assert "job 'job': the tenants bob, vision each have a job of that name; choose one with --tenant" in said
-        shown = json.loads(run(running, "jobs", "show", "job", "--tenant", "bob", "--json", *as_operator))
-        assert shown["tenant"] == "bob"
-    finally:
-        running.close()
+def test_whose_job_is_shown_has_to_be_said_where_several_have_one(start: Starter, tmp_path: Path) -> None:
+    running = start(Running, users=file(tmp_path))
+    for token in ("a", "b"):
+        running.rank(0, 2, token=token)
+    wait_until(lambda: running.jobs.lifecycle.joins == 2, "both to join")
+    as_operator = ["--token-file", str(tmp_path / "token")]
+    (tmp_path / "token").write_text("o")
+    (tmp_path / "token").chmod(0o600)
+    said = run(running, "jobs", "show", "job", *as_operator, code=1)
+    assert "job 'job': the tenants bob, vision each have a job of that name; choose one with --tenant" in said
+    shown = json.loads(run(running, "jobs", "show", "job", "--tenant", "bob", "--json", *as_operator))
+    assert shown["tenant"] == "bob"
 
 
 def test_a_job_is_ended(running: Running) -> None:
-    ranks = [running.rank(rank, 2) for rank in range(2)]
-    ready(ranks)
+    ranks = running.job(2)
     assert "up to 500 printable characters" in run(running, "jobs", "abort", "job", "--reason", "x" * 501, code=1)
     run(running, "jobs", "abort", "job", "--reason", "it is\nlate")
     wait_until(lambda: all(rank.session.aborted for rank in ranks), "the ranks to hear of it")
     error = ranks[0].session.aborted
-    assert error is not None
     assert (error.reason, error.rank) == ("ENDED_BY_USER", None)
     assert str(error).endswith("job 'job': was ended: it is late")
     wait_until(lambda: running.used() == 0, "the slots to be freed")
 
 
 def test_slots_of_a_job(running: Running) -> None:
-    ready([running.rank(rank, 2, slots=2) for rank in range(2)])
+    running.job(2, slots=2)
     [job] = running.jobs
     first = job.first_seq
     running.switch.halves = {0: (first + 4, 0b11), 1: (first + 1, 0b01), 2: (first - 2, 0), 3: (first - 1, 0)}
@@ -295,7 +289,7 @@ def test_a_switch_is_not_added_without_a_word_where_it_is(running: Running) -> N
 
 
 def test_a_slot_that_the_job_does_not_have_is_named(running: Running) -> None:
-    ready([running.rank(0, 1)])
+    running.job(1)
     assert "first=99: accepted are 0 to 3" in run(running, "slots", "job", "--first", "99", code=1)
     assert "1 job, 1 rank; 1 job begun" in run(running, "top", "--once", "--interval", "0.2")
 

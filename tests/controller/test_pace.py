@@ -8,7 +8,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -21,10 +20,10 @@ from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.base.limits import BURST_S, Bucket, Rates
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.sizes import LARGEST_REQUEST, MOST_READ
-from p4reduce_controller.tenants.pace import FREE_REFUSALS, MOST_KNOWN, PENALTY, UNIT, Pace, host_of
+from p4reduce_controller.tenants import pace as pace_module
+from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, UNIT, Pace, host_of
 from tests.support.controller.house import USERS, House, refused, refused_or_none
-from tests.support.controller.ranks import ready
-from tests.support.controller.running import Loop, Running
+from tests.support.controller.running import Running, Starter
 from tests.support.controller.web import Site
 from tests.support.waiting import stays, wait_until
 
@@ -48,12 +47,13 @@ def test_a_long_message_counts_as_several() -> None:
     assert pace.due("b", 1.0, 3 * UNIT) == 0.0
 
 
-def test_whoever_comes_is_not_remembered_for_ever() -> None:
+def test_whoever_comes_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace_module, "MOST_KNOWN", 50)
     pace = Pace(lambda: 0.0)
-    for number in range(3 * MOST_KNOWN):
+    for number in range(150):
         pace.wait(f"10.{number}", "call", 1.0)
         pace.wait("often", "call", 0.01)
-    assert len(pace._buckets) == MOST_KNOWN
+    assert len(pace._buckets) == 50
     assert pace.wait("often", "call", 0.01) > 0
 
 
@@ -75,11 +75,9 @@ def test_whose_a_connection_is(peer: str, host: str) -> None:
 
 
 @pytest.fixture
-def narrow(loop: Loop) -> Iterator[Running]:
+def narrow(start: Starter) -> Running:
     """Where hosts may do little."""
-    running = Running(loop, ServiceConfig("127.0.0.1:0", rates=Rates(joins=0.01, calls=0.01, messages=1.0)))
-    yield running
-    running.close()
+    return start(Running, ServiceConfig("127.0.0.1:0", rates=Rates(joins=0.01, calls=0.01, messages=1.0)))
 
 
 def limited(running: Running) -> dict[tuple[str, str], int]:
@@ -100,8 +98,8 @@ def test_without_users_hosts_are_limited(narrow: Running) -> None:
     assert b'p4reduce_limited_total{tenant="",what="call"}' in generate_latest(narrow.controller.telemetry.registry)
 
 
-def test_wrong_tokens_are_written_down_and_soon_told_late(loop: Loop, tmp_path: Path) -> None:
-    running = Running(loop, ServiceConfig("127.0.0.1:0", token="swordfish"), audit=tmp_path / "audit.jsonl")
+def test_wrong_tokens_are_written_down_and_soon_told_late(start: Starter, tmp_path: Path) -> None:
+    running = start(Running, ServiceConfig("127.0.0.1:0", token="swordfish"), audit=tmp_path / "audit.jsonl")
     with open_grpc_channel(running.address) as channel:
         stub = rpc.JobsStub(channel)
         wrong, right = ((("authorization", f"Bearer {token}"),) for token in ("a secret", "swordfish"))
@@ -114,7 +112,6 @@ def test_wrong_tokens_are_written_down_and_soon_told_late(loop: Loop, tmp_path: 
         assert took[0] < PENALTY <= max(took)
         assert refused(lambda: stub.Status(pb.StatusRequest(), timeout=10))[1] == "a token is needed"
         stub.Status(pb.StatusRequest(), timeout=10, metadata=right)
-    running.close()
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert {(one["who"], one["what"], one["outcome"]) for one in lines} == {
         ("", "Status", "the token is wrong"),
@@ -122,19 +119,18 @@ def test_wrong_tokens_are_written_down_and_soon_told_late(loop: Loop, tmp_path: 
     }
 
 
-def test_a_host_has_so_many_ranks_at_a_time(loop: Loop) -> None:
-    running = Running(loop, ServiceConfig("127.0.0.1:0", rates=Rates(ranks=3)))
+def test_a_host_has_so_many_ranks_at_a_time(start: Starter) -> None:
+    running = start(Running, ServiceConfig("127.0.0.1:0", rates=Rates(ranks=3)))
     ranks = [running.rank(rank, 9, slots=1) for rank in range(5)]
     wait_until(lambda: sum(rank.error is not None for rank in ranks) == 2, "refusals")
     assert {str(rank.error).partition(": ")[2] for rank in ranks if rank.error} == {
         "127.0.0.1 has 3 ranks connected, which is its limit"
     }
     assert limited(running)["", "rank"] == 2
-    running.close()
 
 
-def test_messages_of_all_ranks_of_a_host_wait_together(loop: Loop) -> None:
-    running = Running(loop, ServiceConfig("127.0.0.1:0", rates=Rates(messages=1.0)))
+def test_messages_of_all_ranks_of_a_host_wait_together(start: Starter) -> None:
+    running = start(Running, ServiceConfig("127.0.0.1:0", rates=Rates(messages=1.0)))
     handled = 0
     unanswered = running.jobs.unanswered
 
@@ -145,27 +141,23 @@ def test_messages_of_all_ranks_of_a_host_wait_together(loop: Loop) -> None:
 
     running.jobs.unanswered = count  # type: ignore[method-assign]
     began = time.monotonic()
-    ranks = [running.rank(rank, 3, slots=1) for rank in range(3)]
-    ready(ranks)
+    ranks = running.job(3, slots=1)
     for rank in ranks:
         for _ in range(100):
             rank.session.ask(0)
     wait_until(lambda: handled >= 7 and limited(running)["", "message"], "messages")
     stays(lambda: handled <= 10 + (time.monotonic() - began), "messages beyond the limit are handled", 0.5)
-    running.close()
 
 
 def test_the_page_is_limited_too(narrow: Running) -> None:
-    site = Site(narrow, page="127.0.0.1:0")
-    narrow.loop.run(site.web.start())
-    site.look()
-    assert [site.get("/api/status")[0] for _ in range(3)] == [200, 429, 429]
-    narrow.loop.run(site.web.close())
+    with Site(narrow, page="127.0.0.1:0") as site:
+        site.look()
+        assert [site.get("/api/status")[0] for _ in range(3)] == [200, 429, 429]
 
 
 @pytest.mark.parametrize("users", [False, True])
-def test_what_is_too_large_is_refused_and_counted(running: Running, loop: Loop, tmp_path: Path, users: bool) -> None:
-    house = House(loop, tmp_path) if users else running
+def test_what_is_too_large_is_refused_and_counted(start: Starter, tmp_path: Path, users: bool) -> None:
+    house = start(House, tmp_path) if users else start(Running)
     token = (("authorization", "Bearer b"),) if users else ()
     tenant = "bob" if users else ""
     with open_grpc_channel(house.address) as channel:
@@ -178,8 +170,6 @@ def test_what_is_too_large_is_refused_and_counted(running: Running, loop: Loop, 
         [answer] = stub.Session(iter([first]), timeout=10, metadata=token)
         assert "bytes: must be at most 16384" in answer.abort.message
     assert limited(house)[tenant, "size"] == 2
-    if users:
-        house.close()
 
 
 FLOOD = """
@@ -223,13 +213,13 @@ os._exit(0)
 
 @pytest.mark.slow
 @pytest.mark.serial
-def test_a_flood_of_one_tenant_does_not_slow_another(loop: Loop, tmp_path: Path) -> None:
+def test_a_flood_of_one_tenant_does_not_slow_another(start: Starter, tmp_path: Path) -> None:
     users = USERS.replace("ranks = 5", "ranks = 50\njoins_per_s = 5")
-    house = House(loop, tmp_path, users, slots=64)
+    house = start(House, tmp_path, users, slots=64)
 
     def took(what: int) -> float:
         began = time.monotonic()
-        ready([house.rank(rank, 2, token="b", job=f"quick{what}", slots=1) for rank in range(2)])
+        house.job(2, token="b", job=f"quick{what}", slots=1)
         house.status("b")
         return time.monotonic() - began
 
@@ -237,7 +227,6 @@ def test_a_flood_of_one_tenant_does_not_slow_another(loop: Loop, tmp_path: Path)
     with subprocess.Popen(
         [sys.executable, "-c", FLOOD, house.address, "a", "4"], stdout=subprocess.PIPE, text=True
     ) as flood:
-        assert flood.stdout is not None
         flood.stdout.readline()
         time.sleep(0.5)
         flooded = statistics.median([took(number) for number in range(5, 12)])
@@ -248,4 +237,3 @@ def test_a_flood_of_one_tenant_does_not_slow_another(loop: Loop, tmp_path: Path)
     assert counted["alice", "call"] > 50
     assert counted["alice", "join"] > 0
     assert flooded < 1.0 + 3 * quiet
-    house.close()

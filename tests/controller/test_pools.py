@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 
@@ -64,7 +65,8 @@ class Pools(RuleBasedStateMachine):
             assert self.pool.around(taken) == high - low
 
 
-TestPools = Pools.TestCase
+def test_a_pool_is_as_a_bit_for_each_slot() -> None:
+    run_state_machine_as_test(Pools, settings=settings(max_examples=30, deadline=None))
 
 
 def test_free_neighbours_become_one() -> None:

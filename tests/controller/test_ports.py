@@ -12,7 +12,6 @@ from p4reduce_controller.commands import views
 from p4reduce_controller.fabric.ports import all_down, uplink_down
 from p4reduce_controller.observability.metrics import Metrics
 from p4reduce_controller.observability.watch import Watch
-from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.webpage.page_data import view_of
 from tests.support.controller.changing import FIRST, SECOND, Changing
@@ -61,25 +60,13 @@ def test_which_cable_is_out() -> None:
     assert why(SPINE, {1: "DOWN"}, {}, {}) == ""
 
 
-def test_a_job_that_begins_is_not_placed_over_a_link_that_is_down() -> None:
-    desk = TreeDesk(TWO_LEAVES)
-    down = {LEAF2: [Unavailable("port 9 of leaf2 toward spine is down", SwitchState.UPLINK_DOWN)]}
-    desk.switches.conditions = lambda number: down.get(number, [])  # type: ignore[method-assign]
-    wide = [desk.join(rank, 2, "wide") for rank in range(2)]
-    desk.hear_at(wide[0], LEAF1)
-    desk.hear_at(wide[1], LEAF2)
-    assert desk.last(wide[0]).message == "job 'wide': port 9 of leaf2 toward spine is down"
-    desk.ready_at(LEAF2, LEAF2, name="a rack")  # which does not need it
-
-
 def test_a_dead_root_is_left_out_and_its_jobs_are_told(changing: Changing, caplog: pytest.LogCaptureFixture) -> None:
-    running = [changing.rank(rank, 2, job="running") for rank in range(2)]
-    ready(running)
+    running = changing.job(2, job="running")
     with caplog.at_level(logging.WARNING):
         cut(changing, 1, p1="DOWN", p2="DOWN")
         text = f"port 1 of {SECOND} is down, where ranks 0, 1 are"
         wait_until(lambda: sum(one.getMessage() == text for one in caplog.records) == 2, "both ranks to hear of it")
-    job = changing.loop.run(changing.controller.status()).jobs[0]
+    job = changing.look().jobs[0]
     assert list(job.in_trouble) == [text]
     there = changing.status()[SECOND]
     assert (there.state, there.problem) == ("NotReady", "all its 2 ports are down")
@@ -93,19 +80,19 @@ def test_a_dead_root_is_left_out_and_its_jobs_are_told(changing: Changing, caplo
 
 
 def test_a_port_that_comes_back_is_told_too(changing: Changing, caplog: pytest.LogCaptureFixture) -> None:
-    ready([changing.rank(0, 1)])
+    changing.job(1)
     with caplog.at_level(logging.WARNING):
         cut(changing, 0, p1="DOWN", p2="UP")
         cut(changing, 0, p1="UP", p2="DOWN")
         text = f"port 1 of {FIRST} is down, where rank 0 is"
         wait_until(lambda: f"resolved: {text}" in [one.getMessage() for one in caplog.records], "it to be told")
-    assert not changing.loop.run(changing.controller.status()).jobs[0].in_trouble
+    assert not changing.look().jobs[0].in_trouble
 
 
 def test_they_are_shown(changing: Changing) -> None:
-    ready([changing.rank(0, 1)])
+    changing.job(1)
     cut(changing, 0, p1="DOWN", p2="UP")
-    status = changing.loop.run(changing.controller.status())
+    status = changing.look()
     watch = Watch(changing.controller.status, {})
     watch.look(status, 1000.0)
     assert watch.latest is not None

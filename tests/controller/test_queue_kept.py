@@ -4,24 +4,21 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from p4reduce.control.client import Session
 from p4reduce_controller.jobs.waitlist import RETURN
 from p4reduce_controller.tenants.quotas import Policy, Quota
-from tests.support.controller.halls import ALICE, BOB, CAROL, Hall
-from tests.support.controller.ranks import DEADLINE, ready
-from tests.support.controller.running import Loop, Running, leave
+from tests.support.controller.desks import ALICE, BOB, CAROL, TenantsDesk
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Running, Starter
 from tests.support.waiting import wait_until
 
 
-def two_in_the_queue() -> tuple[Hall, list[Any]]:
-    hall = Hall(slots=4)
+def two_in_the_queue() -> tuple[TenantsDesk, list[Any]]:
+    hall = TenantsDesk(slots=4)
     hall.begin(CAROL, "running")
     hall.come(ALICE, "first", queue_s=60)
     hall.tick(1)
@@ -30,8 +27,8 @@ def two_in_the_queue() -> tuple[Hall, list[Any]]:
     return hall, hall.jobs.queue.to_keep(hall.now)
 
 
-def taken_over(kept: list[Any], policy: Policy | None = None) -> Hall:
-    hall = Hall(policy, slots=4)
+def taken_over(kept: list[Any], policy: Policy | None = None) -> TenantsDesk:
+    hall = TenantsDesk(policy, slots=4)
     hall.jobs.queue.restore(kept, hall.now)
     return hall
 
@@ -97,44 +94,20 @@ def test_what_cannot_be_is_refused(kept: list[Any]) -> None:
 
 
 @pytest.fixture
-def running(loop: Loop, tmp_path: Path) -> Iterator[Running]:
-    running = Running(loop, slots=4, state=tmp_path / "state")
-    yield running
-    running.close()
-
-
-class Waiting(threading.Thread):
-    """One that joins and would wait for slots."""
-
-    def __init__(self, running: Running, job: str) -> None:
-        super().__init__(daemon=True)
-        self._running = running
-        self._job = job
-        self.session = Session(running.address)
-        self.error: Exception | None = None
-        self.let_in = False
-        self.start()
-
-    def run(self) -> None:
-        try:
-            assigned = self.session.join(self._job, 0, 1, slots=4, queue=60)
-            self.session.wait_ready(lambda: self._running._hello(assigned))
-            self.let_in = True
-        except Exception as error:
-            self.error = error
+def running(start: Starter, tmp_path: Path) -> Running:
+    return start(Running, slots=4, state=tmp_path / "state")
 
 
 def queue(running: Running) -> list[str]:
-    return [one.name for one in running.loop.run(running.controller.status()).queue]
+    return [one.name for one in running.look().queue]
 
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_places_are_kept_over_a_restart(running: Running, tmp_path: Path, killed: bool) -> None:
-    busy = running.rank(0, 1, job="busy")
-    ready([busy])
+    [busy] = running.job(1, job="busy")
     waiting = []
     for name in ("first", "second"):
-        waiting.append(Waiting(running, name))
+        waiting.append(running.rank(0, 1, job=name, queue=60.0))
         wait_until(lambda name=name: name in queue(running), "it to wait")
 
     def kept() -> list[str]:
@@ -149,11 +122,8 @@ def test_places_are_kept_over_a_restart(running: Running, tmp_path: Path, killed
     running.start_again()
     wait_until(lambda: [len(one.ranks) for one in running.jobs.queue.waitlist] == [1, 1], "both to be back")
     assert queue(running) == ["first", "second"]
-    leave(running, [busy])
-    wait_until(lambda: waiting[0].let_in or waiting[0].error, "the first to be let in")
-    assert (waiting[0].error, waiting[1].let_in) == (None, False)
+    busy.session.leave()
+    ready(waiting[:1])
+    assert waiting[1].assigned is None
     waiting[0].session.leave()
-    waiting[1].join(DEADLINE)
-    assert waiting[1].error is None
-    for one in waiting:
-        one.session.close()
+    ready(waiting[1:])

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -13,8 +12,7 @@ from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.reports import MOST_AWAITED, Reports, interval, stragglers
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
-from tests.support.controller.ranks import ready
-from tests.support.controller.running import Running
+from tests.support.controller.running import Running, leave
 from tests.support.controller.sites import site_of
 from tests.support.waiting import wait_until
 
@@ -40,7 +38,6 @@ def test_rates_are_of_the_time_between_two_reports() -> None:
     assert job.members[0].rates is None
     told(reports, job, 14.0, pb.Report(bytes_sent=9000, rounds=25, busy_s=3.0))
     rates = job.members[0].rates
-    assert rates is not None
     assert (rates.bytes_sent, rates.rounds, rates.busy) == (2000, 5, 0.5)
 
 
@@ -81,7 +78,6 @@ def test_a_report_is_bounded() -> None:
     reports, job = Reports(), job_of(1)
     told(reports, job, 1.0, pb.Report(awaited=range(5000)))
     report = job.members[0].report
-    assert report is not None
     assert len(report.awaited) == MOST_AWAITED
 
 
@@ -89,7 +85,6 @@ def test_numbers_that_json_has_not_are_none() -> None:
     job, reports = job_of(1), Reports()
     told(reports, job, 1.0, pb.Report(stuck_s=math.nan, busy_s=math.inf))
     report = job.members[0].report
-    assert report is not None
     assert (report.stuck_s, report.busy_s) == (0, 0)
 
 
@@ -110,8 +105,7 @@ def test_ranks_report_as_often_as_they_are_asked_to_and_when_they_leave(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placement, "interval", lambda _: 0.05)
-    ranks = [running.rank(rank, 2) for rank in range(2)]
-    ready(ranks)
+    ranks = running.job(2)
     [job] = running.jobs
     asked = [0, 0]
 
@@ -128,11 +122,7 @@ def test_ranks_report_as_often_as_they_are_asked_to_and_when_they_leave(
     assert job.members[0].rates is not None
     assert 0 < job.members[0].heard_at <= running.controller.clock()
     monkeypatch.setattr(placement, "interval", lambda _: 60.0)
-    leavers = [threading.Thread(target=one.session.leave) for one in ranks]
-    for leaver in leavers:
-        leaver.start()
-    for leaver in leavers:
-        leaver.join(10)
+    leave(running, ranks)
     last = [member.report.operations for member in job.members.values() if member.report is not None]
     assert last == asked
     assert running.controller.reports.ports[0, 1].packets_in == 4
@@ -141,17 +131,11 @@ def test_ranks_report_as_often_as_they_are_asked_to_and_when_they_leave(
 def test_a_controller_that_asks_for_none_gets_none(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of an earlier release, which would end the job."""
     monkeypatch.setattr(placement, "interval", lambda _: 0.0)
-    ranks = [running.rank(rank, 2) for rank in range(2)]
-    ready(ranks)
+    ranks = running.job(2)
 
     def never(_: float) -> pb.Report:
         raise AssertionError
 
     for one in ranks:
         one.session.report(never)
-    leavers = [threading.Thread(target=one.session.leave) for one in ranks]
-    for leaver in leavers:
-        leaver.start()
-    for leaver in leavers:
-        leaver.join(10)
-    assert [one.session.aborted for one in ranks] == [None, None]
+    leave(running, ranks)

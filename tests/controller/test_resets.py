@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.protocol.constants import NO_KEY, Op
@@ -69,6 +69,7 @@ def test_what_others_acknowledge_is_no_news() -> None:
     assert not batch.acknowledged(packet)
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 40), st.floats(0, 0.5))
 def test_when_done_no_reset_is_on_its_way(seed: int, slots: int, loss: float) -> None:
     """The way there and the way back keep the order of packets, lose some, and are slow now and then."""
@@ -162,13 +163,13 @@ def reset_all(monkeypatch: pytest.MonkeyPatch, rate: float, slots: int, timeout:
 
 
 def test_a_large_pool_has_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20,480 halves, as on a Tofino, at 250 a second."""
-    reset_all(monkeypatch, 250, 10_240)
+    """4,096 halves at 100 a second."""
+    reset_all(monkeypatch, 100, 2048)
 
 
 def test_a_switch_that_is_too_slow_for_its_pool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SwitchError, match=r"the switch at here did not acknowledge \d+ of 20480 RESETs within 132.4 s"):
-        reset_all(monkeypatch, 100, 10_240)
+    with pytest.raises(SwitchError, match=r"the switch at here did not acknowledge \d+ of 4096 RESETs within 50.48 s"):
+        reset_all(monkeypatch, 50, 2048)
 
 
 @pytest.mark.parametrize("timeout", [5.0, 200.0])

@@ -19,9 +19,9 @@ from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
 from p4reduce_controller.store.state import StateError
-from tests.support.controller.ranks import Rank, ready
-from tests.support.controller.running import Loop, Running, leave
-from tests.support.waiting import wait_until
+from tests.support.controller.ranks import ready
+from tests.support.controller.running import Running, Starter, leave
+from tests.support.waiting import stays, wait_until
 
 
 @pytest.fixture
@@ -30,16 +30,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def running(loop: Loop, file: Path) -> Iterator[Running]:
-    running = Running(loop, state=file, switches=2)
-    yield running
-    running.close()
-
-
-def job(running: Running, world_size: int = 2, **options: Any) -> list[Rank]:
-    ranks = [running.rank(rank, world_size, **options) for rank in range(world_size)]
-    ready(ranks)
-    return ranks
+def running(start: Starter, file: Path) -> Running:
+    return start(Running, state=file, switches=2)
 
 
 def jobs_in(file: Path) -> list[dict[str, Any]]:
@@ -48,7 +40,7 @@ def jobs_in(file: Path) -> list[dict[str, Any]]:
 
 
 def status(running: Running) -> list[pb.Job]:
-    return list(running.loop.run(running.controller.status()).jobs)
+    return list(running.look().jobs)
 
 
 def wait_until_back(running: Running) -> None:
@@ -83,7 +75,7 @@ def changes(running: Running) -> list[str]:
 
 
 def test_jobs_are_as_they_were(running: Running, file: Path) -> None:
-    one, two = job(running, 3, job="one"), job(running, 2, job="two")
+    one, two = running.job(3, job="one"), running.job(2, job="two")
     before, done = status(running), changes(running)
     running.crash()
     running.start_again()
@@ -114,7 +106,7 @@ def test_jobs_are_as_they_were(running: Running, file: Path) -> None:
 
 
 def test_a_controller_may_die_again_and_again(running: Running) -> None:
-    ranks = job(running)
+    ranks = running.job(2)
     for _ in range(4):
         running.crash()
         running.start_again()
@@ -125,7 +117,7 @@ def test_a_controller_may_die_again_and_again(running: Running) -> None:
 def test_who_does_not_come_back_is_named(running: Running) -> None:
     running.crash()
     running.start_again(rejoin_time=0.8)
-    ranks = job(running, 3)
+    ranks = running.job(3)
     running.crash()
     ranks[1].session.close()
     running.start_again(rejoin_time=60.0)  # a job has the time that its ranks were told
@@ -133,31 +125,15 @@ def test_who_does_not_come_back_is_named(running: Running) -> None:
     wait_until(lambda: ranks[0].aborted_at and ranks[2].aborted_at, "the abort")
     assert 0.7 < ranks[0].aborted_at - started < 3
     error = ranks[0].session.aborted
-    assert error is not None
     assert (error.rank, error.reason) == (1, "DID_NOT_RETURN")
     assert "rank 1 did not come back within 0.8 s after the controller was restarted" in str(error)
     wait_until(lambda: running.used() == 0, "the slots to be freed")
     assert running.switch.aborts == [(1, 1, pb.DID_NOT_RETURN)]
 
 
-def test_who_comes_back_too_late_is_told_why_the_job_has_ended(running: Running) -> None:
-    running.crash()
-    running.start_again(rejoin_time=0.6)
-    assigned = job(running, 2)[0].assigned
-    assert assigned is not None
-    running.crash()
-    for rank in running.ranks:
-        rank.session.close()
-    running.start_again()
-    wait_until(lambda: running.used() == 0, "the slots to be freed")
-    place = {"job": assigned.job, "generation": assigned.generation, "rank": 0, "key": assigned.rejoin_key}
-    assert "ranks 0, 1 did not come back within 0.6 s" in rejoin(running, **place).message
-
-
 def test_only_who_has_the_key_is_let_in(running: Running) -> None:
-    ranks = job(running)
+    ranks = running.job(2)
     assigned = ranks[0].assigned
-    assert assigned is not None
     right = {"job": assigned.job, "generation": assigned.generation, "rank": 0, "key": assigned.rejoin_key}
     others = ready(ranks)[1].rejoin_key
     for changes, text in (
@@ -176,9 +152,8 @@ def test_only_who_has_the_key_is_let_in(running: Running) -> None:
 
 def test_a_rank_that_notices_first_takes_its_seat_from_its_old_stream(running: Running) -> None:
     """Its host may know that a connection is gone long before the controller does."""
-    ranks = job(running)
+    ranks = running.job(2)
     assigned = ranks[0].assigned
-    assert assigned is not None
     place = pb.Rejoin(job=assigned.job, generation=assigned.generation, rank=0, key=assigned.rejoin_key)
     done = threading.Event()
 
@@ -192,16 +167,14 @@ def test_a_rank_that_notices_first_takes_its_seat_from_its_old_stream(running: R
         wait_until(lambda: ranks[0].aborted_at, "the old stream to be told")
         assert "reconnected on another stream" in str(ranks[0].session.aborted)
         ranks[0].session.close()
-        end = time.monotonic() + 0.3
-        wait_until(lambda: time.monotonic() > end, "the end of the old stream to be seen")
-        assert [job.state for job in status(running)] == ["ready"]
+        stays(lambda: [job.state for job in status(running)] == ["ready"], "the old stream ends the job", 0.3)
         assert ranks[1].session.aborted is None
         done.set()
 
 
 def test_while_the_first_switch_is_awaited_that_is_told(running: Running) -> None:
     """And whoever has a seat keeps it: they are let in as soon as the controller serves."""
-    ranks = job(running)
+    ranks = running.job(2)
     running.crash()
     running.switch.problem = "connection refused"
     with running.waiting_for_a_switch():
@@ -218,13 +191,12 @@ def test_while_the_first_switch_is_awaited_that_is_told(running: Running) -> Non
 
 
 def test_a_switch_that_was_restarted_meanwhile_costs_its_jobs(running: Running, file: Path) -> None:
-    ranks = job(running)
+    ranks = running.job(2)
     running.crash()
     running.switches[1].restart()
     running.start_again()
     for rank in ranks:
         wait_until(lambda rank=rank: rank.aborted_at, "the abort")
-        assert rank.session.aborted is not None
         assert "the switch at fake 1 was restarted and lost the job's state" in str(rank.session.aborted)
         assert rank.session.aborted.reason == "SWITCH_LOST"
     assert running.switch.aborts == []  # which says nothing of why: ranks would hear that first
@@ -248,7 +220,7 @@ def test_a_crash_before_the_file_is_written(running: Running, file: Path) -> Non
         assert "this controller does not know the job" in str(error)
     assert not running.switch.admitted
     assert running.used() == 0
-    job(running)
+    running.job(2)
 
 
 def test_a_crash_after_the_file_is_written(running: Running, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +235,7 @@ def test_a_crash_after_the_file_is_written(running: Running, file: Path, monkeyp
 
 
 def test_a_crash_while_ranks_leave(running: Running) -> None:
-    ranks = job(running)
+    ranks = running.job(2)
     first = running.loop.loop.run_in_executor(None, ranks[0].session.leave)
     wait_until(lambda: any(member.leaving for job in status(running) for member in job.members), "the first to leave")
     running.crash()
@@ -275,19 +247,8 @@ def test_a_crash_while_ranks_leave(running: Running) -> None:
     wait_until(lambda: running.used() == 0, "the slots to be freed")
 
 
-def test_a_crash_after_a_job_has_ended(running: Running, file: Path) -> None:
-    """Nobody who was told of the end finds that the file has it still."""
-    ranks = job(running)
-    leave(running, ranks)
-    assert jobs_in(file) == []
-    running.crash()
-    running.start_again()
-    assert status(running) == []
-
-
 def test_a_file_that_cannot_be_written_fails_the_job_by_name(running: Running, file: Path) -> None:
-    kept = job(running, job="kept")
-    assert running.state is not None
+    kept = running.job(2, job="kept")
     running.state.path = file.parent / "gone" / "state"
     for rank in [running.rank(rank, 2, job="not kept") for rank in range(2)]:
         assert "state cannot be written: No such file or directory" in str(rank.outcome())
@@ -296,7 +257,7 @@ def test_a_file_that_cannot_be_written_fails_the_job_by_name(running: Running, f
 
 
 def test_a_controller_that_is_ended_keeps_or_ends_its_jobs(running: Running, file: Path) -> None:
-    ranks = job(running)
+    ranks = running.job(2)
     waiting = running.rank(0, 2, job="not ready")
     wait_until(lambda: waiting.assigned, "the second job")
     running.loop.run(running.controller.close())
@@ -312,27 +273,23 @@ def test_a_controller_that_is_ended_keeps_or_ends_its_jobs(running: Running, fil
     running.loop.run(running.controller.close())
     running.release()
     wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
-    assert ranks[0].session.aborted is not None
     assert ranks[0].session.aborted.reason == "CONTROLLER_STOPPED"
     assert jobs_in(file) == []
     running.start_again()
 
 
-def test_without_a_file_ranks_have_no_way_back(loop: Loop) -> None:
-    running = Running(loop, rejoin_time=60.0)
-    ranks = job(running)
-    assert ranks[0].assigned is not None
+def test_without_a_file_ranks_have_no_way_back(start: Starter) -> None:
+    running = start(Running, rejoin_time=60.0)
+    ranks = running.job(2)
     assert ranks[0].assigned.rejoin_key == ""
     running.crash()
     wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
-    assert ranks[0].session.aborted is not None
     assert ranks[0].session.aborted.reason == "CONTROLLER_LOST"
     running.start_again()
-    running.close()
 
 
 def test_other_switches_than_those_of_the_file_are_refused(running: Running, file: Path) -> None:
-    ranks = job(running)
+    ranks = running.job(2)
     running.crash()
     text = file.read_text()
     running.switches[1].target = "fake 7"

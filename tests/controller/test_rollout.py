@@ -13,22 +13,22 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce_controller.base import clock
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.fabric import rollout as rollout_module
 from p4reduce_controller.fabric.inventory import Inventory
-from p4reduce_controller.fabric.rollout import NEXT, RETRY, Rollout, Stage
+from p4reduce_controller.fabric.rollout import NEXT, Rollout, Stage
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.service import streams
 from p4reduce_controller.service.controller import Controller
-from p4reduce_controller.switches.aggregator import Heard, Layout, Placement, SwitchError
-from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.aggregator import Layout, Placement, SwitchError
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.ranks import ready
-from tests.support.controller.running import Loop, Running
-from tests.support.waiting import wait_until
+from tests.support.controller.running import Running, Starter
+from tests.support.controller.streams import FakeStream
+from tests.support.waiting import stays, wait_until
 
 STEPS = 200  # of the event loop: more than there are until a job is ready
 
@@ -36,28 +36,27 @@ STEPS = 200  # of the event loop: more than there are until a job is ready
 # --- calls to the switch ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["install", "reset"])
-def test_a_call_that_is_cancelled_in_flight_fails_the_job_by_name(running: Running, what: str) -> None:
-    """As gRPC does it to those who wait for a call, when its channel is closed."""
-    running.switch.fail[what] = asyncio.CancelledError()  # type: ignore[assignment]
-    for rank in [running.rank(rank, 2) for rank in range(2)]:
-        assert "the switch at fake cannot be set up for the job: Interrupted: it was cancelled" in str(rank.outcome())
-    wait_until(lambda: running.used() == 0, "the slots to be freed")
-    del running.switch.fail[what]
-    ready([running.rank(rank, 2) for rank in range(2)])
-
-
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), SwitchError("busy"), KeyError("surprise")])
-@pytest.mark.parametrize("what", ["fence", "abort", "forget"])
-def test_a_removal_that_fails_is_tried_until_it_is_done(running: Running, what: str, error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("fence", asyncio.CancelledError()),
+        ("fence", SwitchError("busy")),
+        ("fence", KeyError("surprise")),
+        ("abort", asyncio.CancelledError()),
+        ("abort", KeyError("surprise")),
+        ("forget", SwitchError("busy")),
+    ],
+)
+def test_a_removal_that_fails_is_tried_until_it_is_done(
+    running: Running, monkeypatch: pytest.MonkeyPatch, what: str, error: Exception
+) -> None:
+    monkeypatch.setattr(rollout_module, "RETRY", 0.1)
     running.switch.fail[what] = error
-    ranks = [running.rank(rank, 2) for rank in range(2)]
-    ready(ranks)
+    ranks = running.job(2)
     ranks[1].session.close()
     wait_until(lambda: ranks[0].aborted_at, "the other to hear of it")
     if what != "abort":  # which ranks hear from the service, too
-        running.loop.run(asyncio.sleep(RETRY / 2))
-        assert running.used() == 4
+        stays(lambda: running.used() == 4, "its slots are freed before it is off", 0.05)
     running.loop.call(running.switch.fail.clear)
     wait_until(lambda: running.used() == 0, "the slots to be freed")
     assert running.switch.log[-1] == "forget"
@@ -65,7 +64,7 @@ def test_a_removal_that_fails_is_tried_until_it_is_done(running: Running, what: 
 
 
 def test_a_switch_that_is_away_holds_up_no_end_of_the_controller(running: Running) -> None:
-    ready([running.rank(0, 1)])
+    running.job(1)
     running.loop.call(running.switch.disconnect)
     [rollout] = [rollout for rollout, _ in running.controller.runner.supervisor._rollouts.values()]
     running.loop.run(running.controller.close())
@@ -78,37 +77,35 @@ async def _never(*_: object) -> None:
 
 @pytest.mark.parametrize(("what", "doing"), [("install", "installing it"), ("reset", "resetting its slots")])
 def test_a_step_that_takes_for_ever_fails_the_job_by_the_name_of_its_switch(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch, what: str, doing: str
+    start: Starter, monkeypatch: pytest.MonkeyPatch, what: str, doing: str
 ) -> None:
     monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.3)
-    running = Running(loop, switches=2)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(running.switches[1], what, _never)
-            for rank in [running.rank(rank, 2, timeout=2.0) for rank in range(2)]:  # which is longer
-                said = f"job 'job': the switch at fake 1 has not finished {doing} within 2"
-                assert said in str(rank.outcome())
-            wait_until(lambda: running.used() == 0, "the slots to be freed")
-        ready([running.rank(rank, 2) for rank in range(2)])
-    finally:
-        running.close()
+    running = start(Running, switches=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(running.switches[1], what, _never)
+        for rank in [running.rank(rank, 2, timeout=2.0) for rank in range(2)]:  # which is longer
+            said = f"job 'job': the switch at fake 1 has not finished {doing} within 2"
+            assert said in str(rank.outcome())
+        wait_until(lambda: running.used() == 0, "the slots to be freed")
+    running.job(2)
 
 
 @pytest.mark.parametrize("what", ["install", "reset", "fence", "forget"])
 def test_time_in_which_the_controller_stands_still_is_not_the_switchs(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 1.5)
+    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.5)
+    monkeypatch.setattr(clock, "LONGEST_GAP", 0.3)
+    monkeypatch.setattr(clock, "LONGEST_WAIT", 0.1)
     done = getattr(running.switch, what)
 
     async def stand_still(*arguments: object) -> None:
-        time.sleep(2.5)
+        time.sleep(0.7)
         await asyncio.sleep(0.1)
         await done(*arguments)
 
     monkeypatch.setattr(running.switch, what, stand_still)
-    ranks = [running.rank(rank, 2) for rank in range(2)]
-    ready(ranks)
+    ranks = running.job(2)
     ranks[1].session.close()
     wait_until(lambda: running.used() == 0, "the slots to be freed")
     assert "has not finished" not in caplog.text
@@ -119,8 +116,7 @@ def test_a_removal_that_takes_for_ever_is_begun_anew(
     running: Running, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.3)
-    ranks = [running.rank(rank, 2) for rank in range(2)]
-    ready(ranks)
+    ranks = running.job(2)
     tried = []
     done = getattr(running.switch, what)
 
@@ -160,32 +156,8 @@ class SlowSwitch(FakeSwitch):
         await self._slowly(super().forget(job))
 
 
-class Context:
-    """A rank's stream in memory. It joins, and the switch hears its HELLO as soon as it is assigned."""
-
-    def __init__(self, rank: int, switch: FakeSwitch) -> None:
-        self.told: list[str] = []
-        self._switch = switch
-        self._said: asyncio.Queue[pb.ClientMessage] = asyncio.Queue()
-        self._said.put_nowait(pb.ClientMessage(join=pb.Join(job="job", rank=rank, world_size=2, slots=4)))
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
-
-    def invocation_metadata(self) -> tuple[()]:
-        return ()
-
-    async def read(self) -> pb.ClientMessage:
-        await asyncio.sleep(0)
-        return await self._said.get()
-
-    async def write(self, message: pb.ServerMessage) -> None:
-        await asyncio.sleep(0)
-        self.told.append(message.WhichOneof("message") or "")
-        if message.HasField("assigned"):
-            one = message.assigned
-            sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000 + one.worker)
-            self._switch.hear(Heard(1, sender, one.job, one.generation, one.worker, one.hello_nonce))
+def joining(rank: int) -> pb.ClientMessage:
+    return pb.ClientMessage(join=pb.Join(job="job", rank=rank, world_size=2, slots=4))
 
 
 async def steps(count: int) -> None:
@@ -203,8 +175,8 @@ async def cancelled_after(count: int, victim: int) -> list[str]:
     jobs = Jobs(inventory)
     controller = Controller(inventory, jobs, ServiceConfig())
     await switch.start(controller.listener(0), 1.0)
-    contexts = [Context(rank, switch) for rank in range(2)]
-    calls = [asyncio.create_task(controller.service.Session(None, context)) for context in contexts]  # type: ignore[arg-type]
+    streams = [FakeStream(controller, switch, joining(rank)) for rank in range(2)]
+    calls = [stream.call for stream in streams]
     await steps(count)
     calls[victim].cancel()
     await steps(STEPS)
@@ -219,7 +191,7 @@ async def cancelled_after(count: int, victim: int) -> list[str]:
     assert not controller.runner.supervisor._rollouts
     assert not controller.failed.is_set()
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    return contexts[1 - victim].told
+    return streams[1 - victim].kinds
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -238,51 +210,46 @@ def test_a_bug_costs_the_stream_that_met_it_and_is_not_lost(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(running.jobs, what, fail)
-    with open_grpc_channel(running.address) as channel:
-        messages = iter([pb.ClientMessage(join=pb.Join(job="job", rank=0, world_size=2, slots=4))])
-        with pytest.raises(grpc.RpcError, match="ZeroDivisionError"):
-            list(rpc.JobsStub(channel).Session(messages, timeout=5))
+    with open_grpc_channel(running.address) as channel, pytest.raises(grpc.RpcError, match="ZeroDivisionError"):
+        list(rpc.JobsStub(channel).Session(iter([joining(0)]), timeout=5))
     assert "a bug" in caplog.text
     monkeypatch.undo()
-    ready([running.rank(0, 1, job="another")])
+    running.job(1, job="another")
 
 
-def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it is told does not pile up."""
     monkeypatch.setattr(streams, "MOST_UNREAD", 8)
 
-    class Deaf(Context):
+    class Deaf(FakeStream):
         async def write(self, message: pb.ServerMessage) -> None:
             await super().write(message)
             if message.HasField("waiting"):
                 await asyncio.Event().wait()
 
-    async def work() -> None:
-        switch = FakeSwitch()
-        inventory = Inventory([switch])
-        jobs = Jobs(inventory)
-        controller = Controller(inventory, jobs, ServiceConfig())
-        await switch.start(controller.listener(0), 1.0)
-        told: list[streams.Stream] = []
-        said: list[str] = []
+    switch = FakeSwitch()
+    inventory = Inventory([switch])
+    jobs = Jobs(inventory)
+    controller = Controller(inventory, jobs, ServiceConfig())
+    await switch.start(controller.listener(0), 1.0)
+    told: list[streams.Stream] = []
+    said: list[str] = []
 
-        def join(stream: streams.Stream, *what: Any, join=jobs.join) -> None:  # type: ignore[no-untyped-def]
-            told.append(stream)
-            join(stream, *what)
+    def join(stream: streams.Stream, *what: Any, join=jobs.join) -> None:  # type: ignore[no-untyped-def]
+        told.append(stream)
+        join(stream, *what)
 
-        monkeypatch.setattr(jobs, "join", join)
-        monkeypatch.setattr(jobs, "lost", lambda _, what, lost=jobs.lost: (said.append(what), lost(_, what)))
-        call = asyncio.create_task(controller.service.Session(None, Deaf(0, switch)))  # type: ignore[arg-type]
-        while not told:
-            await asyncio.sleep(0.001)
-        for _ in range(10):
-            told[0].tell(pb.ServerMessage(waiting=pb.Waiting(ranks=[1])))
-        with pytest.raises(streams.Unread, match="8 wait"):
-            await asyncio.wait_for(call, 5.0)
-        assert said[:1] == ["does not read the controller's messages: 8 wait"]
-        await controller.close()
-
-    asyncio.run(work())
+    monkeypatch.setattr(jobs, "join", join)
+    monkeypatch.setattr(jobs, "lost", lambda _, what, lost=jobs.lost: (said.append(what), lost(_, what)))
+    call = Deaf(controller, switch, joining(0)).call
+    while not told:
+        await asyncio.sleep(0.001)
+    for _ in range(10):
+        told[0].tell(pb.ServerMessage(waiting=pb.Waiting(ranks=[1])))
+    with pytest.raises(streams.Unread, match="8 wait"):
+        await asyncio.wait_for(call, 5.0)
+    assert said[:1] == ["does not read the controller's messages: 8 wait"]
+    await controller.close()
 
 
 # --- one rollout -----------------------------------------------------------------------------------------------------

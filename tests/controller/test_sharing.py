@@ -41,13 +41,9 @@ class SharingDesk(TreeDesk):
         return self.join(rank, world_size, name, host=host, stream=stream)
 
     def hear_on(self, session: object, host: int, switch: int = 0, port: int = 5) -> bool:
-        assigned = self.told[session][0].assigned
-        rank = assigned.worker
-        sender = Endpoint(f"02:00:00:00:01:{host:02x}", f"10.0.1.{host}", 5000 + rank)
-        hello = Heard(port, sender, assigned.job, assigned.generation, rank, assigned.hello_nonce)
-        news = self.jobs.heard(switch, hello)
-        self.carry_out()
-        return news
+        udp_port = 5000 + self.assigned(session).worker
+        sender = Endpoint(f"02:00:00:00:01:{host:02x}", f"10.0.1.{host}", udp_port)
+        return self.hear(session, switch, port, sender=sender)
 
     def job_on(self, *hosts: int, name: str = "job") -> list[object]:
         """A job of a rank on each of these hosts, which all share; all have been heard at the first switch, where each
@@ -92,38 +88,21 @@ def test_who_leads_is_found_once_however_many_ranks_are_told(monkeypatch: pytest
     assert found.count("many") == found.count("few") == 1
 
 
-def test_where_each_sends_for_itself_ranks_are_told_what_they_always_were() -> None:
-    """So are ranks of earlier releases, which say their host, and cannot share a stream."""
+@pytest.mark.parametrize("streams", [[pb.UNSAID] * 3, [pb.SHARED, pb.SHARED, pb.UNSAID]], ids=["all", "one"])
+def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves(streams: list[pb.Stream]) -> None:
+    """Such ranks say their host, and cannot share a stream. They would not know which others are one worker, and so
+    which operations are gathered."""
     desk = SharingDesk(ONE_SWITCH)
-    told = desk.told_ready(desk.job_on(0, 1))
-    assert told == 2 * [pb.Ready(hosts=[0, 1], answers=True, report_s=2)]
-    old = [desk.come(rank, 3, "h0", stream=pb.UNSAID, name="old") for rank in range(3)]
-    for session in old:
-        desk.hear_on(session, 0)
-    assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 2]
-    assert desk.told_ready(old) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True, report_s=2)]
-
-
-def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves() -> None:
-    """It would not know which others are one worker, and so which operations are gathered."""
-    desk = SharingDesk(ONE_SWITCH)
-    streams = [pb.SHARED, pb.SHARED, pb.UNSAID]
     sessions = [desk.come(rank, 3, "h0", stream=stream) for rank, stream in enumerate(streams)]
     for session in sessions:
         desk.hear_on(session, 0)
+    assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 2]
     assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True, report_s=2)]
 
 
-def test_a_rank_that_keeps_its_stream_is_a_worker_beside_its_host() -> None:
+def test_ranks_on_hosts_of_their_own_are_told_what_they_always_were() -> None:
     desk = SharingDesk(ONE_SWITCH)
-    sessions = [
-        desk.come(rank, 4, "h0" if rank != 1 else "", stream=pb.OWN if rank == 1 else pb.SHARED) for rank in range(4)
-    ]
-    for session in sessions:
-        desk.hear_on(session, 0)
-    (ready, *_) = desk.told_ready(sessions)
-    assert list(ready.leaders) == [0, 1, 0, 0]
-    assert list(ready.peers) == [0, 1]
+    assert desk.told_ready(desk.job_on(0, 1)) == 2 * [pb.Ready(hosts=[0, 1], answers=True, report_s=2)]
 
 
 @given(
@@ -160,42 +139,10 @@ def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[i
         )
 
 
-def test_ranks_of_a_host_at_different_leaves_fall_apart() -> None:
-    desk = SharingDesk()
-    sessions = [desk.come(rank, 5, "h0") for rank in range(5)]
-    for session, leaf in zip(sessions, (LEAF2, LEAF1, LEAF1, LEAF2, LEAF2), strict=True):
-        desk.hear_on(session, leaf, leaf)
-    placements = desk.installs[0].placements
-    assert (ranks_of(placements[LEAF1]), ranks_of(placements[LEAF2])) == ([1], [0])
-    assert [worker.port for worker in placements[SPINE].workers] == [LEAF1, LEAF2]
-    told = desk.told_ready(sessions)
-    assert [list(ready.peers) for ready in told] == [[0], [1], [1], [0], [0]]
-    assert [list(ready.leaders) for ready in told] == 5 * [[0, 1, 1, 0, 0]]
-
-
-def test_ranks_behind_links_of_their_own_send_for_themselves() -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    sessions = [desk.come(rank, 4, "h0") for rank in range(4)]
-    for rank, session in enumerate(sessions):
-        desk.hear_on(session, rank % 2, port=5 + rank % 2)
-    assert list(desk.told_ready(sessions)[0].leaders) == [0, 1, 0, 1]
-
-
-def test_forty_ranks_on_five_hosts_at_one_switch() -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    sessions = desk.job_on(*[rank // 8 for rank in range(40)])
-    (placement,) = desk.installs[0].placements.values()
-    assert ranks_of(placement) == [0, 8, 16, 24, 32]
-    told = desk.told_ready(sessions)
-    assert {tuple(ready.peers) for ready in told} == {(0, 8, 16, 24, 32)}
-    assert {tuple(ready.leaders) for ready in told} == {tuple(rank // 8 * 8 for rank in range(40))}
-
-
 def test_forty_ranks_join_at_a_service(running: Running) -> None:
     ranks = [running.rank(rank, 40, host=f"h{rank % 5}") for rank in range(40)]
     all_ready(ranks)
     known = ranks[0].known
-    assert known is not None
     assert all(rank.known == known for rank in ranks)
     assert (list(known.peers), list(known.leaders)) == (list(range(5)), [rank % 5 for rank in range(40)])
 
@@ -266,8 +213,7 @@ def test_whoever_dies_is_named_be_it_the_one_that_sends_or_another(dead: int) ->
     desk = SharingDesk(ONE_SWITCH)
     sessions = desk.job_on(0, 1, 0)
     desk.installed()
-    desk.jobs.lost(sessions[dead])
-    desk.carry_out()
+    desk.lose(sessions[dead])
     abort = desk.last(sessions[1])
     assert (abort.rank, abort.reason) == (dead, pb.WORKER_LOST)
     assert f"rank {dead} was lost" in abort.message
@@ -314,7 +260,7 @@ def test_people_see_who_sends_for_whom() -> None:
 def share(kept: Kept, *hosts: str) -> None:
     sessions = [kept.desk.join(rank, len(hosts), host=host, stream=pb.SHARED) for rank, host in enumerate(hosts)]
     for session, host in zip(sessions, hosts, strict=True):
-        kept.desk.hear_at(session, LEAF1 if host < "h2" else LEAF2)
+        kept.desk.hear(session, LEAF1 if host < "h2" else LEAF2)
     kept.desk.installed()
 
 

@@ -32,7 +32,7 @@ from p4reduce_controller.switches.pools import SlotRange
 from tests.support.controller.bench import SWITCH, Bench, host
 from tests.support.controller.proxy import Proxy
 from tests.support.controller.ranks import DEADLINE, Rank, hello_packet, ready
-from tests.support.controller.running import Loop
+from tests.support.controller.running import Loop, Starter
 from tests.support.dataplane.targets import PORTS, Target
 from tests.support.waiting import wait_until
 
@@ -93,7 +93,7 @@ def test_what_a_job_has_sent_is_seen(bench: Bench) -> None:
     traffic = bench.loop.run(bench.switch.job_traffic())
     assert [traffic[key].packets for key in keys] == [2, 1]
     assert traffic[keys[0]].bytes == 2 * traffic[keys[1]].bytes > 0
-    status = bench.loop.run(bench.controller.status())
+    status = bench.look()
     assert {job.name: [(t.switch, t.packets) for t in job.traffic] for job in status.jobs} == {
         "one": [(0, 2)],
         "two": [(0, 1)],
@@ -136,7 +136,6 @@ def test_a_killed_worker_is_told_of_within_a_second_by_both_ways(bench: Bench) -
     ranks = [bench.rank(rank, 3) for rank in range(2)]
     command = [sys.executable, "-c", KILLED, bench.controller.service.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as third:
-        assert third.stdout is not None
         bench.hello(Assigned.FromString(bytes.fromhex(third.stdout.readline())))
         assigned = ready(ranks)
         assert third.stdout.readline() == "ready\n"
@@ -151,7 +150,7 @@ def test_a_killed_worker_is_told_of_within_a_second_by_both_ways(bench: Bench) -
         assert max(rank.aborted_at for rank in ranks) - killed < 1
         assert time.monotonic() - killed < 1
     assert "rank 2 was lost" in str(ranks[0].session.aborted)
-    wait_until(lambda: bench.loop.run(bench.controller.status()).switches[0].slots_used == 0, "the slots to be freed")
+    wait_until(lambda: bench.look().switches[0].slots_used == 0, "the slots to be freed")
     before = bench.loop.run(bench.switch.outcomes())["not_admitted"]
     bench.announce(assigned[0])
     wait_until(lambda: bench.loop.run(bench.switch.outcomes())["not_admitted"] > before, "the packet to be refused")
@@ -165,60 +164,54 @@ def test_a_deaf_switch_is_said_to_be_so(bench: Bench) -> None:
         assert isinstance(error, JoinError)
         assert "rank 1 joined, but no HELLO from there reached the switch at 10.0.0.254:31314" in str(error)
     assert bench.loop.run(bench.switch.losses())[2, "in"] > 0
-    status = bench.loop.run(bench.controller.status())
+    status = bench.look()
     assert [(loss.port, loss.rate) for loss in status.switches[0].losses if loss.rate] == [(2, 1.0)]
     bench.loop.run(bench.switch.set_loss(2, "in", 0.5))
     bench.loop.run(bench.switch.set_loss(2, "in", 0.0))
     bench.job(2)
 
 
-def test_the_drop_rate_is_set_on_all_ports(loop: Loop, target: Target) -> None:
-    bench = Bench(loop, target, drop_rate=1.0)
-    try:
-        assert set(bench.switch.loss_rates) == {(port, way) for port in range(1, PORTS + 1) for way in ("in", "out")}
-        error = bench.rank(0, 1, timeout=0.4).outcome()
-        assert "no HELLO" in str(error)
-    finally:
-        bench.close()
+def test_the_drop_rate_is_set_on_all_ports(start: Starter, target: Target) -> None:
+    bench = start(Bench, target, drop_rate=1.0)
+    assert set(bench.switch.loss_rates) == {(port, way) for port in range(1, PORTS + 1) for way in ("in", "out")}
+    error = bench.rank(0, 1, timeout=0.4).outcome()
+    assert "no HELLO" in str(error)
 
 
-def test_it_forwards_as_told_and_answers_for_its_addresses(loop: Loop, target: Target) -> None:
-    bench = Bench(
-        loop,
+def test_it_forwards_as_told_and_answers_for_its_addresses(start: Starter, target: Target) -> None:
+    bench = start(
+        Bench,
         target,
         address=[SWITCH.ip, "10.0.1.254"],
         hosts={host(2).mac: 2},
         routes=[{"destination": "10.0.1.0/24", "port": 3, "next_hop_mac": host(3).mac}],
     )
-    try:
-        for ip in ("10.0.0.254", "10.0.1.254"):
-            request = bytes.fromhex("ffffffffffff") + parse_mac(host(1).mac) + bytes.fromhex("08060001080006040001")
-            request += parse_mac(host(1).mac) + bytes([10, 0, 0, 1]) + bytes(6) + bytes(map(int, ip.split(".")))
-            target.sockets[1].send(request)
-            reply = bench.frame(1, lambda frame: frame[12:14] == b"\x08\x06")
-            assert reply[6:12] == parse_mac(SWITCH.mac)
-            assert reply[20:22] == b"\x00\x02"
-            assert reply[28:32] == bytes(map(int, ip.split(".")))
+    for ip in ("10.0.0.254", "10.0.1.254"):
+        request = bytes.fromhex("ffffffffffff") + parse_mac(host(1).mac) + bytes.fromhex("08060001080006040001")
+        request += parse_mac(host(1).mac) + bytes([10, 0, 0, 1]) + bytes(6) + bytes(map(int, ip.split(".")))
+        target.sockets[1].send(request)
+        reply = bench.frame(1, lambda frame: frame[12:14] == b"\x08\x06")
+        assert reply[6:12] == parse_mac(SWITCH.mac)
+        assert reply[20:22] == b"\x00\x02"
+        assert reply[28:32] == bytes(map(int, ip.split(".")))
 
-        def payload(text: bytes) -> Callable[[bytes], bool]:
-            return lambda frame: text in frame
+    def payload(text: bytes) -> Callable[[bytes], bool]:
+        return lambda frame: text in frame
 
-        def send(to_mac: str, to_ip: str, text: bytes) -> None:
-            # Something that is not for the aggregator, so that only its Ethernet and IPv4 headers count.
-            frame = build(Packet(0), host(1), Endpoint(to_mac, to_ip, 9))
-            target.sockets[1].send(frame + text)
+    def send(to_mac: str, to_ip: str, text: bytes) -> None:
+        # Something that is not for the aggregator, so that only its Ethernet and IPv4 headers count.
+        frame = build(Packet(0), host(1), Endpoint(to_mac, to_ip, 9))
+        target.sockets[1].send(frame + text)
 
-        send(host(2).mac, host(2).ip, b"to a known host")
-        bench.frame(2, payload(b"to a known host"))
-        send("02:00:00:00:99:99", "10.0.0.99", b"to an unknown host")
-        for port in (2, 3, 4):
-            bench.frame(port, payload(b"to an unknown host"))
-        send(SWITCH.mac, "10.0.1.7", b"through the router")
-        routed = bench.frame(3, payload(b"through the router"))
-        assert (routed[:6], routed[6:12], routed[22]) == (parse_mac(host(3).mac), parse_mac(SWITCH.mac), 63)
-        # Port 3 saw no frame for the known host before, and port 2 none for the router.
-    finally:
-        bench.close()
+    send(host(2).mac, host(2).ip, b"to a known host")
+    bench.frame(2, payload(b"to a known host"))
+    send("02:00:00:00:99:99", "10.0.0.99", b"to an unknown host")
+    for port in (2, 3, 4):
+        bench.frame(port, payload(b"to an unknown host"))
+    send(SWITCH.mac, "10.0.1.7", b"through the router")
+    routed = bench.frame(3, payload(b"through the router"))
+    assert (routed[:6], routed[6:12], routed[22]) == (parse_mac(host(3).mac), parse_mac(SWITCH.mac), 63)
+    # Port 3 saw no frame for the known host before, and port 2 none for the router.
 
 
 def test_a_worker_that_was_heard_is_a_known_host(bench: Bench) -> None:
@@ -353,72 +346,63 @@ def proxy(target: Target) -> Iterator[Proxy]:
     proxy.close()
 
 
-def test_jobs_live_through_a_break_of_the_connection(loop: Loop, target: Target, proxy: Proxy) -> None:
-    bench = Bench(loop, target, switch=proxy.address)
-    try:
-        ranks, assigned = bench.job(2)
-        proxy.cut()
-        wait_until(lambda: bench.switch.unavailable, "the break to be noticed")
-        [switch] = bench.loop.run(bench.controller.status()).switches
-        assert not switch.connected
-        assert proxy.address in switch.problem
-        bench.round(assigned)  # the data plane goes on by itself
-        with pytest.raises(SwitchUnavailable, match="is not connected"):
-            bench.loop.run(bench.switch.set_loss(1, "in", 0.5))
-        proxy.mend()
-        wait_until(lambda: not bench.switch.unavailable, "the connection to be back")
-        bench.round(assigned, slot=1)
-        assert [rank.session.aborted for rank in ranks] == [None, None]
-        bench.round(bench.job(2, job="another")[1])
-    finally:
-        bench.close()
+def test_jobs_live_through_a_break_of_the_connection(proxy: Proxy, start: Starter, target: Target) -> None:
+    bench = start(Bench, target, switch=proxy.address)
+    ranks, assigned = bench.job(2)
+    proxy.cut()
+    wait_until(lambda: bench.switch.unavailable, "the break to be noticed")
+    [switch] = bench.look().switches
+    assert not switch.connected
+    assert proxy.address in switch.problem
+    bench.round(assigned)  # the data plane goes on by itself
+    with pytest.raises(SwitchUnavailable, match="is not connected"):
+        bench.loop.run(bench.switch.set_loss(1, "in", 0.5))
+    proxy.mend()
+    wait_until(lambda: not bench.switch.unavailable, "the connection to be back")
+    bench.round(assigned, slot=1)
+    assert [rank.session.aborted for rank in ranks] == [None, None]
+    bench.round(bench.job(2, job="another")[1])
 
 
 def test_a_job_that_dies_during_a_break_keeps_its_slots_until_the_switch_forgets_it(
-    loop: Loop, target: Target, proxy: Proxy
+    proxy: Proxy, start: Starter, target: Target
 ) -> None:
-    bench = Bench(loop, target, switch=proxy.address)
-    try:
-        ranks, _ = bench.job(2)
-        proxy.cut()
-        wait_until(lambda: bench.switch.unavailable, "the break to be noticed")
-        ranks[0].session.close()
-        wait_until(lambda: ranks[1].aborted_at, "the other rank to hear of it")
-        assert loop.run(bench.controller.status()).switches[0].slots_used == 4
-        proxy.mend()
-        wait_until(lambda: loop.run(bench.controller.status()).switches[0].slots_used == 0, "the slots to be freed")
+    bench = start(Bench, target, switch=proxy.address)
+    ranks, _ = bench.job(2)
+    proxy.cut()
+    wait_until(lambda: bench.switch.unavailable, "the break to be noticed")
+    ranks[0].session.close()
+    wait_until(lambda: ranks[1].aborted_at, "the other rank to hear of it")
+    assert bench.look().switches[0].slots_used == 4
+    proxy.mend()
+    wait_until(lambda: bench.look().switches[0].slots_used == 0, "the slots to be freed")
 
-        async def own() -> list[str]:
-            return await entries(bench.switch._linked(), bench.switch._program)
+    async def own() -> list[str]:
+        return await entries(bench.switch._linked(), bench.switch._program)
 
-        assert not [entry for entry in loop.run(own()) if entry in ("jobs", "workers", "group 1")]
-    finally:
-        bench.close()
+    assert not [entry for entry in bench.loop.run(own()) if entry in ("jobs", "workers", "group 1")]
 
 
-def test_jobs_whose_entries_are_gone_after_a_break_are_aborted(loop: Loop, target: Target, proxy: Proxy) -> None:
-    bench = Bench(loop, target, switch=proxy.address)
-    try:
-        _, kept = bench.job(2, job="kept")
-        ranks, lost = bench.job(2, job="lost")
-        proxy.cut()
-        wait_until(lambda: bench.switch.unavailable, "the break to be noticed")
+def test_jobs_whose_entries_are_gone_after_a_break_are_aborted(proxy: Proxy, start: Starter, target: Target) -> None:
+    bench = start(Bench, target, switch=proxy.address)
+    _, kept = bench.job(2, job="kept")
+    ranks, lost = bench.job(2, job="lost")
+    proxy.cut()
+    wait_until(lambda: bench.switch.unavailable, "the break to be noticed")
 
-        async def remove_one() -> None:
-            async with look(target) as (link, program):
-                gone = [entry async for entry in link.read([fy.P4TableEntry("workers")]) if entry["job"] == lost[0].job]
-                await link.write([(-gone[0]).encode_update(program.schema)])
-                await link.write([(-program.own_address(SWITCH.ip, SWITCH.mac)).encode_update(program.schema)])
+    async def remove_one() -> None:
+        async with look(target) as (link, program):
+            gone = [entry async for entry in link.read([fy.P4TableEntry("workers")]) if entry["job"] == lost[0].job]
+            await link.write([(-gone[0]).encode_update(program.schema)])
+            await link.write([(-program.own_address(SWITCH.ip, SWITCH.mac)).encode_update(program.schema)])
 
-        loop.run(remove_one())
-        proxy.mend()
-        wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
-        assert " still runs, but lacks entries of the job: another P4Runtime client" in str(ranks[0].session.aborted)
-        wait_until(lambda: loop.run(bench.controller.status()).switches[0].slots_used == 4, "the slots to be freed")
-        bench.round(kept)
-        bench.round(bench.job(2, job="lost")[1])
-    finally:
-        bench.close()
+    bench.loop.run(remove_one())
+    proxy.mend()
+    wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
+    assert " still runs, but lacks entries of the job: another P4Runtime client" in str(ranks[0].session.aborted)
+    wait_until(lambda: bench.look().switches[0].slots_used == 4, "the slots to be freed")
+    bench.round(kept)
+    bench.round(bench.job(2, job="lost")[1])
 
 
 def test_no_switch_in_time(loop: Loop, proxy: Proxy) -> None:
@@ -438,7 +422,6 @@ def command(target: Target, *options: str) -> Iterator[tuple[subprocess.Popen[st
     words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             line = json.loads(process.stdout.readline())
             assert line["ready"] is True
             yield process, line["listen"]
@@ -457,37 +440,28 @@ def lone_rank(target: Target, address: str) -> Rank:
     return rank
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_ends_cleanly_on_a_signal(loop: Loop, target: Target, number: signal.Signals) -> None:
-    with command(target) as (process, address):
+@pytest.mark.parametrize(
+    ("number", "has_file", "keeps"),
+    [(signal.SIGTERM, False, False), (signal.SIGTERM, True, True), (signal.SIGINT, True, False)],
+    ids=["terminated", "terminated with a state file", "interrupted with a state file"],
+)
+def test_the_command_ends_cleanly_and_keeps_jobs_after_sigterm_with_a_state_file_alone(
+    loop: Loop, target: Target, tmp_path: Path, number: signal.Signals, has_file: bool, keeps: bool
+) -> None:
+    state = tmp_path / "state"
+    with command(target, *(["--state", str(state), "--rejoin-time", "60"] if has_file else [])) as (process, address):
         rank = lone_rank(target, address)
         process.send_signal(number)
         out, error = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 0, error
-    assert out == ""
-    wait_until(lambda: rank.aborted_at, "the abort")
-    assert "the controller was stopped" in str(rank.session.aborted)
-    rank.session.close()
-    assert left_on(loop, target) == []
-
-
-@pytest.mark.parametrize(("number", "keeps"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
-def test_a_command_with_a_state_file_keeps_jobs_after_sigterm_alone(
-    loop: Loop, target: Target, tmp_path: Path, number: signal.Signals, keeps: bool
-) -> None:
-    state = tmp_path / "state"
-    with command(target, "--state", str(state), "--rejoin-time", "60") as (process, address):
-        rank = lone_rank(target, address)
-        process.send_signal(number)
-        _, error = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 0, error
-    assert len(json.loads(state.read_text())["jobs"]) == keeps
+    assert (process.returncode, out) == (0, ""), error
+    assert not has_file or len(json.loads(state.read_text())["jobs"]) == keeps
     if keeps:
         assert "jobs" in left_on(loop, target)
         assert rank.session.aborted is None
     else:
         assert left_on(loop, target) == []
         wait_until(lambda: rank.aborted_at, "the abort")
+        assert "the controller was stopped" in str(rank.session.aborted)
     rank.session.close()
 
 

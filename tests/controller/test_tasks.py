@@ -21,63 +21,51 @@ async def cancels_itself() -> None:
     raise asyncio.CancelledError
 
 
-def test_who_waits_is_not_cancelled_with_the_work() -> None:
-    async def work() -> None:
-        with pytest.raises(Interrupted):
-            await isolate_cancellation(cancels_itself())
-        assert await isolate_cancellation(asyncio.sleep(0, "done")) == "done"
-        with pytest.raises(ZeroDivisionError):
-            await isolate_cancellation(fails())
-
-    asyncio.run(work())
+async def test_who_waits_is_not_cancelled_with_the_work() -> None:
+    with pytest.raises(Interrupted):
+        await isolate_cancellation(cancels_itself())
+    assert await isolate_cancellation(asyncio.sleep(0, "done")) == "done"
+    with pytest.raises(ZeroDivisionError):
+        await isolate_cancellation(fails())
 
 
 async def fails() -> None:
     raise ZeroDivisionError("a bug")
 
 
-def test_the_work_ends_before_who_waits_for_it_and_is_cancelled() -> None:
-    async def work() -> None:
-        ended: list[str] = []
-        waiting = asyncio.create_task(isolate_cancellation(forever(ended)))
-        await asyncio.sleep(0.01)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert ended == ["ended"]
-
-    asyncio.run(work())
+async def test_the_work_ends_before_who_waits_for_it_and_is_cancelled() -> None:
+    ended: list[str] = []
+    waiting = asyncio.create_task(isolate_cancellation(forever(ended)))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ended == ["ended"]
 
 
-def test_the_first_of_several_ends_the_others() -> None:
-    async def work() -> None:
-        ended: list[str] = []
-        await first_of(asyncio.sleep(0.01), forever(ended))
-        assert ended == ["ended"]
-
-    asyncio.run(work())
+async def test_the_first_of_several_ends_the_others() -> None:
+    ended: list[str] = []
+    await first_of(asyncio.sleep(0.01), forever(ended))
+    assert ended == ["ended"]
 
 
-def test_an_owner_hears_of_failures_and_of_cancellations_but_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    async def work() -> None:
-        told: list[BaseException] = []
-        ended: list[str] = []
-        tasks = Tasks(told.append)
-        tasks.start(fails(), "first")
-        tasks.start(cancels_itself(), "second")
-        tasks.start(forever(ended), "third")
-        await asyncio.sleep(0.01)
-        assert [type(error) for error in told] == [ZeroDivisionError, Interrupted]
-        await tasks.close()
-        assert ended == ["ended"]
-        assert len(told) == 2
-
-    asyncio.run(work())
+async def test_an_owner_hears_of_failures_and_of_cancellations_but_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[BaseException] = []
+    ended: list[str] = []
+    tasks = Tasks(told.append)
+    tasks.start(fails(), "first")
+    tasks.start(cancels_itself(), "second")
+    tasks.start(forever(ended), "third")
+    await asyncio.sleep(0.01)
+    assert [type(error) for error in told] == [ZeroDivisionError, Interrupted]
+    await tasks.close()
+    assert ended == ["ended"]
+    assert len(told) == 2
     assert "the task 'first' failed" in caplog.text
     assert "the task 'second' failed" in caplog.text
 
 
-def test_a_task_that_forgets_a_cancellation_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_forgets_a_cancellation_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "_AGAIN", 0.01)
     forgotten = []
 
@@ -90,11 +78,8 @@ def test_a_task_that_forgets_a_cancellation_ends_all_the_same(monkeypatch: pytes
                     raise
                 forgotten.append(1)
 
-    async def both() -> None:
-        task = asyncio.ensure_future(work())
-        await asyncio.sleep(0)
-        await asyncio.wait_for(ended(task), 5)
-        assert task.cancelled()
-
-    asyncio.run(both())
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(ended(task), 5)
+    assert task.cancelled()
     assert forgotten

@@ -9,26 +9,24 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.lifecycle import digest
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.jobs.waitlist import HOLD_BACK
-from p4reduce_controller.switches.aggregator import Heard
-from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.tenants.access import Caller, Role, seen_by
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
-from tests.support.controller.halls import ALICE, BOB, CAROL, MONTH, Hall
+from tests.support.controller.desks import ALICE, BOB, CAROL, MONTH, TenantsDesk
 
 OPERATOR = Caller("olga", Role.OPERATOR, "olga")
 VIEWER = Caller("vera", Role.VIEWER, "alice")
 
 
 def test_names_of_jobs_are_each_tenants_own() -> None:
-    hall = Hall()
+    hall = TenantsDesk()
     mine, other = hall.begin(ALICE), hall.begin(BOB)
     assert [hall.kinds(one) for one in (mine, other)] == [["assigned", "ready"]] * 2
     assert [(job.tenant, job.user) for job in hall.jobs] == [("alice", "alice"), ("bob", "bob")]
@@ -37,7 +35,7 @@ def test_names_of_jobs_are_each_tenants_own() -> None:
 
 
 def test_more_slots_than_the_quota_are_refused_for_good() -> None:
-    hall = Hall(Policy(Quota(slots=8)))
+    hall = TenantsDesk(Policy(Quota(slots=8)))
     refused = hall.last(hall.come(ALICE, slots=9, queue_s=60))
     assert refused.reason == pb.QUOTA_EXCEEDED
     assert "rank 0 is refused: slots=9, and tenant 'alice' may have 8" in refused.message
@@ -51,7 +49,7 @@ def test_more_slots_than_the_quota_are_refused_for_good() -> None:
     ],
 )
 def test_who_does_not_wait_is_refused_and_who_waits_is_let_in(quota: Quota, text: str) -> None:
-    hall = Hall(Policy(quota))
+    hall = TenantsDesk(Policy(quota))
     first, _ = hall.begin(ALICE, "one"), hall.begin(ALICE, "two")
     refused = hall.last(hall.come(ALICE, "three"))
     assert (refused.reason, text in refused.message) == (pb.SLOTS_EXHAUSTED, True)
@@ -65,7 +63,7 @@ def test_who_does_not_wait_is_refused_and_who_waits_is_let_in(quota: Quota, text
 
 
 def test_a_place_is_told_whenever_it_changes_and_the_wait_has_an_end() -> None:
-    hall = Hall(slots=4)
+    hall = TenantsDesk(slots=4)
     running = hall.begin(ALICE)
     waits = [hall.come(who, "next", queue_s=seconds) for who, seconds in ((BOB, 30), (CAROL, 40))]
     hall.tick(0.1)
@@ -84,15 +82,14 @@ def test_a_place_is_told_whenever_it_changes_and_the_wait_has_an_end() -> None:
 
 
 def test_all_ranks_of_a_job_wait_and_one_that_goes_ends_it() -> None:
-    hall = Hall(slots=4)
+    hall = TenantsDesk(slots=4)
     running = hall.begin(ALICE)
     waits = [hall.come(BOB, rank=rank, world_size=2, queue_s=99) for rank in range(2)]
     again = hall.come(BOB, rank=1, world_size=2, queue_s=99)
     for one in (*waits, again):
         assert "rank 1 is refused: this rank has joined already" in hall.last(one).message
     waits = [hall.come(BOB, rank=rank, world_size=2, queue_s=99) for rank in range(2)]
-    hall.jobs.lost(waits[1])
-    hall.carry_out()
+    hall.lose(waits[1])
     assert "rank 1 was lost" in hall.last(waits[0]).message
     waits = [hall.come(BOB, rank=rank, world_size=2, queue_s=99) for rank in range(2)]
     hall.leave(running)
@@ -101,7 +98,7 @@ def test_all_ranks_of_a_job_wait_and_one_that_goes_ends_it() -> None:
 
 
 def test_who_holds_nothing_is_behind_no_one_who_does() -> None:
-    hall = Hall(slots=8)
+    hall = TenantsDesk(slots=8)
     running = [hall.begin(ALICE, "one"), hall.begin(ALICE, "two")]
     flood = [hall.come(ALICE, f"more {number}", queue_s=99) for number in range(20)]
     waits = hall.come(BOB, queue_s=99)
@@ -114,7 +111,7 @@ def test_who_holds_nothing_is_behind_no_one_who_does() -> None:
 
 
 def test_a_higher_priority_goes_first() -> None:
-    hall = Hall(Policy(quotas={"carol": Quota(priority=1)}), slots=4)
+    hall = TenantsDesk(Policy(quotas={"carol": Quota(priority=1)}), slots=4)
     running = hall.begin(ALICE)
     bob, carol = hall.come(BOB, queue_s=99), hall.come(CAROL, queue_s=99)
     hall.tick()
@@ -125,7 +122,7 @@ def test_a_higher_priority_goes_first() -> None:
 
 
 def test_a_job_without_room_holds_others_back_for_a_while_within_its_share() -> None:
-    hall = Hall(slots=12)
+    hall = TenantsDesk(slots=12)
     hall.begin(ALICE, slots=10)
     waits = hall.come(BOB, slots=4, queue_s=1000)
     small = hall.come(CAROL, slots=1, queue_s=1000)
@@ -137,7 +134,7 @@ def test_a_job_without_room_holds_others_back_for_a_while_within_its_share() -> 
 
 
 def test_who_asks_for_more_than_its_share_holds_nobody_back() -> None:
-    hall = Hall(slots=12)
+    hall = TenantsDesk(slots=12)
     hall.begin(ALICE, slots=2)
     hall.come(BOB, slots=12, queue_s=1000)
     assert hall.kinds(hall.come(CAROL, slots=2, queue_s=1000)) == ["assigned"]
@@ -145,7 +142,7 @@ def test_who_asks_for_more_than_its_share_holds_nobody_back() -> None:
 
 def test_what_is_reserved_is_there_until_its_end() -> None:
     reserved = Reservation("carol", 8, MONTH + 50, MONTH + 200)
-    hall = Hall(Policy(reservations=(reserved,)))
+    hall = TenantsDesk(Policy(reservations=(reserved,)))
     hall.begin(ALICE, slots=4)
     assert "12 slots asked, 4 of 16 free" in hall.last(hall.come(BOB, slots=12)).message
     waits = hall.come(BOB, slots=5, queue_s=1000)
@@ -178,7 +175,7 @@ def test_room_that_is_left_is_in_a_row() -> None:
 
 
 def test_slot_hours_end_what_runs_and_refuse_what_comes_until_the_next_month() -> None:
-    hall = Hall(Policy(quotas={"alice": Quota(slot_hours=1.0)}))
+    hall = TenantsDesk(Policy(quotas={"alice": Quota(slot_hours=1.0)}))
     mine, other = hall.begin(ALICE), hall.begin(BOB)
     for _ in range(9):
         hall.tick(100)
@@ -193,7 +190,7 @@ def test_slot_hours_end_what_runs_and_refuse_what_comes_until_the_next_month() -
 
 
 def test_use_survives_a_restart_with_what_ran_meanwhile() -> None:
-    hall = Hall(returns=True)
+    hall = TenantsDesk(returns=True)
     hall.begin(ALICE, slots=2)
     hall.begin(BOB, slots=2)
     hall.tick(1800)
@@ -211,7 +208,7 @@ def test_use_survives_a_restart_with_what_ran_meanwhile() -> None:
 
 
 def test_who_sees_what() -> None:
-    hall = Hall(slots=8)
+    hall = TenantsDesk(slots=8)
     for who in (ALICE, BOB):
         hall.begin(who)
     for who in (ALICE, BOB):
@@ -227,7 +224,7 @@ def test_who_sees_what() -> None:
 
 
 def test_who_ends_what() -> None:
-    hall = Hall(slots=8)
+    hall = TenantsDesk(slots=8)
     alices, bobs = hall.begin(ALICE), hall.begin(BOB)
     queued = hall.come(BOB, "next", queue_s=99)
     for who, tenant in ((CAROL, ""), (CAROL, "alice"), (ALICE, "bob"), (VIEWER, ""), (VIEWER, "alice")):
@@ -250,9 +247,9 @@ def test_who_ends_what() -> None:
 
 
 def test_coming_back_to_a_job_of_another_tenant_is_as_to_none() -> None:
-    hall = Hall(returns=True)
+    hall = TenantsDesk(returns=True)
     session = hall.begin(ALICE)
-    assigned = hall.told[session][0].assigned
+    assigned = hall.assigned(session)
 
     def back(caller: Caller, key: str, generation: int = assigned.generation) -> str:
         attempt = ("back", len(hall.told))
@@ -264,18 +261,16 @@ def test_coming_back_to_a_job_of_another_tenant_is_as_to_none() -> None:
     unknown = back(BOB, "", generation=assigned.generation ^ 1)
     assert back(BOB, assigned.rejoin_key) == back(BOB, "") == unknown
     assert hall.kinds(session)[-1] == "ready"
-    hall.jobs.lost(session)
-    hall.carry_out()
+    hall.lose(session)
     assert back(BOB, assigned.rejoin_key) == unknown
     assert "was lost" in back(ALICE, assigned.rejoin_key)
     assert digest(assigned.rejoin_key)
 
 
 def test_what_begins_and_ends_is_noted() -> None:
-    hall = Hall()
+    hall = TenantsDesk()
     hall.leave(hall.begin(ALICE, "one"))
-    hall.jobs.lost(hall.begin(ALICE, "two"))
-    hall.carry_out()
+    hall.lose(hall.begin(ALICE, "two"))
     assert [name for name, _ in hall.noted] == ["one", "one", "two", "two"]
     assert [outcome for _, outcome in hall.noted][:3] == ["", "finished", ""]
     assert "was lost" in hall.noted[-1][1]
@@ -296,7 +291,7 @@ class AnySchedule(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hall = Hall(Policy(Quota(), TENANTS, (RESERVED,)), slots=16)
+        self.hall = TenantsDesk(Policy(Quota(), TENANTS, (RESERVED,)), slots=16)
         self.sessions: list[object] = []
         self.carol_came = False
         self.spent: Counter[str] = Counter()
@@ -327,7 +322,7 @@ class AnySchedule(RuleBasedStateMachine):
         session = data.draw(st.sampled_from(self.open))
         if how == "hear":
             if "assigned" in self.hall.kinds(session):
-                self.heard(session)
+                self.hall.hear(session)
             return
         others = self.states(but=session[0])  # type: ignore[index]
         if how == "leave":
@@ -336,13 +331,6 @@ class AnySchedule(RuleBasedStateMachine):
             self.hall.jobs.lost(session)
         self.hall.carry_out()
         assert self.states(but=session[0]) == others, "another tenant's job has felt that"  # type: ignore[index]
-
-    def heard(self, session: object) -> None:
-        [assigned] = [one.assigned for one in self.hall.told[session] if one.WhichOneof("message") == "assigned"]
-        sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-        claims = (assigned.job, assigned.generation, assigned.worker, assigned.hello_nonce)
-        self.hall.jobs.heard(0, Heard(1, sender, *claims))
-        self.hall.carry_out()
 
     @rule(tenant=st.sampled_from(sorted(TENANTS)), name=st.sampled_from(NAMES), of=st.sampled_from(["", *TENANTS]))
     def ends(self, tenant: str, name: str, of: str) -> None:
@@ -417,5 +405,6 @@ class AnySchedule(RuleBasedStateMachine):
         assert not self.hall.jobs.queue.described(self.hall.now)
 
 
-AnySchedule.TestCase.settings = settings(deadline=None, max_examples=80, stateful_step_count=50)
-TestAnySchedule = AnySchedule.TestCase
+@pytest.mark.parametrize("examples", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_in_any_schedule_quotas_hold_and_tenants_feel_nothing_of_each_other(examples: int) -> None:
+    run_state_machine_as_test(AnySchedule, settings=settings(max_examples=examples, deadline=None))

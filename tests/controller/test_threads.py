@@ -38,8 +38,7 @@ def test_each_thread_is_a_job_of_its_own_to_the_switch() -> None:
     assert desk.jobs.pools[0].used == 7
     desk.installed()
     assert [desk.told[session][-1].WhichOneof("message") for session in sessions] == ["ready", "ready"]
-    desk.jobs.lost(sessions[0])
-    desk.carry_out()
+    desk.lose(sessions[0])
     desk.removed()
     assert desk.jobs.pools[0].used == 0
     desk.all_heard(0, 0, name="next")
@@ -49,9 +48,9 @@ def test_each_thread_is_a_job_of_its_own_to_the_switch() -> None:
 def test_every_thread_has_to_be_heard() -> None:
     desk = ThreadsDesk(ONE)
     session = desk.enter(0, 1)
-    assert desk.hear_thread(session, 0)
-    assert desk.hear_thread(session, 2)
-    assert not desk.hear_thread(session, 2)
+    assert desk.hear(session, thread=0)
+    assert desk.hear(session, thread=2)
+    assert not desk.hear(session, thread=2)
     assert not desk.installs
     desk.tick(100)
     (abort,) = [said.abort for said in desk.told[session] if said.HasField("abort")]
@@ -64,7 +63,7 @@ def test_slots_are_dealt_over_switches_within_each_thread() -> None:
     assert [at.tree for at in desk.assigned(session).aggregators] == [0, 1]
     for thread in range(3):
         for switch in (0, 1):
-            assert desk.hear_thread(session, thread, switch)
+            assert desk.hear(session, switch, thread=thread)
     (job,) = desk.installs
     assert [job.ranges[place].count for place in range(6)] == [1, 1, 1, 1, 2, 2]
     assert [placement.job for placement in job.placements.values()] == [1, 1, 2, 2, 3, 3]
@@ -139,7 +138,7 @@ def test_numbers_that_are_not_enough_are_not_taken() -> None:
     desk = ThreadsDesk(ONE)
     desk.jobs._registry._numbers._last = 2
     assert "all 2 job numbers are in use" in desk.last(desk.enter(0, 1)).message
-    assert desk.hear_thread(desk.enter(0, 1, "small", threads=2), 1)
+    assert desk.hear(desk.enter(0, 1, "small", threads=2), thread=1)
 
 
 def test_a_look_is_at_the_threads_own_slots() -> None:

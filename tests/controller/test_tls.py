@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import logging
 import os
 import shutil
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+import typer
 from finsy.proto import p4r, p4r_grpc
+from prometheus_client import CollectorRegistry, generate_latest
 from typer.testing import CliRunner
 
 from p4reduce.commands.cli import app
@@ -27,14 +32,24 @@ from p4reduce.control.channel import Tls, open_channel
 from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
+from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.doctor import cli, switches
+from p4reduce_controller.doctor.certificates import SOON, until
 from p4reduce_controller.etcd.client import Etcd, EtcdError
+from p4reduce_controller.observability.certificates import Ends
+from p4reduce_controller.p4runtime.link import Link
+from p4reduce_controller.p4runtime.program import load_schema
+from p4reduce_controller.service.run import running
 from p4reduce_controller.service.run import running as whole
-from p4reduce_controller.settings.settings import load
+from p4reduce_controller.settings.settings import Settings, load
+from p4reduce_controller.standby.standby_web import standby_web
+from p4reduce_controller.switches.aggregator import SwitchError
+from p4reduce_controller.tenants.gate import Peers
+from p4reduce_controller.tenants.pace import Pace
 from tests.support.certificates import self_signed
-from tests.support.controller.ranks import ready
-from tests.support.controller.running import Loop, Running
+from tests.support.controller.running import Running, Starter
 from tests.support.controller.tls_switch import switch
 from tests.support.controller.web import Site
 from tests.support.etcd import Members
@@ -66,10 +81,8 @@ def pair(tmp_path: Path) -> Pair:
 
 
 @pytest.fixture
-def house(loop: Loop, pair: Pair) -> Iterator[Running]:
-    house = Running(loop, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key)))
-    yield house
-    house.close()
+def house(start: Starter, pair: Pair) -> Running:
+    return start(Running, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key)))
 
 
 def status(address: str, tls: Tls | None) -> pb.StatusReply:
@@ -87,8 +100,7 @@ def refused(address: str, tls: Tls | None) -> bool:
 
 def test_a_new_certificate_is_for_new_connections_and_sessions_live_on(house: Running, pair: Pair) -> None:
     old, new = Tls(pair.of("old")), Tls(pair.of("new"))
-    rank = house.rank(0, 1, tls=old)
-    ready([rank])
+    [rank] = house.job(1, tls=old)
     assert refused(house.address, new)
     pair.become("new")
     assert refused(house.address, old)
@@ -98,17 +110,15 @@ def test_a_new_certificate_is_for_new_connections_and_sessions_live_on(house: Ru
     assert rank.session.aborted is None
 
 
-def test_a_rank_comes_back_with_the_certificates_of_then(loop: Loop, pair: Pair, tmp_path: Path) -> None:
+def test_a_rank_comes_back_with_the_certificates_of_then(start: Starter, pair: Pair, tmp_path: Path) -> None:
     config = ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert))
-    house = Running(loop, config, rejoin_time=60.0, state=tmp_path / "state")
-    rank = house.rank(0, 1, tls=Tls(pair.cert, cert=pair.cert, key=pair.key))
-    ready([rank])
+    house = start(Running, config, rejoin_time=60.0, state=tmp_path / "state")
+    [rank] = house.job(1, tls=Tls(pair.cert, cert=pair.cert, key=pair.key))
     house.crash()
     pair.become("new")
     house.start_again(60.0)
     rank.session.leave()
     assert rank.session.aborted is None
-    house.close()
 
 
 @pytest.mark.parametrize(
@@ -147,11 +157,11 @@ def test_a_key_with_a_password_is_refused_and_none_is_asked_for(tmp_path: Path) 
         TlsFiles(certificate, shut)
 
 
-def test_callers_need_a_certificate_and_it_may_be_taken_from_them(loop: Loop, pair: Pair, tmp_path: Path) -> None:
+def test_callers_need_a_certificate_and_it_may_be_taken_from_them(start: Starter, pair: Pair, tmp_path: Path) -> None:
     mine = pair.made["stranger"]
     trusted = tmp_path / "trusted.pem"
     shutil.copy(mine[0], trusted)
-    house = Running(loop, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, trusted)))
+    house = start(Running, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, trusted)))
     shows = Tls(pair.cert, cert=mine[0], key=mine[1])
     assert status(house.address, shows).switches
     assert refused(house.address, Tls(pair.cert))
@@ -160,13 +170,12 @@ def test_callers_need_a_certificate_and_it_may_be_taken_from_them(loop: Loop, pa
         Session(house.address, tls=Tls(pair.cert), connect_timeout=1).join("job", 0, 1)
     shutil.copy(pair.of("new"), trusted)
     assert refused(house.address, shows)
-    house.close()
 
 
 def test_commands_show_a_certificate_by_option_or_environment(
-    loop: Loop, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    start: Starter, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = Running(loop, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert)))
+    house = start(Running, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert)))
     for name in ("CA", "CERT", "KEY"):
         monkeypatch.setenv(f"P4REDUCE_TLS_{name}", "")
     common = ["--controller", house.address, "--tls-ca", str(pair.cert)]
@@ -182,7 +191,6 @@ def test_commands_show_a_certificate_by_option_or_environment(
     monkeypatch.setenv("P4REDUCE_TLS_CERT", str(pair.cert))
     monkeypatch.setenv("P4REDUCE_TLS_KEY", str(pair.key))
     assert CliRunner().invoke(app, ["status", *common]).exit_code == 0
-    house.close()
 
 
 def get(address: str, path: str, ca: Path, own: tuple[Path, Path] | None = None) -> int:
@@ -204,38 +212,34 @@ def test_the_page_and_metrics_demand_certificates_and_follow_the_files(running: 
     trusted = pair.cert.with_name("trusted.pem")
     shutil.copy(mine[0], trusted)
     tls = TlsFiles(pair.cert, pair.key, trusted)
-    site = Site(running, page="127.0.0.1:0", metrics="127.0.0.1:0", tls=tls, metrics_tls=True)
-    running.loop.run(site.web.start())
-    site.look()
-    for address, path in ((site.web.page, "/api/status"), (site.web.metrics, "/metrics")):
-        context = ssl.create_default_context(cafile=str(pair.cert))
-        context.load_cert_chain(*mine)
-        kept = http.client.HTTPSConnection(address, timeout=10, context=context)
-        kept.request("GET", path)
-        answer = kept.getresponse()
-        assert (answer.status, answer.read() != b"") == (200, True)
+    with Site(running, page="127.0.0.1:0", metrics="127.0.0.1:0", tls=tls, metrics_tls=True) as site:
+        site.look()
+        for address, path in ((site.web.page, "/api/status"), (site.web.metrics, "/metrics")):
+            context = ssl.create_default_context(cafile=str(pair.cert))
+            context.load_cert_chain(*mine)
+            kept = http.client.HTTPSConnection(address, timeout=10, context=context)
+            kept.request("GET", path)
+            answer = kept.getresponse()
+            assert (answer.status, answer.read() != b"") == (200, True)
+            with pytest.raises((ssl.SSLError, OSError)):
+                get(address, path, pair.cert)
+            pair.become("new")
+            with pytest.raises(ssl.SSLCertVerificationError):
+                get(address, path, pair.of("old"), mine)
+            assert get(address, path, pair.of("new"), mine) == 200
+            kept.request("GET", path)  # over the same connection
+            assert kept.getresponse().status == 200
+            kept.close()
+            pair.become("old")
+        shutil.copy(pair.of("new"), trusted)
         with pytest.raises((ssl.SSLError, OSError)):
-            get(address, path, pair.cert)
-        pair.become("new")
-        with pytest.raises(ssl.SSLCertVerificationError):
-            get(address, path, pair.of("old"), mine)
-        assert get(address, path, pair.of("new"), mine) == 200
-        kept.request("GET", path)  # over the same connection
-        assert kept.getresponse().status == 200
-        kept.close()
-        pair.become("old")
-    shutil.copy(pair.of("new"), trusted)
-    with pytest.raises((ssl.SSLError, OSError)):
-        get(site.web.page, "/healthz", pair.cert, mine)
-    assert get(site.web.page, "/healthz", pair.cert, pair.made["new"]) == 200
-    running.loop.run(site.web.close())
+            get(site.web.page, "/healthz", pair.cert, mine)
+        assert get(site.web.page, "/healthz", pair.cert, pair.made["new"]) == 200
 
 
 def test_metrics_are_in_the_clear_unless_they_are_to_be_served_over_tls(running: Running, pair: Pair) -> None:
-    site = Site(running, metrics="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert))
-    running.loop.run(site.web.start())
-    assert site.get("/healthz", at=site.web.metrics)[0] == 200
-    running.loop.run(site.web.close())
+    with Site(running, metrics="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert)) as site:
+        assert site.get("/healthz", at=site.web.metrics)[0] == 200
 
 
 def capabilities(address: str, ca: Path, own: tuple[Path, Path]) -> None:
@@ -303,3 +307,192 @@ def test_what_does_not_go_together(pair: Pair) -> None:
     ):
         with pytest.raises(SettingsError, match=said):
             load(None, options).serving_tls()
+
+
+# --- between controllers and switches --------------------------------------------------------------------------------
+
+
+TIMEOUT_S = 30.0
+CHECK = (
+    "check that the switch uses TLS, the name in its certificate, --switch-ca, and whether it asks for --switch-cert"
+)
+
+Options = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Certificates and keys of a switch and of a controller, which are to know each other, and of a stranger."""
+    folder, made = tmp_path_factory.mktemp("tls"), {}
+    for name in ("switch", "controller", "stranger"):
+        made[name], made[f"{name}'s key"] = map(str, self_signed(folder, name, HERE))
+    return made
+
+
+def of_switch(files: dict[str, str], *, asks: bool = True) -> list[str]:
+    options = ["--tls-cert", files["switch"], "--tls-key", files["switch's key"]]
+    return [*options, "--tls-ca", files["controller"]] if asks else options
+
+
+def of_controller(files: dict[str, str], **changes: str) -> Options:
+    good = {"switch_ca": "switch", "switch_cert": "controller", "switch_key": "controller's key", **changes}
+    return {key: files.get(name, name) for key, name in good.items()}
+
+
+def settings(address: str, options: Options) -> Options:
+    return {"switch": [address], "listen": "127.0.0.1:0", **options}
+
+
+def state(address: str, **options: str) -> str:
+    """Of the switch, as a controller with these settings sees it."""
+
+    async def work() -> str:
+        async with running(load(None, settings(address, options)), TIMEOUT_S) as controller:
+            return (await controller.status()).switches[0].state
+
+    return asyncio.run(work())
+
+
+def refusal(address: str, **options: str) -> str:
+    """What a connection with these settings ends with."""
+
+    async def work() -> None:
+        tls = load(None, settings(address, options)).switch_tls()
+        link = Link(address, 1, load_schema(), lambda *_: None, tls)
+        try:
+            await link.look()
+        finally:
+            await link.close()
+
+    with pytest.raises(SwitchError) as caught:
+        asyncio.run(work())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["sim", "native"])
+def test_those_who_know_each_other(files: dict[str, str], target: str) -> None:
+    with switch(*of_switch(files), target=target) as address:
+        assert state(address, **of_controller(files)) == "Ready"
+
+
+def test_a_switch_that_lets_in_everybody(files: dict[str, str]) -> None:
+    with switch(*of_switch(files, asks=False)) as address:
+        assert state(address, switch_ca=files["switch"]) == "Ready"
+
+
+def test_a_switch_that_asks_who_is_there(files: dict[str, str]) -> None:
+    with switch(*of_switch(files)) as address:
+        for options in (
+            of_controller(files, switch_cert="stranger", switch_key="stranger's key"),
+            of_controller(files, switch_cert="", switch_key=""),
+        ):
+            assert CHECK in refusal(address, **options)
+        said = refusal(address, **of_controller(files, switch_ca="stranger"))
+        assert (
+            "not signed by an authority that is trusted here; give the authority that signed it, with --switch-ca"
+            in said
+        )
+        assert "if the switch uses TLS, give --switch-ca" in refusal(address)
+        [found] = switches.p4runtime(address, "switch1", 1, None, None)  # the doctor, on a host without certificates
+        assert (found.verdict, "give --switch-ca" in found.advice) == ("skipped", True)
+        assert state(address, **of_controller(files)) == "Ready"
+
+
+def test_a_switch_without_tls(files: dict[str, str]) -> None:
+    with switch() as address:
+        assert "it does not use TLS; leave out --switch-ca" in refusal(address, **of_controller(files))
+
+
+def test_a_controller_is_no_switch(running: Running) -> None:
+    assert ("the server there does not speak P4Runtime; check that it is a switch, and not a controller") in refusal(
+        running.address
+    )
+
+
+def test_a_switch_of_which_nothing_is_known_is_not_named_as_one_with_tls(files: dict[str, str]) -> None:
+    with switch() as address:
+        pass
+    for options in ({}, of_controller(files)):
+        said = refusal(address, **options)
+        assert "connection refused; start it" in said
+        assert "TLS" not in said
+
+
+# --- when certificates end -------------------------------------------------------------------------------------------
+
+
+DAY = 86400.0
+
+
+def ends(*files: TlsFiles | None) -> dict[str, float]:
+    """In days from now, by the file's name."""
+    registry = CollectorRegistry()
+    registry.register(Ends(*files))
+    return told(generate_latest(registry).decode())
+
+
+def told(text: str) -> dict[str, float]:
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("p4reduce_certificate_expiry_timestamp_seconds{"):
+            file, _, value = line.partition('file="')[2].partition('"} ')
+            found[Path(file).name] = round((float(value) - time.time()) / DAY, 1)
+    return found
+
+
+def test_a_chain_ends_with_its_first_and_authorities_with_their_last(tmp_path: Path) -> None:
+    soon, key = self_signed(tmp_path, "soon", days=3)
+    late, _ = self_signed(tmp_path, "late", days=400)
+    both = tmp_path / "both.pem"
+    both.write_bytes(soon.read_bytes() + late.read_bytes())
+    assert ends(None, TlsFiles(both, key)) == {"both.pem": 3.0}
+    assert ends(TlsFiles(authorities=both), TlsFiles(soon, key)) == {"both.pem": 400.0, "soon.pem": 3.0}
+
+
+def test_what_is_in_use_counts(tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path, "cert", days=3)
+    new, new_key = self_signed(tmp_path, "new", days=30)
+    files = TlsFiles(cert, key)
+    shutil.copy(new, cert)  # without its key: the old one stays in use
+    assert ends(files) == {"cert.pem": 3.0}
+    shutil.copy(new_key, key)
+    assert ends(files) == {"cert.pem": 30.0}
+
+
+def test_who_stands_by_tells_it_too(tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path, "cert", HERE)
+    store, _ = self_signed(tmp_path, "store")
+    config = ServiceConfig(tls=TlsFiles(cert, key))
+    door = Peers(Rates(), Pace())
+    settings = Settings(metrics="127.0.0.1:0")
+    web = standby_web(settings, config, lambda: "", door, TlsFiles(authorities=store))
+    assert told(generate_latest(web.registry).decode()) == {"cert.pem": 2.0, "store.pem": 2.0}
+
+
+def test_two_weeks_before_the_doctor_warns() -> None:
+    now = time.time()
+    assert until("a", now + (SOON + 1) * DAY).verdict == "ok"
+    soon = until("a", now + 2.5 * DAY)
+    assert (soon.verdict, soon.found[:22]) == ("warning", "expires within 3 days,")
+    assert until("a", now - DAY).verdict == "problem"
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_the_doctor_sees_what_the_controller_shows(start: Starter, tmp_path: Path, asks: bool) -> None:
+    cert, key = self_signed(tmp_path, "served", HERE, days=3)
+    own, own_key = self_signed(tmp_path, "own", days=40)
+    files = TlsFiles(cert, key, own if asks else "")
+    running = start(Running, ServiceConfig("127.0.0.1:0", tls=files))
+    app = typer.Typer()
+    app.command()(cli.doctor)
+    before = dict(os.environ)
+    options = ["--tls-cert", str(own), "--tls-key", str(own_key)] if asks else []
+    result = CliRunner().invoke(
+        app, ["--no-join", "--json", "--controller", running.address, "--tls-ca", str(cert), *options]
+    )
+    assert os.environ == before, "the certificate is this command's alone"
+    verdicts = {Path(one["subject"]).name: one["verdict"] for one in json.loads(result.stdout)}
+    assert verdicts["controller"] == "ok"
+    assert verdicts["certificate of the controller"] == "warning"
+    assert verdicts["served.pem"] == "warning"
+    assert verdicts.get("own.pem") == ("ok" if asks else None)

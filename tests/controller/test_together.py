@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,49 +15,38 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
-from p4reduce_controller.base.limits import BURST_S, Rates
+from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.fabric.changes import with_switches_of
-from p4reduce_controller.jobs.effects import Install
-from p4reduce_controller.jobs.jobs import Jobs
-from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.observability.metrics import Metrics
 from p4reduce_controller.observability.watch import Watch
 from p4reduce_controller.service.status import status_of
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.standby.standby import Standby
 from p4reduce_controller.standby.standby_web import standby_web
-from p4reduce_controller.switches.aggregator import Layout
-from p4reduce_controller.switches.availability import SwitchState, Unavailable
+from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.trees import Trees
-from p4reduce_controller.tenants.access import METHODS, Caller, Role
+from p4reduce_controller.tenants.access import METHODS
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Gate, Peers
-from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
+from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.users import UsersFile
-from p4reduce_controller.webpage.web import Web
-from tests.support.controller.desks import ADDRESSES, LEAF1
+from tests.support.controller.desks import LEAF1, TreeDesk
 from tests.support.controller.fake_etcd import FakeEtcd
 from tests.support.controller.house import USERS, House, refused
 from tests.support.controller.kept import Kept
 from tests.support.controller.ranks import ready
-from tests.support.controller.running import Loop, Running
+from tests.support.controller.running import Loop, Running, Starter
 from tests.support.controller.standby import Controller, after
+from tests.support.controller.web import Site
 from tests.support.waiting import wait_until
 
-ALICE = Caller("alice", Role.USER, "alice")
 DENIED, MISSING = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND
 
 
 @pytest.fixture
-def house(loop: Loop, tmp_path: Path) -> Iterator[House]:
-    house = House(loop, tmp_path, text=USERS.replace("calls_per_s = 0.2", ""))
-    yield house
-    house.close()
-
-
-def ask(house: House, token: str, method: str, request: Any) -> Any:
-    return house.as_user(token, lambda stub, meta: getattr(stub, method)(request, timeout=10, metadata=meta))
+def house(start: Starter, tmp_path: Path) -> House:
+    return start(House, tmp_path, text=USERS.replace("calls_per_s = 0.2", ""))
 
 
 @pytest.mark.parametrize(
@@ -72,160 +60,102 @@ def ask(house: House, token: str, method: str, request: Any) -> Any:
 def test_switches_are_the_operators(house: House, method: str, request_: Any) -> None:
     assert method not in METHODS
     for token in ("a", "v"):
-        assert refused(lambda token=token: ask(house, token, method, request_))[0] is DENIED
-    assert refused(lambda: ask(house, "o", method, request_))[0] is grpc.StatusCode.FAILED_PRECONDITION
+        assert refused(lambda token=token: house.ask(method, request_, token))[0] is DENIED
+    assert refused(lambda: house.ask(method, request_, "o"))[0] is grpc.StatusCode.FAILED_PRECONDITION
     assert house.audit[-1]["who"] == "olga"
     assert "switch" in house.audit[-1]["what"]
 
 
 def test_slots_are_shown_to_the_jobs_tenant(house: House) -> None:
-    ready([house.rank(0, 1, token="a", slots=2)])
+    house.job(1, token="a", slots=2)
     [job] = house.jobs
     house.switch.halves = dict.fromkeys(range(4), (job.first_seq, 0))
-    assert len(ask(house, "a", "Slots", pb.SlotsRequest(job="job")).halves) == 4
-    assert len(ask(house, "o", "Slots", pb.SlotsRequest(job="job", tenant="alice")).halves) == 4
-    code, text = refused(lambda: ask(house, "b", "Slots", pb.SlotsRequest(job="job", tenant="alice")))
+    assert len(house.ask("Slots", pb.SlotsRequest(job="job"), "a").halves) == 4
+    assert len(house.ask("Slots", pb.SlotsRequest(job="job", tenant="alice"), "o").halves) == 4
+    code, text = refused(lambda: house.ask("Slots", pb.SlotsRequest(job="job", tenant="alice"), "b"))
     assert (code, text) == (MISSING, "there is no job 'job'; the jobs are none")
-    assert refused(lambda: ask(house, "v", "Slots", pb.SlotsRequest(job="job")))[0] is DENIED
+    assert refused(lambda: house.ask("Slots", pb.SlotsRequest(job="job"), "v"))[0] is DENIED
 
 
 def test_whose_jobs_are_at_a_switch_others_do_not_see(house: House) -> None:
-    ready([house.rank(0, 1, token="a", job="mine"), house.rank(0, 1, token="b", job="his")])
+    house.job(1, token="a", job="mine")
+    house.job(1, token="b", job="his")
     assert [sorted(house.status(who).switches[0].jobs) for who in "abo"] == [["mine"], ["his"], ["his", "mine"]]
 
 
-class Page:
-    """Of a house."""
-
-    def __init__(self, house: House) -> None:
-        controller = house.controller
-        self.house = house
-        self.watch = Watch(controller.status, controller.reports.ports)
-        registry = controller.telemetry.registry
-        registry.register(Metrics(lambda: self.watch.latest))
-        settings = Settings(page="127.0.0.1:0")
-        self.web = Web(settings, None, self.watch, registry, controller, controller.service.guard)
-        house.loop.run(self.web.start())
-
-    def look(self) -> None:
-        status = self.house.loop.run(self.house.controller.status())
-        self.house.loop.call(self.watch.look, status, 1000.0)
-
-    def get(self, path: str, token: str = "") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self.web.page, timeout=10)
-        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
-        answer = connection.getresponse()
-        body = answer.read()
-        connection.close()
-        return answer.status, body
-
-
 @pytest.fixture
-def page(house: House) -> Iterator[Page]:
-    page = Page(house)
-    yield page
-    house.loop.run(page.web.close())
+def page(house: House) -> Iterator[Site]:
+    with Site(house, page="127.0.0.1:0") as page:
+        yield page
 
 
-def test_the_page_shows_each_what_it_may_see(page: Page) -> None:
-    ready([page.house.rank(0, 1, token="a", job="j"), page.house.rank(0, 1, token="b", job="j")])
+def get(page: Site, path: str, token: str = "") -> tuple[int, bytes]:
+    code, _, body = page.get(path, {"Authorization": f"Bearer {token}"} if token else None)
+    return code, body
+
+
+def test_the_page_shows_each_what_it_may_see(house: House, page: Site) -> None:
+    ready([house.rank(0, 1, token="a", job="j"), house.rank(0, 1, token="b", job="j")])
     page.look()
-    seen = {who: sorted(job["name"] for job in json.loads(page.get("/api/status", who)[1])["jobs"]) for who in "abvo"}
+    seen = {who: sorted(job["name"] for job in json.loads(get(page, "/api/status", who)[1])["jobs"]) for who in "abvo"}
     assert seen == {"a": ["alice/j"], "b": ["bob/j"], "v": ["alice/j"], "o": ["alice/j", "bob/j"]}
-    assert sorted(json.loads(page.get("/api/history", "b")[1])["jobs"]) == ["bob/j"]
-    for path, code in (("/api/status", 401), ("/api/history", 401), ("/metrics", 401), ("/healthz", 200)):
-        assert page.get(path)[0] == code
-    assert page.get("/api/status", "wrong")[0] == 401
-    assert page.get("/metrics", "a")[0] == 403
-
-
-def test_what_the_page_refuses_is_written_down_and_soon_told_late(page: Page) -> None:
-    assert page.get("/api/status", "a secret")[0] == 401
-    assert page.get("/metrics", "a")[0] == 403
-    assert page.get("/api/history")[0] == 401
-    said = [(one["who"], one["what"], one["outcome"], one["peer"].rpartition(":")[0]) for one in page.house.audit]
-    assert said == [
-        ("", "page /api/status", "the token is wrong", "ipv4:127.0.0.1"),
-        ("alice", "page /metrics", "metrics are for callers who may see the jobs of all tenants", "ipv4:127.0.0.1"),
-        ("", "page /api/history", "a token is needed", "ipv4:127.0.0.1"),
-    ]
-    gate = page.house.controller._gate
-    assert gate is not None
-    assert gate.refusals == {"": 2, "alice": 1}
-
-    # One who guesses is late whichever way it asks.
-    for _ in range(int(FREE_REFUSALS * BURST_S)):
-        refused(lambda: page.house.status("wrong"))
-    began = time.monotonic()
-    assert [page.get("/api/status", "wrong")[0] for _ in range(4)] == [401] * 4
-    assert time.monotonic() - began >= PENALTY
-
-
-def test_tenants_have_series_of_their_own(page: Page) -> None:
-    ready([page.house.rank(0, 1, token="a", job="j"), page.house.rank(0, 1, token="b", job="j")])
-    page.look()
-    code, body = page.get("/metrics", "o")
+    assert sorted(json.loads(get(page, "/api/history", "b")[1])["jobs"]) == ["bob/j"]
+    code, body = get(page, "/metrics", "o")
     assert code == 200
     lines = body.decode().splitlines()
     assert {line for line in lines if line.startswith("p4reduce_job_ranks{")} == {
         'p4reduce_job_ranks{job_name="j",tenant="alice"} 1.0',
         'p4reduce_job_ranks{job_name="j",tenant="bob"} 1.0',
     }
-    assert 'p4reduce_tenant_jobs{tenant="bob"} 1.0' in lines
-    assert 'p4reduce_queue_length{queue="slots"} 0.0' in lines
+    assert {'p4reduce_tenant_jobs{tenant="bob"} 1.0', 'p4reduce_queue_length{queue="slots"} 0.0'} < {*lines}
+    assert "p4reduce_serving 1.0" in lines
     series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
     assert len(series) == len(set(series))
 
 
-def queued(jobs: Jobs, name: str, **options: Any) -> object:
-    session = object()
-    jobs.join(session, pb.Join(job=name, rank=0, world_size=1, queue_s=600, **options), 1.0, ALICE)
-    return session
+def test_what_the_page_refuses_is_written_down(house: House, page: Site) -> None:
+    assert get(page, "/healthz")[0] == 200
+    assert get(page, "/api/status", "a secret")[0] == 401
+    assert get(page, "/metrics", "a")[0] == 403
+    assert get(page, "/api/history")[0] == 401
+    said = [(one["who"], one["what"], one["outcome"], one["peer"].rpartition(":")[0]) for one in house.audit]
+    assert said == [
+        ("", "page /api/status", "the token is wrong", "ipv4:127.0.0.1"),
+        ("alice", "page /metrics", "metrics are for callers who may see the jobs of all tenants", "ipv4:127.0.0.1"),
+        ("", "page /api/history", "a token is needed", "ipv4:127.0.0.1"),
+    ]
+    gate = house.controller._gate
+    assert gate.refusals == {"": 2, "alice": 1}
 
 
-@pytest.fixture
-def two() -> tuple[Jobs, set[int]]:
-    """Of two switches with 8 slots each; those in the set are closed."""
-    shut: set[int] = set()
-    switches = Switches(Layout(4, 64, 8), ADDRESSES[:2], Trees(["s0", "s1"]), default_slots=16)
-    drained = Unavailable("it is being drained", SwitchState.DRAINING)
-    switches.conditions = lambda number: [drained] if number in shut else []  # type: ignore[method-assign]
-    return Jobs(switches), shut
+def full() -> tuple[TreeDesk, object]:
+    """A desk whose two switches are full of a job; its only rank."""
+    desk = TreeDesk(Trees(["s0", "s1"]), slots=8)
+    return desk, desk.join(0, 1, "first", slots=16)
 
 
-def told(jobs: Jobs, session: object) -> list[Any]:
-    effects = [one for one in jobs.take_effects() if not isinstance(one, Install)]
-    return [one.message for one in effects if getattr(one, "session", None) is session]
-
-
-def test_who_comes_from_the_queue_has_the_switches_that_there_are_then(two: tuple[Jobs, set[int]]) -> None:
-    jobs, shut = two
-    first = object()
-    jobs.join(first, pb.Join(job="first", rank=0, world_size=1, slots=16), 1.0, ALICE)
-    waits = queued(jobs, "next")
-    shut.add(1)
-    jobs.lost(first)
-    jobs.tick(2.0)
-    kinds = [message.WhichOneof("message") for message in told(jobs, waits)]
-    assert "assigned" in kinds
-    job = jobs.named("next", "alice")
-    assert job is not None
-    assert (job.site.numbers, job.slots) == ((0,), 8)
+def test_who_comes_from_the_queue_has_the_switches_that_there_are_then() -> None:
+    desk, first = full()
+    waits = desk.join(0, 1, "next", queue_s=600.0)
+    desk.absent = {1: "it is being drained"}
+    desk.jobs.lost(first)
+    desk.tick(2.0)
+    assert "assigned" in desk.kinds(waits)
+    job = desk.jobs.named("next")
+    assert job.site.numbers == (0,)
     assert job.excluded_switches == ["the switch s1 cannot be used: it is being drained"]
 
 
-def test_who_waits_for_a_switch_that_goes_is_told_so(two: tuple[Jobs, set[int]]) -> None:
-    jobs, shut = two
-    first = object()
-    jobs.join(first, pb.Join(job="first", rank=0, world_size=1, slots=16), 1.0, ALICE)
-    waits = queued(jobs, "next", switch="s1", slots=2)
-    shut.add(1)
-    jobs.lost(first)
-    jobs.tick(2.0)
-    last = told(jobs, waits)[-1].abort
+def test_who_waits_for_a_switch_that_goes_is_told_so() -> None:
+    desk, first = full()
+    waits = desk.join(0, 1, "next", queue_s=600.0, switch="s1", slots=2)
+    desk.absent = {1: "it is being drained"}
+    desk.jobs.lost(first)
+    desk.tick(2.0)
+    last = desk.last(waits)
     assert (last.reason, last.rank) == (pb.JOIN_REFUSED, 0)
     assert last.message == "job 'next': rank 0 is refused: the switch s1 cannot be used: it is being drained"
-    assert [pool.used for pool in jobs.pools] == [0, 0]
+    assert [pool.used for pool in desk.jobs.pools] == [0, 0]
 
 
 def test_whose_a_job_is_and_what_was_used_is_in_etcd(tmp_path: Path) -> None:
@@ -261,22 +191,16 @@ def test_use_is_kept_where_no_job_is(tmp_path: Path) -> None:
         ("DrainSwitch", pb.DrainSwitchRequest(name="s")),
     ],
 )
-def test_who_may_not_serve_any_more_changes_nothing(loop: Loop, tmp_path: Path, method: str, request_: Any) -> None:
-    running = Running(loop, state=tmp_path / "state")
-    ranks = [running.rank(0, 1)]
-    ready(ranks)
+def test_who_may_not_serve_any_more_changes_nothing(start: Starter, tmp_path: Path, method: str, request_: Any) -> None:
+    running = start(Running, state=tmp_path / "state")
+    ranks = running.job(1)
     assert running.state is not None
     running.loop.call(setattr, running.state, "maybe_lost_leadership", Unavailable("etcd is away"))
     assert str(running.controller.unavailable) == "another controller may serve: etcd is away"
-
-    def call() -> None:
-        with open_grpc_channel(running.address) as channel:
-            getattr(rpc.JobsStub(channel), method)(request_, timeout=10)
-
-    assert refused(call) == (grpc.StatusCode.UNAVAILABLE, "this controller stands by: etcd is away")
+    stands_by = grpc.StatusCode.UNAVAILABLE, "this controller stands by: etcd is away"
+    assert refused(lambda: running.ask(method, request_)) == stands_by
     assert ranks[0].session.aborted is None
     running.loop.call(setattr, running.state, "maybe_lost_leadership", None)
-    running.close()
 
 
 def test_who_stands_by_says_so_to_users_alone(loop: Loop, tmp_path: Path) -> None:
@@ -308,7 +232,6 @@ def test_who_stands_by_says_so_over_http(loop: Loop) -> None:
     settings = Settings(metrics="127.0.0.1:0", page="127.0.0.1:0")
     other = [""]
     web = standby_web(settings, ServiceConfig(), lambda: other[0], Peers(Rates(), Pace()))
-    assert web is not None
     loop.run(web.start())
 
     def get(path: str, at: str = "") -> tuple[int, bytes]:
@@ -330,10 +253,6 @@ def test_who_stands_by_says_so_over_http(loop: Loop) -> None:
     assert standby_web(Settings(), ServiceConfig(), lambda: "", Peers(Rates(), Pace())) is None
 
 
-def test_who_serves_says_so(page: Page) -> None:
-    assert b"p4reduce_serving 1.0" in page.get("/metrics", "o")[1]
-
-
 def test_a_standby_takes_switches_alone_from_a_file_that_is_read_again() -> None:
     before = Settings(switches=[{"switch": "a:1", "address": "10.0.0.1"}], listen="127.0.0.1:7700")
     now = Settings(switches=[{"switch": "b:1", "address": "10.0.0.2"}], listen="127.0.0.1:7701")
@@ -343,7 +262,7 @@ def test_a_standby_takes_switches_alone_from_a_file_that_is_read_again() -> None
 
 def test_what_ports_carry_is_by_number_where_a_switch_has_gone(running: Running) -> None:
     """Numbers of switches have holes then."""
-    ready([running.rank(0, 1)])
+    running.job(1)
     running.loop.call(running.controller.reports.ports.__getitem__, (7, 3))
     status = running.loop.run(status_of(running.jobs, running.controller.inventory, 1.0))
     watch = Watch(running.controller.status, running.controller.reports.ports)

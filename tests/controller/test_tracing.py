@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.observability.tracing import Traces, configured
 from p4reduce_controller.switches.aggregator import SwitchError
-from tests.support.controller.ranks import ready
-from tests.support.controller.running import Loop, Running
+from tests.support.controller.running import Running, Starter
 from tests.support.waiting import wait_until
 
 trace = pytest.importorskip("opentelemetry.sdk.trace")
@@ -23,16 +20,14 @@ def spans() -> object:
 
 
 @pytest.fixture
-def traced(loop: Loop, spans: object) -> Iterator[Running]:
+def traced(start: Starter, spans: object) -> Running:
     provider = trace.TracerProvider()
     provider.add_span_processor(export.SimpleSpanProcessor(spans))
-    running = Running(loop, switches=2, traces=Traces(provider))
-    yield running
-    running.close()
+    return start(Running, switches=2, traces=Traces(provider))
 
 
 def test_a_join_is_one_trace_down_to_each_switch(traced: Running, spans: memory.InMemorySpanExporter) -> None:
-    ready([traced.rank(rank, 2, job="traced") for rank in range(2)])
+    traced.job(2, job="traced")
     wait_until(lambda: len(spans.get_finished_spans()) == 7, "all spans")
     told = spans.get_finished_spans()
     assert len({span.context.trace_id for span in told}) == 1

@@ -19,7 +19,7 @@ from p4reduce_controller.commands import token_cli
 from p4reduce_controller.tenants.access import Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.quotas import Quota
 from p4reduce_controller.tenants.users import UsersFile, digest, read_users
-from tests.support.controller.users import ISSUER, USERS, Provider, file
+from tests.support.controller.users import ISSUER, JWT, USERS, Provider, file
 
 
 def test_who_a_token_belongs_to(tmp_path: Path) -> None:
@@ -95,9 +95,6 @@ def test_a_file_that_changes_is_read_again_unless_it_has_an_error(
     path.unlink()
     assert not users.refresh()
     assert users.caller("changed").name == "alice"
-
-
-JWT = f'\n[jwt]\nissuer = "{ISSUER}"\naudience = "p4reduce"\nleeway_s = 0\nalgorithms = ["ES256"]\n'
 
 
 def test_tokens_that_are_signed(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,17 +13,12 @@ from pathlib import Path
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.base.limits import BURST_S, Rates
 from p4reduce_controller.base.listening import ListenError
-from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.switches.availability import SwitchState
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Peers
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
-from p4reduce_controller.webpage.web import Web
-from tests.support.certificates import self_signed
-from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running
 from tests.support.controller.web import BEARER, TOKEN, Site
 
@@ -32,10 +26,8 @@ from tests.support.controller.web import BEARER, TOKEN, Site
 @pytest.fixture
 def site(running: Running, tmp_path: Path) -> Iterator[Site]:
     door = Peers(Rates(), Pace(), TOKEN, Audit(tmp_path / "audit.jsonl"))
-    site = Site(running, door, page="127.0.0.1:0", metrics="127.0.0.1:0")
-    running.loop.run(site.web.start())
-    yield site
-    running.loop.run(site.web.close())
+    with Site(running, door, page="127.0.0.1:0", metrics="127.0.0.1:0") as site:
+        yield site
 
 
 def test_the_page_blames_no_switch_for_an_operator_or_for_another_switch() -> None:
@@ -101,7 +93,7 @@ def test_wrong_tokens_are_written_down_and_soon_told_late(site: Site, tmp_path: 
 
 def test_the_status_tells_jobs_ranks_and_switches(site: Site) -> None:
     assert site.get("/api/status", BEARER)[0] == 503
-    ready([site.running.rank(rank, 2, job="<b>") for rank in range(2)])
+    site.running.job(2, job="<b>")
     site.running.loop.call(report, site.running)
     site.look()
     told = json.loads(site.get("/api/status", BEARER)[2])
@@ -163,32 +155,3 @@ def test_addresses_that_are_not_accepted(running: Running, config: dict[str, str
     web = Site(running, **config).web
     with pytest.raises(ListenError, match=said):
         running.loop.run(web.start())
-
-
-def test_a_port_that_is_taken_is_named(running: Running, site: Site) -> None:
-    controller = running.controller
-    other = Web(
-        Settings(page=site.web.page),
-        None,
-        site.watch,
-        controller.telemetry.registry,
-        controller,
-        controller.service.guard,
-    )
-    with pytest.raises(ListenError, match=f"cannot serve on --page {site.web.page}"):
-        running.loop.run(other.start())
-    running.loop.run(other.close())
-
-
-def test_the_page_over_tls(running: Running, tmp_path: Path) -> None:
-    certificate, key = self_signed(tmp_path, "controller", "IP:127.0.0.1")
-    site = Site(running, page="127.0.0.1:0", tls=TlsFiles(certificate, key))
-    running.loop.run(site.web.start())
-    try:
-        context = ssl.create_default_context(cafile=str(certificate))
-        connection = http.client.HTTPSConnection(site.web.page, timeout=10, context=context)
-        connection.request("GET", "/readyz")
-        assert connection.getresponse().status == 200
-        connection.close()
-    finally:
-        running.loop.run(site.web.close())

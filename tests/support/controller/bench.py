@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Assigned
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
 from p4reduce.protocol.packet import Codec, Packet
@@ -44,6 +45,9 @@ class Bench:
         self.controller: Controller = loop.run(self._context.__aenter__())
         self.switch: P4RuntimeSwitch = self.controller.inventory.switches[0]  # type: ignore[assignment]
         self.lanes = self.switch.layout.lanes
+
+    def look(self) -> pb.StatusReply:
+        return self.loop.run(self.controller.status())
 
     def stop(self) -> None:
         """The controller alone; its ranks stay."""

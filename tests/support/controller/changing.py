@@ -11,14 +11,13 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import rpc
-from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.fabric.changes import Changes, specs_of
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
-from p4reduce_controller.settings.settings import load
+from p4reduce_controller.settings.settings import Settings, load
 from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.ranks import Rank
 from tests.support.controller.running import Loop, Running
+from tests.support.waiting import wait_until
 
 
 class Changing(Running):
@@ -30,10 +29,9 @@ class Changing(Running):
 
     async def _start(self, rejoin_time: float) -> None:
         await super()._start(rejoin_time)
-        one = [{"switch": switch.target, "address": [str(switch.address)]} for switch in self.switches]
-        for part, switch in zip(one, self.switches, strict=True):
-            part["name"] = str(switch.address)
-        self.settings = load(None, {"switches": one, "switch_insecure": True})
+        self.settings = settings(
+            *(filed(str(one.address), str(one.address), switch=one.target) for one in self.switches)
+        )
         self.controller.open(self.settings, self._make, Changes().begin_with(specs_of(self.settings)))
 
     def _make(self, spec: SwitchConfig) -> FakeSwitch:
@@ -43,9 +41,18 @@ class Changing(Running):
         self.switches.append(switch)
         return switch
 
-    def ask(self, method: str, request: Any) -> list[str]:
-        with open_grpc_channel(self.address) as channel:
-            return list(getattr(rpc.JobsStub(channel), method)(request, timeout=10.0).said)
+    def drain(self, name: str, *, undo: bool = False) -> list[str]:
+        return list(self.ask("DrainSwitch", pb.DrainSwitchRequest(name=name, undo=undo)).said)
+
+    def remove(self, name: str, *, now: bool = False) -> list[str]:
+        return list(self.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=name, now=now)).said)
+
+    def reload(self, after: Settings) -> list[str]:
+        return self.loop.run(self.controller.operations.reload(after))
+
+    def wait_for(self, *names: str) -> None:
+        """Until these switches are all that there are, in any order."""
+        wait_until(lambda: sorted(one.name for one in self.look().switches) == sorted(names), f"{names} alone")
 
     def done(self, switch: FakeSwitch) -> list[str]:
         """But for looking at counters."""
@@ -53,7 +60,7 @@ class Changing(Running):
 
     def add(self, called: str, **more: Any) -> list[str]:
         one = {"name": called, "switch": f"{called}:1", "address": ["127.0.0.1:40100"], **more}
-        return self.ask("AddSwitch", pb.AddSwitchRequest(settings=json.dumps(one)))
+        return list(self.ask("AddSwitch", pb.AddSwitchRequest(settings=json.dumps(one))).said)
 
     def refused(self, work: Callable[[], Any]) -> str:
         with pytest.raises(grpc.RpcError) as caught:
@@ -63,12 +70,11 @@ class Changing(Running):
         return caught.value.details() or ""
 
     def status(self) -> dict[str, pb.Switch]:
-        return {one.name: one for one in self.loop.run(self.controller.status()).switches}
+        return {one.name: one for one in self.look().switches}
 
 
-def leave(changing: Changing, *ranks: Rank) -> None:
-    for rank in ranks:
-        changing.loop.loop.run_in_executor(None, rank.session.leave)
+def leave(changing: Changing, rank: Rank) -> None:
+    changing.loop.loop.run_in_executor(None, rank.session.leave)
 
 
 FIRST, SECOND = "127.0.0.1:31314", "127.0.0.1:31315"
@@ -76,4 +82,12 @@ UP = 9
 
 
 def filed(name: str, address: str, **more: Any) -> dict[str, Any]:
+    """A switch, as a file describes it."""
     return {"name": name, "switch": f"{name}:1", "address": [address], **more}
+
+
+def settings(*switches: dict[str, Any], **more: Any) -> Settings:
+    return load(None, {"switches": list(switches), "switch_insecure": True, **more})
+
+
+FIRST_FILED = filed(FIRST, FIRST, switch="fake")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,11 +15,16 @@ from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Note
 from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.lifecycle import JobOptions, digest
+from p4reduce_controller.jobs.moves import LOOK_S
+from p4reduce_controller.jobs.reports import Reports
 from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.switches.aggregator import Heard, Layout, Placement
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.trees import Trees, Uplink
+from p4reduce_controller.tenants.access import Caller, Role
+from p4reduce_controller.tenants.quotas import Policy
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0
@@ -78,17 +84,18 @@ class Desk:
         self.carry_out()
         return session
 
-    def hear(self, session: object, switch: int = 0, **changes: int) -> bool:
+    def assigned(self, session: object) -> pb.Assigned:
         [assigned] = [message.assigned for message in self.told[session] if message.HasField("assigned")]
-        claims = {
-            "port": 1,
-            "job": assigned.job,
-            "generation": assigned.generation,
-            "worker": assigned.worker,
-            "nonce": assigned.hello_nonce,
-        }
-        sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-        news = self.jobs.heard(switch, Heard(sender=sender, **(claims | changes)))
+        return assigned
+
+    def hear(self, session: object, switch: int = 0, port: int = 5, *, thread: int = 0, **changes: Any) -> bool:
+        """The HELLO of a rank's thread, with `changes`, at the switch's port. Whether that is news."""
+        one = self.assigned(session)
+        numbers = [(one.job, one.generation), *((packed >> 16, packed & 0xFFFF) for packed in one.more_jobs)]
+        rank, (job, generation) = one.worker, numbers[thread]
+        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + 100 * thread + rank)
+        hello = Heard(port, sender, job, generation, rank, one.hello_nonce)
+        news = self.jobs.heard(switch, replace(hello, **changes))
         self.carry_out()
         return news
 
@@ -107,6 +114,14 @@ class Desk:
         for removal in self.removals:
             self.jobs.freed(removal.job)
         self.removals.clear()
+
+    def lose(self, session: object) -> None:
+        self.jobs.lost(session)
+        self.carry_out()
+
+    def leave(self, session: object) -> None:
+        self.jobs.leave(session, self.now)
+        self.carry_out()
 
     def ready(self, world_size: int = 2, name: str = "job") -> list[object]:
         sessions = [self.join(rank, world_size, name) for rank in range(world_size)]
@@ -288,20 +303,11 @@ class TreeDesk(Desk):
     def _conditions(self, number: int) -> list[Unavailable]:
         return [Unavailable(self.absent[number])] if number in self.absent else []
 
-    def hear_at(self, session: object, switch: int, port: int = 5) -> bool:
-        assigned = self.told[session][0].assigned
-        rank = assigned.worker
-        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + rank)
-        hello = Heard(port, sender, assigned.job, assigned.generation, rank, assigned.hello_nonce)
-        news = self.jobs.heard(switch, hello)
-        self.carry_out()
-        return news
-
     def ready_at(self, *switches: int, name: str = "job") -> list[pb.Ready]:
         """A job of a rank at each of these switches; what the ranks are told."""
         sessions = [self.join(rank, len(switches), name) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
-            assert self.hear_at(session, switch)
+            assert self.hear(session, switch)
         self.placements = self.installs[0].placements
         self.installed()
         return [self.told[session][-1].ready for session in sessions]
@@ -316,26 +322,137 @@ class ThreadsDesk(TreeDesk):
     def enter(self, rank: int, world_size: int = 2, name: str = "job", **options: object) -> object:
         return self.join(rank, world_size, name, **{"threads": 3, "slots": 7, **options})
 
-    def assigned(self, session: object) -> pb.Assigned:
-        return self.told[session][0].assigned
-
-    def hear_thread(self, session: object, thread: int, switch: int = 0, port: int = 5) -> bool:
-        assigned = self.assigned(session)
-        numbers = [(assigned.job, assigned.generation)]
-        numbers += [(packed >> 16, packed & 0xFFFF) for packed in assigned.more_jobs]
-        rank = assigned.worker
-        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + 100 * thread + rank)
-        news = self.jobs.heard(switch, Heard(port, sender, *numbers[thread], rank, assigned.hello_nonce))
-        self.carry_out()
-        return news
-
     def all_heard(self, *switches: int, name: str = "job", **options: object) -> list[object]:
         """A rank at each of these switches, with all its threads."""
         sessions = [self.enter(rank, len(switches), name, **options) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             for thread in range(1 + len(self.assigned(session).more_jobs)):
-                assert self.hear_thread(session, thread, switch)
+                assert self.hear(session, switch, thread=thread)
         return sessions
 
     def placements(self) -> list[Placement]:  # type: ignore[override]
         return list(self.installs[0].placements.values())
+
+
+ALICE, BOB, CAROL = (Caller(name, Role.USER, name) for name in ("alice", "bob", "carol"))
+MONTH = 1_800_000_000.0  # in the middle of January 2027
+
+
+class TenantsDesk(Desk):
+    """A desk where callers have quotas. A session is (tenant, job's name, rank, which attempt)."""
+
+    def __init__(self, policy: Policy | None = None, slots: int = 16, returns: bool = False) -> None:
+        super().__init__(slots)
+        self.tenancy = Tenancy(policy, lambda: MONTH + self.now)
+        self.come_so_far = 0
+        self.jobs = Jobs(self.switches, JobOptions(returns=returns), tenancy=self.tenancy)
+
+    def come(self, caller: Caller, name: str = "job", rank: int = 0, world_size: int = 1, **options: Any) -> object:
+        self.come_so_far += 1
+        session = (caller.tenant, name, rank, self.come_so_far)
+        join = pb.Join(job=name, rank=rank, world_size=world_size, **options)
+        self.jobs.join(session, join, self.now, caller)
+        self.carry_out()
+        return session
+
+    def begin(self, caller: Caller, name: str = "job", **options: Any) -> object:
+        """A job of one rank that is ready."""
+        session = self.come(caller, name, **options)
+        self.hear(session)
+        self.installed()
+        assert self.kinds(session)[-1] == "ready", self.told[session]
+        return session
+
+    def leave(self, session: object) -> None:
+        super().leave(session)
+        self.removed()
+
+    def place(self, session: object) -> int:
+        """In the queue, as it was told last."""
+        waiting = self.told[session][-1].waiting
+        assert waiting.what == pb.Waiting.QUEUE
+        return waiting.place
+
+    def status(self) -> pb.StatusReply:
+        jobs = [pb.Job(name=job.name, tenant=job.tenant) for job in self.jobs]
+        return pb.StatusReply(
+            jobs=jobs, queue=self.jobs.queue.described(self.now), tenants=self.jobs.tenants(), joins=9
+        )
+
+
+class MovingDesk(Desk):
+    """With jobs of two ranks a, b and c, of 4 slots each in a row of 16, of which b ends: so 8 slots are free, and no 5
+    in a row."""
+
+    def __init__(self, jobs: str = "abc", holds: bool = True) -> None:
+        super().__init__(slots=16)
+        self.sessions = {name: self.begin(name, 4, holds=holds) for name in jobs}
+        for session in self.sessions.get("b", []):
+            self.jobs.leave(session, self.now)
+        self.carry_out()
+        self.removed()
+
+    def begin(self, name: str, slots: int, **options: Any) -> list[object]:
+        sessions = [self.join(rank, 2, name, slots=slots, **options) for rank in range(2)]
+        for session in sessions:
+            self.hear(session)
+        self.installed()
+        for rank, member in self.job(name).members.items():
+            member.key = digest(str(rank))
+        return sessions
+
+    def job(self, name: str) -> Job:
+        job = self.jobs.named(name)
+        assert job is not None
+        return job
+
+    def queue(self, slots: int, name: str = "d") -> object:
+        session = self.join(0, 1, name, slots=slots, queue_s=1000.0)
+        assert self.kinds(session) == []
+        return session
+
+    def make_room(self, *, held: bool = False, first_seq: int = 100) -> object:
+        """d waits for 8 slots in a row, for which c is asked to hold. `held`: and does."""
+        waiting = self.queue(8)
+        self.tick(LOOK_S)
+        if held:
+            self.all_hold("c", 7, first_seq=first_seq)
+        return waiting
+
+    def all_hold(self, name: str, operations: int, *, first_seq: int = 100) -> None:
+        for rank in range(2):
+            self.hold(name, operations, rank=rank, first_seq=first_seq)
+
+    def hold(self, name: str, operations: int, *, rank: int, quiet: bool = True, first_seq: int = 100) -> None:
+        session = self.sessions[name][rank]
+        [number] = [one.hold.number for one in self.told[session] if one.HasField("hold")][-1:]
+        held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq, number=number)
+        self.jobs.held(session, held, self.now)
+        self.carry_out()
+
+    def asked(self, name: str) -> list[list[int]]:
+        """What each rank was asked to begin."""
+        return [
+            [message.hold.operations for message in self.told[session] if message.HasField("hold")]
+            for session in self.sessions[name]
+        ]
+
+    def released(self, name: str) -> list[list[tuple[int, int]]]:
+        return [
+            [(one.release.slots, one.release.first_seq) for one in self.told[session] if one.HasField("release")]
+            for session in self.sessions[name]
+        ]
+
+    def moved(self) -> Job:
+        [job] = self.changes
+        self.changes.clear()
+        self.jobs.moved(job, self.now)
+        self.carry_out()
+        return job
+
+
+def report(hall: MovingDesk, name: str, slots: int, times: int = 5) -> None:
+    job = hall.job(name)
+    for _ in range(times):
+        for member in job.members.values():
+            Reports().take(job, member, pb.Report(operations=1, most_slots=slots), hall.now)

@@ -86,12 +86,10 @@ class FakeSwitch:
         self.given_up = True
 
     def hear(self, hello: Heard) -> None:
-        assert self.listener is not None
         self.listener.heard(hello)
 
     def set_ports(self, **states: str) -> None:
         """As p1="UP"."""
-        assert self.listener is not None
         self.ports = {int(name[1:]): state for name, state in states.items()}
         self.listener.ports_changed()
 

@@ -12,9 +12,7 @@ import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import rpc
 from p4reduce.control.channel import code_of
-from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.tenants.users import digest
 from tests.support.controller.running import Loop, Running
@@ -57,25 +55,15 @@ class House(Running):
     def audit(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
-    def as_user(self, token: str | None, call: Callable[[rpc.JobsStub, Any], Any]) -> Any:
-        metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
-        with open_grpc_channel(self.address) as channel:
-            return call(rpc.JobsStub(channel), metadata)
-
     def status(self, token: str | None) -> pb.StatusReply:
-        reply: pb.StatusReply = self.as_user(
-            token, lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=10, metadata=metadata)
-        )
+        reply: pb.StatusReply = self.ask("Status", pb.StatusRequest(), token)
         return reply
 
     def end(self, token: str, job: str, tenant: str = "") -> str:
-        request = pb.AbortJobRequest(job=job, tenant=tenant, reason="enough")
-        reply = self.as_user(token, lambda stub, metadata: stub.AbortJob(request, timeout=10, metadata=metadata))
-        return str(reply.tenant)
+        return str(self.ask("AbortJob", pb.AbortJobRequest(job=job, tenant=tenant, reason="enough"), token).tenant)
 
     def lose(self, token: str) -> None:
-        request = pb.SetLossRequest(port=1, rate=0.5)
-        self.as_user(token, lambda stub, metadata: stub.SetLoss(request, timeout=10, metadata=metadata))
+        self.ask("SetLoss", pb.SetLossRequest(port=1, rate=0.5), token)
 
 
 def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:

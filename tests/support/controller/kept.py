@@ -36,9 +36,9 @@ class Kept:
         """Ready, with a rank at each of these switches. What the ranks were assigned."""
         sessions = [self.desk.join(rank, len(switches), name, host=host) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
-            self.desk.hear_at(session, switch)
+            self.desk.hear(session, switch)
         self.desk.installed()
-        return [self.desk.told[session][0].assigned for session in sessions]
+        return [self.desk.assigned(session) for session in sessions]
 
     def save(self) -> None:
         self.file.save(self.desk.jobs, self.desk.switches.children, self.desk.now)

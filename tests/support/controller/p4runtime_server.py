@@ -15,7 +15,7 @@ from p4reduce_controller.p4runtime.program import load_schema
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
 
-DEADLINE = 10.0
+DEADLINE = 20.0
 AT = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 
 

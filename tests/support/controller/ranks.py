@@ -34,9 +34,10 @@ class Rank(threading.Thread):
         timeout: float = 10.0,
         token: str | None = None,
         host: str = "",
+        queue: float = 0.0,
         tls: Tls | None = None,
     ) -> None:
-        """host: whose stream it can share."""
+        """host: whose stream it can share. queue: seconds that it would wait there."""
         super().__init__(daemon=True)
         self.counted: list[pb.Counted] = []
         self.session = Session(address, token=token, tls=tls, on_abort=self._on_abort, on_counted=self.counted.append)
@@ -44,7 +45,7 @@ class Rank(threading.Thread):
         self.error: Exception | None = None
         self.aborted_at = 0.0
         self.known: pb.Ready | None = None
-        self._join = (job, rank, world_size, slots, timeout, host)
+        self._join = (job, rank, world_size, slots, timeout, host, queue)
         self._send_hello = send_hello
         self.start()
 
@@ -52,11 +53,12 @@ class Rank(threading.Thread):
         self.aborted_at = time.monotonic()
 
     def run(self) -> None:
-        job, rank, world_size, slots, timeout, host = self._join
+        job, rank, world_size, slots, timeout, host, queue = self._join
         try:
             assigned = self.session.join(
-                job, rank, world_size, slots=slots, timeout=timeout, host=host, shares_stream=bool(host) or None
-            )
+                job, rank, world_size,
+                slots=slots, timeout=timeout, host=host, shares_stream=bool(host) or None, queue=queue,
+            )  # fmt: skip
             self.assigned = assigned
             self.known = self.session.wait_ready(lambda: self._send_hello(assigned))
         except Exception as error:

@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import rpc
 from p4reduce.control.client import Assigned
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.jobs import Jobs
@@ -26,10 +29,11 @@ from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Gate
 from p4reduce_controller.tenants.users import UsersFile
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.ranks import DEADLINE, Rank, hello_packet
+from tests.support.controller.ranks import DEADLINE, Rank, hello_packet, ready
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")
+Started = TypeVar("Started")
 
 
 class Loop:
@@ -84,11 +88,7 @@ class Running:
         self.ranks: list[Rank] = []
         self._config = config or ServiceConfig(listen="127.0.0.1:0")
         self._path = state
-
-        async def make() -> list[FakeSwitch]:
-            return [FakeSwitch(slots, number) for number in range(switches)]
-
-        self.switches = loop.run(make())
+        self.switches = loop.call(lambda: [FakeSwitch(slots, number) for number in range(switches)])
         self.switch = self.switches[0]
         self._leave_grace = leave_grace
         loop.run(self._start(rejoin_time))
@@ -120,7 +120,6 @@ class Running:
         async def work() -> None:
             controller = self.controller
             controller.runner.supervisor.stopping.set()
-            assert controller.service._server is not None
             await controller.tasks.close()
             await controller.service._server.stop(None)
 
@@ -159,6 +158,12 @@ class Running:
         self.ranks.append(Rank(self.address, rank, world_size, send_hello=self._hello, **options))
         return self.ranks[-1]
 
+    def job(self, world_size: int, **options: Any) -> list[Rank]:
+        """Its ranks, which are ready."""
+        ranks = [self.rank(rank, world_size, **options) for rank in range(world_size)]
+        ready(ranks)
+        return ranks
+
     def _hello(self, assigned: Assigned) -> None:
         if assigned.worker in self.mute:
             return
@@ -170,6 +175,16 @@ class Running:
             if number not in self.deaf:
                 self.loop.call(switch.hear, heard)
 
+    def ask(self, method: str, request: Any, token: str | None = None) -> Any:
+        """The reply to a call of the user with this token."""
+        metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
+        with open_grpc_channel(self.address) as channel:
+            return getattr(rpc.JobsStub(channel), method)(request, timeout=10.0, metadata=metadata)
+
+    def look(self) -> pb.StatusReply:
+        """The status, as the operator sees it."""
+        return self.loop.run(self.controller.status())
+
     def used(self) -> int:
         """Slots of all switches."""
         return self.loop.call(lambda: sum(pool.used for pool in self.jobs.pools))
@@ -180,6 +195,22 @@ class Running:
             rank.outcome()
         self.loop.run(self.controller.close())
         self.release()
+
+
+class Starter:
+    """Starts services of a kind in one event loop, and closes them, the latest first."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._closing = contextlib.ExitStack()
+
+    def __call__(self, kind: Callable[..., Started], *arguments: Any, **options: Any) -> Started:
+        started = kind(self._loop, *arguments, **options)
+        self._closing.callback(started.close)
+        return started
+
+    def close(self) -> None:
+        self._closing.close()
 
 
 def leave(running: Running, ranks: list[Rank]) -> None:

@@ -17,7 +17,6 @@ def switch(*options: str, target: str = "sim") -> Iterator[str]:
     command += ["--port", "1=udp:127.0.0.1:0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             yield json.loads(process.stdout.readline())["grpc"]
         finally:
             process.kill()

@@ -47,6 +47,7 @@ until = 2100-01-01T00:00:00Z
 
 
 ISSUER = "https://login.example"
+JWT = f'\n[jwt]\nissuer = "{ISSUER}"\naudience = "p4reduce"\nleeway_s = 0\nalgorithms = ["ES256"]\n'
 
 
 def file(folder: Path, text: str = USERS) -> Path:

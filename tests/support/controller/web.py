@@ -30,6 +30,13 @@ class Site:
         guard = door or controller.service.guard
         self.web = Web(Settings(**config), tls, self.watch, registry, controller, guard)
 
+    def __enter__(self) -> Site:
+        self.running.loop.run(self.web.start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.running.loop.run(self.web.close())
+
     def look(self) -> None:
         status = self.running.loop.run(self.running.controller.status())
         self.running.loop.call(self.watch.look, status, 1000.0)
