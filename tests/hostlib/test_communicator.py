@@ -395,7 +395,7 @@ def test_closing_gives_everything_back(join: Join) -> None:
     threads = threading.active_count()
     for communicator in join(2):
         communicator.close()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) == descriptors, "the descriptors to be closed")
     wait_until(lambda: threading.active_count() == threads, "the threads to end")
 
 
