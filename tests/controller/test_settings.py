@@ -12,9 +12,28 @@ import pytest
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.p4runtime.switch_config import Route
 from p4reduce_controller.settings import texts
-from p4reduce_controller.settings.settings import EXAMPLE, SCHEMA, Settings, load
+from p4reduce_controller.settings.settings import SCHEMA, Settings, load
 from p4reduce_controller.switches.frames import Endpoint
 from tests.support.certificates import self_signed
+
+EXAMPLE = """\
+switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
+listen = "0.0.0.0:7700"
+address = ["10.0.0.254"]       # of each switch; a single switch can answer for several
+mac = ["02:00:0a:00:00:fe"]
+ports = [1, 2, 3]              # to flood
+tls_cert = "cert.pem"
+tls_key = "key.pem"
+token_file = "token"
+
+[hosts]                        # MAC address = port
+"02:00:00:00:00:01" = 1
+
+[[routes]]
+destination = "10.0.1.0/24"
+port = 2
+next_hop_mac = "02:00:00:00:00:02"
+"""
 
 
 def test_defaults_are_one_udp_port_on_loopback() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to a controller: the options that its commands have in common, and the calls."""
+"""Options of commands: those by which a controller is reached, and its settings."""
 
 from __future__ import annotations
 

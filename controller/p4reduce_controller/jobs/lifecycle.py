@@ -21,6 +21,9 @@ from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import Caller
 
+MOST_ABORTS = 1024
+ABORTS_KEPT = LONGEST_REJOIN_TIME  # seconds, and at most twice as long
+
 
 @dataclass(frozen=True)
 class JobOptions:
@@ -194,10 +197,6 @@ def digest(key: str) -> str:
 def _endpoint(site: Site, switch: int) -> pb.Endpoint:
     at = site.addresses[switch]
     return pb.Endpoint(**vars(at), tree=site.trees.tree(switch))
-
-
-MOST_ABORTS = 1024
-ABORTS_KEPT = LONGEST_REJOIN_TIME  # seconds, and at most twice as long
 
 
 class Aborts:

@@ -19,6 +19,8 @@ from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Misplaced, Node
 
+_MOST_RANKS_NAMED = 8
+
 
 def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: Iterable[int]) -> dict[int, SlotRange]:
     """A free range at each of these places for a job of so many slots. Raises PoolFull, which names the switch."""
@@ -143,9 +145,6 @@ def told_when_ready(site: Site, job: Job, member: Member) -> pb.Ready:
     if shared or site.trees.uplinks:
         told.peers.extend(job.workers_at(next(iter(member.heard))))
     return told
-
-
-_MOST_RANKS_NAMED = 8
 
 
 def how_to_be_fewer(job: Job) -> str:

@@ -71,6 +71,7 @@ class Service(rpc.JobsServicer):
             await self._server.stop(grace=grace if self.serves else None)
 
     def _waits_for(self) -> str:
+        """Why nothing can be asked of it yet, or ""."""
         if self.serves or not self.listens:
             return ""
         switches = self.operations.fabric.inventory.switches.values()

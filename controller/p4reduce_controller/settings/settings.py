@@ -50,25 +50,6 @@ LONGEST_STORE_LEASE = 60
 MOST_HELLOS = 1_000_000
 _RATE = Range(0.1, 1e6, "accepted are 0.1 to 1000000 a second")
 
-EXAMPLE = """\
-switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
-listen = "0.0.0.0:7700"
-address = ["10.0.0.254"]       # of each switch; a single switch can answer for several
-mac = ["02:00:0a:00:00:fe"]
-ports = [1, 2, 3]              # to flood
-tls_cert = "cert.pem"
-tls_key = "key.pem"
-token_file = "token"
-
-[hosts]                        # MAC address = port
-"02:00:00:00:00:01" = 1
-
-[[routes]]
-destination = "10.0.1.0/24"
-port = 2
-next_hop_mac = "02:00:00:00:00:02"
-"""
-
 EXAMPLE_OF_A_TREE = """\
 listen = "0.0.0.0:7700"
 insecure = true
@@ -274,14 +255,9 @@ class Settings:
     store_key: str = setting("", "PEM file with the private key of --store-cert.")
     store_insecure: bool = setting(False, "Allow etcd on other hosts without TLS.")
 
-    @property
-    def names(self) -> list[str]:
-        """Of the switches: as they are called in [[switches]], else their P4Runtime addresses."""
-        return [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
-
     def trees(self) -> Trees:
         """How the switches hang together. Raises SettingsError."""
-        names = self.names
+        names = [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
         for one in self.switches:
             name = one.get("name", "a")
             if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():

@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 LOOK = 0.2  # seconds between a standby's looks at who serves
 PREDECESSOR = 3.0  # beyond the lease, for one that has just died
 ASIDE = 2.0  # for a controller that could not serve, so that another may
+_LISTEN_REFUSALS = 3  # in a row, for a port that changes hands within a process
+_LISTEN_PAUSE = 0.1
+_CONNECT_TIMEOUT = 2.0
 OnStandby = Callable[[Mapping[str, str], str], None]
 
 
@@ -257,6 +260,7 @@ class LeaderElection:
 
 
 def _who(said: str) -> tuple[str, str]:
+    """The holder for people, and where it listens."""
     try:
         known = json.loads(said)
         host, listen = str(known["host"]), str(known["listen"])
@@ -265,11 +269,6 @@ def _who(said: str) -> tuple[str, str]:
         return f"at {listen} on {host}, process {known['pid']}", there
     except (ValueError, KeyError, TypeError):
         return "an unknown controller", "127.0.0.1:0"
-
-
-_LISTEN_REFUSALS = 3  # in a row, for a port that changes hands within a process
-_LISTEN_PAUSE = 0.1
-_CONNECT_TIMEOUT = 2.0
 
 
 async def until_gone(address: str) -> None:
