@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,10 +27,15 @@ from p4reduce.join.options import JoinOptions
 from p4reduce.transport import TransportError
 from p4reduce_controller.base import clock
 from p4reduce_controller.base.listening import ListenError, ServiceConfig, check_listen
+from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.service.service import Service
 from p4reduce_controller.switches.aggregator import SwitchError
 from p4reduce_controller.switches.pools import SlotRange
+from p4reduce_controller.tenants.access import ANYONE
 from tests.support.certificates import self_signed
+from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter, leave
 from tests.support.waiting import stays, wait_until
@@ -433,3 +440,22 @@ def test_who_is_counted_where_a_rank_has_no_answer(running: Running) -> None:
 
 def test_the_service_has_all_methods_of_its_description() -> None:
     assert [method.name for method in rpc.METHODS if not hasattr(Service, method.name)] == []
+
+
+def test_a_change_of_switches_that_the_end_of_the_controller_overtakes_leaves_no_warning() -> None:
+    async def overtaken() -> None:
+        inventory = Inventory([FakeSwitch()])
+        controller = Controller(inventory, Jobs(inventory), ServiceConfig(listen="127.0.0.1:0"))
+        async with controller.operations._changing:  # another change is under way
+            request = pb.AddSwitchRequest(settings="{}")
+            asked = asyncio.ensure_future(controller.operations.add(request, ANYONE, "ipv4:127.0.0.1:1"))
+            await asyncio.sleep(0.01)
+            await controller.tasks.close()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        asyncio.run(overtaken())
+        gc.collect()
+    assert [str(one.message) for one in found] == []

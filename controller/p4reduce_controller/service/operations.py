@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import grpc
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 LONGEST_REASON = 500
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 FAILED = grpc.StatusCode.FAILED_PRECONDITION  # UNAVAILABLE would be the controller
+_Work = Callable[[], Coroutine[Any, Any, list[str]]]  # which may wait for its turn in vain
 
 
 class Operations:
@@ -94,15 +96,17 @@ class Operations:
     # Switches.
 
     async def add(self, request: pb.AddSwitchRequest, caller: Caller, peer: str) -> pb.SwitchesReply:
-        return await self._change("add a switch", self._add(request.settings), caller, peer)
+        return await self._change("add a switch", partial(self._add, request.settings), caller, peer)
 
     async def drain(self, request: pb.DrainSwitchRequest, caller: Caller, peer: str) -> pb.SwitchesReply:
         what = "undo draining" if request.undo else "drain a switch"
-        return await self._change(what, _later(self.fabric.drain, request.name, undo=request.undo), caller, peer)
+        work = partial(_later, self.fabric.drain, request.name, undo=request.undo)
+        return await self._change(what, work, caller, peer)
 
     async def remove(self, request: pb.RemoveSwitchRequest, caller: Caller, peer: str) -> pb.SwitchesReply:
         what = "remove a switch now" if request.now else "remove a switch"
-        return await self._change(what, _later(self.fabric.remove, request.name, now=request.now), caller, peer)
+        work = partial(_later, self.fabric.remove, request.name, now=request.now)
+        return await self._change(what, work, caller, peer)
 
     def read_again(self, load: Callable[[], Settings]) -> None:
         """The settings; their switches take effect. Errors are logged, and change nothing."""
@@ -131,9 +135,7 @@ class Operations:
             raise SettingsError("the controller has no settings")
         return await self.fabric.add(spec_of(text, self.settings))
 
-    async def _change(
-        self, what: str, work: Coroutine[Any, Any, list[str]], caller: Caller, peer: str
-    ) -> pb.SwitchesReply:
+    async def _change(self, what: str, work: _Work, caller: Caller, peer: str) -> pb.SwitchesReply:
         """To its end, even where the caller has gone, and one after the other."""
         said = await asyncio.shield(self._runner.tasks.start(self._changed(work), "switches"))
         outcome = str(said) if isinstance(said, Exception) else "; ".join(said)
@@ -142,10 +144,10 @@ class Operations:
             raise Refused(FAILED, outcome)
         return pb.SwitchesReply(said=said)
 
-    async def _changed(self, work: Coroutine[Any, Any, list[str]]) -> list[str] | Exception:
+    async def _changed(self, work: _Work) -> list[str] | Exception:
         async with self._changing:
             try:
-                said = await work
+                said = await work()
             except (SettingsError, SwitchError, Interrupted) as error:
                 return error
             except Exception as error:  # whatever a request says, the controller goes on
