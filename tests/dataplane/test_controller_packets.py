@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.dataplane import frames
 from tests.support.dataplane.frames import NO_KEY, Aggregation, Host
-from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.jobs import Job, Round, sums, values_of
 from tests.support.dataplane.p4runtime import PacketIn
 from tests.support.dataplane.switch import CONTROLLER, SWITCH, Switch
 from tests.support.dataplane.targets import CPU_PORT
@@ -26,15 +26,11 @@ def test_reset_is_acknowledged(switch: Switch) -> None:
 
 def test_reset_empties_a_half(switch: Switch) -> None:
     job = Job(switch, 2).start()
-    switch.exchange(job.data(0, 2, values=values_of(1, switch, [0]))).expect()
+    Round(job, 2).send(0).expect()
     assert switch.query(job.pool_base).bitmap == 1
     switch.reset_halves({job.pool_base: 2}).expect()
     assert switch.query(job.pool_base).bitmap == 0
-    packets = [job.packet(rank, 4, values=values_of(rank, switch, [0])) for rank in range(2)]
-    switch.exchange(job.sent(packets[0])).expect()
-    total = sums(switch, [0], *(packet.values for packet in packets))
-    result = job.result(packets[1], keys=packets[1].keys, values=total)
-    switch.exchange(job.sent(packets[1])).expect(job.to_all(result))
+    Round(job, 4).run()
 
 
 def test_reset_touches_one_half(switch: Switch) -> None:
@@ -53,23 +49,19 @@ def test_reset_touches_one_half(switch: Switch) -> None:
 def test_query_tells_everything_and_changes_nothing(switch: Switch) -> None:
     job = Job(switch, 3, pool_base=6).start()
     lanes = range(switch.lanes)
-    packets = [
-        job.packet(rank, 3, values=values_of(rank, switch, lanes), keys=[rank * 8 + lane for lane in lanes])
-        for rank in range(3)
-    ]
-    switch.exchange(job.sent(packets[1]), job.sent(packets[2])).expect()
-    total = sums(switch, lanes, packets[1].values, packets[2].values)
-    room = values_of(0, switch, lanes)
+    one = Round(job, 3, keys=[[rank * 8 + lane for lane in lanes] for rank in (2, 0, 1)])
+    for rank in (1, 2):
+        one.send(rank).expect()
     question = Aggregation(
         op=frames.QUERY, active=switch.all_lanes, worker=4, job=5, generation=6, slot=7, keys=(0,) * switch.lanes,
-        values=room,
+        values=values_of(0, switch, lanes),
     )  # fmt: skip
-    answer = replace(question, seq=3, fingerprint=packets[1].fingerprint, keys=packets[1].keys, values=total)
+    held = sums(switch, lanes, *(packet.values for packet in one.packets[1:]))
+    answer = replace(question, seq=3, fingerprint=one.packets[1].fingerprint, keys=one.keys, values=held)
     for _ in range(2):
         wanted = PacketIn(CPU_PORT, 0b110, switch.to_switch(answer))
         switch.packet_out(switch.to_switch(question)).expect(packet_ins=[wanted])
-    result = job.result(packets[0], keys=packets[0].keys, values=sums(switch, lanes, total, packets[0].values))
-    switch.exchange(job.sent(packets[0])).expect(job.to_all(result))
+    one.send(0).expect(job.to_all(one.result(0)))
 
 
 def test_a_bare_query_has_no_room_for_sums(switch: Switch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.dataplane import frames
 from tests.support.dataplane.frames import Host
-from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.jobs import Job, Round
 from tests.support.dataplane.switch import BURST, LOSS_IN, LOSS_OUT, LOSSES_IN, LOSSES_OUT, Switch
 from tests.support.dataplane.targets import CPU_PORT
 from tests.support.waiting import wait_until
@@ -65,18 +65,18 @@ def test_losing_everything_that_goes_out(switch: Switch) -> None:
 def test_a_lost_result_is_asked_for_again(switch: Switch) -> None:
     """The answer to one worker is lost on its way out; the others have it, and a retransmission brings it back."""
     job = Job(switch, 3).start()
-    packets = [job.packet(rank, 2, values=values_of(rank, switch, [0])) for rank in range(3)]
-    total = sums(switch, [0], *(packet.values for packet in packets))
-    entry = switch.set_loss(LOSS_OUT, job.members[1].port, ALL)
-    switch.deaf_ports = {job.members[1].port}
-    switch.exchange(*map(job.sent, packets[:2])).expect()
-    wanted = job.to_all(job.result(packets[2], keys=packets[2].keys, values=total))
-    del wanted[job.members[1].port]
-    switch.exchange(job.sent(packets[2])).expect(wanted)
+    one = Round(job)
+    port = job.members[1].port
+    entry = switch.set_loss(LOSS_OUT, port, ALL)
+    switch.deaf_ports = {port}
+    for rank in (0, 1):
+        one.send(rank).expect()
+    wanted = job.to_all(one.result(2))
+    del wanted[port]
+    one.send(2).expect(wanted)
     switch.delete(entry)
     switch.deaf_ports = set()
-    replay = job.result(packets[1], keys=packets[1].keys, values=total)
-    switch.exchange(job.sent(packets[1])).expect(job.to_one(1, replay))
+    one.replay(1)
 
 
 def test_packets_of_the_controller_may_be_lost_on_their_way_out_only(switch: Switch) -> None:

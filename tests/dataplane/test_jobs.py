@@ -7,32 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.jobs import Job, Round, values_of
 from tests.support.dataplane.switch import Switch
-
-
-def run_round(switch: Switch, job: Job, seq: int, slot: int = 0) -> None:
-    lanes = range(switch.lanes)
-    packets = [
-        job.packet(rank, seq, slot=slot, values=values_of(job.number * 1000 + rank, switch, lanes))
-        for rank in range(job.size)
-    ]
-    for packet in packets[:-1]:
-        switch.exchange(job.sent(packet)).expect()
-    total = sums(switch, lanes, *(packet.values for packet in packets))
-    result = job.result(packets[-1], keys=packets[-1].keys, values=total)
-    switch.exchange(job.sent(packets[-1])).expect(job.to_all(result))
 
 
 def test_one_worker(switch: Switch) -> None:
     """Every packet completes its round at once."""
     job = Job(switch, 1).start()
     for seq in range(2, 8):
-        run_round(switch, job, seq)
-    packet = job.packet(0, 8)
-    result = job.result(packet, keys=packet.keys, values={})
-    for _ in range(2):
-        switch.exchange(job.sent(packet)).expect(job.to_one(0, result))
+        Round(job, seq).run()
+    Round(job, 8).run().replay(0)
     assert switch.counts() == {"reset": 4, switch.entered_alone: 7, "completed": 7, "replayed": 1}
 
 
@@ -41,7 +25,7 @@ def test_thirty_two_workers(switch: Switch) -> None:
     job = Job(switch, 32).start()
     assert job.full == 0xFFFFFFFF
     for seq in (2, 3, 4):
-        run_round(switch, job, seq)
+        Round(job, seq).run()
     last = job.packet(31, 5)
     switch.exchange(job.sent(last)).expect()
     switch.exchange(job.sent(last)).expect(job.to_one(31, job.status(last, 0x80000000)))
@@ -55,15 +39,13 @@ def test_jobs_at_once_in_their_own_pools(switch: Switch) -> None:
         Job(switch, 1, number=0xFFFE, pool_base=6, slots=3).start(),
         Job(switch, 2, number=4, pool_base=switch.halves - 6, slots=2).start(),
     ]
-    packets = {job: [job.packet(r, 2, values=values_of(job.number + r, switch, [0])) for r in range(job.size)]
-               for job in jobs}  # fmt: skip
-    for job in jobs:
-        for packet in packets[job][:-1]:
-            switch.exchange(job.sent(packet)).expect()
-    for job in jobs[::-1]:
-        last = packets[job][-1]
-        total = sums(switch, [0], *(packet.values for packet in packets[job]))
-        switch.exchange(job.sent(last)).expect(job.to_all(job.result(last, keys=last.keys, values=total)))
+    rounds = [Round(job) for job in jobs]
+    for one in rounds:
+        for rank in range(one.job.size - 1):
+            one.send(rank).expect()
+    for one in rounds[::-1]:
+        last = one.job.size - 1
+        one.send(last).expect(one.job.to_all(one.result(last)))
 
 
 def test_a_slot_outside_the_pool_is_dropped(switch: Switch) -> None:
@@ -76,7 +58,7 @@ def test_a_slot_outside_the_pool_is_dropped(switch: Switch) -> None:
             switch.exchange(job.data(0, seq, slot=slot, values=values_of(2, switch, [0]))).expect()
     assert [switch.query(half) for half in (2, 3, 8, 9)] == before
     assert switch.counts() == {"reset": 6, "started": 1, "bad_slot": 10, "query": 8}
-    run_round(switch, job, 100, slot=1)  # the last one of the pool
+    Round(job, 100, slot=1).run()  # the last one of the pool
 
 
 @pytest.mark.parametrize("seq", [2, 3])
@@ -96,4 +78,4 @@ def test_a_pool_is_handed_on_clean(switch: Switch) -> None:
     switch.delete(former.admission(0), former.admission(1))
     latter = Job(switch, 3, number=2, first_seq=2).start()
     for seq in (2, 3, 4):
-        run_round(switch, latter, seq)
+        Round(latter, seq).run()

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.dataplane import frames
-from tests.support.dataplane.frames import NO_KEY, PARENT, Aggregation, Host, Values
-from tests.support.dataplane.jobs import Job, Member, sums, values_of
+from tests.support.dataplane.frames import PARENT, Aggregation, Host
+from tests.support.dataplane.jobs import Job, Member, Round, values_of
 from tests.support.dataplane.switch import SWITCH, Outputs, Switch
 
 SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
@@ -22,36 +22,20 @@ def leaf_job(switch: Switch, size: int = 3, index: int = 5, **other: int) -> Job
     return Job(switch, size, parent=Member(switch.ports[-1], SPINE), index=index, **other).start()
 
 
-class Round:
-    """A round of a leaf's job. `lanes`: those that each worker has values of."""
+class LeafRound(Round):
+    """A round of a leaf's job. The answer from above has more than the rack's own sums."""
 
-    def __init__(self, job: Job, seq: int = 2, lanes: Sequence[Sequence[int]] = (), active: int | None = None) -> None:
-        self.job, self.switch = job, job.switch
+    def __init__(self, job: Job, seq: int = 2, lanes: Sequence[Sequence[int]] | None = None, **how: int) -> None:
         every = range(job.switch.lanes)
-        self.active = job.switch.all_lanes if active is None else active
-        self.packets = [
-            job.packet(
-                rank,
-                seq,
-                active=self.active,
-                values=values_of(100 * seq + rank, job.switch, lanes[rank] if lanes else every),
-                keys=[16 * (rank + 1) + lane for lane in every],
-            )
-            for rank in range(job.size)
-        ]
+        keys = [[16 * (rank + 1) + lane for lane in every] for rank in range(job.size)]
+        super().__init__(job, seq, lanes=lanes, keys=keys, **how)
         self.union = sorted({lane for packet in self.packets for lane in packet.values})
-        self.partial = replace(
-            self.packets[-1], keys=self.packets[0].keys, values=self.sums(self.union), worker=job.index
-        )
+        last = self.packets[-1]
+        self.partial = replace(last, keys=self.keys, values=self.sums(self.union), worker=job.index)
         # The other racks have more, and lanes that nobody has here.
         self.total = values_of(seq, job.switch, [lane for lane in every if self.active >> lane & 1])
-        self.answer = replace(self.partial, op=frames.RESULT, keys=tuple(range(job.switch.lanes)), values=self.total)
-
-    def sums(self, lanes: Sequence[int]) -> dict[int, Values]:
-        return sums(self.switch, lanes, *(packet.values for packet in self.packets))
-
-    def send(self, rank: int) -> Outputs:
-        return self.switch.exchange(self.job.sent(self.packets[rank]))
+        self.keys = tuple(every)
+        self.answer = replace(self.partial, op=frames.RESULT, keys=self.keys, values=self.total)
 
     def from_parent(self, packet: Aggregation) -> Outputs:
         return self.switch.exchange(self.job.from_parent(packet))
@@ -61,16 +45,22 @@ class Round:
             self.send(rank).expect()
         self.send(self.job.size - 1).expect(self.job.to_parent(self.partial))
 
-    def result(self, rank: int) -> Aggregation:
-        """As the leaf has it for one who asks."""
-        return self.job.result(self.packets[rank], keys=self.answer.keys, values=self.total)
+    def answered(self) -> None:
+        """The parent's answer goes to all."""
+        named = self.job.named(self.answer, envoy=self.job.size - 1)
+        self.from_parent(self.answer).expect(self.job.to_all(named))
+
+
+def needs_absent_lanes(switch: Switch, of: int = 1) -> None:
+    if switch.lanes < of or switch.max_absent < 1:
+        pytest.skip(f"no lane can be absent of {switch.lanes} with {switch.block_size} values each")
 
 
 def test_the_partial_sums_go_up_and_the_parents_go_down(switch: Switch) -> None:
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
-    one.from_parent(one.answer).expect(job.to_all(job.named(one.answer, envoy=2)))
+    one.answered()
     assert switch.counts() == {
         "reset": RESETS, "started": 1, "added": 2, "sent_up": 1, "stored": 1, "completed": 1,
     }  # fmt: skip
@@ -83,7 +73,7 @@ def test_the_partial_sums_go_up_and_the_parents_go_down(switch: Switch) -> None:
 @pytest.mark.parametrize("worker", [0, 4, PARENT])
 def test_nobody_here_completed_the_round_of_all(switch: Switch, worker: int) -> None:
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
     answer = replace(one.answer, worker=worker)
     one.from_parent(answer).expect(job.to_all(replace(answer, worker=frames.NOBODY)))
@@ -92,73 +82,56 @@ def test_nobody_here_completed_the_round_of_all(switch: Switch, worker: int) -> 
 def test_a_rack_of_one(switch: Switch) -> None:
     job = leaf_job(switch, 1)
     for seq in range(2, 7):
-        one = Round(job, seq)
+        one = LeafRound(job, seq)
         one.send(0).expect(job.to_parent(one.partial))
-        one.from_parent(one.answer).expect(job.to_all(job.named(one.answer, envoy=0)))
+        one.answered()
 
 
 def test_as_many_workers_as_a_leaf_has_room_for(switch: Switch) -> None:
     job = leaf_job(switch, 31)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
-    one.from_parent(one.answer).expect(job.to_all(job.named(one.answer, envoy=30)))
+    one.answered()
     assert switch.query(job.pool_base).bitmap == 0xFFFFFFFF
 
 
-def test_only_lanes_that_the_rack_has_go_up(switch: Switch) -> None:
-    """And all that are active come down."""
-    if switch.lanes < 2 or switch.max_absent < 1:
-        pytest.skip(f"lanes cannot be absent where a block has {switch.block_size} values or a packet one lane")
-    last = switch.lanes - 1
-    without_last = [lane for lane in range(switch.lanes) if lane != last]
-    job = leaf_job(switch, 2)
-    one = Round(job, lanes=[without_last[:1] if switch.max_absent >= last else without_last, without_last])
-    assert last not in one.union
-    one.complete()
-    one.send(1).expect(job.to_parent(one.partial))
-    one.from_parent(one.answer).expect(job.to_all(job.named(one.answer, envoy=1)))
-
-
 def test_the_union_of_the_racks_lanes_goes_up(switch: Switch) -> None:
-    if switch.lanes < 2 or switch.max_absent < 1:
-        pytest.skip(f"lanes cannot be absent where a block has {switch.block_size} values or a packet one lane")
+    needs_absent_lanes(switch, of=2)
     job = leaf_job(switch, 2)
-    one = Round(job, lanes=[range(1, switch.lanes), range(switch.lanes - 1)])
+    one = LeafRound(job, lanes=[range(1, switch.lanes), range(switch.lanes - 1)])
     assert one.union == list(range(switch.lanes))
     one.complete()
 
 
 def test_a_rack_of_one_sends_its_own_lanes(switch: Switch) -> None:
-    if switch.max_absent < 1:
-        pytest.skip(f"no lane can be absent where a block has {switch.block_size} values")
+    needs_absent_lanes(switch)
     job = leaf_job(switch, 1)
-    one = Round(job, lanes=[range(1, switch.lanes)])
+    one = LeafRound(job, lanes=[range(1, switch.lanes)])
     for _ in range(2):
         one.send(0).expect(job.to_parent(one.partial))
 
 
 def test_lanes_of_the_former_round_do_not_go_up(switch: Switch) -> None:
-    if switch.max_absent < 1:
-        pytest.skip(f"no lane can be absent where a block has {switch.block_size} values")
+    needs_absent_lanes(switch)
     job = leaf_job(switch, 2)
-    former = Round(job, 2)
+    former = LeafRound(job, 2)
     former.complete()
     former.from_parent(former.answer)
-    latter = Round(job, 4, lanes=[range(1, switch.lanes)] * 2)
+    latter = LeafRound(job, 4, lanes=[range(1, switch.lanes)] * 2)
     latter.complete()
 
 
 def test_an_announcement_goes_up_as_keys(switch: Switch) -> None:
     job = leaf_job(switch, 2)
-    one = Round(job, lanes=[(), ()], active=0)
+    one = LeafRound(job, lanes=[(), ()], active=0)
     one.complete()
-    one.from_parent(one.answer).expect(job.to_all(job.named(one.answer, envoy=1)))
+    one.answered()
 
 
 def test_who_completed_the_round_asks_for_all(switch: Switch) -> None:
     """Its packets have the partial sums sent up again, the same bytes; the others hear that the parent is awaited."""
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
     before = switch.query(job.pool_base)
     for _ in range(2):
@@ -170,41 +143,18 @@ def test_who_completed_the_round_asks_for_all(switch: Switch) -> None:
     assert (counts["sent_up"], counts["ahead"]) == (3, 4)
 
 
-def test_the_next_rounds_last_worker_is_another(switch: Switch) -> None:
-    job = leaf_job(switch, 2)
-    Round(job, 2).complete()
-    other = Round(job, 3)
-    other.send(1).expect()
-    partial = replace(other.partial, keys=other.packets[0].keys)
-    for _ in range(2):
-        other.send(0).expect(job.to_parent(partial))
-    other.send(1).expect(job.to_one(1, job.status(other.packets[1], 0b11)))
-
-
 def test_asking_adds_nothing_to_what_goes_up(switch: Switch) -> None:
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
     liar = replace(one.packets[2], values=values_of(9, switch, range(switch.lanes)), keys=(0,) * switch.lanes)
     switch.exchange(job.sent(liar)).expect(job.to_parent(one.partial))
     one.send(2).expect(job.to_parent(one.partial))
 
 
-def test_after_the_parents_result_everyone_has_it_again(switch: Switch) -> None:
-    job = leaf_job(switch)
-    one = Round(job)
-    one.complete()
-    one.from_parent(one.answer)
-    before = switch.query(job.pool_base)
-    for rank in (2, 0, 1, 2):
-        one.send(rank).expect(job.to_one(rank, one.result(rank)))
-    assert switch.query(job.pool_base) == before
-    assert switch.counts()["sent_up"] == 1
-
-
 def test_a_result_counts_once(switch: Switch) -> None:
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
     one.from_parent(one.answer)
     before = switch.query(job.pool_base)
@@ -218,7 +168,7 @@ def test_a_result_counts_once(switch: Switch) -> None:
 def test_what_comes_too_early_or_too_late_is_dropped(switch: Switch, op: int) -> None:
     """Before the rack is complete, after RESET, of rounds before and after, of another operation."""
     job = leaf_job(switch)
-    one = Round(job, 4)
+    one = LeafRound(job, 4)
     answer = replace(one.answer, op=op)
     if op == frames.STATUS:
         answer = replace(answer, active=0, values={})
@@ -234,25 +184,25 @@ def test_what_comes_too_early_or_too_late_is_dropped(switch: Switch, op: int) ->
     one.from_parent(replace(answer, fingerprint=answer.fingerprint ^ 0x100)).expect()
     assert switch.query(job.pool_base) == before
     assert switch.counts()["stale"] == 7
-    one.from_parent(one.answer).expect(job.to_all(job.named(one.answer, envoy=2)))
+    one.answered()
     one.from_parent(answer).expect()
 
 
 def test_a_half_reset_while_it_waits_for_the_parent_takes_only_newer_rounds(switch: Switch) -> None:
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
     switch.reset_halves({job.pool_base: 2}).expect()
     one.from_parent(one.answer).expect()
     one.send(2).expect()
     assert switch.counts()["stale"] == 2
-    Round(job, 4).complete()
+    LeafRound(job, 4).complete()
 
 
 def test_the_parents_status_is_told_to_all(switch: Switch) -> None:
     """With the bitmap of the workers here, all of which it has seen."""
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
     before = switch.query(job.pool_base)
     status = job.status(one.partial, 0b1)
@@ -264,7 +214,7 @@ def test_the_parents_status_is_told_to_all(switch: Switch) -> None:
 def test_only_the_parent_may_tell(switch: Switch) -> None:
     """By port, address, UDP port, job and generation; and nobody at a switch that has no parent."""
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.complete()
     before = switch.query(job.pool_base)
     for host in (replace(SPINE, ip="10.97.0.2"), replace(SPINE, udp_port=6001)):
@@ -284,7 +234,7 @@ def test_only_the_parent_may_tell(switch: Switch) -> None:
 
 def test_the_parent_may_send_nothing_else(switch: Switch) -> None:
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.send(0).expect()
     before = switch.query(job.pool_base)
     for count, op in enumerate((frames.DATA, frames.RESET, frames.QUERY, frames.ABORT, 0, 15), 1):
@@ -296,7 +246,7 @@ def test_the_parent_may_send_nothing_else(switch: Switch) -> None:
 def test_an_error_goes_to_the_root_first(switch: Switch) -> None:
     """Of ranks here that disagree; and it comes down from there to all."""
     job = leaf_job(switch)
-    one = Round(job)
+    one = LeafRound(job)
     one.send(0).expect()
     wrong = replace(one.packets[1], fingerprint=one.packets[1].fingerprint ^ 0xBAD00)
     error = job.error(wrong, one.packets[1].fingerprint)
@@ -320,15 +270,3 @@ def test_the_root_tells_everyone_of_a_leafs_error(switch: Switch) -> None:
     switch.exchange(job.sent(error)).expect(job.to_all(error))
     assert switch.query(job.pool_base) == before
     assert switch.counts() == {"reset": RESETS, "mismatch": 1, "query": 2}
-
-
-def test_jobs_with_and_without_a_parent_side_by_side(switch: Switch) -> None:
-    leaf = leaf_job(switch, 2, number=1, pool_base=0)
-    root = Job(switch, 2, number=2, pool_base=4).start()
-    one = Round(leaf)
-    one.complete()
-    packets = [root.packet(rank, 2, keys=(NO_KEY,) * switch.lanes) for rank in range(2)]
-    switch.exchange(root.sent(packets[0])).expect()
-    result = root.result(packets[1], keys=packets[1].keys, values={})
-    switch.exchange(root.sent(packets[1])).expect(root.to_all(result))
-    one.from_parent(one.answer).expect(leaf.to_all(leaf.named(one.answer, envoy=1)))

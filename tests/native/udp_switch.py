@@ -7,139 +7,106 @@ import queue
 import select
 import socket
 import struct
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
-from p4reduce_targets.dataplane import Call, Exact, Replica
-from p4reduce_targets.native import NativeDataPlane, NativeSwitch, load
+from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.native import NativeSwitch, load
 from tests.support.dataplane import frames
-from tests.support.dataplane.frames import Aggregation
-from tests.support.dataplane.switch import OUTCOME_NAMES, OUTCOMES, OWN_SOURCES
+from tests.support.dataplane.direct import Direct
+from tests.support.dataplane.fuzz import counters
+from tests.support.dataplane.jobs import Job, Member
+from tests.support.dataplane.switch import SHIPPED
+from tests.support.dataplane.targets import CPU_PORT
+from tests.support.waiting import wait_until
 
-COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
-LANES, BLOCK = 4, 64
-CPU_PORT = 510
 DEADLINE_S = 10.0
 LOOPBACK = "127.0.0.1"
 SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
-JOB, GENERATION = 5, 3
+CONFIG = (SHIPPED / "p4reduce.json").read_bytes()
 
-JOBS = "SwitchIngress.aggregation.admission.jobs"
-WORKERS = "SwitchEgress.delivery.workers"
-OWN = "SwitchIngress.own_address.own_addresses"
+
+class Both:
+    """Two data planes, both of which are told everything, and say the same."""
+
+    def __init__(self, *planes: DataPlane) -> None:
+        self._planes = planes
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: object) -> Any:
+            first, second = (getattr(plane, name)(*arguments) for plane in self._planes)
+            assert first == second, (name, arguments)
+            return first
+
+        return call
 
 
 class UdpSwitch(ExitStack):
-    """Whatever is done here is done to both; `switch` is the one with ports."""
+    """A job of ranks with UDP sockets. `both` has the tables of switch and reference, `switch` the ports."""
 
     def __init__(
-        self,
-        workers: int,
-        *,
-        ports: int = 1,
-        threads: int = 1,
-        pool_base: int = 0,
-        halves: int = 8,
-        ip: str = LOOPBACK,
+        self, workers: int, *, ports: int = 1, threads: int = 1, pool_base: int = 0, slots: int = 4, ip: str = LOOPBACK
     ) -> None:
         super().__init__()
-        self.ip, self._ip = ip, frames.ip_number(ip)
-        program = (COMPILED / "p4reduce.json").read_bytes()
-        texts = [f"{number}=udp:{ip}:0" for number in range(1, ports + 1)]
-        self.switch = NativeSwitch(texts, threads=threads)
+        self.switch = NativeSwitch([f"{number}=udp:{ip}:0" for number in range(1, ports + 1)], threads=threads)
         self.packet_ins: queue.Queue[bytes] = queue.Queue()
         self.switch.on_packet_in = self.packet_ins.put
         self.enter_context(self.switch)
-        running, self.reference = self.switch.load(program), load(program)
-        assert isinstance(running, NativeDataPlane)
-        self.running = running
-        self.planes = (self.running, self.reference)
+        self.running, self.reference = self.switch.load(CONFIG), load(CONFIG)
         self.switch.run_program(self.running)
+        self.both = Direct("both", Both(self.running, self.reference), SHIPPED)
+        self.host = frames.Host((0x0200 << 32 | frames.ip_number(ip)).to_bytes(6, "big").hex(":"), ip)
+        self.both.own_address(self.host)
         self.workers: list[socket.socket] = []
         self._sent: Counter[int] = Counter()
-        self.pool_base, self.halves = pool_base, halves
         self._addresses = [self.switch.names[port].split(":")[1:] for port in range(1, ports + 1)]
-        full = (1 << workers) - 1
-        self.insert(OWN, (self._ip,), "SwitchIngress.own_address.own", 0x020000000001)
-        self.insert(OWN_SOURCES, (self._ip,), "SwitchIngress.own_address.forged")  # workers have it, too
-        replicas = []
+        self.job = Job(self.both, workers, number=5, generation=3, pool_base=pool_base, slots=slots)
         for rank in range(workers):
             worker = self.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             worker.bind((ip, 0))
             worker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
             worker.setblocking(False)
             self.workers.append(worker)
-            udp_port = self.udp_port(rank)
-            key = (self.port_of(rank), self._ip, udp_port, JOB, GENERATION, rank)
-            self.insert(JOBS, key, "SwitchIngress.aggregation.admission.admit", 1 << rank, full, pool_base, halves, JOB)
-            self.deliver(rank, ip, udp_port)
-            replicas.append(Replica(self.port_of(rank), rank + 1))
-        self.set_group(replicas)
-        for half in range(halves):
-            self.reset(half, half & 1)
-
-    def port_of(self, rank: int) -> int:
-        return 1 + rank % len(self._addresses)
-
-    def udp_port(self, rank: int) -> int:
-        return int(self.workers[rank].getsockname()[1])
-
-    def address(self, rank: int) -> tuple[str, int]:
-        host, port = self._addresses[self.port_of(rank) - 1]
-        return host, int(port)
-
-    # --- tables -----------------------------------------------------------------------------------------------------
-
-    def insert(self, table: str, key: Sequence[int], action: str, *arguments: int) -> None:
-        for plane in self.planes:
-            plane.insert(table, tuple(map(Exact, key)), 0, Call(action, arguments))
+            member = Member(1 + rank % ports, replace(self.host, udp_port=worker.getsockname()[1]))
+            self.job.members[rank] = member
+        self.job.start()
 
     def deliver(self, rank: int, ip: str, udp_port: int) -> None:
-        """What is for the rank goes there."""
-        to = (0x02000000AA00 + rank, frames.ip_number(ip), udp_port)
-        self.insert(WORKERS, (JOB, rank + 1), "SwitchEgress.delivery.address", *to)
+        """What is for the rank goes there instead."""
+        entry = self.job.delivery(rank)
+        self.both.delete(entry)
+        self.both.insert(replace(entry, params={**entry.params, "ip": frames.ip_number(ip), "udp_port": udp_port}))
 
-    def delete(self, table: str, key: Sequence[int]) -> None:
-        for plane in self.planes:
-            plane.delete(table, tuple(map(Exact, key)), 0)
-
-    def set_group(self, replicas: Sequence[Replica]) -> None:
-        for plane in self.planes:
-            plane.set_group(JOB, replicas)
-
-    def reset(self, half: int, seq: int) -> None:
-        packet = Aggregation(op=frames.RESET, slot=self.pool_base + half, seq=seq, keys=(frames.NO_KEY,) * LANES)
-        host = frames.Host("02:5a:00:00:00:02", "10.255.0.2")
-        frame = struct.pack("!HH", 1 << 15, 0) + frames.frame(host, host, packet)
-        self.switch.packet_out(frame)
-        (wanted,) = self.reference.process(CPU_PORT, frame)
-        assert self.packet_ins.get(timeout=DEADLINE_S) == wanted[1]
+    def set_group(self, *replicas: tuple[int, int]) -> None:
+        self.both.client.write_group(0, self.job.group, replicas)
 
     # --- datagrams --------------------------------------------------------------------------------------------------
 
-    def frame(self, rank: int, payload: bytes) -> bytes:
-        """The frame that a datagram of this worker stands for."""
-        mac = (0x0200 << 32 | self._ip).to_bytes(6, "big").hex(":")
-        return frames.udp_frame(frames.Host(mac, self.ip, self.udp_port(rank)), frames.Host(mac, self.ip), payload)
+    def data(self, rank: int, seq: int, **fields: object) -> bytes:
+        """The payload of a DATA packet."""
+        return self.job.packet(rank, seq, **fields).pack()
 
     def send(self, rank: int, *payloads: bytes) -> None:
         """Several payloads go as one chain: all as long as the first, but the last, which may be shorter."""
         control = []
         if len(payloads) > 1:
             control = [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", len(payloads[0])))]
-        self._sent[self.port_of(rank)] += len(payloads)
-        self.workers[rank].sendmsg([b"".join(payloads)], control, 0, self.address(rank))
+        port = self.job.members[rank].port
+        self._sent[port] += len(payloads)
+        host, udp_port = self._addresses[port - 1]
+        self.workers[rank].sendmsg([b"".join(payloads)], control, 0, (host, int(udp_port)))
 
     def expected(self, rank: int, *payloads: bytes) -> tuple[dict[int, list[bytes]], list[bytes]]:
         """What the reference says comes of them: datagrams by worker, and packet-ins."""
-        ranks = {self.udp_port(rank): rank for rank in range(len(self.workers))}
+        ranks = {member.host.udp_port: rank for rank, member in enumerate(self.job.members)}
         datagrams: dict[int, list[bytes]] = {}
         packet_ins = []
+        member = self.job.members[rank]
         for payload in payloads:
-            for port, frame in self.reference.process(self.port_of(rank), self.frame(rank, payload)):
+            for port, frame in self.reference.process(member.port, frames.udp_frame(member.host, self.host, payload)):
                 if port == CPU_PORT:
                     packet_ins.append(frame)
                 elif 1 <= port <= len(self._addresses) and frame[12:15] == b"\x08\x00\x45":
@@ -156,54 +123,31 @@ class UdpSwitch(ExitStack):
             assert self.packet_ins.get(timeout=DEADLINE_S) == wanted
         for to, wanted in datagrams.items():
             assert sorted(self.receive(to, len(wanted))) == sorted(wanted)
-        self._await_received()
+        self.await_received()
 
-    def _await_received(self) -> None:
+    def await_received(self) -> None:
         """Until the switch has processed all that was sent: then nothing overtakes it, and tables may change."""
-        deadline = time.monotonic() + DEADLINE_S
-        for port, count in self._sent.items():
-            while self.switch.port_counts(port).received != count:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"port {port} got {self.switch.port_counts(port).received} of {count} datagrams")
+
+        def received() -> dict[int, int]:
+            return {port: self.switch.port_counts(port).received for port in self._sent}
+
+        wait_until(lambda: received() == self._sent, lambda: f"by port, {received()} of {self._sent} datagrams came")
 
     def receive(self, rank: int, count: int) -> list[bytes]:
         found: list[bytes] = []
-        deadline = time.monotonic() + DEADLINE_S
         while len(found) < count:
-            ready, _, _ = select.select([self.workers[rank]], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise TimeoutError(f"rank {rank} got {len(found)} datagrams of {count}")
+            ready, _, _ = select.select([self.workers[rank]], [], [], DEADLINE_S)
+            assert ready, f"rank {rank} got {len(found)} datagrams of {count}"
             found.append(self.workers[rank].recv(65536))
         return found
 
     def check_end(self) -> None:
         """Fail if anything is left over, or if slots or counters are not the same."""
-        hello = self.data(0, 0, op=frames.HELLO)
-        self.exchange(0, hello)  # what came before has been processed
+        self.exchange(0, self.data(0, 0, op=frames.HELLO))  # what came before has been processed
         for rank, worker in enumerate(self.workers):
             ready, _, _ = select.select([worker], [], [], 0)
             assert not ready, f"rank {rank} got {worker.recv(65536)[:40].hex()} besides"
         assert self.packet_ins.empty()
-        for half in range(self.halves):
-            query = Aggregation(op=frames.QUERY, slot=self.pool_base + half, keys=(0,) * LANES, active=0)
-            host = frames.Host("02:5a:00:00:00:02", "10.255.0.2")
-            frame = struct.pack("!HH", 1 << 15, 0) + frames.frame(host, host, query)
-            assert self.running.process(CPU_PORT, frame) == self.reference.process(CPU_PORT, frame)
-        for index in range(len(OUTCOME_NAMES)):
-            counts = [plane.read_counter(OUTCOMES, index) for plane in self.planes]
-            assert counts[0] == counts[1], f"outcome {index}: {counts[0]}, expected {counts[1]}"
-
-    def data(self, rank: int, seq: int, **fields: object) -> bytes:
-        """The payload of a DATA packet."""
-        values: dict[str, object] = {
-            "op": frames.DATA,
-            "worker": rank,
-            "job": JOB,
-            "generation": GENERATION,
-            "slot": seq & 1,
-            "seq": seq,
-            "keys": (frames.NO_KEY,) * LANES,
-            "fingerprint": fields.get("active", 0),
-            **fields,
-        }
-        return Aggregation(**values).pack()  # type: ignore[arg-type]
+        for half in range(2 * self.job.slots):
+            self.both.query(self.job.pool_base + half)
+        counters(self.both)

@@ -8,7 +8,7 @@ import filecmp
 import pytest
 
 from tests.support.dataplane.fuzz import compare
-from tests.support.dataplane.jobs import Job, sums, values_of
+from tests.support.dataplane.jobs import Job, Round
 from tests.support.dataplane.p4runtime import Program
 from tests.support.dataplane.switch import SHIPPED, Switch
 from tests.support.scripts import Build
@@ -46,15 +46,8 @@ def test_other_parameters(build: Build, parameters: dict[str, int]) -> None:
     with Switch("sim", folder) as switch:
         switch.own_address()
         job = Job(switch, 3).start()
-        lanes = range(switch.lanes)
         for seq in range(2, 6):
-            packets = [job.packet(rank, seq, values=values_of(seq + rank, switch, lanes)) for rank in range(3)]
-            switch.exchange(*map(job.sent, packets[:2])).expect()
-            total = sums(switch, lanes, *(packet.values for packet in packets))
-            result = job.result(packets[2], keys=packets[2].keys, values=total)
-            switch.exchange(job.sent(packets[2])).expect(job.to_all(result))
-            replay = job.result(packets[0], keys=packets[0].keys, values=total)
-            switch.exchange(job.sent(packets[0])).expect(job.to_one(0, replay))
+            Round(job, seq).run().replay(0)
         switch.reset()
 
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,22 @@ def own_network() -> Iterator[OwnNetwork]:
         ip("link", "set", network.wire, "up")
         wait_until_up(network.host, network.wire)
         yield network
+
+
+@contextlib.contextmanager
+def own_cables(pairs: int = 1) -> Iterator[None]:
+    """This thread is in a namespace with bare cables: from `host1` to `switch1`, and so on."""
+    with contextlib.closing(Namespace()) as namespace, namespace.entered():
+        for number in range(1, pairs + 1):
+            ends = (f"host{number}", f"switch{number}")
+            ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+            for end in ends:
+                quiet = Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6")
+                if quiet.exists():
+                    quiet.write_text("1")
+                ip("link", "set", end, "mtu", "9000", "arp", "off", "up")
+            wait_until_up(*ends)
+        yield
 
 
 def wait_until_up(*links: str) -> None:

@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from threading import Thread
 
 import pytest
 
@@ -19,15 +18,13 @@ from p4reduce_targets.ports import EthPort, PortError, check_ports, open_port
 from p4reduce_targets.sim import load
 from p4reduce_targets.switch import Switch
 from tests.support.dataplane.switch import SHIPPED
-from tests.support.own_network import Namespace, ip, wait_until_up
+from tests.support.dataplane.targets import looping
+from tests.support.own_network import Namespace, ip, own_cables, wait_until_up
 from tests.support.waiting import wait_until
-
-from .own_cables import own_cables
 
 pytestmark = pytest.mark.root
 
 CPU_PORT = 510
-DEADLINE_S = 20.0
 TARGETS = pytest.mark.parametrize("target", ["sim", "native"])
 FRAME = b"\xff" * 6 + b"\x02\x00\x00\x00\x00\x05" + b"\x88\xb5" + bytes(range(50))
 
@@ -42,19 +39,12 @@ def running(target: str, *names: str) -> Iterator[PortStates]:
         else Switch(load, [open_port(text) for text in texts], CPU_PORT)
     )
     with made as switch:
-        with switch.exclusive():
-            plane = switch.load((SHIPPED / "p4reduce.json").read_bytes())
-            plane.set_group(1, [Replica(number, 0) for number in range(1, len(names) + 1)])
-            plane.set_default("SwitchIngress.forwarding.mac_addresses", Call("SwitchIngress.forwarding.flood", (1,)))
-            switch.run_program(plane)
-        loop = Thread(target=switch.run)
-        loop.start()
-        try:
+        plane = switch.load((SHIPPED / "p4reduce.json").read_bytes())
+        plane.set_group(1, [Replica(number, 0) for number in range(1, len(names) + 1)])
+        plane.set_default("SwitchIngress.forwarding.mac_addresses", Call("SwitchIngress.forwarding.flood", (1,)))
+        switch.run_program(plane)
+        with looping(switch):
             yield PortStates(dict(enumerate((f"eth:{name}" for name in names), start=1)), switch.interfaces)
-        finally:
-            switch.stop()
-            loop.join(DEADLINE_S)
-            assert not loop.is_alive()
 
 
 def passes(source: str, destination: str, frame: bytes = FRAME) -> int:

@@ -21,9 +21,7 @@ from p4reduce_targets.ports import (
     open_port,
     split_port,
 )
-from tests.support.own_network import ip, wait_until_up
-
-from .own_cables import own_cables
+from tests.support.own_network import ip, own_cables, wait_until_up
 
 ETH_P_ALL = 3
 TIMEOUT_S = 10.0

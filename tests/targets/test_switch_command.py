@@ -19,15 +19,16 @@ import pytest
 
 from p4reduce_targets.bmv2 import BINARY
 from tests.support.certificates import self_signed
+from tests.support.own_network import own_cables
 from tests.support.waiting import has_ended, wait_until
 
-from .own_cables import own_cables
 from .p4runtime.client import INSERT, MODIFY, Client, action, default_entry, group_entry
 
 TIMEOUT_S = 30.0
 COMMAND = [sys.executable, "-m", "p4reduce_targets"]
 ANY = ["--grpc", "127.0.0.1:0"]
 UDP = ["--port", "1=udp:127.0.0.1:0"]
+NATIVE = ["--target", "native"]
 ETHERNET = ["--port", "1=eth:switch1"]  # of `own_cables`
 
 needs_bmv2 = pytest.mark.skipif(shutil.which(BINARY) is None, reason=f"{BINARY} is not on PATH")
@@ -54,11 +55,18 @@ def failing(*arguments: str, environment: dict[str, str] | None = None) -> tuple
     return done.returncode, re.sub(r"[\s│]+", " ", done.stderr)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_ready_line_and_clean_end(number: signal.Signals) -> None:
-    with started(*ANY, *UDP, "--port", "2=udp:127.0.0.1:0") as (process, line):
-        where = r"127\.0\.0\.1:[1-9]\d+"
-        assert re.fullmatch(rf"ready target=sim grpc={where} port=1=udp:{where} port=2=udp:{where}\n", line)
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGTERM, ()),
+        (signal.SIGINT, ("--target", "native")),
+        (signal.SIGHUP, ("--target", "native", "--threads", "3")),
+    ],
+)
+def test_ready_line_and_clean_end(number: signal.Signals, options: tuple[str, ...]) -> None:
+    with started(*ANY, *UDP, "--port", "7=udp:127.0.0.1:0", *options) as (process, line):
+        where, target = r"127\.0\.0\.1:[1-9]\d+", "native" if options else "sim"
+        assert re.fullmatch(rf"ready target={target} grpc={where} port=1=udp:{where} port=7=udp:{where}\n", line)
         process.send_signal(number)
         assert process.wait(TIMEOUT_S) == 0
         assert process.communicate()[1] == ""
@@ -119,6 +127,16 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         (["--port", "1=eth:there-is-none"], 1, "cannot open interface 'there-is-none'"),
         (["--port", "1=eth:lo", "--port", "2=eth:lo"], 2, "port 1 (eth:lo) and port 2 (eth:lo) are the same interface"),
         ([*UDP, "--target", "bmv2"], 1, "BMv2 needs a network interface, 1=eth:INTERFACE"),
+        ([*UDP, "--threads", "2"], 2, "needs --target native"),
+        ([*UDP, *UDP, *NATIVE], 2, "port 1 is given twice"),
+        ([*NATIVE, "--port", "1=udp:0.0.0.0:5000"], 1, "must be one of this machine's own addresses"),
+        ([*NATIVE, "--port", "1=udp:127.0.0.1:70000"], 1, "must be one of this machine's own addresses and a UDP port"),
+        (
+            [*NATIVE, "--port", "1=udp:192.0.2.1:5000"],
+            1,
+            "port 1: cannot open udp:192.0.2.1:5000: this machine does not",
+        ),
+        ([*NATIVE, "--port", "1=eth:nosuch0"], 1, "port 1:"),
     ],
 )
 def test_errors(arguments: list[str], code: int, message: str) -> None:
@@ -126,15 +144,11 @@ def test_errors(arguments: list[str], code: int, message: str) -> None:
     assert (ended, message in said) == (code, True), said
 
 
-def test_clients_with_certificates_alone_lift_the_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["clients have certificates", "--insecure"])
+def test_the_limit_to_this_machine_is_lifted(tmp_path: Path, how: str) -> None:
     certificate, key = map(str, self_signed(tmp_path, "switch"))
     tls = ["--tls-cert", certificate, "--tls-key", key, "--tls-ca", certificate]
-    with started("--grpc", "0.0.0.0:0", *tls, *UDP) as (_, line):
-        assert line.startswith("ready target=sim grpc=0.0.0.0:")
-
-
-def test_insecure_lifts_the_limit() -> None:
-    with started("--grpc", "0.0.0.0:0", "--insecure", *UDP) as (_, line):
+    with started("--grpc", "0.0.0.0:0", *(["--insecure"] if how == "--insecure" else tls), *UDP) as (_, line):
         assert line.startswith("ready target=sim grpc=0.0.0.0:")
 
 
@@ -145,6 +159,17 @@ def test_an_address_that_is_taken(target: str) -> None:
         code, said = failing("--target", target, *port, "--grpc", f"127.0.0.1:{taken.getsockname()[1]}")
     assert code == 1
     assert "cannot listen" in said
+    assert target != "sim" or "another program uses the port; `ss -ltnp" in said
+
+
+@pytest.mark.parametrize("options", [(), ("--target", "native"), ("--target", "native", "--threads", "2")])
+def test_a_udp_port_that_is_taken(options: tuple[str, ...]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"udp:127.0.0.1:{taken.getsockname()[1]}"
+        code, said = failing(*ANY, "--port", f"1={address}", *options)
+    assert code == 1
+    assert f"port 1: cannot open {address}: another program uses the port; `ss -lunp" in said
 
 
 def test_bmv2_that_is_not_there(tmp_path: Path) -> None:
@@ -241,17 +266,9 @@ class TestBmv2:
         assert list(pcap.iterdir())
 
 
-def test_a_port_that_is_taken_and_a_key_of_another_certificate(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, said = failing(*UDP, "--grpc", f"127.0.0.1:{taken.getsockname()[1]}")
-        assert code == 1
-        assert "another program uses the port; `ss -ltnp" in said
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        code, said = failing(*ANY, "--port", f"1=udp:127.0.0.1:{taken.getsockname()[1]}")
-        assert (code, "another program uses the port" in said) == (1, True)
+def test_a_key_of_another_certificate(tmp_path: Path) -> None:
     certificate, _ = self_signed(tmp_path, "one")
     _, key = self_signed(tmp_path, "other")
     code, said = failing(*ANY, *UDP, "--tls-cert", str(certificate), "--tls-key", str(key))
     assert code == 2
-    assert "is not the key of the certificate in" in " ".join(said.replace("│", " ").split())
+    assert "is not the key of the certificate in" in said

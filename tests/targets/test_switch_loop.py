@@ -14,6 +14,8 @@ import pytest
 
 from p4reduce_targets.ports import UdpPort
 from p4reduce_targets.switch import Switch
+from tests.support.dataplane.targets import looping
+from tests.support.waiting import wait_until
 
 from .p4runtime.fake_device import FakeDataPlane
 
@@ -49,14 +51,8 @@ def running(process: Process | None) -> Iterator[tuple[Switch, list[socket.socke
             peer.connect(("127.0.0.1", int(port.name.rpartition(":")[2])))
         if process is not None:
             switch.run_program(Plane(process))
-        loop = Thread(target=switch.run)
-        loop.start()
-        try:
+        with looping(switch):
             yield switch, peers
-        finally:
-            switch.stop()
-            loop.join(TIMEOUT_S)
-            assert not loop.is_alive()
 
 
 def test_frames_of_every_port_are_answered() -> None:
@@ -79,9 +75,7 @@ def test_without_a_program_nothing_comes_out() -> None:
     with running(None) as (switch, peers):
         peers[0].send(b"before")
         switch.packet_out(b"frame")
-        deadline = time.monotonic() + TIMEOUT_S
-        while not switch.ports[1].received:
-            assert time.monotonic() < deadline
+        wait_until(lambda: switch.ports[1].received, "the frame to be received")
         with switch.exclusive():
             switch.run_program(Plane(lambda port, frame: [(port, answer(frame))]))
         peers[0].send(b"after")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dataplane.fuzz import describe, outcome
+from tests.support.dataplane.fuzz import Report, compare
 from tests.support.dataplane.switch import FORGERIES, LOSSES_IN, LOSSES_OUT, OUTCOME_NAMES, OUTCOMES, Switch
 from tests.support.dataplane.targets import Unavailable
 from tests.support.dataplane.traffic import Setup, Step, Traffic
@@ -36,7 +36,7 @@ class Faithful(Traffic):
         return super()._frame(kind, port, frame)
 
 
-def state(switch: Switch, setup: Setup) -> dict[str, object]:
+def state(switch: Switch, setup: Setup) -> list[object]:
     """Slot halves and counters. Where Tofino counts otherwise, what both can tell.
 
     A round's last packet is completed only for Tofino; and it counts bytes at egress as they are there.
@@ -46,32 +46,15 @@ def state(switch: Switch, setup: Setup) -> dict[str, object]:
     if isinstance(switch, TofinoSwitch):
         entered.append(outcomes.get("completed", (0, 0)))
     outcomes["entered"] = (sum(packets for packets, _ in entered), sum(size for _, size in entered))
-    return {
-        "halves": [switch.query(half) for half in setup.halves],
-        "outcomes": outcomes,
-        "forged": switch.client.read_counters(FORGERIES),
-        "lost at ingress": switch.client.read_counters(LOSSES_IN),
-        "lost at egress": {port: packets for port, (packets, _) in switch.client.read_counters(LOSSES_OUT).items()},
-    }
+    lost_at_egress = {port: packets for port, (packets, _) in switch.client.read_counters(LOSSES_OUT).items()}
+    counters = [switch.client.read_counters(name) for name in (FORGERIES, LOSSES_IN)]
+    return [*(switch.query(half) for half in setup.halves), outcomes, *counters, lost_at_egress]
 
 
-def difference(left: TofinoSwitch, right: Switch, frames: int, seed: int) -> str | None:
-    """What the two do differently first, given the same traffic; None: nothing."""
+def compared(left: TofinoSwitch, right: Switch, frames: int, seed: int) -> Report:
+    """What the two do differently first, given the same traffic."""
     right.can_be_leaf = left.can_be_leaf
-    setups = {switch: Setup(switch) for switch in (left, right)}
-    for switch, setup in setups.items():
-        setup.install(switch)
-    kind = Traffic if left.guards_keys else Faithful
-    traffic = kind(setups[left], seed, left.lanes, left.block_size, left.halves)
-    for index in range(frames):
-        step = next(traffic)
-        tofino_does, bmv2_does = (outcome(switch, step) for switch in (left, right))
-        if tofino_does != bmv2_does:
-            return (
-                f"seed {seed}, step {index}: {step.what}\nTofino\n{describe(tofino_does)}\nBMv2\n{describe(bmv2_does)}"
-            )
-    left_state, right_state = (state(switch, setups[switch]) for switch in (left, right))
-    return None if left_state == right_state else f"state at the end\nTofino\n{left_state}\nBMv2\n{right_state}"
+    return compare(left, right, frames, seed, traffic_of=Traffic if left.guards_keys else Faithful, state=state)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +75,8 @@ def test_as_bmv2(profile: str, frames: int, seed: int) -> None:
             right = running.enter_context(Switch("sim", bmv2(tofino.PROFILES[profile].block_size)))
         except Unavailable as missing:
             pytest.skip(str(missing))
-        found = difference(left, right, frames, seed)
-        assert found is None, found
+        report = compared(left, right, frames, seed)
+        assert report.difference is None, str(report)
         if frames >= 5000:
             assert (
                 len(right.counts()) == len(OUTCOME_NAMES) - 2
@@ -132,8 +115,8 @@ def test_a_change_shows(tmp_path: Path, name: str) -> None:
         program = build("tofino1-64", sources)
     except Unavailable as missing:
         pytest.skip(str(missing))
-    found = None
+    shown = False
     for seed in (1, 2):
         with TofinoSwitch("tofino1-64", program) as left, Switch("sim", right_program) as right:
-            found = found or difference(left, right, 600, seed)
-    assert found is not None
+            shown = shown or compared(left, right, 600, seed).difference is not None
+    assert shown

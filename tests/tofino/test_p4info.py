@@ -53,14 +53,17 @@ def test_contract(name: str) -> None:
     assert found == wanted
 
 
+def registers(path: Path) -> dict[str, int]:
+    return {one.preamble.name.removeprefix("SwitchIngress.aggregation."): one.size for one in read(path).registers}
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_registers(name: str) -> None:
     """Their number and size tell the controller lanes, block size and slots."""
     profile = tofino.PROFILES[name]
-    sizes = {
-        one.preamble.name.removeprefix("SwitchIngress.aggregation."): one.size
-        for one in read(tofino.p4info(name)).registers
-    }
-    assert set(sizes.values()) == {2 * profile.slots}
+    ours, theirs = registers(tofino.p4info(name)), registers(tofino.COMPILED / "p4info.txtpb")
+    assert set(ours.values()) == {2 * profile.slots}
     kind, number = ("value", profile.block_size) if profile.block_size == 32 else ("pair", profile.block_size // 2)
-    assert {one for one in sizes if ".sums" in one} == {f"lane0.{kind}{index}.sums" for index in range(number)}
+    assert {one for one in ours if ".sums" in one} == {f"lane0.{kind}{index}.sums" for index in range(number)}
+    in_one = {one for one in ours.keys() ^ theirs.keys() if one.startswith("slot_state.")}
+    assert in_one == {"slot_state.partials", "slot_state.rounds", "slot_state.operations"}

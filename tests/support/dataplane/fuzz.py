@@ -57,20 +57,32 @@ class Report:
         )
 
 
+def counters(switch: Switch) -> list[object]:
+    """Every cell of every counter and what each member of a job has sent, packets and bytes."""
+    cells = [switch.client.read_counters(name) for name in (OUTCOMES, LOSSES_IN, LOSSES_OUT, FORGERIES)]
+    return [*cells, switch.client.read_direct_counters(JOBS)]
+
+
 def state(switch: Switch, setup: Setup) -> list[object]:
-    """Slot halves, then every cell of every counter and what each member of a job has sent, packets and bytes; the
-    sentinels are the same on both sides."""
-    halves = [switch.query(half) for half in setup.halves]
-    counters = [switch.client.read_counters(name) for name in (OUTCOMES, LOSSES_IN, LOSSES_OUT, FORGERIES)]
-    return [*halves, *counters, switch.client.read_direct_counters(JOBS)]
+    """Slot halves, then the counters; the sentinels are the same on both sides."""
+    return [*(switch.query(half) for half in setup.halves), *counters(switch)]
 
 
-def compare(left: Switch, right: Switch, frames: int, seed: int, progress: Callable[[str], object]) -> Report:
-    """Run `frames` steps on both and stop at the first difference."""
+def compare(
+    left: Switch,
+    right: Switch,
+    frames: int,
+    seed: int,
+    progress: Callable[[str], object] = str,
+    *,
+    traffic_of: type[Traffic] = Traffic,
+    state: Callable[[Switch, Setup], list[object]] = state,
+) -> Report:
+    """Run `frames` steps on both and stop at the first difference. `state`: what is compared at the end."""
     setups = {switch: Setup(switch) for switch in (left, right)}
     for switch, setup in setups.items():
         setup.install(switch)
-    traffic = Traffic(setups[left], seed, left.lanes, left.block_size, left.halves)
+    traffic = traffic_of(setups[left], seed, left.lanes, left.block_size, left.halves)
     started = reported = time.monotonic()
     heard = 0
     difference: Difference | None = None

@@ -234,3 +234,59 @@ def sums(switch: Switch, active: Sequence[int], *parts: Mapping[int, Values]) ->
         lane: sum((part[lane] for part in parts if lane in part), np.zeros(switch.block_size, np.int32))
         for lane in active
     }
+
+
+class Round:
+    """A round of `job` in `slot`: each worker's packet, and what the switch makes of them.
+
+    `lanes`: those that each worker has values of, by default all; `keys`: each worker's.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        seq: int = FIRST_SEQ,
+        *,
+        slot: int = 0,
+        lanes: Sequence[Sequence[int]] | None = None,
+        keys: Sequence[Sequence[int]] | None = None,
+        active: int | None = None,
+    ) -> None:
+        self.job, self.switch = job, job.switch
+        every = range(self.switch.lanes)
+        self.active = self.switch.all_lanes if active is None else active
+        self.packets = [
+            job.packet(
+                rank,
+                seq,
+                slot=slot,
+                active=self.active,
+                values=values_of(64 * (100 * seq + slot) + rank, self.switch, every if lanes is None else lanes[rank]),
+                keys=keys and keys[rank],
+            )
+            for rank in range(job.size)
+        ]
+        self.keys = tuple(map(min, zip(*(packet.keys for packet in self.packets), strict=True)))
+        self.total = self.sums([lane for lane in every if self.active >> lane & 1])
+
+    def sums(self, lanes: Sequence[int]) -> dict[int, Values]:
+        return sums(self.switch, lanes, *(packet.values for packet in self.packets))
+
+    def send(self, rank: int) -> Outputs:
+        return self.switch.exchange(self.job.sent(self.packets[rank]))
+
+    def result(self, rank: int) -> Aggregation:
+        """The RESULT that the rank's packet turns into."""
+        return self.job.result(self.packets[rank], keys=self.keys, values=self.total)
+
+    def run(self, order: Sequence[int] | None = None) -> Round:
+        """Every rank sends its packet, in this order; the last one's brings everyone the sum."""
+        *others, last = range(self.job.size) if order is None else order
+        for rank in others:
+            self.send(rank).expect()
+        self.send(last).expect(self.job.to_all(self.result(last)))
+        return self
+
+    def replay(self, rank: int) -> None:
+        """The rank asks again, and has the result alone."""
+        self.send(rank).expect(self.job.to_one(rank, self.result(rank)))

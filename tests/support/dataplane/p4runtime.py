@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small synchronous P4Runtime client: everything is named as in P4Info, numbers are plain ints."""
+"""A small synchronous P4Runtime client, which can also do what a well-behaved one would not; and one by name."""
 
 from __future__ import annotations
 
 import queue
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 import grpc
+import pytest
 from finsy.proto import p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
 
@@ -19,23 +22,235 @@ from p4reduce.control.grpc_channels import open_grpc_channel
 
 DEVICE = 1
 TIMEOUT_S = 30.0
+Set = p4r.SetForwardingPipelineConfigRequest
+Get = p4r.GetForwardingPipelineConfigRequest
 
 
-class P4RuntimeError(RuntimeError):
-    """What the server refused; `codes` has one gRPC code an update (0: that one was done)."""
+def number(value: int) -> bytes:
+    """P4Runtime's canonical form: the shortest byte string, at least one byte."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
-    def __init__(self, error: grpc.RpcError) -> None:
+
+def uint128(value: int) -> p4r.Uint128:
+    return p4r.Uint128(high=value >> 64, low=value & (2**64 - 1))
+
+
+class Failed(Exception):
+    """What a call was refused with; `codes` has one canonical code an update of a Write."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(f"{error.code().name}: {error.details()}")
+        self.code = error.code()
         self.codes: list[int] = []
-        details = []
+        self.messages: list[str] = []
         for key, value in error.trailing_metadata() or ():
             if key == "grpc-status-details-bin":
-                for item in rpc_status.Status.FromString(value).details:
-                    one = p4r.Error()
-                    if item.Unpack(one):
-                        self.codes.append(one.canonical_code)
-                        details.append(one.message)
-        super().__init__(f"{error.code().name}: {error.details()} {details}")
-        self.code = error.code()
+                for detail in rpc_status.Status.FromString(value).details:
+                    item = p4r.Error()
+                    assert detail.Unpack(item)
+                    self.codes.append(item.canonical_code)
+                    self.messages.append(item.message)
+
+
+class Client:
+    """One controller: its stream and its calls. Use as a context manager."""
+
+    def __init__(self, address: str, info: p4i.P4Info, config: bytes, election_id: int = 1) -> None:
+        self.info, self.config, self.election_id = info, config, election_id
+        # A channel of its own, as another process would have: gRPC shares connections within one.
+        self._channel = open_grpc_channel(address)
+        self.stub = p4r_grpc.P4RuntimeStub(self._channel)
+        self._requests: SimpleQueue[p4r.StreamMessageRequest | None] = SimpleQueue()
+        self._responses: SimpleQueue[p4r.StreamMessageResponse | Failed | None] = SimpleQueue()
+        self._stream: Any = None
+        self._reader: Thread | None = None
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hang_up()
+        self._channel.close()
+
+    # The stream.
+
+    def open(self) -> None:
+        self._stream = self.stub.StreamChannel(iter(self._requests.get, None), wait_for_ready=True)
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def vanish(self) -> None:
+        """Break the connection."""
+        self._stream.cancel()
+        self._channel.close()
+
+    def hang_up(self) -> None:
+        """Close the stream, and wait until the server has taken leave too."""
+        if self._reader is not None:
+            self._requests.put(None)
+            self._reader.join(TIMEOUT_S)
+            self._stream.cancel()
+            self._reader.join(TIMEOUT_S)
+            assert not self._reader.is_alive()
+            self._reader = None
+
+    def _read(self) -> None:
+        try:
+            for message in self._stream:
+                self.take(message)
+        except grpc.RpcError as error:
+            self._responses.put(Failed(error))
+        self._responses.put(None)
+
+    def take(self, message: p4r.StreamMessageResponse) -> None:
+        """Called with each message of the stream."""
+        self._responses.put(message)
+
+    def send(self, request: p4r.StreamMessageRequest) -> None:
+        self._requests.put(request)
+
+    def receive(self, timeout: float = TIMEOUT_S) -> p4r.StreamMessageResponse:
+        """The next message; raises Failed or EOFError where the stream ended, queue.Empty where nothing came."""
+        message = self._responses.get(timeout=timeout)
+        if isinstance(message, Failed):
+            raise message
+        if message is None:
+            raise EOFError
+        return message
+
+    def is_quiet(self, timeout: float = 0.3) -> bool:
+        try:
+            self.receive(timeout)
+        except Empty:
+            return True
+        return False
+
+    def announce(self, election_id: int | None = None, device_id: int = DEVICE) -> None:
+        """Send an arbitration request; without an election id where that is 0."""
+        if self._reader is None:
+            self.open()
+        if election_id is not None:
+            self.election_id = election_id
+        request = p4r.StreamMessageRequest()
+        request.arbitration.device_id = device_id
+        if self.election_id:
+            request.arbitration.election_id.CopyFrom(uint128(self.election_id))
+        self.send(request)
+
+    def standing(self) -> tuple[int, int]:
+        """(status code, election id of the primary) of the next message, which is one of arbitration."""
+        message = self.receive()
+        assert message.WhichOneof("update") == "arbitration", message
+        update = message.arbitration
+        assert update.device_id == DEVICE
+        return update.status.code, update.election_id.high << 64 | update.election_id.low
+
+    def become_primary(self) -> Any:
+        self.announce()
+        assert self.standing() == (0, self.election_id)
+        return self
+
+    def packet_out(self, payload: bytes, **metadata: int) -> None:
+        ids = {item.name: item.id for item in self._metadata("packet_out")}
+        request = p4r.StreamMessageRequest()
+        request.packet.payload = payload
+        for name, value in metadata.items():
+            request.packet.metadata.add(metadata_id=ids[name], value=number(value))
+        self.send(request)
+
+    def packet_in(self) -> tuple[bytes, dict[str, bytes]]:
+        """The payload and the metadata of the next message, which is a packet-in."""
+        message = self.receive()
+        assert message.WhichOneof("update") == "packet", message
+        return message.packet.payload, self.metadata_of(message.packet)
+
+    def metadata_of(self, packet: p4r.PacketIn) -> dict[str, bytes]:
+        names = {item.id: item.name for item in self._metadata("packet_in")}
+        return {names[one.metadata_id]: one.value for one in packet.metadata}
+
+    def _metadata(self, header: str) -> Iterable[Any]:
+        return next(one.metadata for one in self.info.controller_packet_metadata if one.preamble.name == header)
+
+    def pipeline_config(self, cookie: int | None = 7) -> p4r.ForwardingPipelineConfig:
+        """The program, as a request takes it."""
+        result = p4r.ForwardingPipelineConfig(p4info=self.info, p4_device_config=self.config)
+        if cookie is not None:
+            result.cookie.cookie = cookie
+        return result
+
+    # The calls.
+
+    def configure(self, kind: Any = Set.VERIFY_AND_COMMIT, what: p4r.ForwardingPipelineConfig | None = None) -> None:
+        request = Set(device_id=DEVICE, action=kind, config=what)
+        request.election_id.CopyFrom(uint128(self.election_id))
+        if what is None and kind != Set.COMMIT:
+            request.config.CopyFrom(self.pipeline_config())
+        self._call(self.stub.SetForwardingPipelineConfig, request)
+
+    def configuration(self, wanted: Any = Get.ALL) -> p4r.ForwardingPipelineConfig:
+        request = Get(device_id=DEVICE, response_type=wanted)
+        result: p4r.ForwardingPipelineConfig = self._call(self.stub.GetForwardingPipelineConfig, request).config
+        return result
+
+    def write(self, kind: Any, *entities: p4r.Entity | p4r.TableEntry, **options: Any) -> None:
+        request = p4r.WriteRequest(device_id=DEVICE, **options)
+        request.election_id.CopyFrom(uint128(self.election_id))
+        for entity in entities:
+            request.updates.add(type=kind).entity.CopyFrom(entity_of(entity))
+        self._call(self.stub.Write, request)
+
+    def codes(self, kind: Any, *entities: p4r.Entity | p4r.TableEntry) -> list[int]:
+        """One canonical code an update; empty where all were done."""
+        try:
+            self.write(kind, *entities)
+        except Failed as error:
+            if error.code is not grpc.StatusCode.UNKNOWN or len(error.codes) != len(entities):
+                raise
+            return error.codes
+        return []
+
+    def read(self, *entities: p4r.Entity | p4r.TableEntry) -> list[p4r.Entity]:
+        request = p4r.ReadRequest(device_id=DEVICE, entities=[entity_of(entity) for entity in entities])
+        try:
+            return [one for response in self.stub.Read(request, timeout=TIMEOUT_S) for one in response.entities]
+        except grpc.RpcError as error:
+            raise Failed(error) from None
+
+    def read_entries(self, entry: p4r.TableEntry) -> list[p4r.TableEntry]:
+        return [entity.table_entry for entity in self.read(entry)]
+
+    def read_counts(self, entity: p4r.Entity) -> dict[int, tuple[int, int]]:
+        return {
+            one.counter_entry.index.index: (one.counter_entry.data.packet_count, one.counter_entry.data.byte_count)
+            for one in self.read(entity)
+        }
+
+    def _call(self, method: Any, request: Any) -> Any:
+        try:
+            return method(request, timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise Failed(error) from None
+
+
+def entity_of(what: p4r.Entity | p4r.TableEntry) -> p4r.Entity:
+    return what if isinstance(what, p4r.Entity) else p4r.Entity(table_entry=what)
+
+
+@contextmanager
+def refused(code: grpc.StatusCode, words: str | None = None) -> Iterator[None]:
+    """What is done inside is refused with this code, and these words."""
+    with pytest.raises(Failed, match=words) as failed:
+        yield
+    assert failed.value.code is code
+
+
+def group_entry(group: int, *replicas: tuple[int, int]) -> p4r.Entity:
+    entity = p4r.Entity()
+    entry = entity.packet_replication_engine_entry.multicast_group_entry
+    entry.multicast_group_id = group
+    for port, instance in replicas:
+        entry.replicas.add(egress_port=port, instance=instance)
+    return entity
 
 
 @dataclass(frozen=True)
@@ -56,11 +271,6 @@ class PacketIn:
     padding: int = 0
 
 
-def number(value: int) -> bytes:
-    """P4Runtime's canonical form: the shortest byte string, at least one byte."""
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
-
-
 class Program:
     """P4Info by name, and what the names of its registers tell about the build."""
 
@@ -71,10 +281,6 @@ class Program:
         self.actions = {action.preamble.name: action for action in self.info.actions}
         self.counters = {counter.preamble.name: counter for counter in self.info.counters}
         self.meters = {meter.preamble.name: meter for meter in self.info.meters}
-        self.packet_metadata = {
-            header.preamble.name: {item.name: item for item in header.metadata}
-            for header in self.info.controller_packet_metadata
-        }
         sums = [
             found
             for register in self.info.registers
@@ -110,111 +316,44 @@ class Program:
         return message
 
 
-class P4Runtime:
-    """One primary controller's session. Use as a context manager."""
+class P4Runtime(Client):
+    """The primary controller, which names everything as in P4Info. Use as a context manager."""
 
     def __init__(self, address: str, program: Program) -> None:
+        super().__init__(address, program.info, program.config)
         self.program = program
         self.packet_ins: queue.Queue[PacketIn] = queue.Queue()
-        self._answers: queue.Queue[p4r.StreamMessageResponse | Exception] = queue.Queue()
-        self._requests: queue.Queue[p4r.StreamMessageRequest | None] = queue.Queue()
-        self._channel = open_grpc_channel(address)
-        self._stub = p4r_grpc.P4RuntimeStub(self._channel)
-        grpc.channel_ready_future(self._channel).result(timeout=TIMEOUT_S)
-        self._election_id = p4r.Uint128(high=0, low=1)
-        self._stream = self._stub.StreamChannel(iter(self._requests.get, None))
-        self._reader = threading.Thread(target=self._read, name="p4runtime-stream", daemon=True)
-        self._reader.start()
 
-    def __enter__(self) -> P4Runtime:
-        request = p4r.StreamMessageRequest()
-        request.arbitration.device_id = DEVICE
-        request.arbitration.election_id.CopyFrom(self._election_id)
-        self._requests.put(request)
-        try:
-            answer = self._answers.get(timeout=TIMEOUT_S)
-            if isinstance(answer, Exception):
-                raise answer
-            if answer.WhichOneof("update") != "arbitration" or answer.arbitration.status.code != 0:
-                raise RuntimeError(f"not the primary: {answer}")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+    def __enter__(self) -> Any:
+        return self.become_primary()
 
-    def __exit__(self, *_: object) -> None:
-        self._requests.put(None)
-        self._stream.cancel()
-        self._channel.close()
-        self._reader.join(TIMEOUT_S)
-
-    def _read(self) -> None:
-        metadata = {item.id: name for name, item in self.program.packet_metadata["packet_in"].items()}
-        try:
-            for message in self._stream:
-                if message.WhichOneof("update") == "packet":
-                    fields = {metadata[m.metadata_id]: int.from_bytes(m.value, "big") for m in message.packet.metadata}
-                    self.packet_ins.put(PacketIn(payload=message.packet.payload, **fields))
-                else:
-                    self._answers.put(message)
-        except grpc.RpcError as error:
-            self._answers.put(error)
-
-    def install(self) -> None:
-        """Install the pipeline and commit it: tables, groups, registers and counters start empty."""
-        request = p4r.SetForwardingPipelineConfigRequest(
-            device_id=DEVICE,
-            election_id=self._election_id,
-            action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-        )
-        request.config.p4info.CopyFrom(self.program.info)
-        request.config.p4_device_config = self.program.config
-        self._stub.SetForwardingPipelineConfig(request, timeout=TIMEOUT_S)
-
-    def write(self, kind: int, entities: Iterable[p4r.Entity]) -> None:
-        request = p4r.WriteRequest(device_id=DEVICE, election_id=self._election_id)
-        for entity in entities:
-            request.updates.add(type=kind).entity.CopyFrom(entity)
-        try:
-            self._stub.Write(request, timeout=TIMEOUT_S)
-        except grpc.RpcError as error:
-            raise P4RuntimeError(error) from None
-
-    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        request = p4r.ReadRequest(device_id=DEVICE)
-        request.entities.add().CopyFrom(entity)
-        try:
-            for answer in self._stub.Read(request, timeout=TIMEOUT_S):
-                yield from answer.entities
-        except grpc.RpcError as error:
-            raise P4RuntimeError(error) from None
+    def take(self, message: p4r.StreamMessageResponse) -> None:
+        if message.WhichOneof("update") == "packet":
+            fields = {name: int.from_bytes(value, "big") for name, value in self.metadata_of(message.packet).items()}
+            self.packet_ins.put(PacketIn(payload=message.packet.payload, **fields))
+        else:
+            super().take(message)
 
     def insert(self, *entries: Entry) -> None:
-        self.write(p4r.Update.INSERT, (p4r.Entity(table_entry=self.program.entry(entry)) for entry in entries))
+        self.write(p4r.Update.INSERT, *map(self.program.entry, entries))
 
     def modify(self, *entries: Entry) -> None:
-        self.write(p4r.Update.MODIFY, (p4r.Entity(table_entry=self.program.entry(entry)) for entry in entries))
+        self.write(p4r.Update.MODIFY, *map(self.program.entry, entries))
 
     def delete(self, *entries: Entry) -> None:
         messages = [self.program.entry(entry) for entry in entries]
         for message in messages:
             message.ClearField("action")
-        self.write(p4r.Update.DELETE, (p4r.Entity(table_entry=message) for message in messages))
+        self.write(p4r.Update.DELETE, *messages)
 
     def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
         entry = p4r.TableEntry(table_id=self.program.tables[table].preamble.id, is_default_action=True)
         entry.action.CopyFrom(self.program.action(action, params))
-        self.write(p4r.Update.MODIFY, [p4r.Entity(table_entry=entry)])
+        self.write(p4r.Update.MODIFY, entry)
 
     def write_group(self, kind: int, group: int, replicas: Iterable[tuple[int, int]] = ()) -> None:
         """Insert, modify or delete a multicast group; a replica is (port, instance)."""
-        entity = p4r.Entity()
-        entity.packet_replication_engine_entry.multicast_group_entry.multicast_group_id = group
-        for port, instance in replicas:
-            entity.packet_replication_engine_entry.multicast_group_entry.replicas.add(
-                egress_port=port, instance=instance
-            )
-        self.write(kind, [entity])
+        self.write(kind, group_entry(group, *replicas))
 
     def read_counters(self, name: str) -> dict[int, tuple[int, int]]:
         """Index -> (packets, bytes) of every cell that has counted something."""
@@ -251,19 +390,10 @@ class P4Runtime:
 
     def write_meter(self, name: str, index: int, config: tuple[int, int, int, int] | None) -> None:
         """Configure a cell; None: as it is at first."""
-        self.write(p4r.Update.MODIFY, [self.meter_entry(name, index, config)])
+        self.write(p4r.Update.MODIFY, self.meter_entry(name, index, config))
 
-    def packet_out(
+    def packet_out(  # type: ignore[override]
         self, payload: bytes, *, through_pipeline: bool = True, egress_port: int = 0, multicast_group: int = 0
     ) -> None:
-        values: dict[str, Any] = {
-            "through_pipeline": int(through_pipeline),
-            "padding": 0,
-            "egress_port": egress_port,
-            "multicast_group": multicast_group,
-        }
-        request = p4r.StreamMessageRequest()
-        request.packet.payload = payload
-        for name, item in self.program.packet_metadata["packet_out"].items():
-            request.packet.metadata.add(metadata_id=item.id, value=number(values[name]))
-        self._requests.put(request)
+        to = {"egress_port": egress_port, "multicast_group": multicast_group}
+        super().packet_out(payload, through_pipeline=int(through_pipeline), padding=0, **to)

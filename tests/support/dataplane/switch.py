@@ -23,6 +23,8 @@ import numpy as np
 import pytest
 from finsy.proto import p4r
 
+from p4reduce.protocol.constants import Outcome
+
 from . import frames
 from .frames import Aggregation, Host
 from .p4runtime import Entry, P4Runtime, PacketIn, Program
@@ -49,25 +51,7 @@ LOSSES_OUT = "SwitchEgress.drop_simulator.losses"
 WORKERS = "SwitchEgress.delivery.workers"
 UPLINKS = "SwitchIngress.aggregation.uplink.uplinks"
 OUTCOMES = "SwitchIngress.aggregation.outcomes"
-OUTCOME_NAMES = [
-    "started",
-    "added",
-    "completed",
-    "stale",
-    "mismatch",
-    "ahead",
-    "replayed",
-    "not_admitted",
-    "bad_slot",
-    "malformed",
-    "forbidden",
-    "hello",
-    "reset",
-    "query",
-    "sent_up",
-    "stored",
-    "hello_limited",
-]
+OUTCOME_NAMES = [outcome.name.lower() for outcome in Outcome]
 HELLOS = "SwitchIngress.aggregation.hellos"
 
 SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")
@@ -168,7 +152,7 @@ class Switch:
         self._running.close()
 
     def _install(self) -> None:
-        self.client.install()
+        self.client.configure()
         own = {"mac": frames.mac_number(_SENTINEL.mac)}
         self.client.insert(
             Entry(OWN_ADDRESSES, {"address": frames.ip_number(_SENTINEL.ip)}, "SwitchIngress.own_address.own", own),
@@ -415,6 +399,6 @@ class Switch:
 PLANES = [
     pytest.param("sim"),
     pytest.param("native"),
-    pytest.param("native-eth", marks=pytest.mark.root),
+    pytest.param("native-eth", marks=[pytest.mark.root, pytest.mark.slow]),  # native's slots, and other ports
     pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
 ]

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 import os
 import select
 import shutil
@@ -13,14 +11,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from p4reduce_targets.bmv2 import TargetMissing, find
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.switch import Load, Switch
+from tests.support.own_network import own_cables
 
 from .p4runtime import DEVICE
 
@@ -29,9 +27,6 @@ CPU_PORT = 510
 START_TIMEOUT_S = 30.0
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
-CLONE_NEWNET = 0x40000000
-
-_instances = itertools.count()
 
 
 class Unavailable(RuntimeError):
@@ -71,40 +66,22 @@ class Process(Target):
         with ExitStack() as undo:
             undo.push(self)
             folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
-            namespace = f"p4reduce-test-{os.getpid()}-{next(_instances)}"
-            self._lay_cables(namespace)
-            self._start(namespace, folder)
+            with own_cables(PORTS):
+                for port in range(1, PORTS + 1):
+                    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+                    self.sockets[port] = self.enter_context(sock)
+                    sock.bind((f"host{port}", ETH_P_ALL))
+                self._start(folder)
             undo.pop_all()
 
-    def _lay_cables(self, namespace: str) -> None:
-        try:
-            _ip("netns", "add", namespace)
-        except RuntimeError as error:
-            raise Unavailable(f"network namespaces cannot be made here: {error}") from None
-        self.callback(_ip, "netns", "del", namespace)
-        for kind in ("all", "default"):
-            path = f"/proc/sys/net/ipv6/conf/{kind}/disable_ipv6"  # without it, hosts would talk by themselves
-            if Path(path).exists():
-                _ip("netns", "exec", namespace, "sh", "-c", f"echo 1 > {path}")
-        _ip("-n", namespace, "link", "set", "lo", "up")
-        for port in range(1, PORTS + 1):
-            _ip("-n", namespace, "link", "add", f"host{port}", "type", "veth", "peer", "name", f"switch{port}")
-            for link in (f"host{port}", f"switch{port}"):
-                _ip("-n", namespace, "link", "set", link, "mtu", "9000", "arp", "off", "up")
-        with ThreadPoolExecutor(1) as pool:  # a thread's network namespace is its own
-            self.sockets = pool.submit(_packet_sockets, namespace).result()
-        for sock in self.sockets.values():
-            self.enter_context(sock)
-
-    def _start(self, namespace: str, folder: Path) -> None:
+    def _start(self, folder: Path) -> None:
         self.grpc_address = f"unix:{folder}/grpc"
         self._log = folder / "log"
         command = [sys.executable, "-m", "p4reduce_targets", "--target", self.target, "--grpc", self.grpc_address]
         command += ["--device-id", str(DEVICE), "--cpu-port", str(CPU_PORT), "--json"]
         command += [f"--port={port}=eth:switch{port}" for port in range(1, PORTS + 1)]
         with self._log.open("wb") as log:
-            inside = ("ip", "netns", "exec", namespace)  # which becomes the command, so signals reach that
-            self._process = subprocess.Popen([*inside, *command], stdout=subprocess.PIPE, stderr=log)
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         self.callback(self._stop)
         assert self._process.stdout is not None
         ready = select.select([self._process.stdout], [], [], START_TIMEOUT_S)[0] and self._process.stdout.readline()
@@ -152,22 +129,17 @@ class NativeOnInterfaces(Process):
         super().__init__()
 
 
-def _ip(*arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-
-
-def _packet_sockets(namespace: str) -> dict[int, socket.socket]:
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open(f"/run/netns/{namespace}") as file:
-        if libc.setns(file.fileno(), CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "setns")
-    sockets = {}
-    for port in range(1, PORTS + 1):
-        sockets[port] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-        sockets[port].bind((f"host{port}", ETH_P_ALL))
-    return sockets
+@contextmanager
+def looping(switch: Switch) -> Iterator[None]:
+    """The switch passes frames, in a thread."""
+    loop = threading.Thread(target=switch.run, name="switch")
+    loop.start()
+    try:
+        yield
+    finally:
+        switch.stop()
+        loop.join(START_TIMEOUT_S)
+        assert not loop.is_alive()
 
 
 class Embedded(Target):
@@ -184,10 +156,7 @@ class Embedded(Target):
                 self.sockets[number] = self.enter_context(ours)
                 ports.append(SocketPort(number, theirs))
             device = self.enter_context(Switch(load, ports, CPU_PORT))
-            thread = threading.Thread(target=device.run, name="switch")
-            thread.start()
-            self.callback(thread.join)
-            self.callback(device.stop)
+            self.enter_context(looping(device))
             server = self.enter_context(Server(device, address=f"unix:{folder}/grpc", device_id=DEVICE))
             self.grpc_address = server.address
             undo.pop_all()

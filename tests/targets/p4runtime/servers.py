@@ -6,13 +6,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
 
 import pytest
 
 from p4reduce_targets.bmv2 import BINARY, Bmv2
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.switch import Load, Switch
+from tests.support.dataplane.targets import looping
 
 from .fake_device import CPU_PORT, FakeDataPlane
 
@@ -20,15 +20,8 @@ from .fake_device import CPU_PORT, FakeDataPlane
 @contextmanager
 def embedded(load: Load) -> Iterator[str]:
     """A switch without ports in this process; yields where its server listens."""
-    with Switch(load, [], CPU_PORT) as switch, Server(switch, address="127.0.0.1:0") as server:
-        loop = Thread(target=switch.run)
-        loop.start()
-        try:
-            yield server.address
-        finally:
-            switch.stop()
-            loop.join(10)
-            assert not loop.is_alive()
+    with Switch(load, [], CPU_PORT) as switch, looping(switch), Server(switch, address="127.0.0.1:0") as server:
+        yield server.address
 
 
 @contextmanager

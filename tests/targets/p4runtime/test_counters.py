@@ -7,7 +7,18 @@ import pytest
 from finsy.proto import p4r
 from grpc import StatusCode
 
-from .client import COUNTERS, DELETE, INSERT, MODIFY, TABLES, Client, Failed, action, counter_entry, exact_entry
+from .client import (
+    COUNTERS,
+    DELETE,
+    INSERT,
+    MODIFY,
+    TABLES,
+    Client,
+    action,
+    counter_entry,
+    exact_entry,
+    refused,
+)
 
 UNKNOWN, INVALID, UNIMPLEMENTED = 2, 3, 12
 FORWARD = action("forward", 3)
@@ -47,9 +58,8 @@ def test_an_index_that_is_not_there(primary: Client, index: int) -> None:
     code = StatusCode.UNKNOWN if index == 8 else StatusCode.INVALID_ARGUMENT
     entity = counter_entry("cells", index, 1, 1)
     assert primary.codes(MODIFY, entity) == [code.value[0]]
-    with pytest.raises(Failed) as failed:
+    with refused(code):
         primary.read(counter_entry("cells", index))
-    assert failed.value.code is code
 
 
 def test_refused(primary: Client) -> None:
@@ -58,9 +68,8 @@ def test_refused(primary: Client) -> None:
     assert primary.codes(MODIFY, counter_entry(0x12FFFFFF, 1)) == [INVALID]
     assert primary.codes(MODIFY, counter_entry("exact_hits", 1, 1, 1)) == [INVALID]
     for counter in (0x12FFFFFF, "exact_hits"):
-        with pytest.raises(Failed) as failed:
+        with refused(StatusCode.INVALID_ARGUMENT):
             primary.read(counter_entry(counter, 1))
-        assert failed.value.code is StatusCode.INVALID_ARGUMENT
 
 
 def test_direct_counters(primary: Client) -> None:
@@ -103,9 +112,8 @@ def test_refused_direct_counters(primary: Client) -> None:
     primary.write(INSERT, exact_entry(1, FORWARD))
     assert primary.codes(INSERT, direct(exact_entry(1), 1, 1)) == [INVALID]
     for entity in (direct(exact_entry(9)), direct(lpm), no_entry):
-        with pytest.raises(Failed) as failed:
+        with refused(StatusCode.INVALID_ARGUMENT):
             primary.read(entity)
-        assert failed.value.code is StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.bmv2_differs("BMv2 does not implement it")

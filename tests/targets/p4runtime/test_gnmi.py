@@ -24,9 +24,8 @@ from p4reduce_targets.p4runtime import gnmi as gnmi_module
 from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS
 from p4reduce_targets.ports import EthPort, Port
 from p4reduce_targets.switch import Switch
-from tests.support.own_network import ip
+from tests.support.own_network import ip, own_cables
 
-from ..own_cables import own_cables
 from .fake_device import CPU_PORT, FakeDataPlane
 
 DEADLINE = 15.0

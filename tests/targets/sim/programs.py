@@ -123,27 +123,20 @@ class Builder:
         transitions = []
         for case, target in cases.items():
             value, _, mask = case[1:].partition("m")
-            transitions.append(
-                {"type": "default", "value": None, "mask": None, "next_state": target}
-                if case == "default"
-                else {"type": "hexstr", "value": value, "mask": mask or None, "next_state": target}
-            )
-        self.states.append(
-            {
-                "name": name,
-                "id": len(self.states),
-                "parser_ops": list(ops),
-                "transition_key": list(key),
-                "transitions": transitions,
-            }
-        )
+            kind = {"type": "default", "value": None} if case == "default" else {"type": "hexstr", "value": value}
+            transitions.append({**kind, "mask": mask or None, "next_state": target})
+        item = {"parser_ops": list(ops), "transition_key": list(key), "transitions": transitions}
+        return self._add(self.states, name, **item)
+
+    def _add(self, items: list[Json], name: str, **item: Json) -> Builder:
+        """One more of a kind; its id is its place."""
+        items.append({"name": name, "id": len(items), **item})
         return self
 
     def action(self, name: str, *primitives: Json, **parameters: int) -> int:
         """An action with parameters of these widths; gives its id."""
         data = [{"name": parameter, "bitwidth": bits} for parameter, bits in parameters.items()]
-        item = {"name": name, "id": len(self.actions), "runtime_data": data, "primitives": list(primitives)}
-        self.actions.append(item)
+        self._add(self.actions, name, runtime_data=data, primitives=list(primitives))
         return len(self.actions) - 1
 
     def run(self, *primitives: Json, pipeline: str = "ingress") -> Builder:
@@ -188,12 +181,8 @@ class Builder:
         }
         if default is not None:
             values = [hex(value) for value in data]
-            item["default_entry"] = {
-                "action_id": default,
-                "action_const": const,
-                "action_data": values,
-                "action_entry_const": const,
-            }
+            called = {"action_id": default, "action_data": values}
+            item["default_entry"] = {**called, "action_const": const, "action_entry_const": const}
         self.nodes[pipeline].append({**item, **more})
         return self
 
@@ -204,30 +193,17 @@ class Builder:
         return self
 
     def register(self, name: str, size: int, bits: int) -> Builder:
-        self.registers.append({"name": name, "id": len(self.registers), "size": size, "bitwidth": bits})
-        return self
+        return self._add(self.registers, name, size=size, bitwidth=bits)
 
     def counter(self, name: str, size: int) -> Builder:
-        self.counters.append({"name": name, "id": len(self.counters), "size": size, "is_direct": False})
-        return self
+        return self._add(self.counters, name, size=size, is_direct=False)
 
     def checksum(self, target: str, inputs: Sequence[Json], *, verify: bool, condition: Json = None) -> Builder:
         """A checksum over fields and constants, verified or else updated."""
         name = f"checksum{len(self.checksums)}"
-        self.calculations.append({"name": name, "id": len(self.checksums), "algo": "csum16", "input": list(inputs)})
-        self.checksums.append(
-            {
-                "name": name,
-                "id": len(self.checksums),
-                "target": target.rsplit(".", 1),
-                "type": "generic",
-                "calculation": name,
-                "verify": verify,
-                "update": not verify,
-                "if_cond": condition,
-            }
-        )
-        return self
+        self._add(self.calculations, name, algo="csum16", input=list(inputs))
+        kind = {"type": "generic", "calculation": name, "verify": verify, "update": not verify}
+        return self._add(self.checksums, name, target=target.rsplit(".", 1), if_cond=condition, **kind)
 
     def json(self) -> Json:
         """The whole program."""

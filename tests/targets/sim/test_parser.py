@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from .programs import Builder, assign, extract, field, header, number, op
+from .programs import Builder, assign, do, extract, field, header, number, op
 
 BYTE = {"v": 8}
 WORD = {"v": 16}
@@ -13,7 +13,7 @@ WORD = {"v": 16}
 
 def with_error_shown(builder: Builder) -> Builder:
     """Sends a header in front that holds the parser's error."""
-    show = [{"op": "add_header", "parameters": [header("e")]}, assign("e.v", field("standard_metadata.parser_error"))]
+    show = [do("add_header", header("e")), assign("e.v", field("standard_metadata.parser_error"))]
     return builder.run(*show)
 
 
@@ -52,7 +52,7 @@ def test_stack_unrolls_until_it_is_full() -> None:
     )
     size = op("size_stack", None, {"type": "header_stack", "value": "s"})
     last = op("last_stack_index", None, {"type": "header_stack", "value": "s"})
-    builder.run({"op": "add_header", "parameters": [header("n")]})
+    builder.run(do("add_header", header("n")))
     builder.run(assign("n.v", op("|", op("<<", size, number(4)), last)))
     switch = with_error_shown(builder).load()
     assert switch.process(1, bytes.fromhex("81 99")) == [(1, bytes.fromhex("00 81 10 99"))]
@@ -63,14 +63,14 @@ def test_stack_unrolls_until_it_is_full() -> None:
 
 def test_last_of_a_stack_in_parser_expressions() -> None:
     builder = Builder({"n": BYTE, "s[2]": BYTE})
-    copy = {"op": "set", "parameters": [field("n.v"), {"type": "stack_field", "value": ["s", "v"]}]}
+    copy = do("set", field("n.v"), {"type": "stack_field", "value": ["s", "v"]})
     builder.state("start", [extract("n"), extract("s", "stack"), extract("s", "stack"), copy], default=None)
     assert builder.load().process(1, bytes.fromhex("00 11 22")) == [(1, bytes.fromhex("22 11 22"))]
 
 
 def test_lookahead_sets_without_taking() -> None:
     builder = Builder({"e": BYTE, "a": BYTE, "b": WORD})
-    ahead = {"op": "set", "parameters": [field("a.v"), {"type": "lookahead", "value": [4, 8]}]}
+    ahead = do("set", field("a.v"), {"type": "lookahead", "value": [4, 8]})
     builder.state("start", [extract("a"), ahead], [{"type": "lookahead", "value": [0, 4]}], v01="more", default=None)
     builder.state("more", [extract("b")], default=None)
     switch = with_error_shown(builder).load()
@@ -80,8 +80,8 @@ def test_lookahead_sets_without_taking() -> None:
 
 def test_advance_drops_bytes() -> None:
     builder = Builder({"e": BYTE, "a": BYTE, "b": BYTE})
-    by_field = {"op": "advance", "parameters": [op("<<", field("a.v"), number(2))]}
-    fixed = {"op": "advance", "parameters": [number(8)]}
+    by_field = do("advance", op("<<", field("a.v"), number(2)))
+    fixed = do("advance", number(8))
     builder.state("start", [extract("a"), fixed, by_field, extract("b")], default=None)
     switch = with_error_shown(builder).load()
     assert switch.process(1, bytes.fromhex("04 ff eeee 11 22")) == [(1, bytes.fromhex("00 04 11 22"))]
@@ -92,7 +92,7 @@ def test_advance_drops_bytes() -> None:
 
 def test_verify_ends_with_its_error() -> None:
     builder = Builder({"e": BYTE, "a": BYTE, "b": BYTE})
-    check = {"op": "verify", "parameters": [op("==", field("a.v"), number(4)), number(9)]}
+    check = do("verify", op("==", field("a.v"), number(4)), number(9))
     builder.state("start", [extract("a"), check, extract("b")], default=None)
     switch = with_error_shown(builder.run(assign("b.v", number(0)))).load()
     assert switch.process(1, bytes.fromhex("04 11 22")) == [(1, bytes.fromhex("00 04 00 22"))]
@@ -102,7 +102,7 @@ def test_verify_ends_with_its_error() -> None:
 def test_parser_sees_ingress_port() -> None:
     builder = Builder({"a": BYTE})
     builder.state("start", [], [field("standard_metadata.ingress_port")], v01fe="take", default=None)
-    builder.state("take", [extract("a")], default=None).run({"op": "remove_header", "parameters": [header("a")]})
+    builder.state("take", [extract("a")], default=None).run(do("remove_header", header("a")))
     switch = builder.load()
     assert switch.process(510, b"\x01\x02") == [(1, b"\x02")]
     assert switch.process(509, b"\x01\x02") == [(1, b"\x01\x02")]

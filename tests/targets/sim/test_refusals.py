@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,7 @@ from .programs import Builder, argument, assign, do, extract, field, header, nam
 BYTE = {"v": 8}
 
 
-def builder() -> Builder:
-    return Builder({"h": {"v": 8, "w": 8}, "s[2]": BYTE})
+Change = Callable[[Builder], object]
 
 
 def dynamic_index() -> object:
@@ -23,67 +23,36 @@ def dynamic_index() -> object:
     return op("access_field", element, 0)
 
 
-def with_part(section: str, **part: object) -> Callable[[], Builder]:
-    def build() -> Builder:
-        made = builder()
-        made.extra[section] = [{"name": "thing", "id": 0, **part}]
-        return made
-
-    return build
+def with_part(section: str, **part: object) -> Change:
+    return lambda made: made.extra.update({section: [{"name": "thing", "id": 0, **part}]})
 
 
-def with_table(**changes: object) -> Callable[[], Builder]:
-    def build() -> Builder:
-        made = builder()
-        return made.table("t", {"h.v": "exact"}, [made.action("nothing")], **changes)  # type: ignore[arg-type]
-
-    return build
+def with_table(match: str = "exact", **changes: Any) -> Change:
+    return lambda made: made.table("t", {"h.v": match}, [made.action("nothing")], **changes)
 
 
-def with_match(kind: str) -> Callable[[], Builder]:
-    def build() -> Builder:
-        made = builder()
-        return made.table("t", {"h.v": kind}, [made.action("nothing")])
-
-    return build
+def with_state(*operations: object) -> Change:
+    return lambda made: made.state("start", operations, default=None)
 
 
-def with_state(*operations: object) -> Callable[[], Builder]:
-    return lambda: builder().state("start", operations, default=None)
+def with_action(*primitives: object) -> Change:
+    return lambda made: made.table("t", {}, [made.action("act", *primitives, index=8)])
 
 
-def with_action(*primitives: object) -> Callable[[], Builder]:
-    def build() -> Builder:
-        made = builder()
-        return made.table("t", {}, [made.action("act", *primitives, index=8)])
-
-    return build
+def with_field(*description: object) -> Change:
+    return lambda made: made.types[-1]["fields"].append(list(description))
 
 
-def with_field(*description: object) -> Callable[[], Builder]:
-    def build() -> Builder:
-        made = builder()
-        made.types[-1]["fields"].append(list(description))
-        return made
-
-    return build
+def with_checksum(**changes: object) -> Change:
+    return lambda made: made.checksum("h.v", [field("h.w")], verify=False).calculations[0].update(changes)
 
 
-def with_checksum(**changes: object) -> Callable[[], Builder]:
-    def build() -> Builder:
-        made = builder().checksum("h.v", [field("h.w")], verify=False)
-        made.calculations[0].update(changes)
-        return made
-
-    return build
-
-
-def looping() -> Builder:
-    return builder().state("start", [extract("h")], default="again").state("again", [extract("h")], default="start")
+def looping(made: Builder) -> None:
+    made.state("start", [extract("h")], default="again").state("again", [extract("h")], default="start")
 
 
 @pytest.mark.parametrize(
-    ("build", "what", "where"),
+    ("change", "what", "where"),
     [
         (with_part("meter_arrays", size=1, type="packets", is_direct=True), "direct meter", "thing"),
         (with_part("extern_instances", type="Hasher"), "extern of type Hasher", "thing"),
@@ -92,8 +61,8 @@ def looping() -> Builder:
         (with_field("options", "*"), "variable length", "header type s[1]_t, field options"),
         (with_field("delta", 8, True), "signed field", "header type s[1]_t, field delta"),
         (with_field("odd", 3), "11 bits", "header s[1]"),
-        (with_match("range"), "match kind range", "table t, key field h.v"),
-        (with_match("optional"), "match kind optional", "table t, key field h.v"),
+        (with_table("range"), "match kind range", "table t, key field h.v"),
+        (with_table("optional"), "match kind optional", "table t, key field h.v"),
         (with_table(type="indirect_ws"), "table of type indirect_ws", "table t"),
         (with_table(direct_meters="m"), "direct meter", "table t"),
         (with_table(support_timeout=True), "idle timeout", "table t"),
@@ -124,10 +93,10 @@ def looping() -> Builder:
             "action act",
         ),
         (with_action(assign("h.v", {"type": "register", "value": ["r", number(0)]})), "type register", "action act"),
-        (with_state({"op": "extract_VL", "parameters": []}), "parser operation extract_VL", "parser state start"),
+        (with_state(do("extract_VL")), "parser operation extract_VL", "parser state start"),
         (with_state(extract("h", "union_stack")), "type union_stack", "parser state start"),
         (
-            with_state({"op": "primitive", "parameters": [do("generate_digest")]}),
+            with_state(do("primitive", do("generate_digest"))),
             "primitive generate_digest",
             "parser state start",
         ),
@@ -136,9 +105,11 @@ def looping() -> Builder:
         (with_checksum(input=[{"type": "payload", "value": None}]), "input of type payload", "checksum checksum0"),
     ],
 )
-def test_refusal_names_it(build: Callable[[], Builder], what: str, where: str) -> None:
+def test_refusal_names_it(change: Change, what: str, where: str) -> None:
+    made = Builder({"h": {"v": 8, "w": 8}, "s[2]": BYTE})
+    change(made)
     with pytest.raises(UnsupportedFeature) as refused:
-        build().load()
+        made.load()
     assert what in refused.value.what
     assert where in refused.value.where
     assert str(refused.value).startswith(refused.value.where)

@@ -12,7 +12,6 @@ import pytest
 
 from p4reduce_targets.sim import Switch, load, rows
 from p4reduce_targets.sim.program import parse
-from p4reduce_targets.sim.rowcode import adder, subtracter
 
 from .programs import Builder, Json, argument, assign, do, field, header, named, number, op
 
@@ -124,27 +123,9 @@ def test_rows_come_and_go_with_their_header() -> None:
         word=32,
     )
     builder.table("t", {"h.n": "exact"}, [clear], default=clear, data=[0x01020304])
-    builder.state("start", [{"op": "extract", "parameters": [{"type": "regular", "value": "h"}]}], default=None)
+    builder.state("start", [do("extract", {"type": "regular", "value": "h"})], default=None)
     assert row_headers(builder) == {"values"}
     assert builder.load().process(1, b"\x07rest") == [(1, b"\x07" + bytes([1, 2, 3, 4]) * FIELDS + b"rest")]
-
-
-def test_row_arithmetic() -> None:
-    draw = random.Random(4)
-    for fields, bits in ((8, 8), (64, 32), (5, 7)):
-        row = rows.Row("row", fields, bits)
-        add, subtract = adder(row), subtracter(row)
-        for _ in range(100):
-            one, other = ([draw.getrandbits(bits) for _ in range(fields)] for _ in range(2))
-
-            def pack(values: list[int], bits: int = bits) -> int:
-                whole = 0
-                for value in values:
-                    whole = whole << bits | value % 2**bits
-                return whole
-
-            assert add(pack(one), pack(other)) == pack([a + b for a, b in zip(one, other, strict=True)])
-            assert subtract(pack(one), pack(other)) == pack([a - b for a, b in zip(one, other, strict=True)])
 
 
 def test_all_values_of_the_shipped_program_are_rows() -> None:

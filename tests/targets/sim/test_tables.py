@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, Ternary
+from p4reduce_targets.sim import Switch
 
 from .programs import Builder, argument, assign, extract, field, number
 
@@ -23,10 +24,10 @@ def table(key: dict[str, str], **options: object) -> Builder:
     return builder.table("t", key, actions, default=actions[2], **options)  # type: ignore[arg-type]
 
 
-def out(switch: object, a: int = 0, b: int = 0) -> int:
+def out(switch: Switch, a: int = 0, b: int = 0) -> int:
     """h.out after the table."""
     frame = bytes([a]) + b.to_bytes(4, "big") + b"\x55"
-    ((_, sent),) = switch.process(3, frame)  # type: ignore[attr-defined]
+    ((_, sent),) = switch.process(3, frame)
     assert sent[:5] == frame[:5]
     return int(sent[5])
 
@@ -75,26 +76,23 @@ def test_modify_and_defaults() -> None:
     assert out(switch, 2) == 0xEE
 
 
-def test_default_of_the_program_has_arguments() -> None:
+def only_set(key: dict[str, str], *data: int, const: bool = False) -> Switch:
+    """A table whose one action is `set`, which is the default, too, if it has an argument."""
     builder = Builder({"h": HEADER})
     action = builder.action("set", assign("h.out", argument(0)), value=8)
-    switch = builder.table("t", {"h.a": "exact"}, [action], default=action, data=[0x42]).load()
-    assert out(switch, 1) == 0x42
+    return builder.table("t", key, [action], default=action if data else None, data=data, const=const).load()
+
+
+def test_defaults_have_arguments() -> None:
+    assert out(only_set({"h.a": "exact"}, 0x42), 1) == 0x42
+    assert out(only_set({}, 9, const=True)) == 9
 
 
 def test_table_without_keys_has_only_its_default() -> None:
-    builder = Builder({"h": HEADER})
-    action = builder.action("set", assign("h.out", argument(0)), value=8)
-    switch = builder.table("t", {}, [action]).load()
+    switch = only_set({})
     assert out(switch) == 0x55
     switch.set_default("t", put(1))
     assert out(switch) == 1
-
-
-def test_constant_action_has_arguments() -> None:
-    builder = Builder({"h": HEADER})
-    action = builder.action("set", assign("h.out", argument(0)), value=8)
-    assert out(builder.table("t", {}, [action], default=action, data=[9], const=True).load()) == 9
 
 
 def test_constant_entries() -> None:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data plane without a server, ports or threads: the suite's `Switch`, by calls."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from p4reduce_targets.dataplane import Call, DataPlane, Exact, Key, Lpm, MeterConfig, Replica
+
+from .p4runtime import Entry, PacketIn
+from .switch import COMPILED, Outputs, Switch
+from .targets import CPU_PORT
+
+_PACKET_IN = struct.Struct("!HI")
+
+
+class Direct(Switch):
+    """Answers come while a frame is injected, so a barrier has nothing to wait for."""
+
+    def __init__(self, name: str, plane: DataPlane, compiled: Path = COMPILED) -> None:
+        super().__init__(name, compiled)
+        self.plane = plane
+        self.client = _Client(self)
+        self._outputs = Outputs()
+        self._baseline = self._read_counters()
+
+    def inject(self, port: int, frame: bytes) -> None:
+        for egress, data in self.plane.process(port, frame):
+            if egress == CPU_PORT:
+                head, bitmap = _PACKET_IN.unpack_from(data)
+                self._outputs.packet_ins.append(PacketIn(head & 0x1FF, bitmap, data[_PACKET_IN.size :], head >> 9))
+            else:
+                self._outputs.ports.setdefault(egress, []).append(data)
+
+    def barrier(self, port: int) -> Outputs:
+        del port
+        outputs, self._outputs = self._outputs, Outputs()
+        return outputs
+
+    def let_losses_settle(self) -> None:
+        """Nothing queues here."""
+
+
+class _Client:
+    """What `Switch` asks of a P4Runtime client."""
+
+    def __init__(self, direct: Direct) -> None:
+        self._direct, self._plane, self._program = direct, direct.plane, direct.program
+        self._keys: dict[str, list[Key]] = {}
+
+    def insert(self, *entries: Entry) -> None:
+        for entry in entries:
+            self._plane.insert(entry.table, self._key(entry), 0, self._call(entry.action, entry.params))
+            self._keys.setdefault(entry.table, []).append(self._key(entry))
+
+    def delete(self, *entries: Entry) -> None:
+        for entry in entries:
+            self._plane.delete(entry.table, self._key(entry), 0)
+            self._keys[entry.table].remove(self._key(entry))
+
+    def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
+        self._plane.set_default(table, self._call(action, params))
+
+    def write_group(self, _kind: int, group: int, replicas: Iterable[tuple[int, int]] = ()) -> None:
+        self._plane.set_group(group, [Replica(*one) for one in replicas])
+
+    def write_meter(self, name: str, index: int, config: tuple[int, int, int, int] | None) -> None:
+        self._plane.set_meter(name, index, config and MeterConfig(*config))
+
+    def read_counters(self, name: str) -> dict[int, tuple[int, int]]:
+        cells = {index: self._plane.read_counter(name, index) for index in range(self._program.counters[name].size)}
+        return {index: (cell.packets, cell.bytes) for index, cell in cells.items() if cell.packets}
+
+    def read_direct_counters(self, table: str) -> dict[Key, object]:
+        return {key: self._plane.read_direct_counter(table, key, 0) for key in self._keys.get(table, [])}
+
+    def packet_out(
+        self, payload: bytes, *, through_pipeline: bool = True, egress_port: int = 0, multicast_group: int = 0
+    ) -> None:
+        header = struct.pack("!HH", through_pipeline << 15 | egress_port, multicast_group)
+        self._direct.inject(CPU_PORT, header + payload)
+
+    def _key(self, entry: Entry) -> Key:
+        values = [entry.match[item.name] for item in self._program.tables[entry.table].match_fields]
+        return tuple(Exact(value) if isinstance(value, int) else Lpm(*value) for value in values)
+
+    def _call(self, action: str, params: Mapping[str, int]) -> Call:
+        return Call(action, tuple(params[item.name] for item in self._program.actions[action].params))
