@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots dealt over several aggregators: the mapping, and whole jobs in virtual time."""
+"""Slots dealt over several aggregators: the mapping. Whole jobs are in test_begin_anew.py."""
 
 from __future__ import annotations
-
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -11,9 +9,6 @@ from hypothesis import strategies as st
 
 from p4reduce.protocol.aggregators import from_aggregator, slots_at_each, to_aggregator
 from p4reduce.protocol.constants import MAX_AGGREGATORS
-from tests.support.protocol.dealt_switch import DealtSwitch
-from tests.support.protocol.scenarios import random_calls, random_membership, random_network, reduce_calls
-from tests.support.protocol.simulator import Simulation
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -41,24 +36,3 @@ def test_each_aggregator_holds_its_share_without_gaps(slots: int, aggregators: i
         assert there == list(range(len(there)))
         assert len(there) in (2 * each, 2 * (each - 1))
     assert to_aggregator(0, aggregators) == (0, 0)  # where ranks of different shapes meet
-
-
-@pytest.mark.parametrize("aggregators", [2, 3, 5])
-@pytest.mark.parametrize("batch", range(4))
-def test_every_rank_gets_the_same_right_bits(aggregators: int, batch: int) -> None:
-    """Those that one switch gives: `check` holds them against the reference."""
-    for seed in range(batch * 1000, batch * 1000 + 40):
-        random = Random(seed)
-        membership = random_membership(random)
-        network = random_network(random)
-        calls = random_calls(random, membership)
-        switch = DealtSwitch(membership, aggregators)
-        simulation = Simulation(membership, seed=seed, network=network, switch=switch)
-        try:
-            reduce_calls(simulation, calls)
-            simulation.drain()
-            for worker in simulation.workers:
-                assert worker.failure is None
-                assert worker.stats.foreign == 0
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}") from error

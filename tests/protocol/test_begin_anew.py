@@ -71,26 +71,19 @@ def run_changes(seed: int, changes: Sequence[float], *, tree: bool = False, aggr
     return simulation
 
 
-SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=4)
+SHAPES = st.one_of(st.just({}), st.just({"tree": True}), st.fixed_dictionaries({"aggregators": st.integers(2, 5)}))
 
 
-SHAPES = st.one_of(
-    st.just({}), st.just({"tree": True}), st.fixed_dictionaries({"aggregators": st.integers(2, 4)})
-)  # fmt: skip
-
-
-@given(st.integers(0, 2**32), SHARES, SHAPES)
-@settings(max_examples=40, deadline=None)
-def test_sums_are_the_references_whatever_the_slots(seed: int, changes: list[float], shape: dict[str, Any]) -> None:
+@pytest.mark.parametrize("examples", [25, pytest.param(200, marks=pytest.mark.slow)])
+def test_sums_are_the_references_whatever_the_slots(examples: int) -> None:
     """On one switch, below several leaves, and where slots are dealt."""
-    run_changes(seed, changes, **shape)
 
+    @given(st.integers(0, 2**32), st.lists(st.floats(0, 1), min_size=1, max_size=4), SHAPES)
+    @settings(max_examples=examples)
+    def check(seed: int, changes: list[float], shape: dict[str, Any]) -> None:
+        run_changes(seed, changes, **shape)
 
-@pytest.mark.slow
-@given(st.integers(0, 2**32), SHARES, SHAPES)
-@settings(max_examples=200, deadline=None)
-def test_many_changes(seed: int, changes: list[float], shape: dict[str, Any]) -> None:
-    run_changes(seed, changes, **shape)
+    check()
 
 
 def test_late_packets_reach_the_changed_slots() -> None:
@@ -101,7 +94,9 @@ def test_late_packets_reach_the_changed_slots() -> None:
         stale += simulation.switch.outcomes[Outcome.STALE]
         bad += simulation.switch.outcomes[Outcome.BAD_SLOT]
         assert simulation.switch.outcomes[Outcome.MISMATCH] == 0
-    assert min(stale, bad) > 0
+        if min(stale, bad) > 0:
+            return
+    raise AssertionError(f"in 40 schedules, {stale} were of an older round, and {bad} of slots that are gone")
 
 
 def shape(**fields: int) -> Membership:
@@ -191,6 +186,6 @@ def test_each_rank_begins_anew_at_its_own_time() -> None:
     for rank, worker in enumerate(simulation.workers):
         simulation.at(simulation.now + rank, partial(worker.begin_anew, 2, first_seq))
         simulation.submit(rank, second.operations[rank], simulation.now + rank)
-    simulation.run(lambda: all(operation.done for operation in second.operations))
+    simulation.finish(second.operations)
     first.check()
     second.check()

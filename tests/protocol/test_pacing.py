@@ -132,11 +132,9 @@ def test_who_comes_late_slows_nobody_down() -> None:
     simulation = Bottleneck(10_000, 2 * WORKERS * SLOTS)
     reduced(simulation)
     for _ in range(30):
-        begin = simulation.now
         made = [Operation(np.ones(4 * SLOTS, np.float32)) for _ in range(WORKERS)]
-        for rank, operation in enumerate(made):
-            simulation.submit(rank, operation, when=begin + (random.uniform(0.02, 0.2) if rank == 2 else 0.0))
-        simulation.run(lambda made=made: all(operation.done for operation in made))  # type: ignore[misc]
+        simulation.submit_all(made, late={2: random.uniform(0.02, 0.2)})
+        simulation.finish(made)
     assert (simulation.dropped, slowdowns(simulation)) == (0, [0] * WORKERS)
 
 
@@ -170,11 +168,9 @@ def test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next() -> None:
     simulation.to_switch = to_switch  # type: ignore[method-assign]
     simulation.reduce([[Operation(np.zeros(4, np.float32))] for _ in range(WORKERS)])
     assert simulation.workers[0].stats.retransmissions > 0
-    begin = simulation.now
     made = [Operation(np.ones(4 * SLOTS, np.float32)) for _ in range(WORKERS)]
-    for rank, operation in enumerate(made):
-        simulation.submit(rank, operation, when=begin + (0.1 if rank == 1 else 0.0))
-    simulation.run(lambda: all(operation.done for operation in made))
+    simulation.submit_all(made, late={1: 0.1})
+    simulation.finish(made)
     assert slowdowns(simulation) == [0] * WORKERS
 
 

@@ -26,9 +26,8 @@ def test_the_picture_is_the_protocol() -> None:
                             first_seq=0)  # fmt: skip
     simulation = Simulation(membership, seed=1, network=Network())
     operations = [Operation(np.array(tensor, np.int32)) for tensor in TENSORS]
-    for rank, operation in enumerate(operations):
-        simulation.submit(rank, operation)
-    simulation.run(lambda: all(operation.done for operation in operations))
+    simulation.submit_all(operations)
+    simulation.finish(operations)
 
     codec = Codec(1, 1)
     expected = rounds(TENSORS)

@@ -78,7 +78,7 @@ def test_a_rack_that_waits_for_another_asks_with_one_voice() -> None:
     for worker in simulation.workers[:4]:
         assert worker.stats.statuses > 10
         assert worker.awaited() == (4, 5, 6, 7)
-    simulation.run(lambda: all(operation.done for operation in operations))
+    simulation.finish(operations)
     assert all(operation.error is None for operation in operations)
 
 

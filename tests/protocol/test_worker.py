@@ -354,9 +354,7 @@ def test_every_reason_of_an_abort_has_words() -> None:
     assert set(REASONS) == set(pb.AbortReason.values()) - {pb.ABORT_REASON_UNSPECIFIED}
 
 
-@pytest.mark.parametrize(
-    "secret", [0, SECRET ^ 1, SECRET ^ 1 << 63, SECRET >> 32, SECRET & 0xFFFFFFFF, SECRET & 0xFFFFFFFF << 32]
-)
+@pytest.mark.parametrize("secret", [0, SECRET ^ 1, SECRET ^ 1 << 63])
 def test_an_abort_without_the_jobs_secret_is_only_counted(secret: int) -> None:
     worker, operation, (first, _) = started()
     worker.receive(abort(first, secret, worker=2, keys=[1, 0]), 0.001)

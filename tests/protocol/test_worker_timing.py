@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -16,10 +15,6 @@ pytestmark = pytest.mark.usefixtures("each_worker")
 
 MEMBERSHIP = Membership(1, 1, 0, 3, slots=4, lanes=1, block_size=4, first_seq=0)
 DENSE = 4 * 4 * 200  # 200 rounds a slot
-
-
-def all_done(operations: list[Operation]) -> bool:
-    return all(operation.done for operation in operations)
 
 
 def ones(size: int = DENSE) -> Operation:
@@ -41,7 +36,7 @@ def test_a_straggler_is_named_and_asked_after_gently() -> None:
     a_slot = simulation.workers[0].stats.retransmissions / MEMBERSHIP.slots
     assert 19 / Timing().poll / 2 < a_slot < 20 / Timing().poll + 10  # a few packets ask each time
 
-    simulation.run(partial(all_done, operations))
+    simulation.finish(operations)
     assert simulation.now < 20.1
     assert simulation.workers[0].awaited() == ()
 
@@ -53,7 +48,7 @@ def test_a_straggler_does_not_make_the_timeout_long() -> None:
         operations = [ones(400) for _ in range(3)]
         for rank, operation in enumerate(operations):
             simulation.submit(rank, operation, when=iteration + (0.5 if rank == 1 else 0.0))
-        simulation.run(partial(all_done, operations))
+        simulation.finish(operations)
         assert simulation.now < iteration + 0.5 + 0.25
 
 
@@ -78,7 +73,7 @@ def test_answers_lost_after_a_straggler_came_are_soon_asked_for() -> None:
     simulation.submit(1, operations[1], when=10.2)
     simulation.run(lambda: simulation.now > 10.1999)
     simulation.to_worker = to_worker  # type: ignore[method-assign]
-    simulation.run(partial(all_done, operations))
+    simulation.finish(operations)
     assert len(lost) == 3
     assert simulation.now < 10.2 + 0.1
 
@@ -94,9 +89,8 @@ def test_few_packets_ask_after_a_straggler() -> None:
     """However many slots wait for it; and all go on as soon as it comes."""
     simulation, operations = many_slots()
     begin = simulation.now
-    for rank, operation in enumerate(operations):
-        simulation.submit(rank, operation, when=begin + (0.05 if rank == 1 else 0.0))
-    simulation.run(partial(all_done, operations))
+    simulation.submit_all(operations, late={1: 0.05})
+    simulation.finish(operations)
     assert simulation.now < begin + 0.05 + Timing().margin
     for rank in (0, 2):
         assert 1 <= simulation.workers[rank].stats.retransmissions < 256 / 8
@@ -106,11 +100,10 @@ def test_a_burst_that_is_lost_is_soon_sent_again() -> None:
     """Nothing more is answered then, as with a straggler; but the first packet sent again is, at once."""
     simulation, operations = many_slots()
     begin = simulation.now
-    for rank, operation in enumerate(operations):
-        simulation.submit(rank, operation)
+    simulation.submit_all(operations)
     simulation.network = Network(loss=1.0)
     simulation.at(begin + 0.005, lambda: setattr(simulation, "network", Network()))
-    simulation.run(partial(all_done, operations))
+    simulation.finish(operations)
     assert simulation.now < begin + 3 * 0.005
 
 
@@ -135,10 +128,9 @@ def test_the_switch_comes_back() -> None:
     """Nothing arrives for ten seconds; then it goes on at the next packet."""
     simulation = Simulation(MEMBERSHIP, seed=0, network=Network(loss=1.0))
     operations = [ones() for _ in range(3)]
-    for rank, operation in enumerate(operations):
-        simulation.submit(rank, operation)
+    simulation.submit_all(operations)
     simulation.run(lambda: simulation.now > 10)
     assert simulation.workers[0].stats.retransmissions <= MEMBERSHIP.slots * (10 / Timing().ceiling + 7)
     simulation.network = Network()
-    simulation.run(partial(all_done, operations))
+    simulation.finish(operations)
     assert simulation.now < 10 + 2 * Timing().ceiling

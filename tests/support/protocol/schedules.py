@@ -21,7 +21,7 @@ from tests.support.protocol.scenarios import (
 )
 from tests.support.protocol.simulator import Simulation
 
-BATCHES, FEW = 20, 4
+BATCHES, FEW = 20, 2
 SCHEDULES = int(os.environ.get("P4REDUCE_SCHEDULES", "2000"))
 ONE_SEED = os.environ.get("P4REDUCE_SEED")
 

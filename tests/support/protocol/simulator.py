@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -87,6 +87,16 @@ class Simulation:
 
         self.at(when, action)
 
+    def submit_all(self, operations: Sequence[Operation], late: Mapping[int, float] | None = None) -> None:
+        """One operation of each rank, now or so many seconds later."""
+        for rank, operation in enumerate(operations):
+            self.submit(rank, operation, self.now + (late or {}).get(rank, 0.0))
+
+    def finish(self, operations: Iterable[Operation], limit: float = 1000.0) -> None:
+        """Runs until these are done."""
+        waiting = list(operations)
+        self.run(lambda: all(operation.done for operation in waiting), limit)
+
     def run(self, until: Callable[[], bool], limit: float = 1000.0) -> None:
         """Runs until a condition holds. Raises AssertionError when it does not within `limit` virtual seconds."""
         while not until():
@@ -102,7 +112,7 @@ class Simulation:
             when = self.now + self.random.random() * skew
             for operation in own:
                 self.submit(rank, operation, when)
-        self.run(lambda: all(operation.done for own in operations for operation in own), limit)
+        self.finish((operation for own in operations for operation in own), limit)
 
     def drain(self) -> None:
         """Lets everything happen that is still to come."""
