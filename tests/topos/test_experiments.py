@@ -13,7 +13,7 @@ import pytest
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.allreduce.report import row
+from p4reduce_bench.allreduce.report import Row, row
 from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_topos.experiments import congestion, series
 from p4reduce_topos.experiments.choosing import chosen, find
@@ -21,7 +21,14 @@ from p4reduce_topos.experiments.measuring import SYSTEMS, Measured
 from p4reduce_topos.experiments.series import EXPERIMENTS, Experiment, Point, busiest, plot, run
 from p4reduce_topos.topologies import star
 
+CASE = Case(2, 64, "float32", 1.0, "random", "block")
 SMALL = Experiment("Two densities.", "density", (1.0, 0.0), ("p4reduce", "gloo"), {"numel": 4096, "workers": 2})
+
+
+def row_of(system: str = "p4reduce", case: Case = CASE, target: str = "native") -> Row:
+    """What three reductions have taken."""
+    taken = {"seconds": [1.0, 2.0, 4.0], "processor_s": 1.0, "wrong": 0, "traffic": {}}
+    return row(system, target, case, {0: taken}, None, None)
 
 
 @pytest.mark.mininet
@@ -61,8 +68,7 @@ def test_a_system_that_fails_at_a_point_is_tried_again(tmp_path: Path, monkeypat
         tried.append((system, case.density, late))
         if len(tried) in (2, 3):
             raise ChildFailed("[/no markup] it went away")
-        seconds = {"seconds": [1.0], "processor_s": 1.0, "wrong": 0, "traffic": {}}
-        return Measured(row(system, setup.target, case, {0: seconds}, None, None), {"h1>s1": 1})
+        return Measured(row_of(system, case, setup.target), {"h1>s1": 1})
 
     monkeypatch.setattr(series, "_start", lambda *_: None)
     monkeypatch.setattr(series, "measure", fail)
@@ -90,12 +96,9 @@ def test_the_busiest_host() -> None:
     assert busiest({"carried": carried}, ("h1", "x1")) == 21
 
 
-def of_a_point(point: Point, error: str | None = None) -> tuple[Point, dict[str, Any]]:
-    seconds = {"seconds": [1.0, 2.0, 4.0], "processor_s": 1.0, "wrong": 0, "traffic": {}}
+def of_a_point(point: Point) -> tuple[Point, dict[str, Any]]:
     case = Case(point.workers, point.numel, "float32", point.density, "random", "block")
-    made = row(point.system, "native", case, {0: seconds}, None, None)
-    carried = {"s1>h1": 50, "h1>s1": 60}
-    return point, {**asdict(made), "error": error, "carried": carried}
+    return point, {**asdict(row_of(point.system, case)), "carried": {"s1>h1": 50, "h1>s1": 60}}
 
 
 @pytest.fixture
@@ -151,14 +154,9 @@ def test_points_are_on_the_topology_that_is_chosen(tmp_path: Path, monkeypatch: 
         return contextlib.nullcontext()
 
     monkeypatch.setattr(series, "Network", network)
-    monkeypatch.setattr(series, "measure", lambda *_, **__: Measured(of_row(), {}))
+    monkeypatch.setattr(series, "measure", lambda *_, **__: Measured(row_of(), {}))
     assert len(list(run(made, tmp_path / "made.json", "native", 1))) == 4
     assert built == ["leaf-spine"]
-
-
-def of_row() -> Any:
-    seconds = {"seconds": [1.0], "processor_s": 1.0, "wrong": 0, "traffic": {}}
-    return row("p4reduce", "native", Case(2, 64, "float32", 1.0, "random", "block"), {0: seconds}, None, None)
 
 
 def test_points_of_a_file_that_has_changed_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +166,7 @@ def test_points_of_a_file_that_has_changed_are_measured_again(tmp_path: Path, mo
 
     def measure(_: Any, system: str, *__: Any, **___: Any) -> Measured:
         measured.append(system)
-        return Measured(of_row(), {})
+        return Measured(row_of(), {})
 
     monkeypatch.setattr(series, "measure", measure)
     made = chosen(SMALL, "1", "p4reduce", topology=str(tmp_path / "net.yaml"))
