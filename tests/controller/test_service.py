@@ -22,7 +22,7 @@ from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.control.messages import MISMATCH
 from p4reduce.errors import CollectiveTimeout, JoinError
-from p4reduce.join.joining import join_job
+from p4reduce.join.joining import join_job, membership
 from p4reduce.join.options import JoinOptions
 from p4reduce.transport import TransportError
 from p4reduce_controller.base import clock
@@ -71,7 +71,8 @@ def test_a_jobs_secret_is_told_to_its_ranks_and_shown_to_nobody(
     jobs = running.loop.call(lambda: f"{list(running.jobs)} {running.switch.admitted}")
     ranks[1].session.close()
     wait_until(lambda: ranks[0].aborted_at, "the abort")
-    shown = f"{status} {jobs} {assigned} {caplog.text}"
+    kept = [membership(one, 2) for one in assigned]  # by hosts; the message itself is for `join` alone
+    shown = f"{status} {jobs} {kept} {caplog.text}"
     assert [secret for secret in secrets if str(secret) in shown or f"{secret:x}" in shown] == []
 
 
