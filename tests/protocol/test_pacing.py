@@ -18,7 +18,7 @@ from p4reduce.protocol.packet import Codec
 from p4reduce.protocol.timing import RetransmissionTimer
 from tests.support.protocol.simulator import Network, Simulation
 
-SLOTS, WORKERS, ROUNDS = 256, 3, 20
+SLOTS, WORKERS, ROUNDS = 256, 3, 8
 MEMBERSHIP = Membership(1, 1, 0, WORKERS, slots=SLOTS, lanes=1, block_size=4, first_seq=0)
 
 
@@ -138,7 +138,7 @@ def test_who_comes_late_slows_nobody_down() -> None:
     assert (simulation.dropped, slowdowns(simulation)) == (0, [0] * WORKERS)
 
 
-@pytest.mark.parametrize(("each", "seed"), [(1e-6, 2), (1e-5, 1), (1e-5, 2)])
+@pytest.mark.parametrize(("each", "seed"), [(1e-6, 2), (1e-5, 1)])
 def test_who_has_little_time_slows_nobody_down(each: float, seed: int) -> None:
     """Ranks that scan begin their slots in other orders: packets are sent again that were not lost."""
     random, simulation = np.random.default_rng(seed), Busy(each, lateness=1e-3, seed=seed)

@@ -107,7 +107,7 @@ def test_a_burst_that_is_lost_is_soon_sent_again() -> None:
     assert simulation.now < begin + 3 * 0.005
 
 
-@pytest.mark.parametrize("latency", [0.05, 0.1, 0.4])
+@pytest.mark.parametrize("latency", [0.05, 0.4])
 @pytest.mark.parametrize("slots", [1, MEMBERSHIP.slots])
 def test_a_path_that_grows_long_is_not_flooded(slots: int, latency: float) -> None:
     """Karn: with every packet sent twice nothing could be measured, so the longer timeout is kept until it can."""
