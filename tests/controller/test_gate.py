@@ -25,7 +25,7 @@ from tests.support.controller.house import USERS, House, refused, refused_or_non
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter, leave
 from tests.support.controller.users import JWT, Provider
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays, wait_until
 
 
 @pytest.fixture
@@ -93,6 +93,19 @@ def test_floods_are_the_floods_own_trouble(start: Starter, tmp_path: Path) -> No
     began = time.monotonic()
     house.job(1, token="b", job="another")
     assert time.monotonic() - began < 5
+
+
+def test_messages_that_nobody_needs_wait_at_the_rank_that_sends_them(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled: list[int] = []
+    monkeypatch.setattr(house.jobs, "unanswered", lambda _, half: handled.append(half))
+    [rank] = house.job(1, token="b")
+    for _ in range(5000):
+        rank.session.ask(0)
+    wait_until(lambda: handled, "the first questions")
+    stays(lambda: len(handled) < 400, "messages beyond the limit are handled", 0.5)
+    house.job(1, token="a")
 
 
 def test_ranks_in_the_queue_are_told_their_place(house: House, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ from p4reduce_controller.jobs import lifecycle
 from p4reduce_controller.jobs.deadlines import LEAVE_GRACE
 from p4reduce_controller.jobs.effects import Remove
 from p4reduce_controller.jobs.gathering import SHORT_HELLOS
+from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs
 from p4reduce_controller.jobs.lifecycle import ABORTS_KEPT, JobOptions
 from tests.support.controller.desks import GRACE, AnyOrder, Desk, rejoin, restarted
@@ -110,6 +111,25 @@ def test_the_least_patient_rank_decides() -> None:
         abort = desk.last(session)
         assert (abort.reason, abort.rank) == (pb.JOIN_TIMEOUT, 2)
         assert "after 8.0 s, rank 2 of 3 did not join" in abort.message
+
+
+def test_where_several_ranks_are_missing_all_are_named_and_none_is_blamed() -> None:
+    desk = Desk()
+    session = desk.join(1, world_size=4, timeout_s=1.0)
+    desk.tick(2.0)
+    assert "ranks 0, 2, 3 of 4 did not join" in desk.last(session).message
+    assert not desk.last(session).HasField("rank")
+
+
+def test_the_end_of_an_installation_after_the_end_of_the_job_is_nothing() -> None:
+    desk = Desk()
+    one, two = desk.join(0), desk.join(1)
+    desk.hear(one)
+    desk.hear(two)
+    desk.lose(two)
+    desk.installed()
+    assert desk.kinds(one)[-1] == "abort"
+    assert desk.removals[0].job.state is State.ABORTED
 
 
 def test_a_name_is_free_as_soon_as_its_job_is_over_but_its_slots_are_not() -> None:

@@ -219,6 +219,17 @@ def test_what_answers_an_earlier_hold_is_no_answer() -> None:
     assert hall.changes
 
 
+def test_ranks_that_share_memory_are_not_asked() -> None:
+    hall = MovingDesk("")
+    hall.sessions = {name: hall.begin(name, 4, host="here") for name in "abc"}
+    hall.leave(hall.sessions["b"][0])
+    hall.leave(hall.sessions["b"][1])
+    hall.removed()
+    hall.make_room()
+    assert hall.changes
+    assert hall.asked("a") == hall.asked("c") == [[], []]
+
+
 def test_a_job_of_several_threads_in_memory_is_left_where_it_is() -> None:
     desk = ThreadsDesk(ONE)
     gone = desk.enter(0, 1, "gone", slots=1, threads=1)

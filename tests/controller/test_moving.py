@@ -196,6 +196,20 @@ async def test_a_switch_that_was_restarted_meanwhile_is_set_up_again_and_later_e
         assert "lost the job's state" in (await hall.ranks["c"].until("abort")).abort.message
 
 
+async def test_what_cannot_be_kept_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with moving(tmp_path / "state") as hall:
+
+        async def full(*_: object) -> None:
+            raise StateError("no space left on the device")
+
+        monkeypatch.setattr(hall.state, "keep", full)
+        hall.wants_room()
+        assert (await hall.ranks["c"].until("release")).release == pb.Release()
+        assert hall.switch.log == []
+        [job] = [job for job in hall.jobs if job.name == "c"]
+        assert (job.ranges, hall.jobs.pools[0].used) == ({0: SlotRange(8, 4)}, 8)
+
+
 @pytest.mark.parametrize("tries", [1, 100])
 async def test_no_rank_goes_on_before_it_is_kept_where_its_job_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tries: int

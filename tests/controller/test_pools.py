@@ -95,3 +95,12 @@ def test_a_job_needs_a_slot(count: int) -> None:
 def test_a_switch_needs_a_slot() -> None:
     with pytest.raises(ValueError, match="slots=0"):
         SlotPool(0)
+
+
+@pytest.mark.parametrize(
+    ("first", "whole"),
+    [(6, [SlotRange(0, 4), SlotRange(6, 4)]), (4, [SlotRange(0, 8)]), (2, [SlotRange(0, 6)])],
+    ids=["apart", "touching", "overlapping"],
+)
+def test_two_ranges_are_one_where_they_meet(first: int, whole: list[SlotRange]) -> None:
+    assert SlotRange(0, 4).joined(SlotRange(first, 4)) == SlotRange(first, 4).joined(SlotRange(0, 4)) == whole
