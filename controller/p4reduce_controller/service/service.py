@@ -165,8 +165,8 @@ class Service(rpc.JobsServicer):
     def _handle(self, caller: Caller, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
         now = self.runner.clock()
         kind = message.WhichOneof("message")
-        if first and self._stands_by:
-            raise NotServing(self._stands_by)
+        if first and (why := self._stands_by):
+            raise NotServing(why)
         if first and kind == "join":
             if caller.expired:
                 raise ProtocolError("the token has expired; a new one is needed to join")
