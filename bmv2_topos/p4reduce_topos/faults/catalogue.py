@@ -136,10 +136,10 @@ FAULTS: dict[str, Fault] = {
         "The controller is killed and not started again.", kill_controller, "JobAborted", "controller", 20.0
     ),
     "worker-partitioned": Fault(
-        "A worker cannot reach the controller any more.", partition_worker, "JobAborted", seconds=15.0
+        "A worker cannot reach the controller any more.", partition_worker, "JobAborted"
     ),
     "controller-partitioned": Fault(
-        "No worker can reach the controller any more.", partition_all, "JobAborted", seconds=15.0
+        "No worker can reach the controller any more.", partition_all, "JobAborted"
     ),
     "corrupted": Fault("Bits flip in 5 % of the packets.", wire={"corrupt": 0.05}),
     "duplicated": Fault("20 % of the packets arrive twice.", wire={"duplicate": 0.2}),

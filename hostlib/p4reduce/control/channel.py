@@ -112,7 +112,7 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
 
 def _tls_trouble(text: str, address: str, tls: Tls | None) -> str:
     """What is wrong with TLS, and what to do about it; "" where it is something else, as far as can be told."""
-    closed = "reset" in text or "losed" in text
+    closed = _is_closed(text)
     if tls is None:
         if closed and diagnostics.speaks_tls(address):
             return f"it uses TLS; give the certificate authorities to trust, with {_CA}"
@@ -145,8 +145,13 @@ def may_come(error: grpc.RpcError) -> bool:
 
 
 def has_been_reset(error: grpc.RpcError) -> bool:
-    """True for a connection that the other side has not let come about: for TLS, or because it ends."""
-    return code_of(error) is grpc.StatusCode.UNAVAILABLE and "onnection reset" in details(error)
+    """True for a connection that the other side has closed before it answered: for TLS, or because it ends."""
+    return code_of(error) is grpc.StatusCode.UNAVAILABLE and _is_closed(details(error))
+
+
+def _is_closed(text: str) -> bool:
+    """True for gRPC's "Connection reset by peer", "Socket closed" and the like."""
+    return "reset" in text or "losed" in text
 
 
 def has_gone(error: grpc.RpcError) -> bool:
