@@ -38,9 +38,10 @@ from tests.support.waiting import wait_until
 
 
 @asynccontextmanager
-async def look(target: Target, *, as_first: bool = False) -> AsyncIterator[tuple[Link, Program]]:
-    """A connection of the test's own, as primary. `as_first`: it may be that no program is on the switch yet."""
-    program = Program(load_schema())
+async def look(target: Target, *, as_first: bool = False, mtu: int = 1500) -> AsyncIterator[tuple[Link, Program]]:
+    """A connection of the test's own, as primary. `as_first`: it may be that no program is on the switch yet. `mtu`: of
+    links that the program is for."""
+    program = Program(load_schema(mtu=mtu))
     link = Link(target.grpc_address, 1, program.schema, lambda *_: None)
     try:
         standing = await link.look()
@@ -282,6 +283,20 @@ def test_what_an_earlier_controller_left_is_cleared(loop: Loop, target: Target) 
         bench.round(bench.job(4)[1])
     finally:
         bench.close()
+
+
+def test_groups_of_another_program_send_nothing_twice(loop: Loop, start: Starter, target: Target) -> None:
+    async def leave_group() -> None:
+        async with look(target, as_first=True, mtu=9000) as (link, program):
+            group = program.flood_group(range(1, PORTS + 1))
+            await link.write([(+group).encode_update(program.schema)])
+
+    loop.run(leave_group())
+    bench = start(Bench, target)
+    for text in (b"first", b"second"):
+        target.sockets[1].send(build(Packet(0), host(1), Endpoint("02:00:00:00:99:99", "10.0.0.99", 9)) + text)
+    bench.frame(2, lambda frame: b"first" in frame)
+    assert b"second" in bench.frame(2, lambda frame: b"first" in frame or b"second" in frame)
 
 
 def test_a_job_that_was_kept_is_left_alone_and_what_was_not_is_cleared(

@@ -257,6 +257,7 @@ class Link:
             reply = await self._cookie()
             if reply.config.HasField("cookie") and reply.config.cookie.cookie == self.schema.p4cookie:
                 return False
+            await self._delete_groups()
         except fy.P4ClientError as error:
             if not error.is_pipeline_missing and error.code != fy.GRPCStatusCode.FAILED_PRECONDITION:
                 raise
@@ -267,6 +268,13 @@ class Link:
         )
         await self._ask("installing the pipeline", self._client.request(request))
         return True
+
+    async def _delete_groups(self) -> None:
+        """Deletes the groups of another program. BMv2 would keep them without listing them, and a group inserted again
+        would send each frame twice."""
+        groups = await self._read([fy.P4MulticastGroupEntry().encode(self.schema)])
+        if groups:
+            await self._write([p4r.Update(type=p4r.Update.DELETE, entity=group) for group in groups], missing_ok=True)
 
     async def _cookie(self) -> p4r.GetForwardingPipelineConfigResponse:
         cookie_only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
