@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import re
 import socket
 import struct
 import threading
@@ -526,12 +527,13 @@ def reset(connection: socket.socket) -> None:
 def end_after_settings(connection: socket.socket) -> None:
     """Ends the connection when the call has come, like a controller that is killed before it answers."""
     connection.sendall(bytes.fromhex("000000040000000000"))
-    heard = 0
-    while heard < 300:  # the client's own SETTINGS take less, with the call's headers it is more
-        heard += len(connection.recv(65536))
+    heard, part = 0, b"-"
+    while heard < 150 and part:  # the client's SETTINGS take less, with the headers of the call it is more
+        part = connection.recv(65536)
+        heard += len(part)
     connection.shutdown(socket.SHUT_WR)
-    while connection.recv(65536):
-        pass
+    while part:
+        part = connection.recv(65536)
 
 
 def lose_one(listener: socket.socket, lose: Lose) -> None:
@@ -541,13 +543,11 @@ def lose_one(listener: socket.socket, lose: Lose) -> None:
         lose(connection)
 
 
-LOST = pytest.mark.parametrize(
-    ("lose", "text"), [(reset, "Connection reset by peer"), (end_after_settings, "Socket closed")]
-)
+LOST = pytest.mark.parametrize("lose", [reset, end_after_settings])
 
 
 @LOST
-def test_a_controller_may_be_restarted_while_a_rank_connects(lose: Lose, text: str) -> None:
+def test_a_controller_may_be_restarted_while_a_rank_connects(lose: Lose) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         session = Session(f"127.0.0.1:{port}", connect_timeout=DEADLINE)
@@ -555,21 +555,21 @@ def test_a_controller_may_be_restarted_while_a_rank_connects(lose: Lose, text: s
         lose_one(listener, lose)
     controller = ScriptedController(port=port)
     controller.script.assign()
-    assert joining.error() is None, text
+    assert joining.error() is None
     session.close()
     controller.stop()
 
 
 @LOST
-def test_what_loses_every_connection_is_an_error_before_time_is_up(lose: Lose, text: str) -> None:
+def test_what_loses_every_connection_is_an_error_before_time_is_up(lose: Lose) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         session = Session(f"127.0.0.1:{listener.getsockname()[1]}", connect_timeout=1000.0)
         joining = Attempt(lambda: session.join("job", 1, 2))
         listener.settimeout(0.1)
         while joining.is_alive():
-            with contextlib.suppress(TimeoutError, ConnectionError):
+            with contextlib.suppress(OSError):
                 lose_one(listener, lose)
-    assert text in str(joining.error())
+    assert re.search("Connection reset by peer|Socket closed", str(joining.error()))
     session.close()
 
 
