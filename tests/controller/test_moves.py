@@ -15,7 +15,7 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.holding import Holding
 from p4reduce_controller.jobs.job import Job, State
-from p4reduce_controller.jobs.moves import HOLD_S, LONG_REST_S, LOOK_S, REST_S
+from p4reduce_controller.jobs.slot_compaction import HOLD_S, LONG_REST_S, LOOK_S, REST_S
 from p4reduce_controller.jobs.waitlist import HOLD_BACK
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.pools import SlotRange

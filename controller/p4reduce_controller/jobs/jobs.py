@@ -21,10 +21,10 @@ from p4reduce_controller.jobs.effects import Effect
 from p4reduce_controller.jobs.gathering import Gathering
 from p4reduce_controller.jobs.job import Job, Member, Session, State
 from p4reduce_controller.jobs.lifecycle import JobOptions, Lifecycle
-from p4reduce_controller.jobs.moves import SlotCompaction
 from p4reduce_controller.jobs.numbers import JobNumbers
 from p4reduce_controller.jobs.questions import Questions
 from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.slot_compaction import SlotCompaction
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.switches.aggregator import Heard

@@ -15,8 +15,8 @@ from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Note
 from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.lifecycle import JobOptions, digest
-from p4reduce_controller.jobs.moves import LOOK_S
 from p4reduce_controller.jobs.reports import Reports
+from p4reduce_controller.jobs.slot_compaction import LOOK_S
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.switches.aggregator import Heard, Layout, Placement

@@ -4,7 +4,7 @@
     told to hold --all hold, and have ended what they have begun--> on the switches --all have it--> told to go on
          \\--not soon enough--> told to go on as before
 
-Ranks call in the same order, so who has begun more only has to be caught up with. Docs/protocol.md, section 6.
+Ranks call in the same order, so who has begun more only has to be caught up with. See docs/protocol.md, section 6.
 """
 
 from __future__ import annotations
