@@ -252,19 +252,24 @@ def a_work_that_only_cpp_has_ends(rank: int, size: int) -> None:
 
 
 @CHECKS.add
-def works_that_nobody_waits_for_are_not_kept_for_ever(_: int, __: int) -> None:
+def works_that_nobody_waits_for_are_not_kept_for_ever(_: int, world_size: int) -> None:
     group = pair()
     dist.all_reduce(torch.ones(4), group=group)
-    gone = []
+    gone, aliases = [], []
     for size in (4, LARGE):
         for _ in range(100):
             tensor = torch.ones(size)
             dist.all_reduce(tensor, group=group, async_op=True)
             gone.append(weakref.ref(tensor))
+            aliases.append(tensor.detach())
             del tensor
+    deadline = time.monotonic() + SOON
+    # A group that is destroyed while operations are under way ends the job, and a barrier does not wait for them.
+    while not all(alias.eq(world_size).all() for alias in aliases) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert all(alias.eq(world_size).all() for alias in aliases)
     dist.barrier(group=group)
     large = gone[100:]
-    deadline = time.monotonic() + SOON
     while any(each() is not None for each in large) and time.monotonic() < deadline:
         time.sleep(0.001)
     assert all(each() is None for each in large)
