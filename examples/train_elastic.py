@@ -46,7 +46,7 @@ def save(step: int) -> None:
 
 
 def load() -> int:
-    """Loads the last step that all ranks have saved, and returns its number. (A rank that died may lack a step.)"""
+    """Load the last step that all ranks have saved, and return its number. (A rank that died may lack a step.)"""
     mine = max((int(file.stem.split("-")[0]) for file in folder.glob(f"*-{rank}.pt")), default=0)
     last = torch.tensor(mine)
     dist.all_reduce(last, dist.ReduceOp.MIN)

@@ -24,7 +24,8 @@ BUILDS = {".": [], "jumbo": ["-DLANES=8", "-DBLOCK_SIZE=256"]}
 
 
 def without_source_places(node: Any) -> Any:
-    """The same JSON without p4c's notes on where in the source each part stands: half the size, and free of paths."""
+    """Return the same JSON without p4c's notes on where in the source each part stands: half the size, and free of
+    paths."""
     if isinstance(node, dict):
         return {key: without_source_places(value) for key, value in node.items() if key != "source_info"}
     if isinstance(node, list):
@@ -47,7 +48,7 @@ class CompilerMissing(FileNotFoundError):
 
 
 def find_compiler(where: str) -> None:
-    """Raises CompilerMissing. `where`: "" for PATH, or one of CONTAINERS."""
+    """Raise CompilerMissing. `where`: "" for PATH, or one of CONTAINERS."""
     if not where:
         if shutil.which(COMPILER) is None:
             there = next((one for one in CONTAINERS if shutil.which(one)), None)

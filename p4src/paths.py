@@ -53,7 +53,7 @@ def make(build: str, seconds: int) -> str:
 
 
 def generate(build: str, selection: list[str], seconds: int) -> tuple[list[str], str]:
-    """The tests of one run, without traces, and what the generator said."""
+    """Return the tests of one run, without traces, and what the generator said."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["timeout", str(seconds), GENERATOR, *OPTIONS, *selection, f"--out-dir={folder}"]
         done = subprocess.run([*command, *BUILDS[build], str(SOURCE)], check=False, capture_output=True, text=True)

@@ -83,12 +83,12 @@ class ToolMissing(RuntimeError):
 
 
 def p4info(name: str) -> Path:
-    """The P4Info of a profile, as the backend writes it."""
+    """Return the P4Info of a profile, as the backend writes it."""
     return COMPILED / f"{name}.p4info.txtpb"
 
 
 def find(program: str, origin: str = "it comes with p4c, https://github.com/p4lang/p4c") -> str:
-    """A program of p4c on PATH. Raises ToolMissing."""
+    """Return a program of p4c on PATH. Raises ToolMissing."""
     path = shutil.which(program)
     if path is None:
         raise ToolMissing(f"{program} is not on PATH: {origin}")
@@ -96,7 +96,8 @@ def find(program: str, origin: str = "it comes with p4c, https://github.com/p4la
 
 
 def includes() -> Path:
-    """The folder of the architecture's P4 files. P4C_TOFINO_INCLUDE names it where it is elsewhere than p4c's own."""
+    """Return the folder of the architecture's P4 files. P4C_TOFINO_INCLUDE names it where it is elsewhere than p4c's
+    own."""
     installed = Path(find("p4test")).resolve().parents[1]
     candidates = [
         os.environ.get("P4C_TOFINO_INCLUDE", ""),
@@ -200,7 +201,7 @@ def compile_profile(name: str, to: Path, profile: Profile | None = None, allowed
 
 
 def check_warnings(who: str, said: str, expected: tuple[str, ...]) -> None:
-    """Raises WarningsFound for a line with a warning that matches none of the patterns `expected`."""
+    """Raise WarningsFound for a line with a warning that matches none of the patterns `expected`."""
     lines = [line for line in said.splitlines() if re.search(r"\bwarning:", line, re.IGNORECASE)]
     if unexpected := [line for line in lines if not any(re.search(pattern, line) for pattern in expected)]:
         raise WarningsFound(

@@ -33,7 +33,7 @@ class BranchesLost(RuntimeError):
 
 
 def check(assembly: str, source: Path, options: Iterable[str], cpp: str) -> None:
-    """Raises BranchesLost, or ValueError for what is no assembly. `options` are those that p4c was given (-D...)."""
+    """Raise BranchesLost, or ValueError for what is no assembly. `options` are those that p4c was given (-D...)."""
     written, made = of_source(source, options, cpp), of_assembly(assembly)
     found = []
     for gress in PARSERS:
@@ -45,7 +45,7 @@ def check(assembly: str, source: Path, options: Iterable[str], cpp: str) -> None
 
 
 def paths(start: str, states: States) -> int:
-    """The number of paths from `start` to an end. Raises ValueError for a loop, or a state that is not there."""
+    """Return the number of paths from `start` to an end. Raises ValueError for a loop, or a state that is not there."""
     known: dict[str, int] = {}
 
     def of(state: str, on_the_way: tuple[str, ...]) -> int:
@@ -81,7 +81,7 @@ def _states(section: str) -> list[tuple[str, str]]:
 
 
 def _branches(body: str) -> list[str]:
-    """The next states of a state's rows, without rows that an earlier one takes every packet from."""
+    """Return the next states of a state's rows, without rows that an earlier one takes every packet from."""
     rows = re.split(r"^      (\*|0[xXbB][0-9a-fA-F*]+|\d+):\n", body, flags=re.MULTILINE)
     matches = re.search(r"^      match: *\[ *[^\]\s]", rows[0], re.MULTILINE) is not None
     earlier: list[str] = []
@@ -97,7 +97,7 @@ def _branches(body: str) -> list[str]:
 
 
 def _bits(pattern: str) -> str:
-    """A row's pattern, a character a bit; "*" matches any number of bits from the left."""
+    """Return a row's pattern, a character a bit; "*" matches any number of bits from the left."""
     kind, digits = pattern[:2].lower(), pattern[2:].lower()
     if pattern == "*":
         return pattern
@@ -115,7 +115,7 @@ def _covers(wide: str, narrow: str) -> bool:
 
 
 def of_source(source: Path, options: Iterable[str], cpp: str) -> dict[str, tuple[str, States]]:
-    """The same of the P4 program, as the preprocessor `cpp` leaves it."""
+    """Return the same of the P4 program, as the preprocessor `cpp` leaves it."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ARCHITECTURES:
             Path(folder, name).touch()

@@ -50,7 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test marked serial measures time or memory: no other runs meanwhile. Waiting is not part of its time limit."""
+    """Yield a test marked serial measures time or memory: no other runs meanwhile. Waiting is not part of its time
+    limit."""
     room = item.config.stash.get(ROOM, None)
     with room.entered(alone=item.get_closest_marker("serial") is not None) if room else contextlib.nullcontext():
         return (yield)

@@ -79,7 +79,7 @@ def imported(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def our_module(name: str) -> str | None:
-    """The file that `name`, or what holds it, stands in; None where it is not ours."""
+    """Return the file that `name`, or what holds it, stands in; None where it is not ours."""
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name or None

@@ -19,7 +19,7 @@ def unit(path: Path) -> Path:
 
 
 def included(path: Path, folders: list[Path]) -> set[Path]:
-    """The files of ours that one includes, found as a compiler does."""
+    """Return the files of ours that one includes, found as a compiler does."""
     names = re.findall(r'^#include "(.+)"', path.read_text(), re.M)
     found = {name: [place / name for place in (path.parent, *folders) if (place / name).is_file()] for name in names}
     assert all(found.values()), f"{path} includes what is not there: {found}"

@@ -14,7 +14,7 @@ from p4reduce.commands.cli import COMMANDS
 
 
 def command(name: str) -> Any:
-    """The command of `p4reduce NAME`, as it is run."""
+    """Return the command of `p4reduce NAME`, as it is run."""
     module, function = COMMANDS[name].target.split(":")
     called = getattr(import_module(module), function)
     if not isinstance(called, typer.Typer):
@@ -25,7 +25,7 @@ def command(name: str) -> Any:
 
 
 def walk(name: str, one: Any) -> Iterator[tuple[str, Any]]:
-    """The command and those below it, by what is typed."""
+    """Yield the command and those below it, by what is typed."""
     yield name, one
     for below, other in sorted(getattr(one, "commands", {}).items()):
         if not other.hidden:

@@ -39,13 +39,13 @@ LINKS = Links(DOCUMENTS)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The footer shows the version of the installed package."""
+    """Return the footer shows the version of the installed package."""
     config.copyright = f"p4reduce {version('p4reduce')}"
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are not in docs/, and those of the sources that any page links to."""
+    """Add the pages that are not in docs/, and those of the sources that any page links to."""
     made = {name: (ROOT / path).read_text() for path, name in DOCUMENTS.items()}
     texts = {file.src_uri: file.content_string for file in files.documentation_pages()}
     for name, make in GENERATED.items():

@@ -24,7 +24,8 @@ class Links:
         self._documents = documents
 
     def sources(self, text: str, place: str) -> set[str]:
-        """The files and folders of the repository that `text`, of the file `place`, links to and that get a page."""
+        """Return the files and folders of the repository that `text`, of the file `place`, links to and that get a
+        page."""
         paths = {_target(place, link) for line in _prose(text) for _, link, _ in _LINK.findall(line)}
         return {path for path in paths if path and self._is_source(path)}
 
@@ -51,7 +52,7 @@ class Links:
 
 
 def source_page(path: str) -> dict[str, str]:
-    """The page of a file; of a folder, that of a list, and those of its files. By name in the site."""
+    """Return the page of a file; of a folder, that of a list, and those of its files. By name in the site."""
     there = ROOT / path
     if there.is_dir():
         files = sorted(f"{path}/{file.name}" for file in there.iterdir() if file.is_file())
@@ -71,7 +72,7 @@ def _name(file: str) -> str:
 
 
 def _target(place: str, link: str) -> str:
-    """The path in the repository; empty for a link that leads elsewhere."""
+    """Return the path in the repository; empty for a link that leads elsewhere."""
     if re.match(r"[a-z]+:|/", link):
         return ""
     path = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
@@ -79,7 +80,7 @@ def _target(place: str, link: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """The lines, and whether each is of a block of code."""
+    """Yield the lines, and whether each is of a block of code."""
     fence = ""
     for line in text.splitlines(keepends=True):
         found = _FENCE.match(line)

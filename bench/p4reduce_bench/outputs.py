@@ -14,7 +14,7 @@ from p4reduce.errors import P4ReduceError
 
 
 def check(*, json_file: Path | None = None, plot: Path | None = None) -> None:
-    """Makes their folders. Raises P4ReduceError for a file that cannot be written, or a plot of a kind that there is
+    """Make their folders. Raises P4ReduceError for a file that cannot be written, or a plot of a kind that there is
     not."""
     for option, path in (("--json", json_file), ("--plot", plot)):
         if path is None:

@@ -271,7 +271,7 @@ def experiment(
 
 def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, console: Console
           ) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
-    """The figures of every point, and how many elements were wrong."""
+    """Return the figures of every point, and how many elements were wrong."""
     from p4reduce_topos.experiments.series import plot, run
 
     rows = []
@@ -294,7 +294,7 @@ def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, con
 
 
 def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
-    """The same of the congestion experiment, which is one network and has no points."""
+    """Return the same of the congestion experiment, which is one network and has no points."""
     from p4reduce_bench.outputs import machine
     from p4reduce_topos.experiments.congestion import plot, run
 
@@ -310,7 +310,7 @@ def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> 
 
 
 def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, as_json: bool) -> None:
-    """Checks the inputs, goes into a network of our own, works on them there, and ends as a command should."""
+    """Check the inputs, go into a network of our own, works on them there, and end as a command should."""
     console = Console(stderr=as_json)
     with command(errors=(P4ReduceError, ValueError)):
         signals.install()

@@ -58,7 +58,8 @@ def _of_yaml(file: str | Path, text: str) -> Any:
 
 
 def read_topology(file: str, workers: int | None, edge: str, core: str) -> Topology:
-    """The topology in a file: with its first `workers` alone, and with other links where `edge` and `core` say so.
+    """Return the topology in a file: with its first `workers` alone, and with other links where `edge` and `core` say
+    so.
 
     Raises P4ReduceError or ValueError.
     """
@@ -93,7 +94,7 @@ def _of(made: dict[str, Any], file: str, key: str, kind: type[Any], default: Any
 
 
 def _wire(made: dict[str, Any], file: str, key: str, given: str) -> Wire:
-    """The option is before the file."""
+    """Return the option is before the file."""
     if given:
         return wire(f"--{key}", given)
     return wire(f"{file}: {key}:", _of(made, file, key, str, ""))

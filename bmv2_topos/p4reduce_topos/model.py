@@ -57,7 +57,7 @@ class Wire:
     corrupt: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError, which names what is accepted."""
+        """Raise ValueError, which names what is accepted."""
         if self.rate != 0 and not 8_000 <= self.rate <= 10**12:
             raise ValueError(f"rate={self.rate}: 0 or 8000 to 10^12 bits a second are accepted")
         for name in ("delay", "jitter"):
@@ -92,7 +92,7 @@ class Link:
         return self.a, self.b
 
     def other(self, node: str) -> str:
-        """The end that is not `node`."""
+        """Return the end that is not `node`."""
         return self.b if node == self.a else self.a
 
 
@@ -139,7 +139,7 @@ class Topology:
     _at: dict[str, list[Link]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError naming what does not fit."""
+        """Raise ValueError naming what does not fit."""
         nodes = [*self.hosts, *self.switches]
         if repeated := sorted({node for node in nodes if nodes.count(node) > 1}):
             raise ValueError(f"{self.name}: the name {repeated[0]} is there twice")
@@ -197,7 +197,7 @@ class Topology:
         return {port: link.other(node) for port, link in enumerate(self._at[node], start=1)}
 
     def port(self, node: str, neighbour: str) -> int:
-        """The port of `node` where `neighbour` is. Raises KeyError when they have no link."""
+        """Return the port of `node` where `neighbour` is. Raises KeyError when they have no link."""
         for port, other in self.ports(node).items():
             if other == neighbour:
                 return port
@@ -207,7 +207,7 @@ class Topology:
         return f"{node}-eth{self.port(node, neighbour)}"
 
     def link(self, a: str, b: str) -> Link:
-        """The link between two nodes. Raises KeyError when there is none."""
+        """Return the link between two nodes. Raises KeyError when there is none."""
         return self._at[a][self.port(a, b) - 1]
 
     def ip(self, node: str) -> str:
@@ -253,7 +253,7 @@ class Topology:
         return {node: self._distances(node) for node in self._at}
 
     def _nearer(self, start: str, end: str) -> list[str]:
-        """The neighbours of `start` that are on a shortest way to `end`."""
+        """Return the neighbours of `start` that are on a shortest way to `end`."""
         distances = self._to[end]
         return [other for other in self.ports(start).values() if distances[other] < distances[start]]
 

@@ -33,7 +33,7 @@ def wire(option: str, text: str) -> Wire:
 
 
 def pairs(option: str, text: str) -> list[tuple[str, str]]:
-    """The names and values of "NAME=VALUE,NAME=VALUE". Raises P4ReduceError."""
+    """Return the names and values of "NAME=VALUE,NAME=VALUE". Raises P4ReduceError."""
     found = [part.strip().partition("=") for part in text.split(",") if part.strip()]
     if not all(equals for _, equals, _ in found):
         raise P4ReduceError(f"{option} {text}: accepted is NAME=VALUE, several with commas between")

@@ -55,7 +55,7 @@ def backend() -> Backend:
 
 
 def check_threads(threads: int, transport: str) -> None:
-    """Raises ValueError where a rank's engine cannot have so many threads with this transport."""
+    """Raise ValueError where a rank's engine cannot have so many threads with this transport."""
     used = backend()
     if threads > 1 and (used.name != "c" or transport != "udp"):
         raise ValueError(
@@ -73,7 +73,7 @@ def start_engine(
     local: bool,
     timeout: float,
 ) -> Engine:
-    """Starts the engine that runs a communicator's operations. It owns `transport` from then on.
+    """Start the engine that runs a communicator's operations. It owns `transport` from then on.
 
     switch: its address, for error messages. name: of the thread. local: whether all ranks share their host's memory.
     timeout: seconds until the ranks must have come that share memory with this one.

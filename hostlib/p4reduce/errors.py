@@ -54,7 +54,7 @@ class OperationRefused(P4ReduceError, ValueError):
 
 
 def without_frames(error: Error) -> Error:
-    """A copy of an error, and of what led to it, without the stack frames that they were raised in.
+    """Return a copy of an error, and of what led to it, without the stack frames that they were raised in.
 
     An error that is stored must be such a copy, and so must be what is raised of a stored error. Otherwise the stored
     error's traceback keeps every frame that it has passed, and with them tensors, process groups and their stores.
@@ -75,7 +75,7 @@ def _without_frames(error: Error, known: dict[int, BaseException]) -> Error:
 
 
 def _copied(error: Error) -> Error:
-    """The built-in base makes the copy: a class may take other arguments than those that its instances have."""
+    """Return the built-in base makes the copy: a class may take other arguments than those that its instances have."""
     builtin: Any = type(error)
     while builtin.__module__ != "builtins":
         builtin = builtin.__base__

@@ -46,12 +46,12 @@ def name(argument: str, value: object) -> str:
 
 
 def token(value: str | None) -> str | None:
-    """The controller's token; an empty one is none."""
+    """Return the controller's token; an empty one is none."""
     return value if value is not None else os.environ.get("P4REDUCE_TOKEN") or None
 
 
 def switch(value: str | None) -> str:
-    """The name of the switch that this rank is at; "" for whichever hears it."""
+    """Return the name of the switch that this rank is at; "" for whichever hears it."""
     return value if value is not None else os.environ.get("P4REDUCE_SWITCH", "")
 
 

@@ -39,7 +39,7 @@ class TargetFailed(RuntimeError):
 
 
 def find() -> str:
-    """The path of simple_switch_grpc; raises TargetMissing."""
+    """Return the path of simple_switch_grpc; raise TargetMissing."""
     path = shutil.which(BINARY)
     if path is None:
         raise TargetMissing(
@@ -74,7 +74,7 @@ def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
 
 
 def _check_capability() -> None:
-    """Raises PortError where BMv2, without a word, would have ports that no packet comes to."""
+    """Raise PortError where BMv2, without a word, would have ports that no packet comes to."""
     try:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
     except PermissionError:
@@ -156,7 +156,7 @@ class Bmv2:
             raise TargetFailed(f"{BINARY} ended with {_meaning(code)}{self.tail()}")
 
     def tail(self, lines: int = 15) -> str:
-        """A colon and the last lines that it printed, each on its own line; empty if it printed nothing."""
+        """Return a colon and the last lines that it printed, each on its own line; empty if it printed nothing."""
         self._output.seek(0)
         last = self._output.read().decode(errors="replace").splitlines()[-lines:]
         return "".join(f"\n  {line}" for line in last)
@@ -192,7 +192,7 @@ def _options(binary: str) -> frozenset[str]:
 
 
 def _free(address: str) -> str:
-    """The address, port 0 replaced; raises TargetFailed where it is taken.
+    """Return the address, port 0 replaced; raise TargetFailed where it is taken.
 
     BMv2 would share the port with whoever has it (SO_REUSEPORT), and each would get half of the calls.
     """

@@ -78,37 +78,37 @@ class DataPlane(Protocol):
     cpu_port: int
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Adds an entry; ValueError if key and priority are there already, or the table is full or constant."""
+        """Add an entry; ValueError if key and priority are there already, or the table is full or constant."""
 
     def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Gives an entry another action; KeyError if there is no such entry. Its direct counter goes on."""
+        """Give an entry another action; KeyError if there is no such entry. Its direct counter goes on."""
 
     def delete(self, table: str, key: Key, priority: int) -> None:
-        """Removes an entry; KeyError if there is no such entry."""
+        """Remove an entry; KeyError if there is no such entry."""
 
     def set_default(self, table: str, call: Call | None) -> None:
-        """Sets what a miss does; None: the program's own default again. ValueError if the program made it constant."""
+        """Set what a miss does; None: the program's own default again. ValueError if the program made it constant."""
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Creates or replaces a multicast group (numbered from 1); no replicas: removes it."""
+        """Create or replace a multicast group (numbered from 1); no replicas: removes it."""
 
     def read_counter(self, counter: str, index: int) -> Count:
-        """Reads one cell of an indirect counter; ValueError if the index is out of range."""
+        """Read one cell of an indirect counter; ValueError if the index is out of range."""
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
-        """Sets one cell of an indirect counter; ValueError if the index is out of range."""
+        """Set one cell of an indirect counter; ValueError if the index is out of range."""
 
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
-        """Configures one cell of an indirect meter, with full buckets; None: it lets everything pass, as at first."""
+        """Configure one cell of an indirect meter, with full buckets; None: it lets everything pass, as at first."""
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Reads an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""
+        """Read an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
-        """Sets an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""
+        """Set an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Runs one frame that came in at `port`; returns (egress port, frame) in order.
+        """Run one frame that came in at `port`; return (egress port, frame) in order.
 
         Packet-out is a frame, `packet_out` header first, in at `cpu_port`; packet-in is a frame out of `cpu_port`,
         `packet_in` header first.
@@ -117,7 +117,7 @@ class DataPlane(Protocol):
 
 
 def wrong_cpu_port(of_program: int, of_switch: int) -> ValueError:
-    """The error of a data plane that is asked to run a program with another CPU port than the switch's."""
+    """Return the error of a data plane that is asked to run a program with another CPU port than the switch's."""
     return ValueError(
         f"the program is for CPU port {of_program}, and this switch has CPU port {of_switch}: start the switch with "
         f"--cpu-port {of_program}, or compile the program with -DCPU_PORT={of_switch}"

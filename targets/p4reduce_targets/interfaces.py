@@ -39,12 +39,12 @@ class InterfaceRefused(ValueError):
 
 
 def index_of(sock: socket.socket, name: str) -> int:
-    """The index of an interface of the socket's network namespace. Raises OSError."""
+    """Return the index of an interface of the socket's network namespace. Raises OSError."""
     return int(_INDEX.unpack(_ask(sock, _SIOCGIFINDEX, name))[1])
 
 
 def check_type(sock: socket.socket, name: str) -> None:
-    """Raises InterfaceRefused for an interface whose frames have no Ethernet header, OSError where there is none."""
+    """Raise InterfaceRefused for an interface whose frames have no Ethernet header, OSError where there is none."""
     (kind,) = struct.unpack_from("=H", _ask(sock, _SIOCGIFHWADDR, name), 16)
     if kind == ARPHRD_LOOPBACK:
         raise InterfaceRefused(
@@ -153,7 +153,7 @@ class InterfaceWatch:
             self._thread.start()
 
     def close(self) -> None:
-        """Returns when nothing is looked at any more."""
+        """Return when nothing is looked at any more."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -235,7 +235,7 @@ def split_port(text: str) -> tuple[int, str, str]:
 
 
 def check_ports(texts: Iterable[str], cpu_port: int) -> None:
-    """Raises PortError for a number or interface that is given twice, a number that no port can have, and both kinds.
+    """Raise PortError for a number or interface that is given twice, a number that no port can have, and both kinds.
 
     A frame that is only forwarded would leave at a UDP port as a datagram of the switch's own.
     """
@@ -255,7 +255,7 @@ def check_ports(texts: Iterable[str], cpu_port: int) -> None:
 
 
 def check_interfaces(names: Mapping[int, str]) -> None:
-    """Raises PortError where two ports (number -> interface) are one interface."""
+    """Raise PortError where two ports (number -> interface) are one interface."""
     if twice := same_interface(names):
         first, second = twice
         raise PortError(
@@ -265,7 +265,7 @@ def check_interfaces(names: Mapping[int, str]) -> None:
 
 
 def check_interface(number: int, name: str) -> None:
-    """Raises PortError for an interface that cannot be a port; one that does not exist is left to whoever opens it."""
+    """Raise PortError for an interface that cannot be a port; one that does not exist is left to whoever opens it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         try:
             check_type(sock, name)

@@ -40,7 +40,7 @@ class Switch:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """The data plane to oneself: no packet passes meanwhile."""
+        """Yield the data plane to oneself: no packet passes meanwhile."""
         with self._next:
             self._lock.acquire()
         try:
@@ -49,7 +49,7 @@ class Switch:
             self._lock.release()
 
     def load(self, program: bytes) -> DataPlane:
-        """A data plane for `program`, not yet in use; raises ValueError."""
+        """Return a data plane for `program`, not yet in use; raise ValueError."""
         return self._load(program, self.cpu_port)
 
     def run_program(self, data_plane: DataPlane) -> None:

@@ -33,7 +33,7 @@ class Threads(Exchange):
 
 
 def threads(size: int) -> list[Threads]:
-    """The exchanges of ranks that are threads."""
+    """Return the exchanges of ranks that are threads."""
     queues: dict[tuple[int, int], SimpleQueue[Words]] = {
         (one, other): SimpleQueue() for one in range(size) for other in range(size)
     }

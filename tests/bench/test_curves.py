@@ -24,7 +24,7 @@ TRAINING = Training(
 def made(
     system: str, seed: int = 1, *, last: float = 2.0, seconds: float = 1.0, sent: int = 1000, link: int | None = None
 ) -> Row:
-    """A training of 8 steps that take `seconds` and send `sent` bytes each, at the slower of two ranks."""
+    """Return a training of 8 steps that take `seconds` and send `sent` bytes each, at the slower of two ranks."""
 
     def rank(slower: int) -> dict[str, Any]:
         ends = [seconds * step - 0.25 * (not slower) for step in range(1, STEPS + 1)]
@@ -38,7 +38,7 @@ def made(
 
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
-    """The table's cells."""
+    """Return the table's cells."""
     console = Console(width=200)
     with console.capture() as shown:
         console.print(curves.table(rows))

@@ -41,7 +41,7 @@ class Holding:
         assert self.holder.calls[-1] == ("hold", operations)
 
     def release(self, slots: int = 0, first_seq: int = 0) -> tuple[object, ...]:
-        """Returns what the rank hears."""
+        """Return what the rank hears."""
         self._send(release=pb.Release(slots=slots, first_seq=first_seq))
         return self.holder.calls[-1]
 

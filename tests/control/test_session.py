@@ -519,13 +519,13 @@ Lose: TypeAlias = Callable[[socket.socket], None]
 
 
 def reset(connection: socket.socket) -> None:
-    """Resets the connection, like a controller that is killed before it has accepted it."""
+    """Reset the connection, like a controller that is killed before it has accepted it."""
     connection.recv(1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def end_after_settings(connection: socket.socket) -> None:
-    """Ends the connection when the call has come, like a controller that is killed before it answers."""
+    """End the connection when the call has come, like a controller that is killed before it answers."""
     connection.sendall(bytes.fromhex("000000040000000000"))
     heard, part = 0, b"-"
     while heard < 150 and part:  # the client's SETTINGS take less, with the headers of the call it is more

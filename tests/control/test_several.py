@@ -38,7 +38,7 @@ def other() -> Iterator[ScriptedController]:
 
 @pytest.fixture
 def standby() -> Iterator[str]:
-    """The address of one that stands by."""
+    """Yield the address of one that stands by."""
 
     text = "this controller stands by; the one that serves is elsewhere"
     with serving(Refuses(grpc.StatusCode.UNAVAILABLE, text)) as address:

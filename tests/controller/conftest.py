@@ -20,7 +20,7 @@ from tests.support.dataplane.targets import TARGETS, Target, Unavailable
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine function runs in an event loop of its own."""
+    """Return a test that is a coroutine function runs in an event loop of its own."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
@@ -49,7 +49,7 @@ def loop() -> Iterator[Loop]:
 
 @pytest.fixture
 def start(loop: Loop) -> Iterator[Starter]:
-    """Starts services; all end with the test."""
+    """Start services; all end with the test."""
     starter = Starter(loop)
     yield starter
     starter.close()
@@ -62,7 +62,7 @@ def running(start: Starter) -> Running:
 
 @pytest.fixture(scope="module", params=["sim", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A switch that runs the P4 program."""
+    """Yield a switch that runs the P4 program."""
     try:
         target = TARGETS[request.param]()
     except Unavailable as missing:

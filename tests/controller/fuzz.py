@@ -92,7 +92,7 @@ class Fuzzer:
         self._complaints = Complaints()
 
     async def run(self, seconds: float) -> None:
-        """Raises Found."""
+        """Raise Found."""
         loop = asyncio.get_running_loop()
         wrong: list[str] = []
         loop.set_exception_handler(lambda _, context: wrong.append(str(context)))

@@ -27,12 +27,12 @@ LEAST, FIRST_OF = compacting.least, compacting._first_of
 
 
 def all_slots(job: Job) -> int:
-    """The number that a job keeps, where none is shrunk."""
+    """Return the number that a job keeps, where none is shrunk."""
     return job.slots
 
 
 def first_to_shrink(_: object, *others: Any) -> Any:
-    """The first change, where none is moved for the sake of others."""
+    """Return the first change, where none is moved for the sake of others."""
     return FIRST_OF([], *others)
 
 

@@ -157,7 +157,7 @@ def test_two_that_may_take_over_do_so_once(loop: Loop, target: Target) -> None:
 
 @asynccontextmanager
 async def stranger(target: Target, election_id: int) -> AsyncIterator[Any]:
-    """A client with that id that changes nothing; gives its stream."""
+    """Yield a client with that id that changes nothing; give its stream."""
     async with open_aio_channel(target.grpc_address) as channel:
         stream = p4r_grpc.P4RuntimeStub(channel).StreamChannel()  # type: ignore[no-untyped-call]
         request = p4r.StreamMessageRequest()

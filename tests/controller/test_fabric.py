@@ -74,7 +74,7 @@ def test_threads_have_the_same_numbers() -> None:
 
 
 def ready_at_all(desk: TreeDesk, name: str, *switches: int) -> object:
-    """A job of one rank, which each of these switches hears."""
+    """Return a job of one rank, which each of these switches hears."""
     session = desk.join(0, 1, name)
     assert [desk.hear(session, switch) for switch in switches] == [True] * len(switches)
     desk.installed()
@@ -325,7 +325,7 @@ def test_a_file_that_is_read_again(changing: Changing) -> None:
 
 
 def renamed(parent: str, *more: dict[str, Any]) -> Settings:
-    """A tree at one address, below the first switch, by what its parent is called."""
+    """Return a tree at one address, below the first switch, by what its parent is called."""
     leaf = filed("leaf", "10.0.0.2", uplink={"port": 3, "to": parent})
     root = filed(parent, "10.0.0.1", switch="spine:1")
     return settings(leaf, root, FIRST_FILED, *more)

@@ -104,7 +104,7 @@ SUMS = re.compile(r"\.lane(\d+)\.value(\d+)\.sums$")
 
 
 def renamed(folder: Path, rename: Callable[[str], str | None]) -> Program:
-    """The shipped program, its registers under other names; None: without that one."""
+    """Return the shipped program, its registers under other names; None: without that one."""
     shutil.copytree(COMPILED, folder, dirs_exist_ok=True)
     info = text_format.Parse((folder / P4INFO).read_text(), p4i.P4Info())
     registers = list(info.registers)

@@ -61,7 +61,7 @@ def stable(job: pb.Job) -> pb.Job:
 
 
 def rejoin(running: Running, **fields: Any) -> pb.Abort:
-    """The refusal of a Rejoin."""
+    """Return the refusal of a Rejoin."""
     with open_grpc_channel(running.address) as channel:
         messages = iter([pb.ClientMessage(rejoin=pb.Rejoin(**fields))])
         replies = list(rpc.JobsStub(channel).Session(messages, timeout=10))

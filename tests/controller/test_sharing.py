@@ -46,8 +46,8 @@ class SharingDesk(TreeDesk):
         return self.hear(session, switch, port, sender=sender)
 
     def job_on(self, *hosts: int, name: str = "job") -> list[object]:
-        """A job of a rank on each of these hosts, which all share; all have been heard at the first switch, where each
-        host has a port of its own. Their sessions."""
+        """Return a job of a rank on each of these hosts, which all share; all have been heard at the first switch,
+        where each host has a port of its own. Their sessions."""
         sessions = [self.come(rank, len(hosts), f"h{host}", name=name) for rank, host in enumerate(hosts)]
         for session, host in zip(sessions, hosts, strict=True):
             self.hear_on(session, host, port=5 + host)

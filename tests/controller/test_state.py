@@ -114,7 +114,7 @@ def slots(root: dict[str, Any], firsts: dict[str, object]) -> None:
 
 
 def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
-    """The error of a file that was changed so."""
+    """Return the error of a file that was changed so."""
     kept.job("job", LEAF1, LEAF2)
     kept.job("other", LEAF2)
     kept.save()

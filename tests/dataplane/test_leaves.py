@@ -18,7 +18,7 @@ RESETS = 4  # of a job with two slots
 
 
 def leaf_job(switch: Switch, size: int = 3, index: int = 5, **other: int) -> Job:
-    """A job of workers on the first ports; the spine is behind the last one."""
+    """Return a job of workers on the first ports; the spine is behind the last one."""
     return Job(switch, size, parent=Member(switch.ports[-1], SPINE), index=index, **other).start()
 
 

@@ -56,7 +56,7 @@ def one_vector(blocks: int) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 
 
 def vector(norms: list[float]) -> dict[str, torch.Tensor]:
-    """A gradient whose blocks have these norms."""
+    """Return a gradient whose blocks have these norms."""
     rows = torch.zeros(len(norms), BLOCK)
     rows[:, 7] = torch.tensor(norms)
     return {"a": rows.view(-1)}

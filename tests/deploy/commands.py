@@ -19,7 +19,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 def parsed(words: Sequence[str]) -> dict[str, Any]:
-    """The options of `p4reduce WORDS`, by their names. Raises click's UsageError for what is not accepted."""
+    """Return the options of `p4reduce WORDS`, by their names. Raises click's UsageError for what is not accepted."""
     module, function = COMMANDS[words[0]].target.split(":")
     called = getattr(import_module(module), function)
     alone = typer.Typer()

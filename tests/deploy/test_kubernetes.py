@@ -43,7 +43,7 @@ def as_job(name: str, spec: Any) -> Any:
 
 
 def pods() -> Iterator[tuple[str, Any]]:
-    """The pods' specifications, by what has them."""
+    """Yield the pods' specifications, by what has them."""
     for one in manifests():
         if template := one["spec"].get("template") if "spec" in one else None:
             yield f"{one['kind']} {one['metadata']['name']}", template["spec"]

@@ -41,7 +41,7 @@ exit "$status"
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> dict[str, str]:
-    """The environment of the script's job."""
+    """Return the environment of the script's job."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name, text in (("scontrol", SCONTROL), ("srun", SRUN)):

@@ -24,7 +24,7 @@ CHECKS = Checks()
 
 
 def inputs(size: int, *shape: int, dtype: torch.dtype) -> list[torch.Tensor]:
-    """The tensor of each rank."""
+    """Return the tensor of each rank."""
     return [torch.randn(*shape, generator=torch.Generator().manual_seed(rank + 1)).to(dtype) for rank in range(size)]
 
 

@@ -27,7 +27,7 @@ Layout = Callable[[torch.Tensor], torch.Tensor]
 
 
 def column(values: torch.Tensor) -> torch.Tensor:
-    """A column of a matrix of gaps."""
+    """Return a column of a matrix of gaps."""
     matrix = values.new_full((*values.shape, 2), GAP)
     matrix[..., 1] = values
     return matrix[..., 1]
@@ -58,7 +58,7 @@ def gaps_are_whole(tensor: torch.Tensor) -> None:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in row-major order."""
+    """Return the elements in row-major order."""
     return tensor.detach().cpu().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
@@ -91,7 +91,7 @@ class Case:
         return [self.layout(self.part(self.rank, target)) for target in self.ranks]
 
     def folded(self, fold: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """The reduction of all that is for this rank."""
+        """Return the reduction of all that is for this rank."""
         return fold(torch.stack([self.part(source, self.rank) for source in self.ranks]))
 
 
@@ -128,7 +128,7 @@ def reductions(case: Case) -> Results:
 
 
 def exchanges(case: Case) -> Results:
-    """The collectives that Gloo alone does."""
+    """Yield the collectives that Gloo alone does."""
     outs = case.outs()
     dist.gather(case.own(), outs if case.rank == 0 else None, group=case.group)
     yield from zip(outs, case.given, strict=True) if case.rank == 0 else ()

@@ -59,7 +59,7 @@ def run(backend: str, case: Any, name: str, rank: int, folder: Path) -> int:
 
 
 def fork(backend: str, case: Any, name: str, rank: int, folder: Path) -> int:
-    """The process of one rank of a test."""
+    """Return the process of one rank of a test."""
     child = os.fork()
     if child:
         return child

@@ -18,7 +18,7 @@ faulthandler.register(signal.SIGTERM, chain=True)
 
 
 def say(event: dict[str, Any]) -> None:
-    """Prints a JSON object on a line of its own, with a single write."""
+    """Print a JSON object on a line of its own, with a single write."""
     os.write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
 
 
@@ -26,12 +26,12 @@ class Checks(list[Callable[..., None]]):
     """Functions, in the order in which a program has them."""
 
     def add(self, function: Callable[..., None]) -> Callable[..., None]:
-        """A decorator."""
+        """Return a decorator."""
         self.append(function)
         return function
 
     def run(self, *arguments: Any, after: Callable[[str], object] = lambda _: None) -> None:
-        """Calls each, and prints an object for each that passed."""
+        """Call each, and print an object for each that passed."""
         for function in self:
             function(*arguments)
             say({"rank": dist.get_rank(), "passed": function.__name__})

@@ -27,7 +27,7 @@ def free_port() -> int:
 def torchrun(
     program: str, *arguments: str, controller: str, environment: Mapping[str, str] | None = None, code: int = 0
 ) -> list[Any]:
-    """Runs a module of this folder on two ranks, and returns the JSON values that they printed, a line each.
+    """Run a module of this folder on two ranks, and return the JSON values that they printed, a line each.
 
     code: with which torchrun must end.
     """

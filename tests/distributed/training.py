@@ -105,7 +105,7 @@ def alone(size: int) -> dict[str, torch.Tensor]:
 def hooked(
     what: str, network: DistributedDataParallel, make: Callable[..., Any] = plain_state, hook: Any = allreduce_hook
 ) -> Iterator[DistributedDataParallel]:
-    """The network with a hook, whose communicator has a job of its own."""
+    """Yield the network with a hook, whose communicator has a job of its own."""
     with Communicator(job=f"{what} of {dist.group.WORLD.communicator()._options.job}") as communicator:
         network.register_comm_hook(make(communicator, network), hook)
         yield network

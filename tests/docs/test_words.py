@@ -32,13 +32,13 @@ _C_TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\
 
 
 def as_words(inline: Token) -> str:
-    """The text of a paragraph, list item or table cell, with each piece of inline code as one word."""
+    """Return the text of a paragraph, list item or table cell, with each piece of inline code as one word."""
     kinds = {"softbreak": " ", "hardbreak": " ", "code_inline": "code"}
     return "".join(part.content if part.type == "text" else kinds.get(part.type, "") for part in inline.children or [])
 
 
 def paragraphs(page: str) -> Iterator[tuple[int, str]]:
-    """The first line and the text of each paragraph, list item and table cell of a page."""
+    """Yield the first line and the text of each paragraph, list item and table cell of a page."""
     for token in MARKDOWN.parse((ROOT / page).read_text()):
         if token.type == "inline":
             yield (token.map or [0])[0] + 1, as_words(token)

@@ -38,7 +38,7 @@ def ahead(membership: Membership) -> bytes:
 
 @contextlib.contextmanager
 def culprit(stack: Stack, job: str, at: str) -> Iterator[None]:
-    """Joins as any rank does, and then sends nothing but what is ahead."""
+    """Join as any rank does, and then send nothing but what is ahead."""
     over = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         options = JoinOptions(stack.controller, job, CULPRIT, 4, slots=2, timeout=60.0, switch=at)

@@ -42,7 +42,7 @@ def stack() -> Iterator[Stack]:
 
 
 def plan_against(stack: Stack, job: str, kinds: Sequence[str]) -> dict[str, object]:
-    """The neighbour knows the job's number and generation, and where its ranks are."""
+    """Return the neighbour knows the job's number and generation, and where its ranks are."""
     told = stack.status()
     with stack.entered():
         [own] = json.loads(ip("-json", "link", "show", NEIGHBOUR))

@@ -58,7 +58,7 @@ def prometheus(folder: Path, metrics: str) -> Iterator[str]:
 
 
 def query(address: str, expression: str) -> list[Any]:
-    """The samples that it finds now; [] while Prometheus is not there yet."""
+    """Return the samples that it finds now; [] while Prometheus is not there yet."""
     try:
         with NO_PROXY.open(f"http://{address}/api/v1/query?{urlencode({'query': expression})}", timeout=10) as answer:
             told = json.load(answer)

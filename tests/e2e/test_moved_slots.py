@@ -29,7 +29,7 @@ def _they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def working(stack: Stack, name: str, slots: int, calls: list[Call], **options: Any) -> Iterator[Ranks]:
-    """A job of two ranks that has begun to add up."""
+    """Yield a job of two ranks that has begun to add up."""
     with stack.ranks(calls, job=name, world_size=2, repeat=True, slots=slots, local="off", **options) as ranks:
         yield ranks
 

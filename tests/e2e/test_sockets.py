@@ -46,7 +46,7 @@ KINDS = {"tcp": "TCP", "udp": "UDP", "u_str": "Unix", "p_raw": "packet", "p_dgr"
 
 
 def sockets_of(pid: int) -> set[Open]:
-    """The sockets of a process and its children, as ss(8) lists them in this network."""
+    """Return the sockets of a process and its children, as ss(8) lists them in this network."""
     if shutil.which("ss") is None:
         pytest.skip("needs ss, from iproute2")
     pids, found = {str(pid), *children_of(pid)}, set()
@@ -67,7 +67,7 @@ def children_of(pid: int) -> Iterator[str]:
 
 
 def rows() -> dict[Row, list[str]]:
-    """The table's: whose, which kind, and its option or where it is; and what is said of it."""
+    """Return the table's: whose, which kind, and its option or where it is; and what is said of it."""
     text = SECURITY.read_text().partition("## What listens where")[2].partition("\n## ")[0]
     found = {}
     for line in text.splitlines():

@@ -40,7 +40,7 @@ def environment(stack: Stack) -> dict[str, str]:
 
 @contextlib.contextmanager
 def rounds_of(stack: Stack, at_least: int) -> Iterator[None]:
-    """The switch completes so many rounds meanwhile."""
+    """Yield the switch completes so many rounds meanwhile."""
     before = _rounds(stack)
     yield
     assert _rounds(stack) - before >= at_least
@@ -51,7 +51,7 @@ def _rounds(stack: Stack) -> int:
 
 
 def torchrun(*options: str, ranks: int = 2) -> list[str]:
-    """The command that runs an example, which with its arguments is the last of `options`."""
+    """Return the command that runs an example, which with its arguments is the last of `options`."""
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
 
 
@@ -94,7 +94,8 @@ def rounds(ranks: int) -> int:
 
 
 def by_switch_alone(said: str) -> set[int]:
-    """The ranks that have said so: nothing of theirs went through the host's memory, and Gloo's was no gradient."""
+    """Return the ranks that have said so: nothing of theirs went through the host's memory, and Gloo's was no
+    gradient."""
     return {int(rank) for rank, *_ in (*HOOK.findall(said), *BACKEND.findall(said))}
 
 

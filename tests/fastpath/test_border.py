@@ -34,7 +34,7 @@ def worker() -> Iterator[Any]:
 
 
 def refusal(call: Callable[..., int | None], *arguments: Any) -> str:
-    """Returns the message of an invalid call."""
+    """Return the message of an invalid call."""
     error = c.Error.make()
     refused = call(*arguments, error)
     assert refused in (0, None, c.INVALID)

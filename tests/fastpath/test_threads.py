@@ -60,7 +60,7 @@ def full(size: int, value: float = 1.0) -> npt.NDArray[np.float32]:
 
 
 def reduce(everyone: Sequence[SharedRank], arrays: Sequence[npt.NDArray[Any]], **how: Any) -> None:
-    """Replaces them by their sum."""
+    """Replace them by their sum."""
     ended: list[BaseException | None] = []
     for rank, array in zip(everyone, arrays, strict=True):
         rank.engine.submit(Operation(array, **how), name="sum", timeout=30, on_end=ended.append)

@@ -32,7 +32,7 @@ def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeContro
 
 @pytest.fixture
 def join(controller: FakeController) -> Iterator[Join]:
-    """Makes the communicators of a new job's ranks, which are closed after the test."""
+    """Make the communicators of a new job's ranks, which are closed after the test."""
     assert controller is not None
     with contextlib.ExitStack() as stack:
 
@@ -55,25 +55,25 @@ def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def pair(join: Join) -> list[Communicator]:
-    """The two ranks of a job."""
+    """Return the two ranks of a job."""
     return join(2)
 
 
 @pytest.fixture
 def each_pair(each_engine: None, join: Join) -> list[Communicator]:  # noqa: ARG001
-    """The two ranks of a job, on each engine."""
+    """Return the two ranks of a job, on each engine."""
     return join(2)
 
 
 @pytest.fixture
 def everyone(join: Join) -> list[Communicator]:
-    """The three ranks of a job."""
+    """Return the three ranks of a job."""
     return join(3)
 
 
 @pytest.fixture
 def trio(each_engine: None, join: Join) -> list[Communicator]:  # noqa: ARG001
-    """The three ranks of a job, on each engine."""
+    """Return the three ranks of a job, on each engine."""
     return join(3)
 
 

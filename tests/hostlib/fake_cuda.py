@@ -42,7 +42,7 @@ class Stream:
             return len(self.given)
 
     def come_to(self, position: int) -> None:
-        """Does what was given up to there."""
+        """Do what was given up to there."""
         with self._cuda.lock:
             while self.done < position:
                 task = self.given[self.done]
@@ -218,14 +218,14 @@ class Cuda:
         return tensor
 
     def hurry(self) -> None:
-        """Does what was given to the library's streams, and what they wait for."""
+        """Do what was given to the library's streams, and what they wait for."""
         for stream in self.streams:
             stream.come_to(len(stream.given))
 
 
 @contextlib.contextmanager
 def fake_cuda() -> Iterator[Cuda]:
-    """A device, for who makes its tensors by `Cuda.tensor`."""
+    """Yield a device, for who makes its tensors by `Cuda.tensor`."""
     from p4reduce.tensors import cuda as ours
 
     cuda = Cuda()

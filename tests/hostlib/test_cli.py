@@ -59,7 +59,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, name: str, mo
 
 
 def without(*packages: str) -> str:
-    """The beginning of a program that finds none of them."""
+    """Return the beginning of a program that finds none of them."""
     return f"""
 import sys
 class Missing:
@@ -189,7 +189,7 @@ def test_what_is_not_needed_is_not_imported(program: str, without: str) -> None:
 
 
 def loaded(before: str, program: str) -> set[str]:
-    """The modules that a program brings in."""
+    """Return the modules that a program brings in."""
     done = python(f"import sys\n{before}\nbefore = set(sys.modules)\n{program}\nprint(*(set(sys.modules) - before))")
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())

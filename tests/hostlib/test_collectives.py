@@ -338,7 +338,7 @@ RESIDUALS: list[tuple[Any, dict[str, Any], str]] = [
 
 
 def with_column(index: int) -> torch.Tensor:
-    """A sparse tensor of 4 by 10 with a value in this column, which torch was not asked to check."""
+    """Return a sparse tensor of 4 by 10 with a value in this column, which torch was not asked to check."""
     indices = torch.tensor([[0, 1], [1, index]])
     return torch.sparse_coo_tensor(indices, torch.ones(2), (4, 10), check_invariants=False)
 
@@ -419,7 +419,8 @@ def test_what_cannot_be_written_to_may_be_given(everyone: list[Communicator]) ->
 
 
 def mapped(values: npt.NDArray[Any], path: Path, kind: str) -> Any:
-    """The same in memory where a write is a segmentation fault: an array, or a tensor, which does not know it."""
+    """Return the same in memory where a write is a segmentation fault: an array, or a tensor, which does not know
+    it."""
     values.tofile(path)
     array = np.memmap(path, values.dtype, "r", shape=values.shape)
     if kind == "numpy":

@@ -134,7 +134,7 @@ def continuations() -> Iterator[Continuations]:
 
 
 def after(begin: Callable[[Callable[[], object]], None]) -> None:
-    """Returns when what `begin` was told to run has run."""
+    """Return when what `begin` was told to run has run."""
     event = threading.Event()
     begin(event.set)
     assert event.wait(10)

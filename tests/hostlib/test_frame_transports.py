@@ -50,7 +50,7 @@ def answer(
     network: OwnNetwork, transport: Transport, payload: bytes, *, source: str = "", destination: str = "",
     port: int = 0, protocol: int = frames.UDP, fragment: int = 0,
 ) -> bytes:  # fmt: skip
-    """A frame from the switch."""
+    """Return a frame from the switch."""
     datagram = frames.udp(AGGREGATION_PORT, port or transport.local_address[1], payload)
     packet = frames.ipv4(
         source or network.switch_ip, destination or network.host_ip, protocol, datagram, fragment=fragment

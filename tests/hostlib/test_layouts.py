@@ -195,7 +195,7 @@ def test_stats_say_how_sums_went_and_why(join: Join, monkeypatch: pytest.MonkeyP
     few, many = scattered(0.02), scattered(1.0)
 
     def after(tensors: list[torch.Tensor], **options: Any) -> list[Any]:
-        """The last call's site, at each rank."""
+        """Return the last call's site, at each rank."""
         together(trio, lambda each: each.allreduce(tensors[each.rank].clone(), **options))
         return [each.stats().sites[-1] for each in trio]
 
@@ -383,7 +383,7 @@ class AsWritten:
         self.asked = words + count / self.per_word < blocks * self.block
 
     def goes_by_blocks(self, size: int, elements: list[int], blocks: list[int], links: list[int]) -> bool:
-        """An asked call of which not all fits into the first operation."""
+        """Return an asked call of which not all fits into the first operation."""
 
         def union(bound: int, counts: list[int]) -> float:
             return bound * (1 - math.prod(1 - count / bound for count in counts))

@@ -51,7 +51,7 @@ def leave_the_library(_: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def left_when(ready: Callable[[], bool], every: float = 0.0) -> Iterator[None]:
-    """The block is left by a signal's exception when it is so; every so many seconds another one comes."""
+    """Yield the block is left by a signal's exception when it is so; every so many seconds another one comes."""
 
     def send() -> None:
         wait_until(ready, "the call waits")
@@ -75,7 +75,7 @@ def left_when(ready: Callable[[], bool], every: float = 0.0) -> Iterator[None]:
 
 
 def left(each: Communicator, every: float = 0.0) -> contextlib.AbstractContextManager[None]:
-    """The block is left when the rank has a collective under way."""
+    """Return the block is left when the rank has a collective under way."""
     return left_when(lambda: each._engine.busy, every)
 
 

@@ -34,7 +34,7 @@ def labelled(network: OwnNetwork) -> str:
 
 
 def in_one_network(network: OwnNetwork) -> str:
-    """The route says which address packets come from."""
+    """Return the route says which address packets come from."""
     ip("address", "add", "10.9.0.7/24", "dev", network.host)
     ip("address", "add", f"{SECOND}/32", "dev", network.host)
     ip("route", "add", f"{FAR}/32", "dev", network.host, "src", SECOND)

@@ -56,7 +56,7 @@ def same_shaped(draw: st.DrawFn) -> list[Any]:
 
 
 def rows_of(tensor: Any, union: Any) -> Any:
-    """The dense values of these rows: shape (rows, *dense dimensions)."""
+    """Return the dense values of these rows: shape (rows, *dense dimensions)."""
     return tensor.detach().to_dense()[tuple(union)]
 
 

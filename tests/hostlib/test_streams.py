@@ -54,7 +54,7 @@ def cuda() -> Iterator[Cuda]:
 
 
 def pending(cuda: Cuda) -> Any:
-    """A tensor that its device has yet to compute, and does not until it runs again."""
+    """Return a tensor that its device has yet to compute, and does not until it runs again."""
     tensor = cuda.tensor(torch.ones(70))
     tensor.add_(1)
     cuda.running.clear()

@@ -48,7 +48,7 @@ def reduce(tensor: object, *, halves: bool = False) -> npt.NDArray[Any]:
 
 @st.composite
 def views(draw: st.DrawFn) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """An array of small integers, and a view of it: transposed, stepped, reversed, cut or none of it."""
+    """Return an array of small integers, and a view of it: transposed, stepped, reversed, cut or none of it."""
     dtype = np.dtype(draw(st.sampled_from(NUMPY_DTYPES)))
     shape = draw(st_np.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
     base = np.array(draw(st_np.arrays(np.int8, shape, elements=SMALL))).astype(dtype)

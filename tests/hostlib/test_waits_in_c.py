@@ -26,7 +26,7 @@ def _c(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def alone(join: Join) -> Communicator:
-    """A job's only rank."""
+    """Return a job's only rank."""
     return join(1)[0]
 
 
@@ -70,7 +70,7 @@ def test_who_waits_carries_the_operation(alone: Communicator) -> None:
 
 
 def _thread_of_c() -> Path:
-    """The engine's thread, which Python does not know."""
+    """Return the engine's thread, which Python does not know."""
     known = {thread.native_id for thread in threading.enumerate()}
     tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) not in known]
     (own,) = [task for task in tasks if (task / "comm").read_text().startswith("p4reduce")]

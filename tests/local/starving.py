@@ -17,7 +17,7 @@ from tests.support.hostlib.local_engines import Ending
 
 
 def thread_of(name: str) -> int:
-    """The engine's thread of that name."""
+    """Return the engine's thread of that name."""
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError):
             if (task / "comm").read_text().strip() == name:

@@ -32,7 +32,7 @@ SIZE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _quick_collections() -> Iterator[None]:
-    """The collector does not look at what there was before the test."""
+    """Yield the collector does not look at what there was before the test."""
     gc.collect()
     gc.freeze()
     yield
@@ -40,8 +40,8 @@ def _quick_collections() -> Iterator[None]:
 
 
 def mappings(kind: str = "") -> list[str]:
-    """The lines of what this process has mapped of such memory: its own, and what ranks of it have of each other's.
-    kind: "s" for what is shared, "p" for what is not."""
+    """Return the lines of what this process has mapped of such memory: its own, and what ranks of it have of each
+    other's. kind: "s" for what is shared, "p" for what is not."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return [line for line in lines if "p4reduce tensor" in line and line.split()[1][3] in (kind or "sp")]
 

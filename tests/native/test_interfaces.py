@@ -44,7 +44,7 @@ class Host:
         wait_until_up(f"port{number}")
 
     def __call__(self, work: Callable[[], Any]) -> Future[Any]:
-        """Does something in the namespace; in order."""
+        """Do something in the namespace; in order."""
 
         def inside() -> Any:
             with self._namespace.entered():

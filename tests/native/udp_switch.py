@@ -86,7 +86,7 @@ class UdpSwitch(ExitStack):
     # --- datagrams --------------------------------------------------------------------------------------------------
 
     def data(self, rank: int, seq: int, **fields: object) -> bytes:
-        """The payload of a DATA packet."""
+        """Return the payload of a DATA packet."""
         return self.job.packet(rank, seq, **fields).pack()
 
     def send(self, rank: int, *payloads: bytes) -> None:

@@ -26,7 +26,7 @@ KERNEL = {os.strerror(number) for number in errno.errorcode}
 
 @cache
 def said() -> str:
-    """The texts of the code, with a line's end where something is put in."""
+    """Return the texts of the code, with a line's end where something is put in."""
     texts: set[str] = set()
     for folder in SOURCES:
         for path in folder.rglob("*.py"):
@@ -54,7 +54,7 @@ def messages() -> list[str]:
 
 
 def unsaid(message: str) -> list[str]:
-    """The parts of a message that are in no text of the code."""
+    """Return the parts of a message that are in no text of the code."""
     parts = [part.strip() for part in JOINT.split(message)]
     return [part for part in parts if part and part not in KERNEL and part not in said()]
 

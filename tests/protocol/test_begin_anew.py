@@ -105,7 +105,7 @@ def shape(**fields: int) -> Membership:
 
 
 def alone(**fields: int) -> tuple[Simulation, Worker]:
-    """A job of one rank."""
+    """Return a job of one rank."""
     simulation = Simulation(shape(**fields), seed=1)
     return simulation, simulation.workers[0]
 

@@ -41,7 +41,7 @@ class SentTwice:
         assert self.worker.take_packets() == [self.packet]
 
     def answer(self, packet: bytes, *, worker: int = 0, op: Op = Op.RESULT, twice: bool = False) -> bytes:
-        """Returns the slot's next packet."""
+        """Return the slot's next packet."""
         self.now += 0.01
         answer = self.codec.encode(replace(self.codec.decode(packet), op=op, worker=worker))
         self.worker.receive(answer, self.now)

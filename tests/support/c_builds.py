@@ -23,7 +23,7 @@ def tool(name: str) -> str:
 
 
 def run(*command: str | Path, timeout: float = 250, **variables: str) -> str:
-    """Runs a command; what it says is part of a failure's message."""
+    """Run a command; what it says is part of a failure's message."""
     done = subprocess.run(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
@@ -38,7 +38,7 @@ def run(*command: str | Path, timeout: float = 250, **variables: str) -> str:
 
 
 def sanitized(compiler: str, *targets: str, sanitizers: str = "address,undefined") -> Path:
-    """The folder of the build with sanitizers by gcc or clang, in which these targets are up to date."""
+    """Return the folder of the build with sanitizers by gcc or clang, in which these targets are up to date."""
     tool(compiler)
     cmake, ninja = tool("cmake"), tool("ninja")
     folder = ROOT / "build" / "tests" / f"{compiler}-{sanitizers.replace(',', '-')}"

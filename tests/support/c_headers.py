@@ -50,7 +50,7 @@ def _number(expression: str, known: Mapping[str, int]) -> int:
 
 
 def structures(*headers: Path) -> dict[str, list[tuple[str, str, int]]]:
-    """The fields of each typedef'd structure: C type, name, length (0: no array)."""
+    """Return the fields of each typedef'd structure: C type, name, length (0: no array)."""
     found = {}
     for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", text_of(*headers), re.S):
         found[name] = [_declaration(part) for part in body.split(";") if part.strip()]

@@ -54,7 +54,7 @@ def whole_library() -> Any:
 
 
 def needs_c_library() -> None:
-    """Raises LibraryError if the library is there, but of no use."""
+    """Raise LibraryError if the library is there, but of no use."""
     try:
         find()
     except LibraryError as error:

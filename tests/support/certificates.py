@@ -10,8 +10,8 @@ import pytest
 
 
 def self_signed(folder: Path, name: str, alternative: str = "", days: int = 2) -> tuple[Path, Path]:
-    """A certificate for `name` that is its own authority, and its key. `alternative`: as "IP:127.0.0.1"; by default the
-    name. `days`: until it ends. Skips the test where there is no openssl."""
+    """Return a certificate for `name` that is its own authority, and its key. `alternative`: as "IP:127.0.0.1"; by
+    default the name. `days`: until it ends. Skips the test where there is no openssl."""
     key, certificate = folder / f"{name}.key.pem", folder / f"{name}.pem"
     command = [
         "openssl",

@@ -44,14 +44,14 @@ def every(*languages: str) -> list[Block]:
 
 
 def only(page: str, containing: str) -> Block:
-    """The one block of the page with that text."""
+    """Return the one block of the page with that text."""
     found = [block for block in blocks(page) if containing in block.text]
     assert len(found) == 1, f"{page} has {len(found)} blocks with {containing!r}: {', '.join(map(str, found))}"
     return found[0]
 
 
 def commands(block: Block) -> list[str]:
-    """The commands of a block for the shell, each in one line, without comments."""
+    """Return the commands of a block for the shell, each in one line, without comments."""
     joined = re.sub(r"\\\n\s*", "", block.text)
     lines = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in joined.splitlines())
     return [line for line in lines if line]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def said_by_child(work: Callable[[], object]) -> str:
-    """Returns the result of the work in a child of this process, as text; or its error, after the error's type."""
+    """Return the result of the work in a child of this process, as text; or its error, after the error's type."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -15,7 +15,7 @@ MARK = "P4REDUCE_TEST_RUN"
 
 
 def start(mark: str, *command: str, errors: int = subprocess.STDOUT, **environment: str) -> "subprocess.Popen[str]":
-    """Starts `p4reduce COMMAND` with a mark. errors: where its standard error goes."""
+    """Start `p4reduce COMMAND` with a mark. errors: where its standard error goes."""
     return subprocess.Popen(
         [sys.executable, "-m", "p4reduce", *command], stdout=subprocess.PIPE, stderr=errors, text=True,
         start_new_session=True, env={**os.environ, MARK: mark, **environment},
@@ -36,7 +36,7 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def interrupt(process: "subprocess.Popen[str]", mark: str, how: signal.Signals, processes: int = 5) -> str:
-    """Waits until so many processes run, sends `how`, and requires all to end. Gives what the command had to say."""
+    """Wait until so many processes run, send `how`, and require all to end. Gives what the command had to say."""
     try:
         return _interrupt(process, mark, how, processes)
     finally:

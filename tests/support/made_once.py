@@ -13,7 +13,7 @@ import pytest
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """The folder of that name, which `make` fills unless another worker of this run has. Others wait for it."""
+    """Return the folder of that name, which `make` fills unless another worker of this run has. Others wait for it."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # each worker has a folder of its own in it

@@ -48,5 +48,5 @@ def mininet() -> None:
 
 @pytest.fixture
 def start(mininet: None) -> Start:  # noqa: ARG001 - for what it checks
-    """Makes a network out of a topology."""
+    """Make a network out of a topology."""
     return _started

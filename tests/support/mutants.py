@@ -21,7 +21,7 @@ _ROOTS = {"p4reduce": "hostlib", "p4reduce_controller": "controller"}
 
 
 def without(file: Path, protection: str, instead: str) -> str:
-    """The file's text without the protection, which stands there once."""
+    """Return the file's text without the protection, which stands there once."""
     text = file.read_text()
     count = text.count(protection)
     assert count == 1, f"{file} has changed: {protection!r} stands there {count} times"
@@ -29,7 +29,7 @@ def without(file: Path, protection: str, instead: str) -> str:
 
 
 def check_that_it_fails(test: str, *options: str, **variables: str) -> None:
-    """Runs a test, named below tests/, which must fail by an assertion of its own."""
+    """Run a test, named below tests/, which must fail by an assertion of its own."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, f"tests/{test}"]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False, timeout=250)
@@ -55,7 +55,7 @@ class Mutant(NamedTuple):
         return _ROOT / _ROOTS[package] / package / f"{rest.replace('.', '/')}.py"
 
     def source(self) -> str:
-        """The file without the protection."""
+        """Return the file without the protection."""
         return without(self.file, self.protection, self.instead)
 
 

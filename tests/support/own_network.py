@@ -74,7 +74,7 @@ class OwnNetwork:
 
 @contextlib.contextmanager
 def own_network() -> Iterator[OwnNetwork]:
-    """Moves this thread into a new namespace, with the veth pair in it."""
+    """Move this thread into a new namespace, with the veth pair in it."""
     network = OwnNetwork()
     with contextlib.closing(Namespace()) as namespace, namespace.entered():
         ip("link", "add", network.host, "address", network.host_mac, "type", "veth", "peer", "name", network.wire)
@@ -127,14 +127,14 @@ def _enter(descriptor: int) -> None:
 
 @pytest.fixture
 def network() -> Iterator[OwnNetwork]:
-    """A network namespace of the test's own, with a veth pair."""
+    """Yield a network namespace of the test's own, with a veth pair."""
     with own_network() as network:
         yield network
 
 
 @pytest.fixture
 def alone() -> Iterator[None]:
-    """The test is in a network namespace of its own."""
+    """Yield the test is in a network namespace of its own."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to make network namespaces")
     with contextlib.closing(Namespace()) as namespace, namespace.entered():

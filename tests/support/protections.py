@@ -219,7 +219,7 @@ CHANGES = {
 
 
 def changed(name: str, sources: Path) -> ModuleType:
-    """Makes `sources` a copy of the program's sources without that protection, and gives its compiler."""
+    """Make `sources` a copy of the program's sources without that protection, and give its compiler."""
     file, there, instead, _ = CHANGES[name]
     shutil.copytree(P4SRC, sources, ignore=shutil.ignore_patterns("compiled", "__pycache__"))
     (sources / file).write_text(without(sources / file, there, instead))

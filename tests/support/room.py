@@ -22,7 +22,7 @@ class Room:
 
     @contextlib.contextmanager
     def entered(self, alone: bool) -> Iterator[None]:
-        """Waits for one who is alone to leave; with `alone`, for all. Nobody overtakes who waits at the door."""
+        """Wait for one who is alone to leave; with `alone`, for all. Nobody overtakes who waits at the door."""
         fcntl.flock(self._door, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
@@ -35,7 +35,7 @@ class Room:
 
 
 def long_first(items: list[Item], workers: int, is_long: Callable[[Item], bool]) -> list[Item]:
-    """The items in another order: each worker of `--dist worksteal` begins with its share of the long ones.
+    """Return the items in another order: each worker of `--dist worksteal` begins with its share of the long ones.
 
     Else a long test might begin when the others are about to end. At first each worker has as many items as any other.
     """

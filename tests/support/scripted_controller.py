@@ -24,7 +24,7 @@ DEADLINE = 10.0
 
 @contextlib.contextmanager
 def serving(servicer: rpc.JobsServicer | None = None, *pair: Path, port: int = 0) -> Iterator[str]:
-    """A gRPC server. Gives its address. `pair`: certificate and key; without them, it serves in the clear."""
+    """Yield a gRPC server. Gives its address. `pair`: certificate and key; without them, it serves in the clear."""
     server = grpc.server(ThreadPoolExecutor(4))
     if servicer is not None:
         rpc.add_JobsServicer_to_server(servicer, server)
@@ -159,7 +159,7 @@ class Heard(list[JobAborted]):
 def joined(
     controller: ScriptedController, *others: str, rejoin_time: float = 10.0, key: str = "", **options: Any
 ) -> Any:
-    """A session of a job that is not ready yet, and its `heard`. others: addresses of more controllers."""
+    """Return a session of a job that is not ready yet, and its `heard`. others: addresses of more controllers."""
     heard = Heard()
     session: Any = Session(",".join([controller.address, *others]), on_abort=heard.append, **options)
     session.heard = heard

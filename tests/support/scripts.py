@@ -13,7 +13,7 @@ P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 
 
 def load_script(path: Path, beside: Path | None = None) -> ModuleType:
-    """Imports a script that is in no package. It can import what is in its folder, or in `beside`."""
+    """Import a script that is in no package. It can import what is in its folder, or in `beside`."""
     folder = str(beside or path.parent)
     if folder not in sys.path:
         sys.path.append(folder)
@@ -27,7 +27,7 @@ def load_script(path: Path, beside: Path | None = None) -> ModuleType:
 
 
 def script(name: str, p4src: Path = P4SRC) -> ModuleType:
-    """The script of this tree of P4 sources, which compiles that tree."""
+    """Return the script of this tree of P4 sources, which compiles that tree."""
     return load_script(p4src / f"{name}.py", P4SRC)
 
 

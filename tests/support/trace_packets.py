@@ -78,7 +78,7 @@ def frame(content: bytes, tag: bytes = b"") -> bytes:
 
 
 def cooked(kind: int, content: bytes, tag: bytes = b"", interface: int = 1) -> bytes:
-    """A frame as Linux's "any" shows it: link type 113 or 276."""
+    """Return a frame as Linux's "any" shows it: link type 113 or 276."""
     ethernet = frame(content, tag)
     if kind == 113:
         return struct.pack("!H", interface) + bytes(12) + ethernet[12:]
@@ -88,7 +88,8 @@ def cooked(kind: int, content: bytes, tag: bytes = b"", interface: int = 1) -> b
 def pcap(
     *frames: bytes, size: int = 0xFFFF, link: int = ETHERNET, magic: int = 0xA1B2C3D4, order: str = "<"
 ) -> list[bytes]:
-    """The header of a capture, and its records, the first 7 units of time after a second. size: bytes kept of each."""
+    """Return the header of a capture, and its records, the first 7 units of time after a second. size: bytes kept of
+    each."""
     parts = [struct.pack(f"{order}I2H4I", magic, 2, 4, 0, 0, 0xFFFF, link)]
     for unit, content in enumerate(frames, 7):
         kept = content[:size]

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 def wait_until(condition: Callable[[], Result], what: str | Callable[[], object], within: float = 30.0) -> Result:
-    """Returns what `condition` gives as soon as that is true. AssertionError says what was awaited, and how long."""
+    """Return what `condition` gives as soon as that is true. AssertionError says what was awaited, and how long."""
     deadline, pause = time.monotonic() + within, 0.001
     while not (result := condition()):
         assert time.monotonic() < deadline, f"not within {within:g} s: {what() if callable(what) else what}"
@@ -22,7 +22,7 @@ def wait_until(condition: Callable[[], Result], what: str | Callable[[], object]
 
 
 def stays(condition: Callable[[], object], what: str, seconds: float) -> None:
-    """Asserts that `condition` is true for so long."""
+    """Assert that `condition` is true for so long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         assert condition(), what

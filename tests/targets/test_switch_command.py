@@ -36,7 +36,7 @@ needs_bmv2 = pytest.mark.skipif(shutil.which(BINARY) is None, reason=f"{BINARY} 
 
 @contextmanager
 def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process, and the line with which it said that it is ready."""
+    """Yield the process, and the line with which it said that it is ready."""
     with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

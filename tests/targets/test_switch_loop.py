@@ -42,7 +42,7 @@ def answer(frame: bytes) -> bytes:
 
 @contextmanager
 def running(process: Process | None) -> Iterator[tuple[Switch, list[socket.socket]]]:
-    """A switch with ports 1 and 2, and a connected socket for each."""
+    """Yield a switch with ports 1 and 2, and a connected socket for each."""
     ports = [UdpPort(number, "127.0.0.1", 0) for number in (1, 2)]
     peers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in ports]
     with Switch(FakeDataPlane, ports, CPU_PORT) as switch, peers[0], peers[1]:

@@ -36,7 +36,7 @@ class TofinoStack(Stack):
 
 @contextmanager
 def setting(profile: str, loss: float) -> Iterator[Setting]:
-    """A switch that runs the profile's program, and loses this share of packets."""
+    """Yield a switch that runs the profile's program, and loses this share of packets."""
     try:
         program = build(profile)
     except Unavailable as missing:

@@ -18,7 +18,7 @@ DOCS = P4SRC.parent / "docs" / "tofino.md"
 
 
 def documented(name: str) -> dict[str, str]:
-    """The figures of a profile in the table of docs/tofino.md whose head is the profiles' names."""
+    """Return the figures of a profile in the table of docs/tofino.md whose head is the profiles' names."""
     lines = DOCS.read_text().splitlines()
     start = lines.index("| | " + " | ".join(f"`{one}`" for one in PROFILES) + " |") + 2
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start : lines.index("", start)]]

@@ -14,7 +14,7 @@ __all__ = ["alone", "mininet", "start"]
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """The topology in the documentation."""
+    """Return the topology in the documentation."""
     text = only("docs/topologies.md", "def ring").text
     (tmp_path / "own.py").write_text(f"{text}\n\ndef nothing(workers, edge): pass\n")
     return tmp_path / "own.py"

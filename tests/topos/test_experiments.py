@@ -103,7 +103,7 @@ def of_a_point(point: Point) -> tuple[Point, dict[str, Any]]:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that are saved."""
+    """Return the figures that are saved."""
     from matplotlib.figure import Figure
 
     figures: list[Any] = []

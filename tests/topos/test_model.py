@@ -34,7 +34,7 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 
 def walk(topology: Topology, start: str, end: str) -> list[str]:
-    """The nodes that a frame from host `start` passes on its way to `end`."""
+    """Return the nodes that a frame from host `start` passes on its way to `end`."""
     path = [start, topology.ports(start)[1]]
     while path[-1] != end:
         assert len(path) <= len(topology.switches) + 2, f"in circles: {path}"

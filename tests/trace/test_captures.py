@@ -63,7 +63,7 @@ def read_bytes(folder: Path, content: bytes) -> Captured:
 
 
 def numbers(captured: Captured) -> list[list[int]]:
-    """The sequence numbers of the packets at each interface."""
+    """Return the sequence numbers of the packets at each interface."""
     return [[one.seq for each in packets for one in headers(each, Codec())] for packets in captured.interfaces]
 
 
@@ -89,13 +89,13 @@ def test_an_interface_goes_on_in_a_later_section(tmp_path: Path) -> None:
 
 
 def of_two(one: bytes, other: bytes) -> bytes:
-    """A file of two interfaces with these names, each of which has seen three packets."""
+    """Return a file of two interfaces with these names, each of which has seen three packets."""
     packets = [packet(frame(payload(2 + number // 2)), number, at=number % 2) for number in range(6)]
     return section() + interface(name=one) + interface(name=other) + b"".join(packets)
 
 
 def of_any(kind: int) -> bytes:
-    """A capture of all interfaces, where both ends of a veth pair see a packet, or a bridge and its port."""
+    """Return a capture of all interfaces, where both ends of a veth pair see a packet, or a bridge and its port."""
     frames = [cooked(kind, payload(2 + number // 2), interface=4 * (number % 2)) for number in range(6)]
     return b"".join(pcap(*frames, link=kind))
 

@@ -156,7 +156,7 @@ def browser() -> Iterator[Any]:
 
 
 def opened(started: Any, made: Trace, file: Path, wrong: list[object], width: int = 1280, height: int = 900) -> Any:
-    """The trace's page. wrong: gets what the browser complains of."""
+    """Return the trace's page. wrong: gets what the browser complains of."""
     page.write(made, file)
     shown = started.new_page(viewport={"width": width, "height": height})
     shown.on("pageerror", lambda one: wrong.append(one))

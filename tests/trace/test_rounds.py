@@ -266,7 +266,7 @@ def test_a_share_that_packets_cannot_show_is_not_told() -> None:
 
 
 def awaited(*shares_ms: float) -> list[str]:
-    """The stragglers of rounds, in each of which one worker is awaited for so long."""
+    """Return the stragglers of rounds, in each of which one worker is awaited for so long."""
     packets = []
     for number, share in enumerate(shares_ms):
         at, seq = 100.0 * number, number + 2

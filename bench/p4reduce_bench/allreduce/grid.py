@@ -125,7 +125,7 @@ def grid(
 
 
 def listed(option: str, text: str, read: Callable[[str], T], accepted: str) -> list[T]:
-    """The comma-separated values of an option. `read` raises ValueError for what is not `accepted`."""
+    """Return the comma-separated values of an option. `read` raises ValueError for what is not `accepted`."""
     try:
         return [read(part.strip()) for part in text.split(",")]
     except ValueError:
@@ -148,7 +148,7 @@ def choices(option: str, text: str, accepted: Iterable[str]) -> list[str]:
 
 
 def check(systems: Iterable[str], cases: Iterable[Case]) -> None:
-    """Raises P4ReduceError where a system does not do what a case asks of it."""
+    """Raise P4ReduceError where a system does not do what a case asks of it."""
     for case in cases:
         for system in systems:
             if case.dtype not in DTYPES_OF.get(system, DTYPES):
@@ -158,7 +158,7 @@ def check(systems: Iterable[str], cases: Iterable[Case]) -> None:
 
 
 def within(least: float, most: float) -> Callable[[str], float]:
-    """Reads a number from `least` to `most`."""
+    """Read a number from `least` to `most`."""
 
     def read(part: str) -> float:
         value = float(part)
@@ -170,7 +170,7 @@ def within(least: float, most: float) -> Callable[[str], float]:
 
 
 def elements(text: str, dtype: str) -> int:
-    """A number of elements: "26214400", or as many as fit into "100MiB" or "100MB"."""
+    """Return a number of elements: "26214400", or as many as fit into "100MiB" or "100MB"."""
     match = re.fullmatch(r"(\d+)(?:([kmg]?)(i?)b)?", text.strip().lower())
     if match is None or (match[3] and not match[2]):
         raise P4ReduceError(f"--numel {text}: accepted are a number of elements, and a size such as 25MiB or 100MB")
@@ -181,7 +181,7 @@ def elements(text: str, dtype: str) -> int:
 
 
 def bits_per_second(text: str, option: str = "--link") -> int:
-    """A link's rate: "200mbit" or "1gbit"."""
+    """Return a link's rate: "200mbit" or "1gbit"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text.strip().lower())
     if match is None or (rate := round(float(match[1]) * _DECIMAL[match[2]])) < 1000:
         raise P4ReduceError(f"{option} {text}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit on")

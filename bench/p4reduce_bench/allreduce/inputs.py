@@ -78,7 +78,7 @@ def _masked(case: Case, worker: int, mask: Mask) -> Values:
 
 
 def tensors(case: Case, rank: int) -> tuple[Values, Values]:
-    """The tensor of one rank, and the sum over all: both exact in the case's dtype, and given as float32."""
+    """Return the tensor of one rank, and the sum over all: both exact in the case's dtype, and given as float32."""
     if case.file:
         stored = np.load(case.file, mmap_mode="r")
         return np.array(stored[rank]), np.sum(stored, axis=0, dtype=np.float32)

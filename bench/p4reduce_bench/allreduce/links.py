@@ -59,7 +59,7 @@ class Links:
         return f"10.0.0.{host + 1}"
 
     def inside(self, host: int, command: list[str]) -> list[str]:
-        """The command that runs `command` in a host's namespace."""
+        """Return the command that runs `command` in a host's namespace."""
         return ["nsenter", f"--net=/proc/{self._namespaces[host]}/ns/net", *command]
 
     def _namespace(self, family: Family, host: int) -> int:
@@ -85,7 +85,8 @@ class Links:
 
 
 def shape(interface: str, rate: int, queue: int = _QUEUE, mtu: int = DEFAULT_MTU) -> list[str]:
-    """The command that lets `interface` send no more than `rate` bits a second, and `queue` bytes wait for that."""
+    """Return the command that lets `interface` send no more than `rate` bits a second, and `queue` bytes wait for
+    that."""
     burst = max(_BURST_LEAST, 2 * mtu, int(rate / 8 * _BURST_S))
     options = {"rate": f"{rate}bit", "burst": burst, "limit": queue, "overhead": _PREAMBLE_TO_GAP,
                "peakrate": _PEAK, "mtu": mtu + _FRAME_AROUND}  # fmt: skip

@@ -109,7 +109,7 @@ def _bytes_of_all(case: grid.Case) -> int:
 
 
 def _check(systems: Sequence[str], cases: Sequence[grid.Case], setup: Setup) -> None:
-    """Raises P4ReduceError where a system does not do what the setup asks of it."""
+    """Raise P4ReduceError where a system does not do what the setup asks of it."""
     for system in systems:
         if system in grid.ONE_HOST and not all(setup.in_memory(case) for case in cases):
             raise P4ReduceError(f"{system} reduces in the memory of one host: accepted with --local auto")

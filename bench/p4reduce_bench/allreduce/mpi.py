@@ -18,7 +18,7 @@ from p4reduce_bench.allreduce.grid import MPIS
 
 
 def _environment(system: str) -> Path | None:
-    """The virtual environment of an MPI that has its own."""
+    """Return the virtual environment of an MPI that has its own."""
     return None if system == "mpi" else Path(sys.prefix, system)
 
 
@@ -39,7 +39,7 @@ def missing(system: str) -> str | None:
 
 
 def mpirun(system: str) -> str:
-    """The program that starts the ranks."""
+    """Return the program that starts the ranks."""
     folder = _environment(system)
     return str(folder / "bin/mpirun") if folder else shutil.which("mpirun") or "mpirun"
 

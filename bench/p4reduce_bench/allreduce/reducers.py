@@ -42,10 +42,10 @@ class Reducer(Protocol):
     slots: int
 
     def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
-        """A copy of `own` in the form that the system reduces: not part of the measured time."""
+        """Return a copy of `own` in the form that the system reduces: not part of the measured time."""
 
     def reduce(self, work: Any) -> Any:
-        """The sum over all ranks: what is measured."""
+        """Return the sum over all ranks: what is measured."""
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         """`result` as a flat array of float32 or int32."""
@@ -108,7 +108,7 @@ def _aligned(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def _as_dtype(own: Values, dtype: str) -> Any:
-    """A copy: a NumPy array, but a torch tensor of bfloat16, which NumPy does not have."""
+    """Return a copy: a NumPy array, but a torch tensor of bfloat16, which NumPy does not have."""
     if dtype != "bfloat16":
         copy = _aligned(own.size, np.dtype(dtype))
         copy[:] = own

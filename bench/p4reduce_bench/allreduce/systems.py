@@ -82,7 +82,7 @@ def rank_threads() -> int:
 
 
 def check_local(local: str, given: str, *, linked: bool, shared: bool) -> None:
-    """Raises P4ReduceError where --local is none, or does not go with --input, --link and --ranks-per-host."""
+    """Raise P4ReduceError where --local is none, or do not go with --input, --link and --ranks-per-host."""
     if local not in LOCAL_CHOICES:
         raise P4ReduceError(f"--local {local}: accepted are {', '.join(LOCAL_CHOICES)}")
     if local == "auto" and linked and not shared:

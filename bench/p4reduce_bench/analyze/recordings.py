@@ -23,7 +23,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def element_mask(values: npt.NDArray[Any]) -> Mask:
-    """The elements that are not zero (NaN is not), in row-major order: shape (numel,)."""
+    """Return the elements that are not zero (NaN is not), in row-major order: shape (numel,)."""
     mask: Mask = values.reshape(-1) != 0
     return mask
 
@@ -36,7 +36,7 @@ class Recording:
     facts: Facts
 
     def masks(self) -> dict[str, Mask]:
-        """The elements of each parameter's gradient that are not zero, in the order of the file."""
+        """Return the elements of each parameter's gradient that are not zero, in the order of the file."""
         return {name: element_mask(array) for name, array in self.gradients().items()}
 
     def gradients(self) -> dict[str, npt.NDArray[Any]]:
@@ -45,7 +45,7 @@ class Recording:
 
 
 def find(paths: Sequence[Path]) -> dict[int, list[Recording]]:
-    """The recordings of files and of folders, by iteration, and in each by rank.
+    """Return the recordings of files and of folders, by iteration, and in each by rank.
 
     Files that do not say whose they are stand for the ranks 0, 1, ... of one iteration. Raises P4ReduceError for what
     cannot be read, and where two files are of the same rank and iteration.

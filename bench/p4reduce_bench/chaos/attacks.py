@@ -157,7 +157,7 @@ def streams() -> None:
 
 
 def giants() -> None:
-    """Requests and metadata far beyond what is taken."""
+    """Request and metadata far beyond what is taken."""
 
     def one(stub: rpc.JobsStub) -> None:
         name = "x" * GIANT

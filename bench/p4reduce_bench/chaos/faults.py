@@ -54,7 +54,7 @@ class Faults:
         threading.Thread(target=self._run, name="faults", daemon=True).start()
 
     def stop(self) -> None:
-        """Returns when what was begun has been mended."""
+        """Return when what was begun has been mended."""
         self._stopping.set()
         self._stopped.wait()
 

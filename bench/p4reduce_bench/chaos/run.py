@@ -70,7 +70,7 @@ class Run:
         self.found: list[str] = []
 
     def measure(self) -> dict[str, Any]:
-        """Raises ChildFailed where what it is made of fails by itself, and P4ReduceError without etcd."""
+        """Raise ChildFailed where what it is made of fails by itself, and P4ReduceError without etcd."""
         with Family() as family, tempfile.TemporaryDirectory() as folder:
             self._start(family, Path(folder))
             before = [entries(place) for place in self._places]
@@ -110,7 +110,7 @@ class Run:
         self.controllers.wait_until_serving()
 
     def _start_ranks(self, family: Family, fifo: Path, kind: str) -> tuple[Child, TextIO]:
-        """The process, and where it takes what ranks there shall be."""
+        """Return the process, and where it takes what ranks there shall be."""
         os.mkfifo(fifo)
         child = family.start(
             f"ranks as {kind}",

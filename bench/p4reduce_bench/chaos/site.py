@@ -127,7 +127,7 @@ class Controllers:
             child.process.wait(START_UP_S)
 
     def check(self) -> None:
-        """Raises ChildFailed for one that has ended by itself."""
+        """Raise ChildFailed for one that has ended by itself."""
         for number, child in enumerate(list(self.running)):
             if child is not None and child.process.poll() is not None and self.running[number] is child:
                 raise child.failure()

@@ -95,7 +95,7 @@ def _names(text: str, ranks: dict[int, float]) -> bool:
 
 
 def _excused(error: dict[str, Any], changes: list[tuple[float, float]]) -> bool:
-    """A job that gathers just then may have to begin anew, and is told so. One that runs carries on."""
+    """Return a job that gathers just then may have to begin anew, and is told so. One that runs carries on."""
     return error["phase"] == "join" and any(
         error["at"] > since and error["began"] < until + AFTER_S for since, until in changes
     )

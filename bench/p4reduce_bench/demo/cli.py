@@ -25,7 +25,7 @@ SILENCE = 90.0  # seconds
 
 
 def free_port() -> int:
-    """A TCP port that is free now, for torch's rendezvous."""
+    """Return a TCP port that is free now, for torch's rendezvous."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

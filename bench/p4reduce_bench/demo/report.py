@@ -78,7 +78,7 @@ class Report:
         return bool(exact) and summary["loss_last"] < summary["loss_first"]
 
     def table(self) -> Table:
-        """The summary for people."""
+        """Return the summary for people."""
         summary = self.summary
         table = Table(title=f"{self.workers} workers, gradients summed by the P4 program on {self.target}")
         table.add_column("what")

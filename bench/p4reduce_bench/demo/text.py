@@ -10,7 +10,7 @@ UNKNOWN = 0
 
 
 def corpus(vocabulary: int) -> torch.Tensor:
-    """The text as word numbers: int64, shape (words,), below `vocabulary`; rarer words are UNKNOWN."""
+    """Return the text as word numbers: int64, shape (words,), below `vocabulary`; rarer words are UNKNOWN."""
     from pydoc_data.topics import topics
 
     text = "\n".join(topics[name] for name in sorted(topics))

@@ -79,7 +79,7 @@ class Checker:
 
 
 def batches(text: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A batch of windows of the text: int64, shape (BATCH, LENGTH + 1)."""
+    """Return a batch of windows of the text: int64, shape (BATCH, LENGTH + 1)."""
     starts = torch.randint(0, text.numel() - LENGTH - 1, (BATCH, 1), generator=generator)
     return text[starts + torch.arange(LENGTH + 1)]
 

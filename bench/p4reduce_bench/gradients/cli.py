@@ -130,7 +130,7 @@ def gradients(
 
 
 def _accepted(option: str, value: str, values: Sequence[str]) -> None:
-    """Raises P4ReduceError unless `value` is one of `values`."""
+    """Raise P4ReduceError unless `value` is one of `values`."""
     if value not in values:
         raise P4ReduceError(f"{option} {value}: accepted are {', '.join(values)}")
 

@@ -39,7 +39,7 @@ class Text:
 
 @functools.cache
 def _sources() -> tuple[tuple[str, ...], ...]:
-    """The words of each file, in the order of their names."""
+    """Return the words of each file, in the order of their names."""
     library = Path(sysconfig.get_path("stdlib"))
     files = [library / "pydoc_data" / "topics.py", *sorted(library.glob("*.py"))]
     texts = (file.read_text("utf-8", "replace") for file in files if file.is_file())
@@ -48,7 +48,7 @@ def _sources() -> tuple[tuple[str, ...], ...]:
 
 @functools.cache
 def text(vocabulary: int) -> Text:
-    """The text as numbers below `vocabulary`, frequent words numbered low; rarer ones are UNKNOWN."""
+    """Return the text as numbers below `vocabulary`, frequent words numbered low; rarer ones are UNKNOWN."""
     sources = _sources()
     counts = Counter(word for words in sources for word in words)
     # Ties are broken by the word itself, so that words are numbered alike everywhere.

@@ -30,7 +30,7 @@ class Task(Protocol):
         """Mean loss of the samples with these numbers: float32, 0-d."""
 
     def optimizer(self) -> torch.optim.Optimizer:
-        """The usual one for such a model."""
+        """Return the usual one for such a model."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def missing(name: str) -> str | None:
 
 
 def make(name: str, size: str, seed: int) -> Task:
-    """The model with parameters drawn from `seed`. Raises P4ReduceError where a package is missing."""
+    """Return the model with parameters drawn from `seed`. Raises P4ReduceError where a package is missing."""
     reason = missing(name)
     if reason:
         raise P4ReduceError(f"--models {name}: {reason}")

@@ -20,7 +20,8 @@ def why_not(name: str) -> str | None:
 
 
 def package(name: str) -> Any:
-    """The package `name`. Raises P4ReduceError that names the extra where it is missing, and why it cannot be used."""
+    """Return the package `name`. Raises P4ReduceError that names the extra where it is missing, and why it cannot be
+    used."""
     missing = why_not(name)
     if missing:
         raise P4ReduceError(missing)

@@ -42,7 +42,7 @@ class Recorded:
 
 
 def read(folder: Path, model: str, sparsifier: str) -> Recorded:
-    """The recordings in a folder. Raises P4ReduceError where no iteration is complete, or one rank is alone."""
+    """Return the recordings in a folder. Raises P4ReduceError where no iteration is complete, or one rank is alone."""
     found = recordings.find([folder])
     complete = {
         iteration: some for iteration, some in found.items() if len(some) == some[0].facts.world_size and len(some) > 1

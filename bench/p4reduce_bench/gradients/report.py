@@ -42,13 +42,13 @@ class Replayed:
 
 
 def replayed(training: Training, iteration: int, rows: Sequence[report.Row]) -> list[Replayed]:
-    """The systems' rows of one iteration, beside Gloo's."""
+    """Return the systems' rows of one iteration, beside Gloo's."""
     gloo = next((row.median_s for row in rows if row.system == "gloo"), None)
     return [Replayed(training, iteration, row, gloo / row.median_s if gloo and row.median_s else None) for row in rows]
 
 
 def layers_table(trainings: Sequence[Training]) -> Table:
-    """A line for each model, sparsifier and group of layers."""
+    """Return a line for each model, sparsifier and group of layers."""
     made = Table(
         title="gradients",
         caption="density: share that is not zero, by element and by block; overlap, densification and skew "
@@ -73,7 +73,7 @@ def layers_table(trainings: Sequence[Training]) -> Table:
 
 
 def replay_table(rows: Sequence[Replayed]) -> Table:
-    """A line for each iteration and system."""
+    """Return a line for each iteration and system."""
     made = Table(
         title="allreduce of the recorded gradients, sum: medians",
         caption="MB: 1e6 bytes; tx: on the wire, a worker; to gloo: times as fast; limit: the least time for p4reduce",

@@ -16,7 +16,7 @@ SPARSIFIERS = {"none": 0, "element": 1, "block": DEFAULT_BLOCK_SIZE}
 
 
 def chosen(bucket: Tensor, ratio: float, together: int) -> Tensor:
-    """The mask of the blocks with the largest norms, `ratio` of them and at least one: bool, shape (numel,).
+    """Return the mask of the blocks with the largest norms, `ratio` of them and at least one: bool, shape (numel,).
 
     together: elements a block; the last one may be shorter.
     """

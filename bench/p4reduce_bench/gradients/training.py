@@ -48,7 +48,7 @@ class Step:
 
 
 def buckets(module: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
-    """The parameters that DDP would reduce together, the last ones first, as their gradients are there first."""
+    """Return the parameters that DDP would reduce together, the last ones first, as their gradients are there first."""
     made: list[list[tuple[str, nn.Parameter]]] = [[]]
     size = 0
     for name, parameter in reversed([one for one in module.named_parameters() if one[1].requires_grad]):
@@ -90,7 +90,7 @@ def train(task: Task, sparsifier: str, plan: Plan, folder: Path) -> Iterator[Ste
 
 
 def _flat(part: Sequence[tuple[str, nn.Parameter]]) -> Tensor:
-    """The gradients of a bucket in one, shape (numel,); zeros where a parameter has none."""
+    """Return the gradients of a bucket in one, shape (numel,); zeros where a parameter has none."""
     return torch.cat([(torch.zeros_like(one) if one.grad is None else one.grad).flatten() for _, one in part]).detach()
 
 

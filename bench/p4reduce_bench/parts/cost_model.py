@@ -98,7 +98,7 @@ class Model:
 
 
 def fit(amounts: Sequence[Quantities], seconds: Sequence[float]) -> Model:
-    """The model of these cases. Raises ValueError where they are fewer than the terms."""
+    """Return the model of these cases. Raises ValueError where they are fewer than the terms."""
     if len(amounts) < len(TERMS) or len(amounts) != len(seconds):
         raise ValueError(f"{len(amounts)} cases and {len(seconds)} times: {len(TERMS)} or more are needed, of each")
     matrix = np.array([[case[term] for term in TERMS] for case in amounts])

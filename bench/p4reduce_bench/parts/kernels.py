@@ -63,7 +63,7 @@ def last_level_cache() -> int:
 
 
 def in_memory(data: npt.NDArray[np.float32], repeat: int) -> list[dict[str, object]]:
-    """A row for each instruction set: GB/s on tensors that are larger than the caches."""
+    """Return a row for each instruction set: GB/s on tensors that are larger than the caches."""
     c, float32 = library(), TYPES["float32"]
     c_library = ctypes.CDLL(None)
     memchr, memcpy = c_library.memchr, c_library.memcpy

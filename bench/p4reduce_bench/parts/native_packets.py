@@ -30,14 +30,14 @@ COLUMNS = (
 
 
 def build(folder: Path) -> Path:
-    """The load generator, compiled; CalledProcessError where that fails."""
+    """Return the load generator, compiled; CalledProcessError where that fails."""
     subprocess.run(["cmake", "-S", ROOT, "-B", folder], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", folder, "--target", "native_load"], check=True, stdout=subprocess.DEVNULL)
     return folder / "targets" / "csrc" / "native_load"
 
 
 def best(program: Path, runs: int, *arguments: int) -> dict[str, Any]:
-    """The fastest of several runs: others' work on the machine only ever adds time."""
+    """Return the fastest of several runs: others' work on the machine only ever adds time."""
     results = []
     for _ in range(runs):
         done = subprocess.run([program, *map(str, arguments)], check=True, capture_output=True, timeout=120)

@@ -96,7 +96,7 @@ def measure(setup: Setup, repeat: int) -> float:
 
 
 def rows(rates: dict[Setup, list[float]]) -> list[dict[str, object]]:
-    """The median of the turns; `ratio`: to the first of its group."""
+    """Return the median of the turns; `ratio`: to the first of its group."""
     made: list[dict[str, object]] = []
     first: dict[str, float] = {}
     for setup, found in rates.items():

@@ -27,12 +27,12 @@ GROUP = 1
 
 
 def worker_mac(rank: int) -> int:
-    """A worker's Ethernet address; its IPv4 address and UDP port follow the same idea."""
+    """Return a worker's Ethernet address; its IPv4 address and UDP port follow the same idea."""
     return 0x020000010000 | rank
 
 
 def udp_frame(rank: int, payload: bytes) -> bytes:
-    """A datagram from a worker to the switch, with its headers."""
+    """Return a datagram from a worker to the switch, with its headers."""
     source_ip, port = 0x0A000000 | rank, 40000 + rank
     ethernet = struct.pack("!6s6sH", SWITCH_MAC.to_bytes(6, "big"), worker_mac(rank).to_bytes(6, "big"), 0x0800)
     fields = [0x4500, 28 + len(payload), 0, 0x4000, 0x4011, 0, *divmod(source_ip, 1 << 16), *divmod(SWITCH_IP, 1 << 16)]
@@ -83,7 +83,7 @@ def rounds(codec: Codec, workers: int, count: int) -> list[list[tuple[int, bytes
 
 
 def measure(program: bytes, codec: Codec, workers: int, count: int) -> dict[str, object]:
-    """Loads the program and runs `count` rounds; raises RuntimeError if a round is not answered to all."""
+    """Load the program and run `count` rounds; raise RuntimeError if a round is not answered to all."""
     began = time.perf_counter()
     switch = load(program)
     loaded = time.perf_counter()

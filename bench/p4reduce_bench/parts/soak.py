@@ -72,7 +72,7 @@ def soak(
     seconds: float = float("inf"),
     on_progress: Callable[[Run], object] = lambda _: None,
 ) -> Run:
-    """Runs `rounds` rounds, or for so many seconds, or until KeyboardInterrupt; the counts are those of all workers.
+    """Run `rounds` rounds, or for so many seconds, or until KeyboardInterrupt; the counts are those of all workers.
 
     drop_rate: share of packets lost at the switch's port, each way. ranks_per_host: so many in turn take each other for
     ranks of one host, and send one stream. Raises ChildFailed when a sum is wrong (its message says which), or when a
@@ -102,7 +102,7 @@ def _follow(
     seconds: float,
     on_progress: Callable[[Run], object],
 ) -> Run:
-    """Collects what the ranks say until they end."""
+    """Collect what the ranks say until they end."""
     started = time.monotonic()
     latest: dict[int, Run] = {}
     memory: dict[str, list[Sample]] = defaultdict(list)

@@ -50,7 +50,7 @@ class Reduction:
         return cls(case, own, total, np.empty_like(own), np.empty_like(own))
 
     def prepare(self, turn: int) -> npt.NDArray[Any]:
-        """The values of this turn, so that what is left of another turn cannot pass for its sum."""
+        """Return the values of this turn, so that what is left of another turn cannot pass for its sum."""
         step = turn % FACTORS
         factor = step + 1 if self.case.dtype == "int32" else (-1) ** turn * 2.0 ** (step - FACTORS // 2)
         np.multiply(self.own, self.own.dtype.type(factor), out=self.work)
@@ -58,7 +58,7 @@ class Reduction:
         return self.work
 
     def check(self, turn: int) -> None:
-        """Raises WrongSum unless every element is right."""
+        """Raise WrongSum unless every element is right."""
         if np.array_equal(self.work, self.expected):
             return
         at = np.flatnonzero(self.work != self.expected)

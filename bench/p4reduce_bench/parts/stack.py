@@ -35,7 +35,7 @@ def start_switch(
     switch_options: Sequence[str] = (),
     controller_options: Sequence[str] = (),
 ) -> tuple[Child, Child, str]:
-    """The switch, its controller, and the controller's address.
+    """Return the switch, its controller, and the controller's address.
 
     ports: as `p4reduce switch` takes them. address: of the aggregator; by default its first port's.
     Raises ChildFailed if one of them does not start.

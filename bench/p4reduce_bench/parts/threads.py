@@ -48,7 +48,8 @@ class Found:
 
 
 def measure(setup: Setup, numel: int, slots: int, repeat: int) -> Found:
-    """The rate of the median of `repeat` allreduces, and mean times. Raises ChildFailed, also for a wrong sum."""
+    """Return the rate of the median of `repeat` allreduces, and mean times. Raises ChildFailed, also for a wrong
+    sum."""
     cases = [asdict(FIRST), asdict(Case(WORKERS, numel, "float32", 1.0, "all", "block"))]
     with Family() as family:
         switch, _, controller = start_switch(family, switch_options=["--threads", str(setup.switch)])
@@ -82,7 +83,7 @@ def processor_s(child: Child) -> float:
 
 
 def row(setup: Setup, turns: list[Found]) -> dict[str, float]:
-    """The medians of the turns, with the least and the most packets a second, and what would be the most."""
+    """Return the medians of the turns, with the least and the most packets a second, and what would be the most."""
     rank_ns, switch_ns = (statistics.median(getattr(one, name) for one in turns) for name in ("rank_ns", "switch_ns"))
     rates = [one.packets_per_s for one in turns]
     return {

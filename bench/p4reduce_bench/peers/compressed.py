@@ -13,14 +13,14 @@ LEVELS = 255
 
 
 def cast(dist: Any, tensor: Any, dtype: Any) -> Any:
-    """The sum, of values cast to `dtype`."""
+    """Return the sum, of values cast to `dtype`."""
     small = tensor.to(dtype)
     dist.all_reduce(small)
     return tensor.copy_(small)
 
 
 def int8(torch: Any, dist: Any, tensor: Any) -> Any:
-    """The sum, of values on 256 levels."""
+    """Return the sum, of values on 256 levels."""
     low, high = tensor.aminmax()
     scale = torch.clamp((high - low) / LEVELS, min=torch.finfo(torch.float32).tiny)
     head = torch.stack([scale, low])

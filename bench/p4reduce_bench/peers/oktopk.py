@@ -37,13 +37,13 @@ def space_repartition(exchange: Exchange, own: Vector, numel: int) -> list[int]:
 
 
 def split_and_reduce(exchange: Exchange, own: Vector, bounds: Sequence[int]) -> Vector:
-    """The sum of this rank's part."""
+    """Return the sum of this rank's part."""
     parts = [own.between(start, end).words() for start, end in pairwise(bounds)]
     return added([Vector.from_words(words) for words in exchange.all_to_all(parts)])
 
 
 def balance_and_allgatherv(exchange: Exchange, part: Vector) -> Vector:
-    """The parts of all ranks."""
+    """Return the parts of all ranks."""
     every = exchange.all_gather(np.array([part.places.size], np.int32), [1] * exchange.size)
     counts = [int(words[0]) for words in every]
     if max(counts) * exchange.size > _UNBALANCED * sum(counts):
@@ -54,7 +54,7 @@ def balance_and_allgatherv(exchange: Exchange, part: Vector) -> Vector:
 
 
 def allgatherv(exchange: Exchange, part: Vector, counts: Sequence[int] | None = None) -> Vector:
-    """The parts of all ranks, as they are. counts: of their elements, where they are known."""
+    """Return the parts of all ranks, as they are. counts: of their elements, where they are known."""
     lengths = None if counts is None else [2 * count for count in counts]
     return chained([Vector.from_words(words) for words in exchange.all_gather(part.words(), lengths)])
 

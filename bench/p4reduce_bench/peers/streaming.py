@@ -31,7 +31,7 @@ ZEROS: Mapping[str, Zeros] = {"omnireduce": "first", "switchml": "sent"}
 
 
 def allreduce(group: Group, tensor: Any, system: str) -> Plan[Any]:
-    """The sum, in place of a float32 or int32 tensor."""
+    """Return the sum, in place of a float32 or int32 tensor."""
     plan = reductions.allreduce(group, tensor, describe(tensor), Collective(wire="int32"))
     assert plan.operation is not None
     plan.operation.zeros = ZEROS[system]

@@ -25,7 +25,7 @@ class Vector:
 
     @classmethod
     def of(cls, dense: npt.NDArray[np.float32]) -> Vector:
-        """The elements of a dense vector that are not zero."""
+        """Return the elements of a dense vector that are not zero."""
         places = np.flatnonzero(dense != 0).astype(np.int32)
         return cls(places, dense[places])
 
@@ -46,17 +46,17 @@ class Vector:
         return cls(words[:half], words[half:].view(np.float32))
 
     def between(self, start: int, end: int) -> Vector:
-        """The elements at places from `start` to before `end`."""
+        """Return the elements at places from `start` to before `end`."""
         some = slice(*np.searchsorted(self.places, (start, end)))
         return Vector(self.places[some], self.values[some])
 
     def reaching(self, magnitude: float) -> Vector:
-        """The elements of at least that magnitude."""
+        """Return the elements of at least that magnitude."""
         kept = np.abs(self.values) >= magnitude
         return Vector(self.places[kept], self.values[kept])
 
     def largest(self, count: int) -> Vector:
-        """The elements of the largest magnitude; of equals, those at the lower places."""
+        """Return the elements of the largest magnitude; of equals, those at the lower places."""
         if self.places.size <= count:
             return self
         magnitudes = np.abs(self.values)
@@ -106,7 +106,7 @@ class Exchange:
     def swap(
         self, to: Mapping[int, Words], of: Sequence[int], lengths: Mapping[int, int] | None = None
     ) -> dict[int, Words]:
-        """Sends to some ranks, and gives what comes of some.
+        """Send to some ranks, and give what comes of some.
 
         lengths: of what comes, in words, where the algorithm says them; else they are sent ahead, as Gloo receives what
         it knows the size of.

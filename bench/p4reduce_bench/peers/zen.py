@@ -33,7 +33,8 @@ def zen(exchange: Exchange, own: Vector, numel: int) -> Vector:
 
 @functools.cache
 def owned(numel: int, size: int) -> list[npt.NDArray[np.int32]]:
-    """The places of each rank, in order. Zen makes them once, ahead of training: make them ahead of the clock."""
+    """Return the places of each rank, in order. Zen makes them once, ahead of training: make them ahead of the
+    clock."""
     places = np.arange(numel, dtype=np.int32)
     owner = _owner(places, size)
     return [places[owner == rank] for rank in range(size)]

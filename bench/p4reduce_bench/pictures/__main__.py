@@ -14,7 +14,7 @@ from p4reduce_bench.processes.endings import command
 
 
 def draw_all(docs: Path) -> dict[Path, str]:
-    """The text of each picture, by where it belongs. Raises P4ReduceError, OSError."""
+    """Return the text of each picture, by where it belongs. Raises P4ReduceError, OSError."""
     pictures = docs / "pictures"
     return {
         pictures / "round.svg": round.draw(),

@@ -45,7 +45,7 @@ def digest(data: str) -> str:
 
 
 def svg(figure: Figure, *, title: str, data: str) -> str:
-    """The file's text: no date in it, and `data`'s digest."""
+    """Return the file's text: no date in it, and `data`'s digest."""
     file = io.StringIO()
     with style():
         figure.savefig(file, format="svg", metadata={"Date": None, "Title": title, "Source": digest(data)})

@@ -62,7 +62,7 @@ _ROWS = (47.0, 35.5, 24.0)  # the middles of the workers' rows
 
 
 def draw() -> str:
-    """The picture, as SVG."""
+    """Return the picture, as SVG."""
     every = rounds(TENSORS)
     now = every[0]
     with style():

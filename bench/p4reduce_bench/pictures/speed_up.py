@@ -29,7 +29,7 @@ SpeedUps = dict[int, list[tuple[float, float]]]
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file that `p4reduce bench allreduce --json` wrote. Raises P4ReduceError, OSError."""
+    """Return the rows of a file that `p4reduce bench allreduce --json` wrote. Raises P4ReduceError, OSError."""
     try:
         stored = json.loads(path.read_text())
         if stored["version"] != VERSION:
@@ -65,7 +65,7 @@ def speed_ups(rows: list[Row]) -> SpeedUps:
 
 
 def draw(path: Path) -> str:
-    """The picture of the figures in `path`, as SVG. Raises P4ReduceError, OSError."""
+    """Return the picture of the figures in `path`, as SVG. Raises P4ReduceError, OSError."""
     rows = read(path)
     lines = speed_ups(rows)
     densities = sorted({density for points in lines.values() for density, _ in points})

@@ -42,7 +42,7 @@ class Child:
         self._rest = b""
 
     def read(self) -> list[dict[str, Any]]:
-        """The JSON objects printed since the last call. Never blocks."""
+        """Return the JSON objects printed since the last call. Never blocks."""
         try:
             data = os.read(self.output.fileno(), 1 << 20)
         except BlockingIOError:
@@ -51,7 +51,7 @@ class Child:
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def first(self, timeout: float) -> dict[str, Any]:
-        """The first JSON object; raises ChildFailed when the process ends before, or after `timeout` seconds."""
+        """Return the first JSON object; raise ChildFailed when the process ends before, or after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             for event in self.read():
@@ -62,12 +62,12 @@ class Child:
         raise ChildFailed(f"{self.name} was not ready within {timeout:g} s\n{self.tail()}")
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines of its standard error."""
+        """Return the last lines of its standard error."""
         self._errors.seek(0)
         return "\n".join(self._errors.read().decode(errors="replace").splitlines()[-lines:])
 
     def failure(self) -> ChildFailed:
-        """The error that says how it ended."""
+        """Return the error that says how it ended."""
         return ChildFailed(f"{self.name} ended with exit code {self.process.poll()}\n{self.tail()}".rstrip())
 
     def stop(self, grace: float = 5.0) -> None:

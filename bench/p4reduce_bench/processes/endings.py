@@ -20,7 +20,7 @@ def command(
     stopped: str = "stopped: nothing is left running",
     errors: tuple[type[Exception], ...] = (P4ReduceError,),
 ) -> Iterator[None]:
-    """Ends the program with a line on stderr that says why: with status 130 on Ctrl-C, with 1 on one of `errors`."""
+    """End the program with a line on stderr that says why: with status 130 on Ctrl-C, with 1 on one of `errors`."""
     console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     try:
         yield

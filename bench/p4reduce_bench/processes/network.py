@@ -39,7 +39,7 @@ def enter() -> None:
 
 
 def check_rights(*probe: str) -> None:
-    """Raises P4ReduceError where root may not make networks, as in containers: by its capabilities, or because a
+    """Raise P4ReduceError where root may not make networks, as in containers: by its capabilities, or because a
     command that needs the rights fails."""
     status = Path("/proc/self/status").read_text()
     effective = int(status.partition("CapEff:")[2].split()[0], 16)
@@ -56,14 +56,14 @@ def check_rights(*probe: str) -> None:
 
 
 def without_ipv6(interface: str) -> None:
-    """Keeps IPv6's neighbour discovery off an interface, or off those to come ("default"). In containers /proc/sys may
+    """Keep IPv6's neighbour discovery off an interface, or off those to come ("default"). In containers /proc/sys may
     be read-only, and a kernel may lack IPv6: then a few more packets cross the links, or none."""
     with contextlib.suppress(OSError):
         Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
 
 
 def run(*command: str) -> str:
-    """Runs a configuration command, and returns what it printed; raises P4ReduceError with what it said.
+    """Run a configuration command, and return what it printed; raise P4ReduceError with what it said.
 
     In a session of its own, so that Ctrl-C at the terminal reaches us alone, who may be cleaning up.
     """

@@ -13,7 +13,7 @@ START_UP_S = 60.0
 
 
 def check_aggregators(target: str, aggregators: int) -> None:
-    """Raises P4ReduceError where so many switches of a target cannot be had."""
+    """Raise P4ReduceError where so many switches of a target cannot be had."""
     if aggregators > 1 and target == "bmv2":
         raise P4ReduceError(
             f"--aggregators {aggregators} with --target bmv2: each worker has one cable, to one switch; accepted are "
@@ -36,7 +36,7 @@ def start_switches(
     aggregators: int = 1,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """Starts switches that share the slots of jobs; gives the controller's options for them.
+    """Start switches that share the slots of jobs; give the controller's options for them.
 
     ports: of each, as "1=udp:127.0.0.1:0". address: of the aggregator; by default its first port's.
     options: more of them for each switch.

@@ -33,7 +33,7 @@ def points(row: Row, along: Along) -> tuple[list[float], list[float]]:
 
 
 def loss_at(row: Row, passed: float, along: Along) -> float:
-    """The held-out loss when so much had passed, by straight lines between evaluations."""
+    """Return the held-out loss when so much had passed, by straight lines between evaluations."""
     return float(np.interp(passed, *points(row, along)))
 
 
@@ -58,7 +58,7 @@ def differences(rows: Sequence[Row], base: Sequence[Row]) -> list[float]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each model and system that trains."""
+    """Return a line for each model and system that trains."""
     made = Table(
         title="loss on held-out samples",
         caption="±: standard deviation over seeds; to p4reduce: of the same seed; at equal time and bytes: what the"

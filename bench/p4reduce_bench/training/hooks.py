@@ -72,7 +72,7 @@ class Systems:
         self._interface = Gloo(options.counted)
 
     def make(self, name: str, ddp: DistributedDataParallel) -> System:
-        """A fresh one. With links the interface counts for all alike; without, see `trainings.counted`."""
+        """Return a fresh one. With links the interface counts for all alike; without, see `trainings.counted`."""
         made = self._ours(name, ddp) if name.startswith("p4reduce") else self._other(name, ddp)
         if self._options.counted is None:
             return made

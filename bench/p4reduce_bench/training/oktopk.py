@@ -101,7 +101,7 @@ class OkTopkState:
 
 
 def threshold(values: npt.NDArray[np.float32], k: int) -> float:
-    """The magnitude of the k-th largest; 0 where there are no more than k."""
+    """Return the magnitude of the k-th largest; 0 where there are no more than k."""
     return float(np.partition(np.abs(values), values.size - k)[values.size - k]) if values.size > k else 0.0
 
 

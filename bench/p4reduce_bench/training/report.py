@@ -101,7 +101,7 @@ def _a_step(passed: Sequence[float], warm_up: int) -> float:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each model and system: means over the seeds."""
+    """Return a line for each model and system: means over the seeds."""
     made = Table(
         title="training",
         caption="MB: 1e6 bytes, a worker and a step, on the wire; ≥: the payload alone, which is all that is known of"
@@ -148,7 +148,7 @@ def sparsity_table(analyses: Mapping[str, Analysis]) -> Table:
 
 
 def by_system(rows: Sequence[Row], model: str) -> dict[str, list[Row]]:
-    """The rows of a model."""
+    """Return the rows of a model."""
     found: dict[str, list[Row]] = {}
     for one in rows:
         if one.model == model:

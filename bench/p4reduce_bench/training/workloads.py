@@ -38,16 +38,16 @@ class Workload(Protocol):
     """Samples on which the loss is taken in the end."""
 
     def model(self) -> nn.Module:
-        """A fresh one, drawn from torch's global generator; it is a `Model`."""
+        """Return a fresh one, drawn from torch's global generator; it is a `Model`."""
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The usual one for such a model."""
+        """Return the usual one for such a model."""
 
     def draw(self, samples: int, generator: torch.Generator) -> Batch:
-        """Samples to train on."""
+        """Sample to train on."""
 
     def draw_held_out(self, samples: int, generator: torch.Generator) -> Batch:
-        """Samples to measure the loss on."""
+        """Sample to measure the loss on."""
 
 
 def _hidden() -> torch.Generator:

@@ -46,7 +46,7 @@ _TOOLS = {"mnexec": "mininet", "ifconfig": "net-tools", "ip": "iproute2", "tc": 
 
 
 def check_tools() -> None:
-    """Raises P4ReduceError naming what is missing on this machine."""
+    """Raise P4ReduceError naming what is missing on this machine."""
     if os.geteuid() != 0:
         raise P4ReduceError("a network of hosts and links needs network namespaces, which only root can make")
     for tool, package in _TOOLS.items():
@@ -118,7 +118,7 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        """Ends all that runs, and removes all that was made. Signals wait meanwhile. Does nothing the second time."""
+        """End all that runs, and remove all that was made. Signals wait meanwhile. Does nothing the second time."""
         with postponed():
             if self._closed:
                 return
@@ -197,12 +197,12 @@ class Network:
             self._capture(self._pcap)
 
     def _cut(self, link: Link) -> tuple[str, str]:
-        """The interfaces in the middle of a link that is cut."""
+        """Return the interfaces in the middle of a link that is cut."""
         number = [one.ends for one in self.topology.links].index(link.ends)
         return f"wire{number}a", f"wire{number}b"
 
     def _start_wire(self, number: int, link: Link) -> None:
-        """Passes the frames of a link that is cut."""
+        """Pass the frames of a link that is cut."""
         options = [part for name, value in link.wire.impairments.items() for part in (f"--{name}", str(value))]
         options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
         name = f"wire from {link.a} to {link.b}"
@@ -244,7 +244,7 @@ class Network:
         return f"127.0.0.1:{_FIRST_GRPC_PORT + self.topology.switches.index(switch)}"
 
     def start_controller(self) -> None:
-        """Returns when it serves. It takes up the jobs of one that was killed."""
+        """Return when it serves. It takes up the jobs of one that was killed."""
         config = self._folder / "controller.toml"
         config.write_text(settings(self.topology, self.grpc))
         self.controller = self.family.start(
@@ -283,7 +283,7 @@ class Network:
         node.wait()
 
     def status(self) -> dict[str, Any]:
-        """The controller's, as `p4reduce status --json` has it."""
+        """Return the controller's, as `p4reduce status --json` has it."""
         command = [sys.executable, "-m", "p4reduce", "status", "--json", "--controller", control.CONTROLLER]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_UP_S, check=False)
         if done.returncode != 0:
@@ -297,7 +297,7 @@ class Network:
         self.mininet.configLinkStatus(a, b, "up" if up else "down")
 
     def rewire(self, topology: Topology) -> None:
-        """Gives the links that were made with impairments those of `topology`, which else is the same."""
+        """Give the links that were made with impairments those of `topology`, which else is the same."""
         for number, (former, link) in enumerate(zip(self.topology.links, topology.links, strict=True)):
             if former.wire != link.wire:
                 self.stop(self._wires[number])
@@ -320,13 +320,13 @@ class Network:
     def start(
         self, host: str, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> Child:
-        """Starts a command in a host."""
+        """Start a command in a host."""
         child = Child(name, ["mnexec", "-a", str(self.mininet[host].pid), *command], environment)
         self.family.children.append(child)
         return child
 
     def stop(self, child: Child) -> None:
-        """Ends a process, if it has not ended by itself, and forgets it."""
+        """End a process, if it has not ended by itself, and forgets it."""
         self.family.children.remove(child)
         child.stop()
 

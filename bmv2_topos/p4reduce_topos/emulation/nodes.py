@@ -46,7 +46,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         self._command = command
 
     def start(self, controllers: object = ()) -> None:  # noqa: ARG002 - Mininet's signature
-        """Does not wait until it is ready: `wait` does. Does nothing where it runs."""
+        """Do not wait until it is ready: `wait` does. Does nothing where it runs."""
         if self.child is not None and self.child.process.poll() is None:
             return
         ports = [f"{port}=eth:{interface.name}" for port, interface in sorted(self.intfs.items()) if port > 0]

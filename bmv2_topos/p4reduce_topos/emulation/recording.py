@@ -20,7 +20,7 @@ SUFFIX = ".trace.json"
 
 @contextlib.contextmanager
 def recorded(file: Path | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Records what happens meanwhile in this network namespace, if there is a file for it; says it in words in the end.
+    """Record what happens meanwhile in this network namespace, if there is a file for it; say it in words in the end.
 
     So it does where what happens raises, Ctrl-C included, and that is raised again. Raises P4ReduceError where no round
     was seen.

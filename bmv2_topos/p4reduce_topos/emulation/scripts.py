@@ -41,7 +41,7 @@ def command_of(text: str) -> list[str]:
 
 
 def run_at_workers(network: Network, command: Sequence[str], say: Callable[[str, str], None]) -> dict[int, int]:
-    """Runs it as a rank at every worker, and returns their exit statuses; of one that a signal has ended, minus that.
+    """Run it as a rank at every worker, and return their exit statuses; of one that a signal has ended, minus that.
 
     say: gets a host and a line that it has printed. Those that go on long after one has ended badly are ended.
     """

@@ -11,7 +11,7 @@ from p4reduce_topos.model import Topology
 
 
 def settings(topology: Topology, grpc: Callable[[str], str]) -> str:
-    """The job controller's: ports, addresses, forwarding and tree of every switch that adds up.
+    """Return the job controller's: ports, addresses, forwarding and tree of every switch that adds up.
 
     One root has a tree below it. Several share the slots of each job, and packets come to them as other traffic does.
     """

@@ -17,7 +17,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install() -> None:
-    """Sets the handlers, and lets signals in that `blocked` has held back before this program was executed."""
+    """Set the handlers, and let signals in that `blocked` has held back before this program was executed."""
     exit_on_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
@@ -35,8 +35,8 @@ def blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
-    """A signal that comes meanwhile has its effect when the block is over. Does nothing in other threads than the main
-    one, which no handler interrupts."""
+    """Yield a signal that comes meanwhile has its effect when the block is over. Does nothing in other threads than the
+    main one, which no handler interrupts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -49,7 +49,7 @@ class Way:
                 heapq.heappush(self._waiting, (due, next(self._number), copy))
 
     def give(self, now: float) -> float | None:
-        """Sends what is due. Returns when more will be, or None."""
+        """Send what is due. Returns when more will be, or None."""
         while self._waiting and self._waiting[0][0] <= now:
             self._to.send(heapq.heappop(self._waiting)[2])
         return self._waiting[0][0] if self._waiting else None
@@ -65,7 +65,7 @@ class Way:
 
 
 def main() -> None:
-    """Passes frames until it is ended."""
+    """Pass frames until it is ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("interfaces", nargs=2)
     for name in ("delay", "jitter", "loss", "duplicate", "corrupt"):

@@ -21,8 +21,8 @@ ACCEPTED = f"{', '.join(EXPERIMENTS)}, congestion, or your own as FILE.yaml, FIL
 
 
 def chosen(experiment: Experiment, values: str, systems: str, **fixed: str) -> Experiment:
-    """The experiment with other values, systems, or fixed fields of `Point`; what is "" stays. Raises P4ReduceError or
-    ValueError for what is not accepted."""
+    """Return the experiment with other values, systems, or fixed fields of `Point`; what is "" stays. Raises
+    P4ReduceError or ValueError for what is not accepted."""
     made = experiment
     if values:
         made = replace(made, values=tuple(_number(made.varied, "--values", one) for one in _parts(values)))
@@ -53,8 +53,8 @@ _NUMBERS = ("workers", "numel", "density", "slots", "rate", "drop_rate", "late",
 
 
 def find(name: str) -> tuple[str, Experiment]:
-    """The name of an experiment's files of figures, and the experiment: one of ours by name, one's own by a file in
-    YAML or JSON, or as FILE.py:NAME, which is an Experiment or a function that returns one. Raises P4ReduceError."""
+    """Return the name of an experiment's files of figures, and the experiment: one of ours by name, one's own by a file
+    in YAML or JSON, or as FILE.py:NAME, which is an Experiment or a function that returns one. Raises P4ReduceError."""
     if name in EXPERIMENTS:
         return name, EXPERIMENTS[name]
     if name.endswith(SUFFIXES):
@@ -73,7 +73,7 @@ def find(name: str) -> tuple[str, Experiment]:
 
 
 def _read(file: str) -> Experiment:
-    """An experiment in a file."""
+    """Return an experiment in a file."""
     made = read(file, (*_KEYS, *_NUMBERS))
     varied, values = made.get("varied"), made.get("values")
     if varied not in _NUMBERS or not isinstance(values, list) or not values:
@@ -107,7 +107,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _number(name: str, called: str, text: str) -> float:
-    """A value of a field of `Point`, in its own words: sizes for numel, rates for rate."""
+    """Return a value of a field of `Point`, in its own words: sizes for numel, rates for rate."""
     assert name in {field.name for field in fields(Point)}
     if name == "rate":
         return bits_per_second(text, called)

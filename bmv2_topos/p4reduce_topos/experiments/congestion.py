@@ -82,7 +82,7 @@ def _aggregate(network: Network, setup: Setup) -> Shares:
 
 @contextlib.contextmanager
 def _tcp(network: Network, algorithm: str) -> Iterator[None]:
-    """A connection from x1 to y1 that sends all it can."""
+    """Yield a connection from x1 to y1 that sends all it can."""
     server = network.start("y1", "iperf3 server", ["iperf3", "-s", "-1"])
     deadline = time.monotonic() + START_UP_S
     while not network.mininet["y1"].cmd("ss", "-Hltn", "sport", "=", f":{_PORT}").strip():

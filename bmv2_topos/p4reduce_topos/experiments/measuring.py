@@ -22,7 +22,7 @@ SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "server")
 
 
 def check_systems(systems: Sequence[str]) -> None:
-    """Raises P4ReduceError where PyTorch is missing, which all but p4reduce need."""
+    """Raise P4ReduceError where PyTorch is missing, which all but p4reduce need."""
     if (others := [one for one in systems if one != "p4reduce"]) and find_spec("torch") is None:
         raise P4ReduceError(
             f"the system {others[0]} needs PyTorch: pip install 'p4reduce[torch]'; p4reduce does without, as in "
@@ -42,7 +42,7 @@ class Measured:
 
 
 def measure(network: Network, system: str, case: Case, setup: Setup, *, late: float = 0.0) -> Measured:
-    """Raises ChildFailed when a process of the network or a rank fails.
+    """Raise ChildFailed when a process of the network or a rank fails.
 
     late: seconds that the last worker calls after the others.
     """

@@ -217,7 +217,7 @@ def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple
 
 
 def title_of(name: str, experiment: Experiment) -> str:
-    """The experiment and what stays the same in it."""
+    """Return the experiment and what stays the same in it."""
     point = experiment.points()[0]
     parts = {
         "topology": Path(point.topology).name + (f" ({point.shape})" if point.shape else ""),

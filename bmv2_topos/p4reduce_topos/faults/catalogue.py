@@ -71,7 +71,7 @@ def restart_switch(network: Network, _: Ranks) -> None:
 
 
 def restart_controller(network: Network, ranks: Ranks) -> None:
-    """Returns when all ranks are back, and go on."""
+    """Return when all ranks are back, and go on."""
     network.stop_controller(kill=True)
     network.start_controller()
     deadline = time.monotonic() + REJOIN_TIME
@@ -97,7 +97,7 @@ def partition_all(network: Network, _: Ranks) -> None:
 
 
 def outsider(topology: Topology) -> str:
-    """The first host that is no worker."""
+    """Return the first host that is no worker."""
     return next(host for host in topology.hosts if host not in topology.workers)
 
 

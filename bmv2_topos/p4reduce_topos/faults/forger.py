@@ -22,7 +22,7 @@ _KEYS = (0x000000FF,) * DEFAULT_LANES
 
 
 def main() -> None:
-    """Sends until it is ended."""
+    """Send until it is ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--interface", required=True)
     parser.add_argument("--switch", nargs=2, required=True, help="IP and MAC address")

@@ -18,8 +18,8 @@ _CALLS = 60
 
 
 def prepared(fault: Fault, topology: Topology) -> Topology:
-    """The topology with what the fault does to its hosts' links, and with the host that does it. Raises P4ReduceError
-    where nobody is there to suffer it."""
+    """Return the topology with what the fault does to its hosts' links, and with the host that does it. Raises
+    P4ReduceError where nobody is there to suffer it."""
     if len(topology.workers) <= VICTIM:
         raise P4ReduceError(
             f"a fault on {topology.name} with {len(topology.workers)} worker: accepted are {VICTIM + 1} workers or more"

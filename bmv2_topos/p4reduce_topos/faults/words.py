@@ -29,7 +29,7 @@ def outcome(fault: Fault) -> str:
 
 
 def conclusion(name: str, fault: Fault, ends: Mapping[int, Event], wrong: Sequence[str]) -> str:
-    """The verdict, as one sentence or several."""
+    """Return the verdict, as one sentence or several."""
     if not wrong:
         return f"{name}: it ended as it must, in {outcome(fault)} ({len(ends)})."
     return f"{name}: it must end in {outcome(fault)}, but: {'; '.join(wrong)}."

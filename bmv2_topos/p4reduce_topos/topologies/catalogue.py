@@ -53,7 +53,7 @@ ACCEPTED = f"{', '.join(TOPOLOGIES)}, or your own as FILE.py:FUNCTION, FILE.yaml
 
 
 def find(name: str) -> Design:
-    """The topology of that name, or that of a function in a file, which is executed. Raises ValueError."""
+    """Return the topology of that name, or that of a function in a file, which is executed. Raises ValueError."""
     if name in TOPOLOGIES:
         return TOPOLOGIES[name]
     file, _, function = name.rpartition(":")
@@ -70,7 +70,7 @@ def find(name: str) -> Design:
 
 
 def module_of(file: str, name: str) -> ModuleType:
-    """Executes a file, under a name of its own. Raises ValueError where there is none, or where it raises."""
+    """Execute a file, under a name of its own. Raises ValueError where there is none, or where it raises."""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None or not Path(file).is_file():
         raise ValueError(f"there is no file {file}")

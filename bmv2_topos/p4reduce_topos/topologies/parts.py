@@ -24,7 +24,8 @@ def links(lower: Sequence[str], upper: Sequence[str], wire: Wire) -> tuple[Link,
 
 
 def with_other_host(topology: Topology, beside: str) -> Topology:
-    """The topology; where all its hosts are workers, with one more, which has a link like that of host `beside`."""
+    """Return the topology; where all its hosts are workers, with one more, which has a link like that of host
+    `beside`."""
     if set(topology.hosts) != set(topology.workers):
         return topology
     nodes = {*topology.hosts, *topology.switches}

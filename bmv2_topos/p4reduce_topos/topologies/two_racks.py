@@ -15,7 +15,7 @@ from p4reduce_topos.topologies.parts import links, racks
 
 
 def build(workers: int = 8, edge: Wire = PLAIN, core: Wire = PLAIN) -> Topology:
-    """The first half of the workers is in the first rack. `edge`: the workers' links, `core`: the leaves'."""
+    """Return the first half of the workers is in the first rack. `edge`: the workers' links, `core`: the leaves'."""
     hosts, edges = racks(workers, ("leaf1", "leaf2"), edge)
     uplinks = links(("leaf1", "leaf2"), ("spine1",), core)
     return Topology("two-racks", hosts, ("leaf1", "leaf2", "spine1"), edges + uplinks, hosts, ("spine1",))

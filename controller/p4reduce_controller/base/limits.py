@@ -29,7 +29,7 @@ class Bucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Takes one and returns 0.0; or none, and returns the seconds until there will be one."""
+        """Take one and return 0.0; or none, and return the seconds until there will be one."""
         self._fill(now)
         if self._left >= 1.0:
             self._left -= 1.0
@@ -37,7 +37,7 @@ class Bucket:
         return (1.0 - self._left) / self._rate
 
     def owe(self, count: float, now: float) -> float:
-        """Takes so many, be they there or not, and returns the seconds until they are."""
+        """Take so many, be they there or not, and return the seconds until they are."""
         self._fill(now)
         self._left -= count
         return max(0.0, -self._left / self._rate)

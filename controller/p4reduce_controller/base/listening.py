@@ -53,7 +53,7 @@ class ServiceConfig:
 
 
 def check_listen(config: ServiceConfig) -> None:
-    """Raises ListenError for an address that is none, or that would lay the service open."""
+    """Raise ListenError for an address that is none, or that would lay the service open."""
     try:
         diagnostics.check_address("--listen", config.listen, "127.0.0.1:7700", least=0)
     except ValueError as error:
@@ -69,8 +69,8 @@ def check_listen(config: ServiceConfig) -> None:
 def bound_server(
     config: ServiceConfig, interceptors: Sequence[grpc.aio.ServerInterceptor]
 ) -> tuple[grpc.aio.Server, str]:
-    """A server that has its port but no service yet, and where that is. `interceptors`: see all calls, and let them in.
-    Raises ListenError."""
+    """Return a server that has its port but no service yet, and where that is. `interceptors`: see all calls, and let
+    them in. Raises ListenError."""
     check_listen(config)
     if why := diagnostics.cannot_listen(config.listen):  # before gRPC logs it in its own words
         raise ListenError(f"cannot listen on {config.listen}: {why}")

@@ -89,7 +89,7 @@ class Setting:
         return self.spec.help.replace("{default}", f"{default:g}" if isinstance(default, float) else str(default))
 
     def of_option(self, given: Any) -> Any:
-        """The value that the command line asks for, or None where it does not. Raises SettingsError."""
+        """Return the value that the command line asks for, or None where it does not. Raises SettingsError."""
         if given is None or given is False or given == []:
             return None
         if self.spec.read is None:
@@ -102,7 +102,7 @@ class Setting:
         return self.kind(read)
 
     def checked(self, value: Any) -> Any:
-        """The value as the dataclass has it. Raises SettingsError."""
+        """Return the value as the dataclass has it. Raises SettingsError."""
         if self.spec.alone and isinstance(value, str):
             value = [value]
         if self.kind is float and type(value) is int:
@@ -124,7 +124,7 @@ class Setting:
 
 
 def setting(default: Any, help: str = "", **more: Any) -> Any:
-    """A field of a dataclass that is a setting; the keywords are those of Spec."""
+    """Return a field of a dataclass that is a setting; the keywords are those of Spec."""
     metadata = {"spec": Spec(help, **more)}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
@@ -146,8 +146,8 @@ def check(
     also: Iterable[str] = (),
     elsewhere: str = "",
 ) -> dict[str, Any]:
-    """The values as a dataclass takes them. A key may also be written as its option is, without the first dashes.
-    Raises SettingsError, which names `where` a key is, in a file.
+    """Return the values as a dataclass takes them. A key may also be written as its option is, without the first
+    dashes. Raises SettingsError, which names `where` a key is, in a file.
 
     `also`: keys that are known there besides, for people. `elsewhere` says where people find those that are known, if
     they are many.

@@ -20,7 +20,7 @@ class Interrupted(Exception):
 
 
 async def isolate_cancellation(work: Coroutine[Any, Any, T]) -> T:
-    """Runs the work in a task of its own, which ends before this does.
+    """Run the work in a task of its own, which ends before this does.
 
     gRPC raises CancelledError in those who wait for a call when its channel is closed. Here that is Interrupted, so
     that it does not pass for a cancellation of the caller, at which nobody looks.
@@ -38,7 +38,7 @@ async def isolate_cancellation(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> set[asyncio.Future[object]]:
-    """Returns those that have ended, when one has. The others are cancelled."""
+    """Return those that have ended, when one has. The others are cancelled."""
     tasks: list[asyncio.Future[object]] = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -50,7 +50,7 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> set[asyncio.Future[ob
 
 
 async def ended(task: asyncio.Future[Any]) -> None:
-    """Cancels it, and returns when it has ended, however it does. Where a cancellation meets the end of what the task
+    """Cancel it, and return when it has ended, however it does. Where a cancellation meets the end of what the task
     waits for, `asyncio.wait_for` forgets it; so it is cancelled until it ends."""
     while not task.done():
         task.cancel()
@@ -74,7 +74,7 @@ class Tasks:
         return task
 
     async def close(self) -> None:
-        """Cancels what still runs, and returns when all has ended."""
+        """Cancel what still runs, and return when all has ended."""
         self._closed = True
         running = list(self._running)
         for task in running:

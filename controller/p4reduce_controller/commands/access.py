@@ -33,7 +33,7 @@ _Controller = Annotated[
 
 class Access:
     def __init__(self, controller: str, token_file: Path | None, tls_ca: Path | None) -> None:
-        """Ends the command where the files cannot be used."""
+        """End the command where the files cannot be used."""
         self.controller = controller
         self._token_file = token_file
         try:
@@ -47,7 +47,7 @@ class Access:
         return token_of(self._token_file)
 
     def call(self, method: str, request: Message, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """The reply. Ends the command with one line where there is none."""
+        """Return the reply. Ends the command with one line where there is none."""
         try:
             return ask(
                 self.controller,
@@ -64,7 +64,7 @@ class Access:
 
 
 def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with options that say how a controller is reached in the place of its parameter `access`."""
+    """Return the command, with options that say how a controller is reached in the place of its parameter `access`."""
 
     @wraps(command)
     def called(*, controller: str, token_file: Path | None, tls_ca: Path | None, **given: Any) -> None:
@@ -83,7 +83,7 @@ def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def plain(reply: pb.StatusReply) -> dict[str, Any]:
-    """The reply with all its fields, and numbers as numbers: MessageToJson writes those of 64 bits as texts."""
+    """Return the reply with all its fields, and numbers as numbers: MessageToJson writes those of 64 bits as texts."""
     found: dict[str, Any] = json_format.MessageToDict(
         reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -104,7 +104,7 @@ def fail(message: str, status: int = 1) -> NoReturn:
 
 
 def with_options(schema: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The command, with an option for each setting in the place of its parameter `options`.
+    """Return the command, with an option for each setting in the place of its parameter `options`.
 
     It is given their texts and numbers there by their keys, as `Setting.of_option` takes them.
     """

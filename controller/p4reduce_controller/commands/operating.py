@@ -256,7 +256,7 @@ def _said(reply: pb.SwitchesReply) -> None:
 
 
 def _of_file(file: Path) -> dict[str, Any]:
-    """The only one of [[switches]] there."""
+    """Return the only one of [[switches]] there."""
     try:
         values = parsed(file, "--file")
     except SettingsError as error:

@@ -27,7 +27,7 @@ def environments() -> list[Path]:
 
 
 def found() -> Path | None:
-    """The Python of the environment that has it."""
+    """Return the Python of the environment that has it."""
     for environment in environments():
         python = environment / "bin" / "python"
         if python.exists() and any(environment.glob("lib/python3*/site-packages/p4runtime_sh/__main__.py")):

@@ -83,7 +83,7 @@ def clock(controllers_time: float, ours: float) -> Iterator[Finding]:
 
 
 def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
-    """The interface toward an aggregator: its MTU, and offloads that matter to frames."""
+    """Yield the interface toward an aggregator: its MTU, and offloads that matter to frames."""
     subject = f"route to {name}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

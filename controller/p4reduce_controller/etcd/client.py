@@ -73,7 +73,7 @@ class Etcd:
         await asyncio.gather(*self._closing, *[channel.close() for channel in self._channels])
 
     async def range(self, key: str, end: str = "", *, within: float = PATIENCE) -> rpc.RangeResponse:
-        """The key, or all keys from it up to `end`, as all members agree on them."""
+        """Return the key, or all keys from it up to `end`, as all members agree on them."""
         request = rpc.RangeRequest(key=key.encode(), range_end=end.encode())
         return await self._ask("KV/Range", request, rpc.RangeResponse, within)
 

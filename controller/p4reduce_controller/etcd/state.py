@@ -171,5 +171,5 @@ def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
 
 
 def _after(prefix: str) -> str:
-    """The first key after all that begin with it."""
+    """Return the first key after all that begin with it."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)

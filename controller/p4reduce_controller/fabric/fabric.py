@@ -82,7 +82,7 @@ class Fabric:
     # Changes. They say in words what was done, and raise SettingsError.
 
     async def add(self, spec: SwitchConfig) -> list[str]:
-        """Raises Superseded too, where the switch is another controller's; then nothing has changed."""
+        """Raise Superseded too, where the switch is another controller's; then nothing has changed."""
         dependencies = self._open()
         if awaited := self._awaited_by(spec):
             self._waiting.append(spec)
@@ -123,8 +123,8 @@ class Fabric:
         return self._leave(number, now=now)
 
     async def reload(self, specs: Sequence[SwitchConfig]) -> list[str]:
-        """A file has changed: what is new in it comes, what it has no more goes, and what has changed is replaced.
-        Switches that were in no file stay."""
+        """Return a file has changed: what is new in it comes, what it has no more goes, and what has changed is
+        replaced. Switches that were in no file stay."""
         self._open()
         said: list[str] = []
         wanted = {spec.name: spec for spec in specs}
@@ -148,7 +148,7 @@ class Fabric:
         return said + self._drop_orphans()
 
     def sweep(self) -> list[int]:
-        """Removes what shall leave and is free of jobs, and returns the numbers. Call it every tenth of a second or
+        """Remove what shall leave and is free of jobs, and return the numbers. Call it every tenth of a second or
         so."""
         free = [number for number, one in self._members.items() if one.leaving and not self._jobs.held_at(number)]
         removed = [number for number in free if self._remove([number])]
@@ -232,7 +232,7 @@ class Fabric:
         return said
 
     def _enter(self, spec: SwitchConfig, switch: Aggregator) -> int:
-        """Returns its number. `_change_site` has to follow."""
+        """Return its number. `_change_site` has to follow."""
         there = self.inventory.named(spec.name)
         if there is not None:
             self._members[there].replaced = True

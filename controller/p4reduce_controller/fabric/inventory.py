@@ -56,7 +56,7 @@ class Inventory(Switches):
         self._next = len(self.members)
 
     def enter(self, config: SwitchConfig, switch: Aggregator) -> int:
-        """Returns its number. The site does not have it before it is changed."""
+        """Return its number. The site does not have it before it is changed."""
         number, self._next = self._next, self._next + 1
         self.members[number] = Member(config)
         self.switches[number] = switch
@@ -72,7 +72,8 @@ class Inventory(Switches):
         return self.members[number].name
 
     def uplink(self, number: int) -> tuple[int, int]:
-        """The port toward its parent, and the parent's number; a number below 0: it has none, or is gone itself."""
+        """Return the port toward its parent, and the parent's number; a number below 0: it has none, or is gone
+        itself."""
         site = self.site
         at = site.place_of(number)
         found = site.trees.uplinks.get(at) if at is not None else None
@@ -122,8 +123,8 @@ class Inventory(Switches):
         return self.switches[number].target == config.target or own.address == config.address
 
     def site_of(self, more: Sequence[SwitchConfig] = (), less: Collection[int] = ()) -> Site:
-        """The site of all that are not replaced; of those that leave, only such as still have a parent. `more`: may
-        come, and `less`: may go. Raises SettingsError."""
+        """Return the site of all that are not replaced; of those that leave, only such as still have a parent. `more`:
+        may come, and `less`: may go. Raises SettingsError."""
         coming = [config.name for config in more]
         every = {
             number: one.config

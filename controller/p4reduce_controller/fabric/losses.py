@@ -11,7 +11,7 @@ from p4reduce_controller.tenants.access import LONGEST_NAME
 
 
 def chosen_to_lose(inventory: Inventory, request: pb.SetLossRequest) -> list[tuple[str, Aggregator]]:
-    """The switches that are meant, with their names. Raises ValueError where one of them cannot do it."""
+    """Return the switches that are meant, with their names. Raises ValueError where one of them cannot do it."""
     if not 0 <= request.rate <= 1:
         raise ValueError(f"rate={request.rate}: accepted are 0 to 1")
     if not 0 <= request.port < 512:

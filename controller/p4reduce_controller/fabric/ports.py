@@ -38,7 +38,7 @@ def uplink_down(
 
 
 def troubles_of(job: Job, children: Mapping[int, Heard], switches: Mapping[int, Aggregator]) -> list[str]:
-    """The ports that the job needs and that are down, and what is there, for people."""
+    """Return the ports that the job needs and that are down, and what is there, for people."""
     site, held = job.site, {at % job.site.switches for at in job.ranges}
     found = []
     for at in sorted(held):

@@ -141,7 +141,7 @@ class Rollout:
             self.progress.installed(self.job)
 
     async def _install_on(self, switch: Aggregator, placement: Placement) -> str:
-        """Returns what went wrong, or ""."""
+        """Return what went wrong, or ""."""
         try:
             with self.traces.step(self.job, "switch", switch=switch.target):
                 await self._put_on(switch, placement)
@@ -236,7 +236,7 @@ class Rollout:
 
 
 async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, None], limit: float | None = None) -> None:
-    """Raises SwitchError naming the switch where the work takes longer than so many seconds, or `STEP_TIMEOUT`."""
+    """Raise SwitchError naming the switch where the work takes longer than so many seconds, or `STEP_TIMEOUT`."""
     limit = STEP_TIMEOUT if limit is None else limit
     try:
         await with_timeout(isolate_cancellation(work), limit)
@@ -272,7 +272,7 @@ class Supervisor:
             rollout.move()
 
     def remove(self, job: Job, abort: pb.Abort | None) -> None:
-        """Does nothing where the rollout has failed, which ends the service."""
+        """Do nothing where the rollout has failed, which ends the service."""
         if job.number in self._rollouts:
             rollout, _ = self._rollouts[job.number]
             rollout.remove(abort)

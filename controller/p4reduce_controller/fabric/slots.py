@@ -45,7 +45,7 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
 
 
 async def look(job: Job, half: int, switches: Mapping[int, Aggregator]) -> pb.Counted:
-    """The latest round of that half where there are ranks, and who of those that send is counted in it. Raises
+    """Return the latest round of that half where there are ranks, and who of those that send is counted in it. Raises
     SwitchError."""
     site = job.site.for_threads(job.threads)
     tree, there = site.slot_at(half, job.slots)

@@ -78,12 +78,12 @@ class AdmissionQueue:
         return [*answers, self.dismiss(entry, pb.SLOTS_EXHAUSTED, f"rank {join.rank} is refused: {entry.why}")]
 
     def dismiss(self, entry: Entry, reason: pb.AbortReason, why: str, rank: int | None = None) -> Refused:
-        """Takes a job off the queue. `rank`: who is to blame."""
+        """Take a job off the queue. `rank`: who is to blame."""
         abort = pb.Abort(rank=rank, reason=reason, message=f"job {entry.name!r}: {why}")
         return Refused(self._remove(entry), abort)
 
     def give_up(self, session: Session, what: str) -> list[Refused]:
-        """A rank that may wait here does not any more, and its job cannot come to be."""
+        """Return a rank that may wait here does not any more, and its job cannot come to be."""
         if (found := self.waitlist.of(session)) is None:
             return []
         entry, rank = found
@@ -115,7 +115,7 @@ class AdmissionQueue:
     # Time goes on.
 
     def admit(self, now: float) -> list[Admitted | Refused]:
-        """Takes those off the queue whose turn it is."""
+        """Take those off the queue whose turn it is."""
         answers: list[Admitted | Refused] = []
         while turn := self._next(now):
             answers += turn
@@ -162,7 +162,7 @@ class AdmissionQueue:
         return []
 
     def _begin(self, entry: Entry, held: Held, now: float) -> Job:
-        """Raises PoolFull or NumbersExhausted."""
+        """Raise PoolFull or NumbersExhausted."""
         _, join, caller = entry.first
         site, kept = self._switches.for_new(), self.tenancy.kept_from(entry.tenant, held)
         job = self._registry.found(join, site, entry.slots, self._rejoin_time, now, caller, kept)
@@ -188,7 +188,7 @@ class AdmissionQueue:
         return (entry.no_room and self._registry.moving) or (entry.for_others and self._registry.freeing(now))
 
     def without_room(self) -> Entry | None:
-        """The first, in the order of their turns, that waits for slots of switches alone."""
+        """Return the first, in the order of their turns, that waits for slots of switches alone."""
         return next((entry for entry in self._in_order() if entry.ranks and entry.no_room), None)
 
     def _may_have(self, entry: Entry, held: Held) -> bool:

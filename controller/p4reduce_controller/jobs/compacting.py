@@ -39,7 +39,7 @@ def make_room(
     fits: Callable[[Pools], bool],
     most_given: Callable[[str], float] = lambda _: math.inf,
 ) -> Change | None:
-    """The first of the changes after which `fits` holds; None where it does, or no changes help.
+    """Return the first of the changes after which `fits` holds; None where it does, or no changes help.
 
     jobs: those that may be moved. fits: where some free slots do, more do, and so do they in a row. most_given: how
     many slots jobs of that tenant may give back for the sake of others.
@@ -57,8 +57,8 @@ def make_room(
 
 
 def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
-    """A job that has given back slots, uses all that it has, and can have more: as many as it was let in with, or half
-    as many, and so on."""
+    """Return a job that has given back slots, uses all that it has, and can have more: as many as it was let in with,
+    or half as many, and so on."""
     for job in jobs:
         slots = job.most_slots
         while job.used_slots == job.slots < slots:
@@ -79,7 +79,7 @@ def least(job: Job) -> int:
 
 
 def placed(job: Job, slots: int, pools: Pools) -> Ranges | None:
-    """The first place in these pools for all of that job; None where there is none."""
+    """Return the first place in these pools for all of that job; None where there is none."""
     try:
         return find_slots(job.site.for_threads(job.threads), slots, pools, sorted(job.ranges))
     except PoolFull:
@@ -134,7 +134,7 @@ def _fewest_first(count: int) -> Iterator[int]:
 def _first_of(
     movers: Sequence[Job], shrinking: Sequence[Job], pools: Pools, fits: Callable[[Pools], bool]
 ) -> Change | None:
-    """The first of the changes when these jobs shrink, and then those move, as long as there is no room."""
+    """Return the first of the changes when these jobs shrink, and then those move, as long as there is no room."""
     pools = {number: pool.copy() for number, pool in pools.items()}
     slots = {job.number: least(job) for job in shrinking}
     ranges: dict[int, Ranges] = {}  # by the number of the job

@@ -72,7 +72,7 @@ class Gathering:
         return True
 
     def _too_long(self, job: Job, member: Member, at: int) -> bool:
-        """Counts a short HELLO. Whether there were so many that the full ones between them were not lost by chance."""
+        """Count a short HELLO. Whether there were so many that the full ones between them were not lost by chance."""
         member.short[at] += 1
         if member.short[at] < SHORT_HELLOS:
             return False

@@ -86,7 +86,7 @@ class Jobs:
         return self._registry.live
 
     def member_at(self, session: Session) -> tuple[Job, Member] | None:
-        """The member with that stream, while its job lives."""
+        """Return the member with that stream, while its job lives."""
         return self.lifecycle.sessions.get(session)
 
     def take_effects(self) -> list[Effect]:
@@ -214,7 +214,7 @@ class Jobs:
     # Jobs of an earlier run.
 
     def restore(self, jobs: Sequence[Job], children: Mapping[int, Heard]) -> None:
-        """Takes up jobs that were ready, before there are others. Raises ValueError for those that cannot have been."""
+        """Take up jobs that were ready, before there are others. Raises ValueError for those that cannot have been."""
         self.switches.children = dict(children)
         self._registry.resume(jobs)
         retained = self._registry.pools.keys() - set(self.switches.numbers)
@@ -241,7 +241,7 @@ class Jobs:
     # Events from the clock and from above.
 
     def tick(self, now: float) -> None:
-        """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
+        """End what is over time, and tell ranks whom they wait for. Call it every tenth of a second or so."""
         self.lifecycle.now = now
         self.lifecycle.aborts.age(now)
         self._answer(self.queue.admit(now))
@@ -279,7 +279,7 @@ class Jobs:
                         self.lifecycle.tell(member.session, pb.ServerMessage(waiting=notice))
 
     def end(self, name: str, caller: Caller, tenant: str, why: str) -> str:
-        """Ends a job, or takes one off the queue, for a person. Returns whose it was. Raises as `owner_of`."""
+        """End a job, or take one off the queue, for a person. Returns whose it was. Raises as `owner_of`."""
         owner = self.owner_of(name, caller, tenant)
         by = f"was ended by {caller.name}" if caller.name else "was ended"
         text = f"{by}: {why}" if why else by
@@ -291,8 +291,8 @@ class Jobs:
         return owner
 
     def owner_of(self, name: str, caller: Caller, tenant: str) -> str:
-        """The tenant whose job of that name the caller means, be it in the queue; `tenant` "" is the caller's, or the
-        only one that has one of that name. Raises LookupError where the caller has no such job."""
+        """Return the tenant whose job of that name the caller means, be it in the queue; `tenant` "" is the caller's,
+        or the only one that has one of that name. Raises LookupError where the caller has no such job."""
         mine = [one for one in (*self.live, *self.queue.waitlist) if caller.ends(one.tenant)]
         whose = {one.tenant for one in mine if one.name == name and tenant in ("", one.tenant)}
         if not tenant and caller.tenant in whose:

@@ -94,8 +94,8 @@ class Lifecycle:
         self.tell(session, pb.ServerMessage(assigned=assigned))
 
     def readmit(self, session: Session, rejoin: pb.Rejoin, caller: Caller) -> tuple[Job, Member] | None:
-        """The rank is back, on a new stream; None where it cannot be. Of a job that is another tenant's, the caller
-        hears nothing."""
+        """Return the rank is back, on a new stream; None where it cannot be. Of a job that is another tenant's, the
+        caller hears nothing."""
         job = self._registry.numbered(rejoin.job, rejoin.generation)
         if job is not None and job.tenant and not caller.ends(job.tenant):
             job = None
@@ -190,7 +190,7 @@ class Lifecycle:
 
 
 def digest(key: str) -> str:
-    """The part of a rank's key that is kept."""
+    """Return the part of a rank's key that is kept."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 

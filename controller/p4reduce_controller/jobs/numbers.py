@@ -18,7 +18,7 @@ class NumbersExhausted(Exception):
 
 
 def secret_order(key: bytes) -> Callable[[int, int], int]:
-    """Gives of a number its n-th generation: each once, in an order that nobody guesses who has not the key.
+    """Give of a number its n-th generation: each once, in an order that nobody guesses who has not the key.
 
     A Feistel network of 16 bits. What a number's generations were does not tell the next, so whoever had the number
     before cannot make packets of who has it now.
@@ -48,7 +48,7 @@ class JobNumbers:
         self._resumed: dict[int, int] = {}  # generations that an earlier run gave
 
     def take(self) -> tuple[int, int]:
-        """A job number and its generation. Raises NumbersExhausted."""
+        """Return a job number and its generation. Raises NumbersExhausted."""
         while True:
             if self._free:
                 number = heapq.heappop(self._free)
@@ -65,7 +65,7 @@ class JobNumbers:
             self.give_back(number)
 
     def resume(self, number: int, generation: int) -> None:
-        """Takes that number, whose generation was given by an earlier run. In ascending order, before any `take`.
+        """Take that number, whose generation was given by an earlier run. In ascending order, before any `take`.
 
         Raises ValueError for a number that is in use, or none.
         """

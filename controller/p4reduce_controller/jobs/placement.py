@@ -23,7 +23,8 @@ _MOST_RANKS_NAMED = 8
 
 
 def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: Iterable[int]) -> dict[int, SlotRange]:
-    """A free range at each of these places for a job of so many slots. Raises PoolFull, which names the switch."""
+    """Return a free range at each of these places for a job of so many slots. Raises PoolFull, which names the
+    switch."""
     wanted: dict[int, list[int]] = {}
     for place in switches:
         wanted.setdefault(place % site.switches, []).append(place)
@@ -42,7 +43,7 @@ def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: 
 
 
 def check_room(site: Site, slots: int, pools: Mapping[int, SlotPool]) -> None:
-    """Raises PoolFull where in some tree no switch has room for a job of so many slots."""
+    """Raise PoolFull where in some tree no switch has room for a job of so many slots."""
     for tree in range(len(site.trees.roots) // site.threads):
         among = site.trees.among(range(site.switches), tree)
         roomiest = max(among, key=lambda switch: pools[site.number(switch)].longest)
@@ -50,7 +51,7 @@ def check_room(site: Site, slots: int, pools: Mapping[int, SlotPool]) -> None:
 
 
 def on_the_way(site: Site, job: Job) -> list[int]:
-    """The switches that take part, when all ranks have been heard. Raises Misplaced."""
+    """Return the switches that take part, when all ranks have been heard. Raises Misplaced."""
     return [node.switch for tree in range(len(site.trees.roots)) for node in _nodes(site, job, tree)]
 
 
@@ -70,7 +71,7 @@ def _nodes(site: Site, job: Job, tree: int) -> list[Node]:
 
 
 def check_kept(site: Site, job: Job) -> None:
-    """Raises ValueError or Misplaced for a job that cannot have been placed at this site."""
+    """Raise ValueError or Misplaced for a job that cannot have been placed at this site."""
     roots = len(site.trees.roots)
     for rank, member in job.members.items():
         at = sorted(map(site.trees.tree, member.heard))

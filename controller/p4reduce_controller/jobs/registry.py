@@ -81,7 +81,7 @@ class Registry:
         return job if job is not None and job.generation == generation else None
 
     def thread(self, number: int, generation: int) -> tuple[Job, int] | None:
-        """The job, and the thread of its ranks, that switches know by them."""
+        """Return the job, and the thread of its ranks, that switches know by them."""
         return self._threads.get((number, generation))
 
     def site_of(self, job: Job) -> Site:
@@ -90,7 +90,7 @@ class Registry:
     def found(
         self, join: pb.Join, base: Site, slots: int, rejoin_time: float, now: float, caller: Caller, kept: Sequence[int]
     ) -> Job:
-        """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
+        """Return a new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
 
         `kept`: numbers of slots for which it has to leave room.
         """
@@ -124,7 +124,7 @@ class Registry:
         return job
 
     def _take_numbers(self, count: int) -> list[tuple[int, int]]:
-        """Raises NumbersExhausted; then none is taken."""
+        """Raise NumbersExhausted; then none is taken."""
         numbers: list[tuple[int, int]] = []
         try:
             while len(numbers) < count:
@@ -196,7 +196,7 @@ class Registry:
                 self.pools[job.site.number(at)].give_back(part)
 
     def resume(self, jobs: Iterable[Job]) -> None:
-        """Takes the numbers of jobs of an earlier run. Raises ValueError."""
+        """Take the numbers of jobs of an earlier run. Raises ValueError."""
         numbers = [(number, generation, job.name) for job in jobs for number, generation in job.numbers]
         for number, generation, name in sorted(numbers):
             try:

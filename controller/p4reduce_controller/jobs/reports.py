@@ -103,7 +103,7 @@ def _awaiting(job: Job, member: Member, now: float) -> float:
 
 
 def stragglers(job: Job, now: float) -> list[pb.Straggler]:
-    """The ranks that others wait for, and why that is said. now: on the clock of the jobs."""
+    """Return the ranks that others wait for, and why that is said. now: on the clock of the jobs."""
     found: dict[int, str] = {}
     waiting: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for rank, member in job.members.items():

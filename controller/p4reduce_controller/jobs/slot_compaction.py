@@ -163,7 +163,7 @@ class SlotCompaction:
     # Which job is next, by who waits and what tenants may have.
 
     def _wanted(self, movable: list[Job]) -> Change | None:
-        """The next change of a job's slots, so that who waits finds room, or because nobody waits."""
+        """Return the next change of a job's slots, so that who waits finds room, or because nobody waits."""
         movable = [job for job in movable if not self._switches.unavailable_to(job)] if self._moves_slots else []
         if not movable:
             return None

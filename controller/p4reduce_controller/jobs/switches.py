@@ -50,7 +50,7 @@ class Switches:
         return [self.site.number(at) for at in range(self.site.switches)]
 
     def for_new(self) -> Site:
-        """The switches for a job that begins now: all that it can be placed at."""
+        """Return the switches for a job that begins now: all that it can be placed at."""
         out = frozenset(at for at, number in enumerate(self.numbers) if self._why_not(number, new=True))
         if self._for_new is None or self._for_new[:2] != (self.site, out):
             self._for_new = self.site, out, self.site.without(out) if out else self.site
@@ -66,7 +66,7 @@ class Switches:
         return frozenset(at for at in range(site.switches) if self._find(site.number(at), *_CORDONED))
 
     def children_at(self, site: Site) -> dict[int, Heard]:
-        """The ports at which parents have heard their children, by the children's places in the site."""
+        """Return the ports at which parents have heard their children, by the children's places in the site."""
         heard = {at: self.children.get(site.number(at)) for at in site.trees.uplinks}
         return {at: one for at, one in heard.items() if one is not None}
 

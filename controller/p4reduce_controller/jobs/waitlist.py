@@ -97,7 +97,7 @@ class Waitlist:
             del self._by_session[session]
 
     def in_order(self, policy: Policy, slots: Mapping[str, int]) -> list[Entry]:
-        """The next first. `slots`: that each tenant holds."""
+        """Return the next first. `slots`: that each tenant holds."""
         return sorted(
             self._entries.values(),
             key=lambda one: (-policy.quota(one.tenant).priority, slots.get(one.tenant, 0), one.since),

@@ -96,7 +96,7 @@ class Traces:
             span.end()
 
     def close(self) -> None:
-        """Sends what has not been sent."""
+        """Send what has not been sent."""
         if self._provider is not None:
             self._provider.shutdown()
 

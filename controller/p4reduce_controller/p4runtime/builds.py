@@ -24,5 +24,5 @@ LARGEST_BUILD, LEAST_MTU = BUILDS[0].mtu, BUILDS[-1].mtu
 
 
 def build_for(mtu: int) -> Build:
-    """The build with the longest packets that such links carry. `mtu`: `LEAST_MTU` or more."""
+    """Return the build with the longest packets that such links carry. `mtu`: `LEAST_MTU` or more."""
     return next(build for build in BUILDS if build.mtu <= mtu)

@@ -139,7 +139,7 @@ class CpuChannel:
             await self._send(packet, group=job.group)
 
     async def query(self, half: int) -> HalfState:
-        """Raises SwitchError, or ValueError for a half that there is not."""
+        """Raise SwitchError, or ValueError for a half that there is not."""
         if not 0 <= half < 2 * self.layout.slots:
             raise ValueError(f"half={half}: the switch has halves 0 to {2 * self.layout.slots - 1}")
         # The answer brings back job and generation as they were, so the generation tells answers apart.

@@ -113,7 +113,7 @@ class DesiredState:
         return [entry for entry in self._one_a_key(learned) if self._canonical(entry)[0] not in self._base]
 
     def _one_a_key(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The first of those that a table could only hold one of."""
+        """Return the first of those that a table could only hold one of."""
         return list({self._canonical(entry)[0]: entry for entry in reversed(entries)}.values())[::-1]
 
     # Losses on purpose.
@@ -130,7 +130,7 @@ class DesiredState:
     # All of it.
 
     async def reconcile(self, link: Link) -> frozenset[int]:
-        """Makes the switch hold what it shall. Returns the jobs whose entries were not all there.
+        """Make the switch hold what it shall. Returns the jobs whose entries were not all there.
 
         What is not ours goes, and what is missing is put back, but for those jobs, since their slots are gone as well.
         """
@@ -188,7 +188,7 @@ class DesiredState:
     # Some of it.
 
     def _want(self, entry: Entry, owner: int | None) -> p4r.Update | None:
-        """The update that brings the switch there, or None when it is there."""
+        """Return the update that brings the switch there, or None when it is there."""
         key, value, entity = self._canonical(entry)
         had = self._wanted.get(key)
         self._wanted[key] = _Wanted(value, entity, owner)

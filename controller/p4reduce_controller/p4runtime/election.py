@@ -29,7 +29,7 @@ class Election:
     bar: Callable[[], Unavailable | None] = lambda: None
 
     def id_above(self, highest: int) -> int:
-        """An id of ours that is new, and higher than that one.
+        """Return an id of ours that is new, and higher than that one.
 
         The low 64 bits are the time, so that ours rise: a switch may not have noticed yet that our last connection is
         gone, and accepts each id once. A switch may also remember the highest id ever, and want a higher one. Of

@@ -73,7 +73,7 @@ class Link:
         self._client.tls = self.tls
 
     async def look(self) -> MastershipState:
-        """Connects, and says whose the switch is without changing that."""
+        """Connect, and say whose the switch is without changing that."""
         await self._client.open(schema=self.schema, complete_request=self._complete)
         return await self._ask(_CONNECTING, asyncio.wait_for(self._look(), _OPEN_TIMEOUT))
 
@@ -270,7 +270,7 @@ class Link:
         return True
 
     async def _delete_groups(self) -> None:
-        """Deletes the groups of another program. BMv2 would keep them without listing them, and a group inserted again
+        """Delete the groups of another program. BMv2 would keep them without listing them, and a group inserted again
         would send each frame twice."""
         groups = await self._read([fy.P4MulticastGroupEntry().encode(self.schema)])
         if groups:

@@ -22,7 +22,7 @@ States = Mapping[int, str]  # a port's number -> what OpenConfig calls its state
 
 
 async def watch_ports(channel: grpc.aio.Channel, changed: Callable[[States], None]) -> str:
-    """Calls `changed` with all ports at once, and whenever one changes, until the switch says no more. Returns why."""
+    """Call `changed` with all ports at once, and whenever one changes, until the switch says no more. Returns why."""
     client = fy.GNMIClient("")
     await client.open(channel=channel)
     try:

@@ -169,11 +169,11 @@ class Program:
         return fy.P4MulticastGroupEntry(FLOOD_GROUP, replicas=list(ports))
 
     def flood_unknown(self) -> fy.P4TableEntry:
-        """The default entry that floods what no host is known for."""
+        """Return the default entry that floods what no host is known for."""
         return self._entry("mac_addresses", {}, "flood", group=FLOOD_GROUP)
 
     def discard_unknown(self) -> fy.P4TableEntry:
-        """The default entry as the program has it."""
+        """Return the default entry as the program has it."""
         return self._entry("mac_addresses", {}, "discard")
 
     def loss(self, port: int, direction: Direction, rate: float) -> fy.P4TableEntry:

@@ -122,7 +122,7 @@ class P4RuntimeSwitch:
             await asyncio.sleep(_backoff(failures))
 
     async def _find_vacant(self, link: Link) -> None:
-        """Raises Superseded where there is a primary that shall not give way, and does not end by itself."""
+        """Raise Superseded where there is a primary that shall not give way, and does not end by itself."""
         standing = await link.look()
         if standing.has_primary and not self._take_over:
             try:

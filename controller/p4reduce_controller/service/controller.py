@@ -86,11 +86,11 @@ class Controller:
         self._gate = gate
 
     def bind(self) -> None:
-        """Takes the port, and does not serve there yet. Raises ListenError."""
+        """Take the port, and do not serve there yet. Raises ListenError."""
         self.service.bind(self.telemetry)
 
     def restore(self) -> None:
-        """Takes up the jobs of an earlier controller, before the switches are started. Raises StateError."""
+        """Take up the jobs of an earlier controller, before the switches are started. Raises StateError."""
         supervisor = self.runner.supervisor
         for job in self.saver.restore():
             for at, placement in job.placements.items() if not job.moving else ():

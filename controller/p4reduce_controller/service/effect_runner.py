@@ -159,7 +159,7 @@ class EffectRunner:
         self.run()
 
     async def _persist(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:
-        """Keeps the job as it is now, while its ranks hold. False where it is over meanwhile, or has to end because
+        """Keep the job as it is now, while its ranks hold. False where it is over meanwhile, or has to end because
         that cannot be done, or where `gives_up` has said, for the reason that it is given, that it need not be."""
         tries = 0
         while not job.over:

@@ -122,7 +122,7 @@ class Operations:
             log.exception("SIGHUP: the settings are unchanged")
 
     async def reload(self, settings: Settings) -> list[str]:
-        """The settings were read again. Raises SettingsError."""
+        """Return the settings were read again. Raises SettingsError."""
         async with self._changing:
             specs = specs_of(settings)
             assert self.settings is not None

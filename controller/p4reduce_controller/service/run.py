@@ -56,7 +56,7 @@ class Entrance:
 
     @classmethod
     def of(cls, settings: Settings) -> Entrance:
-        """Raises SettingsError."""
+        """Raise SettingsError."""
         audit = Audit(Path(settings.audit_log) if settings.audit_log else None)
         users = UsersFile(Path(settings.users), settings.token()) if settings.users else None
         return cls(audit, Gate(users, audit) if users is not None else None)
@@ -87,7 +87,8 @@ class Leadership:
 async def running(
     settings: Settings, switch_timeout: float, turn: Leadership | None = None
 ) -> AsyncIterator[Controller]:
-    """A controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
+    """Yield a controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or
+    OSError.
 
     With a state file its jobs outlive it, unless the service is told not to keep them. With a `turn` they do anyway.
     """
@@ -141,7 +142,7 @@ async def running(
 
 
 def _initial_switches(settings: Settings, state: Store | None) -> InitialSwitches:
-    """The switches of the settings, with what operators have changed of them by command. Raises SettingsError or
+    """Return the switches of the settings, with what operators have changed of them by command. Raises SettingsError or
     StateError."""
     if state is None:
         return Changes().begin_with(specs_of(settings))
@@ -181,7 +182,7 @@ async def run(
     on_ready: Callable[[Controller], None],
     again: Callable[[], Settings] | None = None,
 ) -> None:
-    """Serves until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them, as
+    """Serve until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them, as
     soon as it serves.
 
     Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with, and

@@ -39,7 +39,7 @@ class Saver:
         return self.store.maybe_lost_leadership if self.store is not None else None
 
     def restore(self) -> list[Job]:
-        """Takes up the jobs of an earlier controller. Raises StateError."""
+        """Take up the jobs of an earlier controller. Raises StateError."""
         if (store := self.store) is None:
             return []
         inventory, now = self.fabric.inventory, self.clock()
@@ -53,7 +53,7 @@ class Saver:
         return jobs
 
     async def save(self) -> None:
-        """Keeps jobs that are ready, and those that will be once they are kept. Raises StateError."""
+        """Keep jobs that are ready, and those that will be once they are kept. Raises StateError."""
 
         def kept() -> list[Job]:
             return [job for job in self.jobs if job.state is State.READY or (job.installed and not job.over)]
@@ -67,7 +67,7 @@ class Saver:
         await store.keep(kept, self.fabric.inventory.children, self.clock())
 
     def save_soon(self) -> None:
-        """Keeps what has changed. Where that fails, a job too many is kept, whose ranks will not come back."""
+        """Keep what has changed. Where that fails, a job too many is kept, whose ranks will not come back."""
         self.tasks.start(self.save_within(None), "state")
 
     async def save_within(self, seconds: float | None) -> None:

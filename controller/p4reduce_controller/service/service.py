@@ -48,7 +48,7 @@ class Service(rpc.JobsServicer):
     _server: grpc.aio.Server | None = None
 
     def bind(self, *interceptors: grpc.aio.ServerInterceptor) -> None:
-        """Takes the port, and does not serve there yet. Raises ListenError."""
+        """Take the port, and do not serve there yet. Raises ListenError."""
         self._server, self.address = bound_server(self.config, [*interceptors, self.guard, Sizes(self._too_large)])
         rpc.add_JobsServicer_to_server(self, self._server)
 
@@ -93,7 +93,7 @@ class Service(rpc.JobsServicer):
         self.guard.pace.limited[tenant, "size"] += 1
 
     def _caller(self, context: Any) -> Caller:
-        """Raises Refused."""
+        """Raise Refused."""
         return self.guard.caller(context.invocation_metadata())
 
     # Calls of people.
@@ -150,8 +150,8 @@ class Service(rpc.JobsServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     async def _hold_early(self, context: Context) -> pb.ClientMessage | None:
-        """The first message of a rank that comes before the controller serves. One that would come back waits for that;
-        one that joins does for a moment, and is told then. Raises NotServing."""
+        """Return the first message of a rank that comes before the controller serves. One that would come back waits
+        for that; one that joins does for a moment, and is told then. Raises NotServing."""
         message = await asyncio.wait_for(context.read(), FIRST_MESSAGE_TIMEOUT)
         if not isinstance(message, pb.ClientMessage):
             return None

@@ -93,7 +93,7 @@ def _state(number: int, jobs: Jobs, inventory: Inventory) -> tuple[str, str]:
 
 
 async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
-    """Adds its counters. Returns those of jobs."""
+    """Add its counters. Returns those of jobs."""
     traffic: Traffic = {}
     losses: dict[tuple[int, Direction], int] = {}
 

@@ -26,7 +26,7 @@ class SwitchListener:
     runner: EffectRunner
 
     def awaits(self, nonce: int) -> bool:
-        """A switch that has not been heard by its parent has it, or a rank of a job."""
+        """Return a switch that has not been heard by its parent has it, or a rank of a job."""
         return nonce in self.uplinks.expected or self.runner.jobs.awaits(nonce)
 
     def heard(self, hello: Heard) -> None:

@@ -41,7 +41,7 @@ def _entry(setting: Setting) -> str:
 
 
 def _switches() -> str:
-    """The part of the example of a tree that only it has."""
+    """Return the part of the example of a tree that only it has."""
     text = EXAMPLE_OF_A_TREE[EXAMPLE_OF_A_TREE.index("[[switches]]") :]
     return "".join(line.split(" #")[0].rstrip() + "\n" for line in text.splitlines())
 

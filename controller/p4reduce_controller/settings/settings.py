@@ -368,7 +368,7 @@ class Settings:
             )
 
     def token(self) -> str | None:
-        """The token file's contents without white space around them. Raises SettingsError."""
+        """Return the token file's contents without white space around them. Raises SettingsError."""
         if not self.token_file:
             return None
         try:
@@ -422,7 +422,7 @@ def tls_files(prefix: str, cert: str, key: str, ca: str) -> TlsFiles | None:
 
 
 def check_store(settings: Settings) -> None:
-    """Raises SettingsError."""
+    """Raise SettingsError."""
     if settings.standby and not settings.store:
         raise SettingsError("--standby needs --store, by which controllers know who serves")
     if settings.store and settings.state:
@@ -439,14 +439,15 @@ def read(path: str) -> bytes:
 
 
 def _check_once(option: str, values: Iterable[object]) -> None:
-    """Raises SettingsError where one stands twice."""
+    """Raise SettingsError where one stands twice."""
     for value, times in Counter(values).items():
         if times > 1:
             raise SettingsError(f"{option} {value} is given {times} times: give it once")
 
 
 def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
-    """The settings of one of [[switches]], as if it were the only one. `common`: those of the whole controller."""
+    """Return the settings of one of [[switches]], as if it were the only one. `common`: those of the whole
+    controller."""
     also = ("name", "uplink")
     known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.of != "controller"}
     values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)

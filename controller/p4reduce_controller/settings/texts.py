@@ -37,7 +37,7 @@ def parse_host(text: str) -> tuple[str, int]:
 
 
 def parse_route(text: str) -> dict[str, Any]:
-    """The parts of "10.0.1.0/24=2,02:00:00:00:00:02"."""
+    """Return the parts of "10.0.1.0/24=2,02:00:00:00:00:02"."""
     destination, _, rest = text.partition("=")
     port, _, mac = rest.partition(",")
     if not port.isdigit() or not mac:
@@ -46,7 +46,7 @@ def parse_route(text: str) -> dict[str, Any]:
 
 
 def parse_uplink(text: str) -> tuple[str, int, str]:
-    """The parts of "127.0.0.1:9560:2=127.0.0.1:9559"."""
+    """Return the parts of "127.0.0.1:9560:2=127.0.0.1:9559"."""
     place, _, to = text.partition("=")
     name, _, port = place.rpartition(":")
     if not name or not port.isdigit() or not to:
@@ -81,7 +81,7 @@ def as_mac(text: str) -> str:
 
 
 def as_uplink(way: object) -> tuple[int, str]:
-    """The port toward the parent, and the parent's name."""
+    """Return the port toward the parent, and the parent's name."""
     if not isinstance(way, dict) or way.keys() != {"port", "to"}:
         raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}")
     return as_port(way["port"]), str(way["to"])

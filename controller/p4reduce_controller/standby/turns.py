@@ -53,7 +53,7 @@ async def take_turns(
     on_standby: OnStandby,
     again: Callable[[], Settings] | None = None,
 ) -> None:
-    """Serves or stands by, until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among
+    """Serve or stands by, until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among
     them. Raises what `LeaderElection` raises."""
     task = asyncio.current_task()
     assert task is not None
@@ -168,7 +168,7 @@ class LeaderElection:
             self._settings = replace(self._settings, metrics=self._web.metrics, page=self._web.page)
 
     async def _look(self) -> Lease | None:
-        """The lease, where nobody has it. Raises EtcdError."""
+        """Return the lease, where nobody has it. Raises EtcdError."""
         found = await holder(self._etcd, self._key, within=1.0 if self._met else self._switch_timeout)
         self._met = True
         if found is not None and self._watched == found and self._watch is not None and self._watch.done():
@@ -260,7 +260,7 @@ class LeaderElection:
 
 
 def _who(said: str) -> tuple[str, str]:
-    """The holder for people, and where it listens."""
+    """Return the holder for people, and where it listens."""
     try:
         known = json.loads(said)
         host, listen = str(known["host"]), str(known["listen"])
@@ -272,7 +272,7 @@ def _who(said: str) -> tuple[str, str]:
 
 
 async def until_gone(address: str) -> None:
-    """Returns when nobody listens at HOST:PORT any more, where somebody did. No answer at all is no sign of that."""
+    """Return when nobody listens at HOST:PORT any more, where somebody did. No answer at all is no sign of that."""
     host, _, port = address.rpartition(":")
     met = False
     refusals = 0

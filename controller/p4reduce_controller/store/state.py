@@ -55,7 +55,7 @@ class StateFile:
     maybe_lost_leadership = None
 
     def __init__(self, path: Path) -> None:
-        """Raises StateError: another controller has the file, or there can be none at this place."""
+        """Raise StateError: another controller has the file, or there can be none at this place."""
         self.path = path
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -86,7 +86,7 @@ class StateFile:
             raise self.refusal(str(error)) from None
 
     def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
-        """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
+        """Return the jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
 
         Raises StateError. `setup`: as it is whenever the file is used. `now`: seconds on the clock of the jobs.
         """
@@ -114,7 +114,7 @@ class StateFile:
         self.save(jobs(), children, now)
 
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
-        """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
+        """Replace the file as a whole, on the disk. Raises StateError; then the file is as it was."""
         rest = {"use": self.use, "queue": self.queue, "fabric": self.fabric}
         root = root_of(jobs, children, self._setup, now) | rest
         new = f"{self.path}.new"
@@ -164,7 +164,7 @@ def root_of(jobs: Iterable[Job], children: Mapping[int, Heard], setup: Setup, no
 
 
 def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
-    """The jobs and children that `root_of` has written. Raises StateError or ValueError."""
+    """Return the jobs and children that `root_of` has written. Raises StateError or ValueError."""
     version = check_version(kept)
     root = _Part("the state", kept)
     if not root.parts("jobs"):
@@ -185,7 +185,7 @@ def rest_of(kept: object) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
 
 
 def check_version(kept: object) -> int:
-    """Raises StateError for what `taken_from` cannot read."""
+    """Raise StateError for what `taken_from` cannot read."""
     version = _Part("the state", kept).get("version", int)
     if version not in (OLDER, VERSION):
         raise StateError(f"it has version {version}, but this controller reads versions {OLDER} and {VERSION}")
@@ -228,7 +228,7 @@ class _Part:
         return value
 
     def secret(self, key: str, high: int) -> int:
-        """A number that no error shows."""
+        """Return a number that no error shows."""
         value = self._values.get(key)
         if type(value) is not int or not 0 <= value <= high:
             raise StateError(f"{self._name}: {key} is not a number from 0 to {high}")

@@ -61,12 +61,12 @@ class Setup:
 
 
 def of_place(site: Site, at: int) -> str:
-    """A thread, and the name of a switch: "0:leaf1"."""
+    """Return a thread, and the name of a switch: "0:leaf1"."""
     return f"{at // site.switches}:{site.trees.names[at % site.switches]}"
 
 
 def place_from(text: str, site: Site, threads: int) -> int:
-    """Raises StateError."""
+    """Raise StateError."""
     thread, _, name = text.partition(":")
     if not (thread.isascii() and thread.isdigit() and int(thread) < threads and name in site.trees.names):
         names = ", ".join(site.trees.names)
@@ -90,7 +90,7 @@ def of_site(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, A
 
 
 def site_from(parts: list[Any], setup: Setup) -> Site:
-    """Raises StateError or ValueError, where a switch of which slots are held is not there as it was."""
+    """Raise StateError or ValueError, where a switch of which slots are held is not there as it was."""
     try:
         names = [str(part["name"]) for part in parts]
         addresses = tuple(_address(part) for part in parts)
@@ -109,8 +109,8 @@ def site_from(parts: list[Any], setup: Setup) -> Site:
 
 
 def _number_of(name: str, address: Endpoint, described: str, setup: Setup) -> int:
-    """The controller's, of the switch that was called so, or `GONE`. `described`: "" where no slots are held there.
-    Raises StateError."""
+    """Return the controller's, of the switch that was called so, or `GONE`. `described`: "" where no slots are held
+    there. Raises StateError."""
     there = setup.called(name)
     if not described:
         return next((at for at in there if setup.switches[at].address == address), next(iter(there), GONE))
@@ -131,7 +131,7 @@ def _address(part: Any) -> Endpoint:
 
 
 def with_names(root: Any, setup: Setup) -> dict[str, Any]:
-    """A state of version 3, which calls switches by their places among all that there are. Raises StateError."""
+    """Return a state of version 3, which calls switches by their places among all that there are. Raises StateError."""
     site = setup.site()
     now = [setup.described(site, at) for at in range(site.switches)]
     then = root.get("switches")

@@ -39,13 +39,13 @@ class Store(Protocol):
         """Before there are switches to `load` for."""
 
     def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
-        """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
+        """Return the jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
 
         `setup`: as it is whenever something is kept. `now`: seconds on the clock of the jobs.
         """
 
     def refusal(self, why: str) -> StateError:
-        """The error for contents that cannot be used."""
+        """Return the error for contents that cannot be used."""
 
     async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
-        """Replaces what is kept. `jobs` is called when they are written. Where it raises, they may be kept or not."""
+        """Replace what is kept. `jobs` is called when they are written. Where it raises, they may be kept or not."""

@@ -182,7 +182,7 @@ class Aggregator(Protocol):
         another controller is the primary and shall not give way."""
 
     async def start(self, listener: Listener, timeout: float) -> None:
-        """Connects, becomes primary, and clears what an earlier controller left, but for jobs that were expected.
+        """Connect, become primary, and clear what an earlier controller left, but for jobs that were expected.
 
         Raises SwitchUnavailable when that has taken too long. It goes on then, and mends later losses of the
         connection, until `close`.
@@ -201,25 +201,25 @@ class Aggregator(Protocol):
     def given_up(self) -> bool: ...
 
     async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
-        """Sends a HELLO of the switch's own out of a port, of job 0: a full one, or a `short` one."""
+        """Send a HELLO of the switch's own out of a port, of job 0: a full one, or a `short` one."""
 
     async def install(self, job: Placement) -> None:
         """Admission and delivery entries, the multicast group, and the way to the parent."""
 
     async def reset(self, job: Placement, timeout: float) -> None:
-        """Makes every half of the job's slots ready for its first round; returns when all have acknowledged.
+        """Make every half of the job's slots ready for its first round; return when all have acknowledged.
 
         timeout: seconds that it may take at least; a large pool has more.
         """
 
     async def fence(self, job: Placement) -> None:
-        """Removes the admission entries: from now on nothing reaches the job's slots."""
+        """Remove the admission entries: from now on nothing reaches the job's slots."""
 
     async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
         """Multicasts ABORT to the job's group."""
 
     async def forget(self, job: Placement) -> None:
-        """Removes the rest of what `install` made."""
+        """Remove the rest of what `install` made."""
 
     async def query(self, half: int) -> HalfState: ...
 

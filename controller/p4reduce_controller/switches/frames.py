@@ -32,7 +32,8 @@ class Endpoint:
 
 
 def synthetic_mac(ip: str) -> str:
-    """The MAC that a UDP port of an embedded target gives to whoever has this address: 02:00 and its four bytes."""
+    """Return the MAC that a UDP port of an embedded target gives to whoever has this address: 02:00 and its four
+    bytes."""
     return format_mac(b"\x02\x00" + IPv4Address(ip).packed)
 
 
@@ -52,7 +53,7 @@ def format_mac(mac: bytes) -> str:
 
 
 def build(packet: Packet, source: Endpoint, destination: Endpoint) -> bytes:
-    """The whole Ethernet frame. The UDP checksum is 0, the IPv4 checksum right."""
+    """Return the whole Ethernet frame. The UDP checksum is 0, the IPv4 checksum right."""
     payload = pack(packet)
     return frame_headers(_packed(source), _packed(destination), len(payload), fragment=0) + payload
 
@@ -64,7 +65,7 @@ def _packed(endpoint: Endpoint) -> tuple[bytes, bytes, int]:
 
 
 def parse(frame: bytes, codec: Codec) -> tuple[Endpoint, Packet] | None:
-    """The sender and the packet, or None where this is not an aggregation frame of ours."""
+    """Return the sender and the packet, or None where this is not an aggregation frame of ours."""
     if len(frame) < HEADERS.size:
         return None
     fields = HEADERS.unpack_from(frame)
@@ -82,7 +83,7 @@ def parse(frame: bytes, codec: Codec) -> tuple[Endpoint, Packet] | None:
 
 
 def nonce_at_a_glance(frame: bytes) -> int | None:
-    """The nonce of a frame that the switch sends to the controller, where it looks like a HELLO."""
+    """Return the nonce of a frame that the switch sends to the controller, where it looks like a HELLO."""
     if len(frame) < _NONCE.stop or frame[HEADERS.size] & 15 != Op.HELLO:
         return None
     return int.from_bytes(frame[_NONCE], "big")

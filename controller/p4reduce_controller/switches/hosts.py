@@ -52,7 +52,7 @@ class Hosts:
             self._switches.setdefault(one.mac, set()).add(one.ip)
 
     def claim(self, sender: Endpoint, port: int, job: int) -> str:
-        """The job has a rank there. Returns why that cannot be; then nothing is claimed."""
+        """Return the job has a rank there. Returns why that cannot be; then nothing is claimed."""
         if problem := problem_of(sender):
             return problem
         mac = sender.mac

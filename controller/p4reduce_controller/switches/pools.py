@@ -68,7 +68,8 @@ class SlotPool:
         return taken.count + sum(part.count for part in touching)
 
     def find(self, count: int) -> SlotRange:
-        """The first free range of `count` slots, which stays free. Raises PoolFull, or ValueError when count < 1."""
+        """Return the first free range of `count` slots, which stays free. Raises PoolFull, or ValueError when count <
+        1."""
         if count < 1:
             raise ValueError(f"count={count}: a job has at least 1 slot")
         if count <= self.longest:

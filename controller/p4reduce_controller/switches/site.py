@@ -50,11 +50,11 @@ class Site:
         return len(self.addresses) // self.threads
 
     def number(self, place: int) -> int:
-        """The controller's, of the switch there."""
+        """Return the controller's, of the switch there."""
         return self.numbers[place % self.switches] if self.numbers else place % self.switches
 
     def place_of(self, number: int) -> int | None:
-        """The first of the switch that the controller calls so, or None where it is not here."""
+        """Return the first of the switch that the controller calls so, or None where it is not here."""
         numbers = self.numbers or range(self.switches)
         return numbers.index(number) if number in numbers else None
 
@@ -87,7 +87,7 @@ class Site:
         return list(range(switch, len(self.addresses), self.switches))
 
     def slot_at(self, half: int, slots: int) -> tuple[int, int]:
-        """The tree that has this half of a job of so many slots, and which it is there."""
+        """Return the tree that has this half of a job of so many slots, and which it is there."""
         thread, own = to_thread(half, slots, self.threads)
         trees = len(self.trees.roots) // self.threads
         tree, there = to_aggregator(own, trees)
@@ -99,7 +99,7 @@ class Site:
         return slots_at_each(own, len(self.trees.roots) // self.threads)
 
     def pools_at(self, switch: int, slots: int) -> int:
-        """The same at all places of that switch."""
+        """Return the same at all places of that switch."""
         return sum(self.pool_at(place, slots) for place in self.places(switch))
 
     @property
@@ -113,7 +113,8 @@ class Site:
         return [root for root in self.trees.roots if not self.trees.children(root)]
 
     def within_reach(self, named: str) -> list[int]:
-        """The switches that a rank says HELLO to, tree after tree: all, or of a tree the one that it has named."""
+        """Return the switches that a rank says HELLO to, tree after tree: all, or of a tree the one that it has
+        named."""
         switches: list[int] = []
         for tree in range(len(self.trees.roots)):
             every = self.trees.among(range(len(self.addresses)), tree)

@@ -20,7 +20,7 @@ class Role(IntEnum):
 
     @classmethod
     def named(cls, name: object) -> Role:
-        """Raises ValueError."""
+        """Raise ValueError."""
         for role in cls:
             if role.name.lower() == name:
                 return role

@@ -25,7 +25,7 @@ class Audit:
     """Without a file, nothing is written. One that is moved away, as logrotate does, is begun anew."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Raises SettingsError."""
+        """Raise SettingsError."""
         self._buckets: dict[str, Bucket] = {}
         self._left_out = 0
         self._file: _File | None = None

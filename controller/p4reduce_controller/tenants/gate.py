@@ -59,7 +59,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     @abstractmethod
     def caller(self, metadata: Any) -> Caller:
-        """Raises Refused."""
+        """Raise Refused."""
 
     @abstractmethod
     def admit(self, given: str, peer: str, method: str = "Status") -> Caller:
@@ -93,7 +93,7 @@ class Guard(grpc.aio.ServerInterceptor):
         return wait
 
     def check_rate(self, group: Group, method: str, caller: Caller = STRANGER) -> None:
-        """Raises Refused where the group calls too fast."""
+        """Raise Refused where the group calls too fast."""
         joins = method == "Session"
         what, rate = ("join", group.rates.joins) if joins else ("call", group.rates.calls)
         if wait := self.pace.wait(group.key, what, rate):

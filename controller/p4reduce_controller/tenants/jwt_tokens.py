@@ -36,7 +36,7 @@ class JwtTokens:
     leeway_s: float = 30.0
 
     def caller(self, token: str) -> Caller:
-        """Raises Unauthenticated."""
+        """Raise Unauthenticated."""
         try:
             key = self._key(jwt.get_unverified_header(token).get("kid", ""))
             try:

@@ -32,7 +32,7 @@ class Pace(Collector):
         self._penalties = 0
 
     def wait(self, whose: str, what: str, rate: float) -> float:
-        """Takes one of that; or none, and returns the seconds until there will be one."""
+        """Take one of that; or none, and return the seconds until there will be one."""
         return self._bucket(whose, what, rate).take(self._clock())
 
     def due(self, whose: str, rate: float, size: int) -> float:

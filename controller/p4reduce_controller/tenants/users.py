@@ -55,7 +55,7 @@ class FilesRead:
         self._seen: dict[Path, tuple[int, ...]] = {}
 
     def read(self, path: Path) -> bytes:
-        """Raises OSError."""
+        """Raise OSError."""
         self._seen[path] = _stamp(path)  # before it is read: what is written meanwhile is a change
         return path.read_bytes()
 
@@ -83,7 +83,7 @@ class UsersFile:
         self.book = read_users(path, self._files)
 
     def refresh(self) -> bool:
-        """Reads the file again where it or the provider's keys have changed; one with an error is logged, and changes
+        """Read the file again where it or the provider's keys have changed; one with an error is logged, and changes
         nothing. Returns whether the book is another."""
         if not self._files.have_changed:
             return False
@@ -96,7 +96,7 @@ class UsersFile:
         return True
 
     def caller(self, token: str) -> Caller:
-        """Raises Unauthenticated."""
+        """Raise Unauthenticated."""
         one = self._operators_token
         if one is not None and hmac.compare_digest(digest(one), digest(token)):
             return Caller("operator", Role.OPERATOR, "operator")
@@ -147,7 +147,7 @@ def _book(root: _Table, folder: Path, read: Callable[[Path], bytes]) -> Book:
 
 
 def _user(name: str, user: _Table) -> tuple[str, Caller]:
-    """The digest of the token, and the caller."""
+    """Return the digest of the token, and the caller."""
     user.only("token_sha256", "role", "tenant")
     kept = user.values.get("token_sha256")
     if not isinstance(kept, str) or not re.fullmatch("[0-9a-f]{64}", kept):

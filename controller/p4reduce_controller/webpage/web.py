@@ -75,7 +75,7 @@ class Web:
     _runners: list[web.AppRunner] = field(default_factory=list)
 
     async def start(self) -> None:
-        """Raises ListenError, or OSError where a certificate cannot be used."""
+        """Raise ListenError, or OSError where a certificate cannot be used."""
         config = self.settings
         if config.metrics:
             routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
@@ -99,7 +99,7 @@ class Web:
             await runner.cleanup()
 
     async def _serve(self, option: str, listen: str, application: web.Application, tls: TlsFiles | None) -> str:
-        """Returns where it is served, as the port may be given as 0."""
+        """Return where it is served, as the port may be given as 0."""
         host, port = _address(option, listen)
         runner = web.AppRunner(application, access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)
         await runner.setup()

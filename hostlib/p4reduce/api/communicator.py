@@ -57,7 +57,7 @@ class Communicator:
         on_admitted: Callable[[], None] = lambda: None,
         attempt: Attempt | None = None,
     ) -> None:
-        """Joins `job` as `rank` of `world_size`.
+        """Join `job` as `rank` of `world_size`.
 
         controller: "host:port"; by default P4REDUCE_CONTROLLER, else 127.0.0.1:7700.
         job: ranks that give the same name reduce together.
@@ -150,7 +150,7 @@ class Communicator:
         residual: Any = None,
         timeout: float | None = None,
     ) -> T:
-        """Replaces `tensor` by its reduction over all ranks, bit for bit the same on each, and returns it.
+        """Replace `tensor` by its reduction over all ranks, bit for bit the same on each, and return it.
 
         tensor: NumPy array or torch tensor, of any shape and strides, with the same shape and dtype on every rank.
         op: "sum" or "average" of float32, float16, bfloat16 or int32 (no average). Sums of
@@ -195,7 +195,7 @@ class Communicator:
         residual: Any = None,
         timeout: float | None = None,
     ) -> Handle[T]:
-        """Starts what `allreduce` does and returns at once. The tensor must not be touched until the handle is done.
+        """Start what `allreduce` does and return at once. The tensor must not be touched until the handle is done.
 
         Of a sparse tensor, and of one that goes by elements, it returns when the ranks know each other's rows; "auto"
         is "blocks" here, as ranks may differ in which results they have when they call: what one rank begins so, no
@@ -220,7 +220,7 @@ class Communicator:
         wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> T:
-        """Replaces `tensor` by its reduction on rank `dst` alone; on the others it stays as it is. Returns it.
+        """Replace `tensor` by its reduction on rank `dst` alone; on the others it stays as it is. Returns it.
 
         Arguments and errors are those of `allreduce`, and so is the traffic, as a switch answers all ranks.
         """
@@ -235,7 +235,7 @@ class Communicator:
         wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> Handle[T]:
-        """Starts what `reduce` does and returns at once. The tensor must not be touched until the handle is done."""
+        """Start what `reduce` does and return at once. The tensor must not be touched until the handle is done."""
         return self.start(timeout, reductions.reduce, tensor, dst, Collective(op, factor, self._form(wire)))
 
     @synchronous
@@ -249,7 +249,7 @@ class Communicator:
         wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> T:
-        """Returns this rank's part of the reduction over all ranks.
+        """Return this rank's part of the reduction over all ranks.
 
         tensor: shape (world_size, *shape); it stays as it is.
         out: where to write the result, of shape `shape`; by default a new array or tensor.
@@ -266,12 +266,12 @@ class Communicator:
         wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> Handle[T]:
-        """Starts what `reduce_scatter` does and returns at once. `out` must not be touched until the handle is done."""
+        """Start what `reduce_scatter` does and return at once. `out` must not be touched until the handle is done."""
         return self.start(timeout, reductions.reduce_scatter, tensor, out, Collective(op, factor, self._form(wire)))
 
     @synchronous
     def broadcast(self, tensor: T, src: int, *, timeout: float | None = None) -> T:
-        """Replaces `tensor` by that of rank `src`, bit for bit, and returns it.
+        """Replace `tensor` by that of rank `src`, bit for bit, and return it.
 
         tensor: NumPy array or torch tensor of any dtype, shape and strides, the same on every rank.
         timeout: seconds; by default the communicator's.
@@ -281,12 +281,12 @@ class Communicator:
         """
 
     def broadcast_async(self, tensor: T, src: int, *, timeout: float | None = None) -> Handle[T]:
-        """Starts what `broadcast` does and returns at once. The tensor must not be touched until the handle is done."""
+        """Start what `broadcast` does and return at once. The tensor must not be touched until the handle is done."""
         return self.start(timeout, moves.broadcast, tensor, src)
 
     @synchronous
     def all_gather(self, tensor: T, *, out: T | None = None, timeout: float | None = None) -> T:
-        """Returns the tensors of all ranks, bit for bit: shape (world_size, *tensor.shape).
+        """Return the tensors of all ranks, bit for bit: shape (world_size, *tensor.shape).
 
         tensor: NumPy array or torch tensor of any dtype, shape and strides, the same on every rank; it may be a part of
             `out`.
@@ -298,18 +298,18 @@ class Communicator:
         """
 
     def all_gather_async(self, tensor: T, *, out: T | None = None, timeout: float | None = None) -> Handle[T]:
-        """Starts what `all_gather` does and returns at once. `out` must not be touched until the handle is done."""
+        """Start what `all_gather` does and return at once. `out` must not be touched until the handle is done."""
         return self.start(timeout, moves.all_gather, tensor, out)
 
     @synchronous
     def barrier(self, timeout: float | None = None) -> None:
-        """Returns when all ranks have called it. `timeout`: seconds; by default the communicator's.
+        """Return when all ranks have called it. `timeout`: seconds; by default the communicator's.
 
         It is an allreduce of nothing: one packet each way. It does not wait for earlier collectives' results.
         """
 
     def barrier_async(self, timeout: float | None = None) -> Handle[None]:
-        """Starts what `barrier` does and returns at once; the handle is done when all ranks have called it."""
+        """Start what `barrier` does and return at once; the handle is done when all ranks have called it."""
         return self.start(timeout, moves.barrier)
 
     def start(
@@ -359,7 +359,7 @@ class Communicator:
         return Stats.of(self._engine, self._allreduce.sites.all(), local=self._running.local, threads=self._threads)
 
     def drain(self) -> None:
-        """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
+        """Wait until no collective is under way. Then raises the error of one that failed meanwhile."""
         self._submission.drain()
 
     def close(self) -> None:
@@ -373,7 +373,7 @@ class Communicator:
             running.leave()
 
     def abort(self) -> None:
-        """Ends the job for all ranks at once, where it has not been left. Collectives under way fail."""
+        """End the job for all ranks at once, where it has not been left. Collectives under way fail."""
         running = self.detach()
         if running is not None:
             running.leave(well=False)

@@ -12,7 +12,7 @@ from p4reduce.engine.handle import Handle
 
 
 def future_of(handle: Handle[Any], settle: Callable[[], Any], outputs: Sequence[torch.Tensor]) -> Any:
-    """A torch.futures.Future of what `settle` returns or raises when the handle's collective has ended.
+    """Return a torch.futures.Future of what `settle` returns or raises when the handle's collective has ended.
 
     outputs: the tensors of the result. Who waits for the future, or follows it, has their streams wait for what the
         current one has been given when `settle` returns, as with PyTorch's own.

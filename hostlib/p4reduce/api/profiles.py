@@ -9,7 +9,7 @@ import torch
 
 
 def span(name: str) -> contextlib.AbstractContextManager[object]:
-    """An event `p4reduce:NAME` of the profiler, if one runs; else nothing.
+    """Return an event `p4reduce:NAME` of the profiler, if one runs; else nothing.
 
     Of what this thread does: to begin a collective, or to wait for it. Its end comes in another thread, for which a
     profiler that is being stopped does not wait.

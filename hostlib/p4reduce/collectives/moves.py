@@ -41,7 +41,7 @@ def all_gather(group: Group, tensor: T, out: T | None) -> Plan[T]:
 
 
 def all_gather_apart(group: Group, tensor: Any, outs: Sequence[Any]) -> Plan[Sequence[Any]]:
-    """The tensor of rank i into `outs[i]`, of its shape: all of the same dtype, wherever their memory is."""
+    """Return the tensor of rank i into `outs[i]`, of its shape: all of the same dtype, wherever their memory is."""
     spec = describe(tensor)
     spec.check_movable(tensor)
     ends = list(itertools.accumulate(describe(out).size for out in outs))
@@ -58,7 +58,7 @@ def all_gather_apart(group: Group, tensor: Any, outs: Sequence[Any]) -> Plan[Seq
 
 
 def barrier(_: Group) -> Plan[None]:
-    """A sum of nothing."""
+    """Return a sum of nothing."""
     return Plan("barrier", Operation(np.zeros(0, np.int32), reduce_op="barrier"), None)
 
 
@@ -69,7 +69,7 @@ def move(
     finish: Callable[[], None] = nothing,
     targets: Iterable[Target] = (),
 ) -> Plan[T]:
-    """Adds the words of all ranks, of which no two have the same bit set: so there are no carries.
+    """Add the words of all ranks, of which no two have the same bit set: so there are no carries.
 
     targets: into which `finish` writes, besides the staging's own.
     """

@@ -47,7 +47,7 @@ class Group:
     size: int
 
     def member(self, name: str, rank: int) -> int:
-        """The argument `rank`, checked."""
+        """Return the argument `rank`, checked."""
         return settings.integer(name, rank, 0, self.size - 1)
 
 

@@ -54,15 +54,15 @@ class Sum:
         self._operation = Operation(work, dtype=spec.dtype, reduce_op=what, divisor=divisor, wire=form, residual=lost)
 
     def plan(self, result: T, finish: Callable[[], None], *targets: Target) -> Plan[T]:
-        """The plan that reduces it. `targets`: into which `finish` writes, besides the tensor."""
+        """Return the plan that reduces it. `targets`: into which `finish` writes, besides the tensor."""
         return Plan(self._name, self._operation, result, finish, self._fetch, transfers(self._staging, *targets))
 
     def write_back(self) -> None:
-        """Makes the tensor its reduction."""
+        """Make the tensor its reduction."""
         self._staging.write_back()
 
     def write_part(self, index: int, out: Target) -> None:
-        """Makes `out` the part of the reduction at `index` of the first dimension."""
+        """Make `out` the part of the reduction at `index` of the first dimension."""
         out.write(self._staging.host[index, ...])
 
     def _fetch(self, wait: Wait) -> None:
@@ -72,7 +72,7 @@ class Sum:
 
 
 def _check_integers(call: Collective) -> None:
-    """Raises for what has no meaning for int32."""
+    """Raise for what has no meaning for int32."""
     if call.op == "average":
         raise UnsupportedDtype("op='average' of int32, whose average may not be an integer: use op='sum' and divide")
     if call.factor != 1:

@@ -81,7 +81,7 @@ class Reduction:
         self._block = block_size * values_per_word(self._wire)
 
     def plan(self, result: T, run: Run, by_blocks: Callable[[], Plan[T]] | None = None) -> Plan[T]:
-        """The last operation's; `run` carries out those before.
+        """Return the last operation's; `run` carries out those before.
 
         by_blocks: of a dense tensor, what is taken in the place of it where that is cheaper.
         """
@@ -146,7 +146,7 @@ class Reduction:
         return [*rows.description, rows.numbers.size, blocks, self._link]
 
     def _codes(self, counts: list[int], blocks: list[int]) -> list[Code]:
-        """The codes of all ranks' numbers. Raises `Alike` for what a rank cannot have told of its rows."""
+        """Return the codes of all ranks' numbers. Raises `Alike` for what a rank cannot have told of its rows."""
         rows = self._rows
         codes = []
         for rank, (count, full) in enumerate(zip(counts, blocks, strict=True)):
@@ -165,7 +165,7 @@ class Reduction:
         return codes
 
     def _numbers(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
-        """The numbers of all ranks' rows."""
+        """Return the numbers of all ranks' rows."""
         ends = np.cumsum([code.words for code in codes])
         words = np.zeros(int(ends[-1]), np.int32)
         parts = np.split(words, ends[:-1])
@@ -184,7 +184,7 @@ class Reduction:
         )
 
     def _decoded(self, codes: list[Code], parts: Sequence[Words]) -> list[npt.NDArray[np.int64]]:
-        """The numbers, from words that begin with the code."""
+        """Return the numbers, from words that begin with the code."""
         numbers: list[npt.NDArray[np.int64]] = []
         try:
             for code, words in zip(codes, parts, strict=True):
@@ -216,7 +216,7 @@ def _different_shapes(descriptions: list[list[int]]) -> MismatchError:
 
 
 def _packed(all_: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], values: Values) -> Values:
-    """The rows of `all_`, zeros where `numbers` are not: shape (rows, width)."""
+    """Return the rows of `all_`, zeros where `numbers` are not: shape (rows, width)."""
     packed = np.zeros((all_.size, values.shape[1]), values.dtype)
     packed[locate(all_, numbers)] = values
     return packed

@@ -124,7 +124,7 @@ def root(
 
 
 def load(name: str) -> Any:
-    """The command, as click has it. Raises ModuleNotFoundError where its extra is not installed."""
+    """Return the command, as click has it. Raises ModuleNotFoundError where its extra is not installed."""
     command = COMMANDS[name]
     module, function = command.target.split(":")
     called = getattr(import_module(module), function)

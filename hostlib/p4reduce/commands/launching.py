@@ -30,7 +30,7 @@ GRACE_S = 5.0
 
 
 def check(transport: str, threads: int) -> None:
-    """Raises ValueError for what no program in C can use."""
+    """Raise ValueError for what no program in C can use."""
     if transport not in ("udp", "raw"):
         raise ValueError(f"transport={transport!r}: accepted for programs in C are udp, raw")
     if threads > 1 and transport != "udp":
@@ -63,7 +63,7 @@ def describe(place: JoinedJob) -> str:
 
 
 def run(place: JoinedJob, command: Sequence[str], job_is_dead: threading.Event) -> int:
-    """Runs `command` in the job and leaves with it. Returns its exit status, or 128 + the signal that ended it."""
+    """Run `command` in the job and leave with it. Returns its exit status, or 128 + the signal that ended it."""
     link = link_of(place.transport)
     program: subprocess.Popen[bytes] | None = None
     received: list[int] = []

@@ -31,7 +31,7 @@ _OPTIONS = {
 
 
 def shows_certificate(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with the options --tls-cert and --tls-key, which are for `tls_of` below."""
+    """Return the command, with the options --tls-cert and --tls-key, which are for `tls_of` below."""
 
     @wraps(command)
     def called(**given: Any) -> None:

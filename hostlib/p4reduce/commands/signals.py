@@ -16,7 +16,7 @@ def termination_signals() -> list[signal.Signals]:
 
 
 def exit_on_signals() -> None:
-    """Makes SIGTERM and SIGHUP raise SystemExit, with the status that a shell gives to a program that a signal ended.
+    """Make SIGTERM and SIGHUP raise SystemExit, with the status that a shell gives to a program that a signal ended.
 
     Ctrl-C raises KeyboardInterrupt, as always in Python.
     """

@@ -93,7 +93,7 @@ class TlsFiles:
         raise CertificateError(f"{self}: the files keep changing while they are read")
 
     def _read_once(self, version: int) -> Pem:
-        """Raises CertificateError."""
+        """Raise CertificateError."""
         certificate, key, authorities = self._paths
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         what = self._called[2]

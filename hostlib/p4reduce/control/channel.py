@@ -35,7 +35,7 @@ class Tls:
     key: str | Path | None = None
 
     def files(self) -> TlsFiles:
-        """Raises JoinError where they cannot be used."""
+        """Raise JoinError where they cannot be used."""
         names = ("the TLS certificate", "its key", "the TLS authorities")
         try:
             return TlsFiles(self.cert or "", self.key or "", self.ca or "", called=names)
@@ -61,7 +61,7 @@ def keepalive(lease: float) -> list[tuple[str, int]]:
 def open_channel(
     address: str, tls: Tls | None, lease: float = LEASE, pem: Pem | None = None, connect: float = _CONNECT
 ) -> grpc.Channel:
-    """Connects later, when it is used, within `connect` seconds. `pem`: what stands in the files of `tls`, where that
+    """Connect later, when it is used, within `connect` seconds. `pem`: what stands in the files of `tls`, where that
     is known. Raises JoinError for what is no address, and when they cannot be used."""
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
@@ -79,7 +79,7 @@ def open_channel(
 
 
 def check_controller(address: str) -> None:
-    """Raises JoinError for what is no address of a controller."""
+    """Raise JoinError for what is no address of a controller."""
     try:
         diagnostics.check_address("controller", address, DEFAULT_CONTROLLER)
     except ValueError as error:

@@ -94,7 +94,7 @@ class Session:
         on_counted: Callable[[pb.Counted], None] | None = None,
         lease: float = LEASE,
     ) -> None:
-        """Checks the addresses; `join` connects.
+        """Check the addresses; `join` connects.
 
         address: "host:port" of the controller, or of several with commas between them, of which one serves.
         connect_timeout: seconds to wait for a controller that is only just starting.
@@ -172,7 +172,7 @@ class Session:
         queue: float = 0.0,
         holds: bool = False,
     ) -> Assigned:
-        """Joins a job, and returns what the controller assigns to the rank: jobs.proto describes it. Keep it secret.
+        """Join a job, and return what the controller assigns to the rank: jobs.proto describes it. Keep it secret.
 
         slots: how many the job wants; 0 for the controller's default.
         timeout: seconds that the controller waits for the other ranks before it gives the job up.
@@ -266,7 +266,7 @@ class Session:
         raise AssertionError
 
     def _await_answer(self, timeout: float, queue: float) -> bool:
-        """Waits for the answer to a join: `timeout` seconds, and `queue` more if the rank is queued. Returns whether it
+        """Wait for the answer to a join: `timeout` seconds, and `queue` more if the rank is queued. Returns whether it
         is. Call it under _changed."""
         deadline = time.monotonic() + timeout
         logged = ""
@@ -290,7 +290,7 @@ class Session:
     def wait_ready(
         self, hello: Callable[[], None], timeout: float | None = None, *, trouble: Callable[[], str] = lambda: ""
     ) -> pb.Ready:
-        """Waits until all ranks are there.
+        """Wait until all ranks are there.
 
         hello: sends a HELLO to the switch. It is called at once, then every 400 ms, and every 100 ms while the
             controller says that the switch has not heard this rank.
@@ -321,7 +321,7 @@ class Session:
                     log_at, logged = time.monotonic() + _LOG_JOINING_INTERVAL, awaited
 
     def _await_next_hello(self, deadline: float) -> None:
-        """Waits until the next HELLO is due, or the join has succeeded or failed. Call it under _changed."""
+        """Wait until the next HELLO is due, or the join has succeeded or failed. Call it under _changed."""
         last_hello = time.monotonic()
         while self._ready is None and self._aborted is None and not self._closed:
             interval = HELLO_INTERVAL if self._is_unheard() else _HELLO_INTERVAL_HEARD
@@ -354,7 +354,7 @@ class Session:
         return False
 
     def await_abort(self, timeout: float) -> None:
-        """Waits until the controller has said why the job is aborted, at most `timeout` seconds."""
+        """Wait until the controller has said why the job is aborted, at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(self._is_over, timeout)
 
@@ -363,7 +363,7 @@ class Session:
         self._holding.begin(holder)
 
     def report(self, figures: Callable[[float], pb.Report]) -> None:
-        """Reports what the rank has done, as often as the controller asks for it, and once more when the rank leaves.
+        """Report what the rank has done, as often as the controller asks for it, and once more when the rank leaves.
 
         figures: makes the report for a time (monotonic). A thread that all sessions of the process share calls it.
         """
@@ -373,7 +373,7 @@ class Session:
         report_schedule.schedule.add(self._report, delay)
 
     def _report(self) -> float | None:
-        """Returns the seconds until the next call, or None for no more calls."""
+        """Return the seconds until the next call, or None for no more calls."""
         self._report_once()
         self._connections.cancel_outdated()
         with self._changed:
@@ -431,7 +431,7 @@ class Session:
                 )
 
     def close(self) -> None:
-        """Ends the session. Without `leave` before, the job is aborted for all ranks."""
+        """End the session. Without `leave` before, the job is aborted for all ranks."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -502,14 +502,14 @@ class Session:
     # Streams.
 
     def _serve(self, stream: ControllerStream) -> None:
-        """Opens a stream to a controller that may serve, unless the session was closed."""
+        """Open a stream to a controller that may serve, unless the session was closed."""
         with self._changed:
             if not self._closed:
                 self._stream_ended, self._broken, self._waiting = False, None, None
                 self._connections.serve(stream)
 
     def _send_unless_away(self, message: pb.ClientMessage) -> None:
-        """Sends what is of use only while the rank takes part in the job. Call it under _changed."""
+        """Send what is of use only while the rank takes part in the job. Call it under _changed."""
         if self._may_send():
             self._connections.send(message)
 
@@ -569,7 +569,7 @@ class Session:
         self._ask_to_return(address)
 
     def _await_return(self, broken: str, trouble: str, returns: int) -> None:
-        """Waits until a controller takes the rank back, all refuse to, or time is up; then the job is aborted.
+        """Wait until a controller takes the rank back, all refuse to, or time is up; then the job is aborted.
 
         broken: address of the controller whose stream broke. trouble: how. returns: how often the rank was back before.
         """
@@ -606,7 +606,7 @@ class Session:
             candidate.cancel()
 
     def _come_back(self, candidate: ControllerStream) -> ControllerStream | None:
-        """The candidate's controller takes the rank back. Returns the stream before, which may still be open."""
+        """Return the candidate's controller takes the rank back. Returns the stream before, which may still be open."""
         before = self._connections.promote(candidate)
         self._stream_ended, self._broken, self._away = False, None, False
         self._returns += 1

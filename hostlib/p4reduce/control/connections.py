@@ -50,23 +50,23 @@ class Connections:
         return self.serving.address if self.serving is not None else ",".join(self.addresses)
 
     def serve(self, stream: ControllerStream) -> None:
-        """Opens the stream as the serving one."""
+        """Open the stream as the serving one."""
         self.serving = stream
         self._open(stream, wait_for_listener=False)
 
     def add_candidate(self, address: str, rejoin: pb.Rejoin) -> None:
-        """Opens a stream that waits until a controller listens at `address`."""
+        """Open a stream that waits until a controller listens at `address`."""
         stream = self.candidates[address] = ControllerStream(address, pb.ClientMessage(rejoin=rejoin))
         self._open(stream, wait_for_listener=True)
 
     def promote(self, candidate: ControllerStream) -> ControllerStream | None:
-        """The candidate becomes the serving stream. Returns the one before, which its caller cancels."""
+        """Return the candidate becomes the serving stream. Returns the one before, which its caller cancels."""
         before, self.serving = self.serving, candidate
         self.candidates.pop(candidate.address, None)
         return before
 
     def send(self, message: pb.ClientMessage) -> None:
-        """Sends a message to the serving controller, if there is one."""
+        """Send a message to the serving controller, if there is one."""
         if self.serving is not None:
             self.serving.send(message)
 
@@ -76,7 +76,7 @@ class Connections:
         return self.serving.unsent if self.serving is not None else 0
 
     def cancel_outdated(self) -> None:
-        """Cancels candidates that were opened with certificates which have changed since. Takes the lock itself."""
+        """Cancel candidates that were opened with certificates which have changed since. Takes the lock itself."""
         if self._tls_files is None:
             return
         version = self._tls_files.current().version
@@ -87,7 +87,7 @@ class Connections:
             stream.cancel()
 
     def end_streams(self) -> None:
-        """Ends all streams and channels, and waits until the streams' threads have ended. Takes the lock itself."""
+        """End all streams and channels, and wait until the streams' threads have ended. Takes the lock itself."""
         with self._lock:
             streams = [*([self.serving] if self.serving else []), *self.candidates.values()]
             channels = [channel for channel, _ in self._channels.values()]
@@ -101,7 +101,7 @@ class Connections:
             channel.close()
 
     def close(self) -> None:
-        """Ends all streams for good. Takes the lock itself."""
+        """End all streams for good. Takes the lock itself."""
         self.end_streams()
         # The callbacks are methods of the session, which refers to this object.
         self._on_message = lambda *_: None
@@ -112,7 +112,7 @@ class Connections:
         stream.open(channel, self._token, self._on_message, self._on_end, wait_for_listener=wait_for_listener)
 
     def _channel(self, address: str) -> grpc.Channel:
-        """A channel with the latest certificates. No stream of an earlier channel to this address is open."""
+        """Return a channel with the latest certificates. No stream of an earlier channel to this address is open."""
         if self._tls is not None and self._tls_files is None:
             self._tls_files = self._tls.files()
         pem = self._tls_files.current() if self._tls_files is not None else None

@@ -61,7 +61,8 @@ def of_os(error: OSError) -> str:
 
 
 def of_grpc(text: str, code: str = "") -> str:
-    """The part of gRPC's details that says what happened; all of them where that is not known. `code`: its name."""
+    """Return the part of gRPC's details that says what happened; all of them where that is not known. `code`: its
+    name."""
     for part, meaning in _OF_GRPC:
         if part in text:
             return meaning
@@ -102,7 +103,7 @@ def counted(number: int, what: str) -> str:
 
 
 def read(what: str, file: str | Path) -> bytes:
-    """The file's bytes. `what` names it in the ValueError: an option, and what should be in the file."""
+    """Return the file's bytes. `what` names it in the ValueError: an option, and what should be in the file."""
     try:
         return Path(file).read_bytes()
     except OSError as error:
@@ -110,7 +111,7 @@ def read(what: str, file: str | Path) -> bytes:
 
 
 def read_token(what: str, file: str | Path) -> str:
-    """The token in a file, without white space around it. Raises ValueError, which has nothing of the token."""
+    """Return the token in a file, without white space around it. Raises ValueError, which has nothing of the token."""
     try:
         token = read(what, file).decode("ascii").strip()
     except UnicodeDecodeError:
@@ -122,7 +123,7 @@ def read_token(what: str, file: str | Path) -> str:
 
 
 def check_address(what: str, text: str, example: str, least: int = 1) -> None:
-    """Raises ValueError unless it is HOST:PORT, with a port from `least` on, or in another form of gRPC's."""
+    """Raise ValueError unless it is HOST:PORT, with a port from `least` on, or in another form of gRPC's."""
     if text.startswith(_OTHER_FORMS):
         return
     host, _, port = text.rpartition(":")
@@ -179,6 +180,6 @@ def _cannot_bind(family: int, kind: int, place: tuple[Any, ...]) -> str:
 
 
 def check_folder(what: str, folder: Path) -> None:
-    """Raises ValueError unless it is a folder, or one can be made there."""
+    """Raise ValueError unless it is a folder, or one can be made there."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{what} {folder}: must be a folder, and this is a file")

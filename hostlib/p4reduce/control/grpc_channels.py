@@ -23,7 +23,7 @@ _ALWAYS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
 def open_grpc_channel(
     address: str, credentials: grpc.ChannelCredentials | None = None, options: Options = ()
 ) -> grpc.Channel:
-    """Connects when it is used. `credentials`: those of TLS; without them, in the clear."""
+    """Connect when it is used. `credentials`: those of TLS; without them, in the clear."""
     if credentials is None:
         return grpc.insecure_channel(grpc_target(address), [*_ALWAYS, *options])
     return grpc.secure_channel(grpc_target(address), credentials, [*_ALWAYS, *options])
@@ -32,13 +32,14 @@ def open_grpc_channel(
 def open_aio_channel(
     address: str, credentials: grpc.ChannelCredentials | None = None, options: Options = ()
 ) -> grpc.aio.Channel:
-    """The same for asyncio."""
+    """Return the same for asyncio."""
     if credentials is None:
         return grpc.aio.insecure_channel(grpc_target(address), [*_ALWAYS, *options])
     return grpc.aio.secure_channel(grpc_target(address), credentials, [*_ALWAYS, *options])
 
 
 def grpc_target(address: str) -> str:
-    """The address as gRPC's clients and servers take it, which read `%d0` of `[fe80::1%d0]:7700` as an escaped byte."""
+    """Return the address as gRPC's clients and servers take it, which read `%d0` of `[fe80::1%d0]:7700` as an escaped
+    byte."""
     host, bracket, port = address.rpartition("]")
     return host.replace("%25", "%").replace("%", "%25") + bracket + port if host.startswith("[") else address

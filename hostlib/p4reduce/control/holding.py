@@ -19,7 +19,7 @@ class Holder(Protocol):
         whether all have ended, and if so a first round, from any thread, and whenever that has changed."""
 
     def go_on(self, slots: int, first_seq: int) -> None:
-        """Ends `hold`, in the first `slots` slots, each of which begins with `first_seq`; 0: as before."""
+        """End `hold`, in the first `slots` slots, each of which begins with `first_seq`; 0: as before."""
 
 
 class Holding:

@@ -27,7 +27,7 @@ class ReportSchedule:
         self._running = False
 
     def add(self, report: Report, delay: float) -> None:
-        """Calls it in so many seconds."""
+        """Call it in so many seconds."""
         with self._changed:
             self._due[report] = time.monotonic() + delay
             self._changed.notify()
@@ -36,7 +36,7 @@ class ReportSchedule:
                 threading.Thread(target=self._run, name="p4reduce-report", daemon=True).start()
 
     def remove(self, report: Report) -> None:
-        """Calls it no more, but for a call that is under way."""
+        """Call it no more, but for a call that is under way."""
         with self._changed:
             self._due.pop(report, None)
             self._changed.notify()
@@ -56,7 +56,8 @@ class ReportSchedule:
             del report  # which has a session
 
     def _next(self) -> Report | None:
-        """The one that is due first, when it is; None, and the thread is to end, where there has been none for long."""
+        """Return the one that is due first, when it is; None, and the thread is to end, where there has been none for
+        long."""
         with self._changed:
             while True:
                 if not self._due:

@@ -35,7 +35,7 @@ class ControllerStream:
     def open(
         self, channel: grpc.Channel, token: str | None, on_message: OnMessage, on_end: OnEnd, *, wait_for_listener: bool
     ) -> None:
-        """Starts the call, and the thread that calls `on_message` and `on_end`.
+        """Start the call, and the thread that calls `on_message` and `on_end`.
 
         `wait_for_listener`: if nothing listens at the address, the call waits until something does.
         """
@@ -57,14 +57,14 @@ class ControllerStream:
         self._outgoing.put(message)
 
     def cancel(self) -> None:
-        """Ends the stream. Its thread then calls `on_end`."""
+        """End the stream. Its thread then calls `on_end`."""
         self._outgoing.put(None)
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
 
     def wait(self, timeout: float) -> None:
-        """Waits until the stream's thread has ended, at most `timeout` seconds. That thread itself does not wait."""
+        """Wait until the stream's thread has ended, at most `timeout` seconds. That thread itself does not wait."""
         if self._reader is not None and self._reader is not threading.current_thread():
             self._reader.join(timeout)
 

@@ -143,7 +143,7 @@ class _Bucket:
     at_switch: Handle[torch.Tensor] | None = None
 
     def share_out(self) -> None:
-        """Starts the switch's part of the bucket, on this rank's share of the host's sum."""
+        """Start the switch's part of the bucket, on this rank's share of the host's sum."""
         ranks = self.local.size()
         with self._on_stream():
             missing = -self.buffer.numel() % ranks
@@ -154,7 +154,7 @@ class _Bucket:
             self.at_switch = self.communicator.allreduce_async(share, op="average", wire=self.wire)
 
     def gather(self) -> None:
-        """Makes of all shares' averages the bucket's."""
+        """Make of all shares' averages the bucket's."""
         assert self.at_switch is not None
         assert self.shared is not None
         with self._on_stream():

@@ -34,7 +34,7 @@ Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
 def _hook(declared: Declared) -> Declared:
-    """Makes of a hook's signature and docstring one that averages buckets as its state says.
+    """Make of a hook's signature and docstring one that averages buckets as its state says.
 
     Says so where another than DDP calls it: FSDP gives a gradient and a place for its shard, FSDP2 a shard alone.
     """

@@ -11,7 +11,8 @@ _OF_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name in the model that was wrapped, so that checkpoints pass between wrapped and plain ones."""
+    """Return a parameter's name in the model that was wrapped, so that checkpoints pass between wrapped and plain
+    ones."""
     for wrapper in _OF_WRAPPERS:
         name = name.replace(wrapper, "")
     return name

@@ -34,7 +34,7 @@ class CheckedRanks:
     def check(
         self, state: object, parameters: Sequence[torch.Tensor], communicator: Communicator, share: int = 1
     ) -> None:
-        """Compares the groups of all modules that have a hook with `state`, where one of them is new.
+        """Compare the groups of all modules that have a hook with `state`, where one of them is new.
 
         parameters: of a bucket, all of one module. share: how many ranks of the group each of the communicator stands
         for. Raises ValueError on all ranks of the communicator if their groups are not of these ranks alone.

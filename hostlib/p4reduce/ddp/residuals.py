@@ -61,11 +61,11 @@ class Residuals:
             kept.add_(part.to(kept.device))
 
     def norm(self) -> float:
-        """The l2 norm of all that is kept."""
+        """Return the l2 norm of all that is kept."""
         return float(torch.stack([kept.norm() for kept in self._kept.values()]).norm()) if self._kept else 0.0
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Copies of what is kept, by parameter's name."""
+        """Copy of what is kept, by parameter's name."""
         return {name: kept.clone() for name, kept in self._kept.items()}
 
     def load_state_dict(self, kept: Mapping[str, torch.Tensor]) -> None:

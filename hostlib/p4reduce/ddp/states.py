@@ -45,7 +45,7 @@ class AllreduceState:
         self._ranks = CheckedRanks()
 
     def check_ranks(self, bucket: GradBucket) -> None:
-        """Raises ValueError where DDP's process group has other ranks than the communicator. All ranks call it before
+        """Raise ValueError where DDP's process group has other ranks than the communicator. All ranks call it before
         each bucket."""
         self._ranks.check(self, bucket.parameters(), self._joined(), self._share())
 
@@ -288,7 +288,7 @@ class Int8State(SparsifierState):
 
 
 def check_dense_bucket(bucket: GradBucket, hook: str) -> None:
-    """Raises TypeError for one that a hook of this name cannot reduce."""
+    """Raise TypeError for one that a hook of this name cannot reduce."""
     if bucket.buffer().is_sparse:
         raise TypeError(
             f"bucket {bucket.index()} is a sparse gradient, as Embedding(sparse=True) makes it, and {hook} does not "

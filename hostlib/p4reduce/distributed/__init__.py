@@ -48,7 +48,7 @@ class _Name:
 
 
 def register() -> None:
-    """Makes the backend known to torch.distributed. For `import torch` to call; calling it again does no harm."""
+    """Make the backend known to torch.distributed. For `import torch` to call; calling it again does no harm."""
     import torch.distributed as dist
 
     if dist.is_available() and NAME not in dist.Backend.backend_list:

@@ -42,7 +42,7 @@ def as_list(tensors: Any) -> list[torch.Tensor]:
 
 
 def as_lists(lists: Any, tensors: Any) -> tuple[list[list[torch.Tensor]], list[torch.Tensor]]:
-    """Lists of tensors, and the tensor that belongs to each, of which there may be one alone."""
+    """List of tensors, and the tensor that belongs to each, of which there may be one alone."""
     if isinstance(tensors, torch.Tensor):
         return [list(lists)], [tensors]
     return [list(each) for each in lists], list(tensors)

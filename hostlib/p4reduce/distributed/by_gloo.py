@@ -118,7 +118,7 @@ class ByGloo(_Base):  # type: ignore[misc]
         *,
         timeout: Any = None,
     ) -> Any:
-        """The same, in one tensor. Gloo refuses one that is not contiguous."""
+        """Return the same, in one tensor. Gloo refuses one that is not contiguous."""
         opts = options(AllToAllOptions, opts, timeout=timeout)
 
         def begin(copies: Copies) -> Any:

@@ -24,7 +24,7 @@ def called_by_cpp(cls: Class) -> Class:
 
 
 def _untraced(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Calls `method` as it is until somebody imports torch._dynamo, since that takes about two seconds."""
+    """Call `method` as it is until somebody imports torch._dynamo, since that takes about two seconds."""
 
     untraced: Callable[..., Any] | None = None
 

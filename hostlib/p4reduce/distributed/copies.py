@@ -67,7 +67,7 @@ class Copies:
         return self.outputs(tensors, always=always)
 
     def finish(self, work: Any, outputs: Tensors) -> Any:
-        """The call's work, which ends when `outputs`, all of the call's, are written."""
+        """Return the call's work, which ends when `outputs`, all of the call's, are written."""
         return CopiedWork(work, self._write, outputs) if self._written else work
 
     def _needs_copy(self, tensor: torch.Tensor) -> bool:
@@ -140,7 +140,7 @@ class CopiedWork(BaseWork):
                 self._future.wait()
 
     def _finish(self) -> None:
-        """Returns when the outputs are written, of a work that has ended well."""
+        """Return when the outputs are written, of a work that has ended well."""
         if self._future is not None:
             self._future.wait()
             return
@@ -172,16 +172,16 @@ class CopiedWork(BaseWork):
         return None
 
     def get_future(self) -> Any:
-        """A torch.futures.Future of `result()`, or of the error. Raises RuntimeError where the work has none."""
+        """Return a torch.futures.Future of `result()`, or of the error. Raises RuntimeError where the work has none."""
         return self._work.get_future() if self._future is None else self._future
 
     def _source_rank(self) -> int:
-        """The rank that has sent what was received."""
+        """Return the rank that has sent what was received."""
         return int(self._work._source_rank())
 
 
 def flattened(lists: Iterable[Iterable[torch.Tensor]]) -> Tensors:
-    """The tensors of all lists, one after the other."""
+    """Return the tensors of all lists, one after the other."""
     return [each for tensors in lists for each in tensors]
 
 
@@ -192,12 +192,12 @@ def as_lists_like(lists: Iterable[Iterable[torch.Tensor]], tensors: Iterable[tor
 
 
 def as_bytes(tensors: Iterable[torch.Tensor]) -> Tensors:
-    """The memory of contiguous tensors. Gloo moves bytes, but refuses dtypes that it does not know."""
+    """Return the memory of contiguous tensors. Gloo moves bytes, but refuses dtypes that it does not know."""
     return [each.detach().reshape(-1).view(torch.uint8) for each in tensors]
 
 
 def _sharing(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> set[int]:
-    """The places in `tensors` of those that may share memory with another one, of either list."""
+    """Return the places in `tensors` of those that may share memory with another one, of either list."""
     spans = [(*span, place) for place, each in enumerate(tensors) if (span := _span(each))]
     spans += [(*span, -1) for each in others if (span := _span(each))]
     found: set[int] = set()
@@ -211,7 +211,8 @@ def _sharing(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) ->
 
 
 def _span(tensor: torch.Tensor) -> tuple[str, int, int] | None:
-    """The device, and the addresses from the first element's to behind the last one's; None where there are none."""
+    """Return the device, and the addresses from the first element's to behind the last one's; None where there are
+    none."""
     if tensor.layout is not torch.strided or not tensor.numel():
         return None
     reach = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -41,7 +41,7 @@ class Departure:
                 _departures.discard(self)
 
     def cut_short(self) -> None:
-        """Waits for nobody but the controller."""
+        """Wait for nobody but the controller."""
         self.heard.wait(_HEARD_S)
         self._running.session.close()
         self.ended.wait(_HEARD_S)

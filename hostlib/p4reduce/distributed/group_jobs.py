@@ -66,7 +66,7 @@ class GroupJobs:
         self._error: BaseException | None = None
 
     def check(self) -> None:
-        """Raises why the group has no communicator any more."""
+        """Raise why the group has no communicator any more."""
         if self._error is not None:
             raise without_frames(self._error)
 
@@ -95,7 +95,7 @@ class GroupJobs:
         return sent + stats.bytes_sent, received + stats.bytes_received
 
     def enter(self, slots: int, timeout: float) -> None:
-        """Joins the group's first job, of so many slots, 0 for the controller's default. Raises its error."""
+        """Join the group's first job, of so many slots, 0 for the controller's default. Raises its error."""
         self.check()
         try:
             self._sit(self._join(self._options.slots or slots, timeout))
@@ -125,7 +125,7 @@ class GroupJobs:
         self._end(P4ReduceError("the process group is destroyed"), well=True)
 
     def abort(self, error: P4ReduceError | None = None) -> None:
-        """Ends the job for all ranks at once, also one that is being joined. error: raised by later calls."""
+        """End the job for all ranks at once, also one that is being joined. error: raised by later calls."""
         error = error or P4ReduceError("the process group was aborted by this rank")
         if self._end(error, well=False) is None or not self._rank:
             self._say_gone()
@@ -167,7 +167,7 @@ class GroupJobs:
         self.check()
 
     def _failed(self, error: BaseException) -> BaseException:
-        """Keeps the group's first error, and returns a copy of it."""
+        """Keep the group's first error, and return a copy of it."""
         if isinstance(error, JoinError) and error.timed_out:
             told = JoinError(f"{error}{_HINT}")
             told.timed_out = True
@@ -177,7 +177,7 @@ class GroupJobs:
             return without_frames(self._error)
 
     def _join(self, slots: int, timeout: float) -> Communicator:
-        """Raises SlotsExhausted on all ranks if it does on rank 0."""
+        """Raise SlotsExhausted on all ranks if it does on rank 0."""
         attempt = Attempt()
         _attempts.add(attempt)
         with self._lock:
@@ -254,7 +254,7 @@ class GroupJobs:
 
     @contextlib.contextmanager
     def _giving_up_on_failure(self, attempt: Attempt) -> Iterator[None]:
-        """Ends rank 0's attempt, and with it the job, when another rank tells that it could not join, or has aborted.
+        """End rank 0's attempt, and with it the job, when another rank tells that it could not join, or has aborted.
 
         The controller knows nothing of a rank that has not reached it, or that has no way to the switch.
         """
@@ -336,7 +336,8 @@ def _job_key(number: int) -> str:
 
 
 def with_own_client(store: Any) -> Any:
-    """The same store, where nobody else's waiting holds up what is asked; itself where it cannot be had twice."""
+    """Return the same store, where nobody else's waiting holds up what is asked; itself where it cannot be had
+    twice."""
     try:
         return store.clone()
     except (AttributeError, NotImplementedError):
@@ -344,7 +345,7 @@ def with_own_client(store: Any) -> Any:
 
 
 def _drain(communicator: Communicator) -> None:
-    """Waits until no collective is under way. Raises the error of the job, P4ReduceError."""
+    """Wait until no collective is under way. Raises the error of the job, P4ReduceError."""
     try:
         communicator.drain()
     except P4ReduceError:

@@ -127,8 +127,8 @@ class SwitchGroup(ByGloo):
         return ProcessGroupGloo(PrefixStore(prefix, self._store), self._rank, self._size, timeout=self._timeout)
 
     def communicator(self) -> Communicator:
-        """The group's own of now, which joins the job when it is first asked for: on all ranks. An operation of many
-        bytes may give it another. Raises DistBackendError where the group goes without a switch."""
+        """Return the group's own of now, which joins the job when it is first asked for: on all ranks. An operation of
+        many bytes may give it another. Raises DistBackendError where the group goes without a switch."""
         limit = self._timeout.total_seconds()
         communicator: Communicator | None = self._in_turn(lambda: self._communicator_for(0, limit))
         if communicator is None:
@@ -150,14 +150,14 @@ class SwitchGroup(ByGloo):
             del turn  # which has the error, which has this frame
 
     def _communicator_for(self, nbytes: int, limit: float) -> Communicator | None:
-        """The communicator of a collective of so many bytes. Raises DistBackendError."""
+        """Return the communicator of a collective of so many bytes. Raises DistBackendError."""
         try:
             return self._jobs.communicator(nbytes, limit)
         except Exception as error:
             raise as_backend_error(error) from error
 
     def name(self) -> str:
-        """The backend's."""
+        """Return the backend's."""
         return NAME
 
     getBackendName = name  # as C++ calls it
@@ -173,7 +173,7 @@ class SwitchGroup(ByGloo):
             wait_for_store_to_end(self._given_store, timeout)
 
     def abort(self, error: P4ReduceError | None = None) -> None:
-        """Ends the job for all ranks at once, while they join it or later, from any thread. error: raised by later
+        """End the job for all ranks at once, while they join it or later, from any thread. error: raised by later
         calls."""
         self._jobs.abort(error)
         self._threads.close(0)
@@ -184,7 +184,8 @@ class SwitchGroup(ByGloo):
                     gloo.abort()
 
     def get_group_store(self) -> Any:
-        """The store that the group was made with. C++ has none, as a group that Python makes cannot give it one."""
+        """Return the store that the group was made with. C++ has none, as a group that Python makes cannot give it
+        one."""
         return self._given_store
 
     def split_group(
@@ -196,7 +197,7 @@ class SwitchGroup(ByGloo):
         group_desc: str | None = None,
         device_types: Any = None,  # noqa: ARG002
     ) -> SwitchGroup | None:
-        """A group of some of this one's ranks, with the same options; None on a rank that is not among them.
+        """Return a group of some of this one's ranks, with the same options; None on a rank that is not among them.
 
         Only these ranks have to call it. `opts` and `device_types` are of backends of C++.
         """
@@ -222,7 +223,7 @@ class SwitchGroup(ByGloo):
         return group
 
     def merge_remote_group(self, *_: Any, **__: Any) -> Any:
-        """Raises NotImplementedError: a group gets its ranks when it is made."""
+        """Raise NotImplementedError: a group gets its ranks when it is made."""
         raise NotImplementedError(
             f"{NAME} does not support merge_remote_group; make one group of all ranks with init_process_group"
         )
@@ -250,7 +251,7 @@ class SwitchGroup(ByGloo):
         return self._allreduce_inline(given, opts) or self._start([self._allreduce(given, opts)])
 
     def _allreduce_inline(self, tensors: list[torch.Tensor], opts: Any) -> PythonWork | None:
-        """Executes an all_reduce that its caller waits for in this thread, where nothing is to be waited for before;
+        """Execute an all_reduce that its caller waits for in this thread, where nothing is to be waited for before;
         None for any other, and on a device."""
         if getattr(opts, "asyncOp", True) or len(tensors) != 1 or not self._executor.is_idle:
             return None
@@ -633,7 +634,7 @@ class _Call:
 
 
 def _settle(turn: concurrent.futures.Future[Any], task: Callable[[], Any]) -> None:
-    """Gives the future what the task returns or raises."""
+    """Give the future what the task returns or raises."""
     try:
         turn.set_result(task())
     except BaseException as error:

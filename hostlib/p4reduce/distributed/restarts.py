@@ -23,7 +23,7 @@ _VERDICT = timedelta(seconds=10)
 
 
 def connect(make: Callable[[str], Any], store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Any, str]:
-    """A Gloo group that has reached all ranks, and the word that they have agreed on.
+    """Return a Gloo group that has reached all ranks, and the word that they have agreed on.
 
     If any rank's connection is lost at the first use, all ranks make another group. `make` gets a prefix of keys.
     """
@@ -55,7 +55,8 @@ def _all_are_connected(store: Any, rank: int, size: int, is_connected: bool, tim
 
 
 def agreed(gloo: Any, timeout: timedelta) -> str:
-    """A word that the ranks of a Gloo group have in common, and those of no earlier start: rank 0 makes it up."""
+    """Return a word that the ranks of a Gloo group have in common, and those of no earlier start: rank 0 makes it
+    up."""
     word = torch.tensor(secrets.randbits(63), device="cpu")
     options = BroadcastOptions()
     options.rootRank, options.timeout = 0, timeout
@@ -79,7 +80,7 @@ def naming_an_earlier_start() -> Iterator[None]:
 
 
 def wait_for_store_to_end(store: Any, timeout: float) -> None:
-    """Returns when rank 0 has ended the default group's store, or after so many seconds.
+    """Return when rank 0 has ended the default group's store, or after so many seconds.
 
     With `env://` and `tcp://` rank 0 keeps the store, and ends it when it destroys the group. A rank that makes its
     next group earlier would reach the old store, and lose it while it waits there.

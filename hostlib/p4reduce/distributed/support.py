@@ -34,13 +34,13 @@ _OPS = [
 
 
 def how(opts: Any) -> tuple[Any, float]:
-    """The operation of a communicator's reductions, if it has that, and the factor."""
+    """Return the operation of a communicator's reductions, if it has that, and the factor."""
     op = opts.reduceOp
     return op_name(op), float(factor(op))
 
 
 def op_name(op: Any) -> str | None:
-    """The communicator's, None where it has none."""
+    """Return the communicator's, None where it has none."""
     for known, name in _OPS:
         if op == known:
             return name
@@ -74,7 +74,7 @@ def tell_of_gloo(call: str, tensor: torch.Tensor) -> None:
 
 
 def check_dtypes(call: str, tensors: Sequence[torch.Tensor]) -> None:
-    """Raises UnsupportedDtype, which names them, where Gloo would only say, and later, that it does not take them."""
+    """Raise UnsupportedDtype, which names them, where Gloo would only say, and later, that it does not take them."""
     if call not in _NEED_DTYPES:
         return
     dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
@@ -100,7 +100,7 @@ def _gloo_takes(dtype: torch.dtype) -> bool:
 
 
 def check_sizes(whole: tuple[str, torch.Tensor], part: tuple[str, torch.Tensor], ranks: int) -> None:
-    """Raises ValueError where the first tensor, given with its argument's name, is not a part for each rank."""
+    """Raise ValueError where the first tensor, given with its argument's name, is not a part for each rank."""
     (name, tensor), (part_name, one) = whole, part
     if tensor.dtype != one.dtype:
         raise ValueError(f"{name} is {tensor.dtype}: accepted is {one.dtype}, which {part_name} is")

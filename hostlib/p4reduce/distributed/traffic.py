@@ -45,7 +45,7 @@ class Traffic:
         return Carried(sum(one.calls for one in each), sum(one.bytes for one in each))
 
     def __str__(self) -> str:
-        """A line for each."""
+        """Return a line for each."""
         wire = f"; on the wire {self.sent / 1e6:,.3f} MB sent, {self.received / 1e6:,.3f} MB received"
         lines = []
         for title, way, more in (("switch", "switch", wire), ("host's memory", "memory", ""), ("Gloo", "gloo", "")):

@@ -69,7 +69,7 @@ class BaseWork(Work):
         return self.is_completed() and self.exception() is None
 
     def result(self) -> Tensors:
-        """The tensors that hold the results. Raises RuntimeError while they do not."""
+        """Return the tensors that hold the results. Raises RuntimeError while they do not."""
         if not self.is_success():
             raise RuntimeError(f"{self._subject} not completed successfully: call wait() first")
         return self._outputs
@@ -92,7 +92,7 @@ class PythonWork(BaseWork):
         self._is_waited_for = False
 
     def kept_by(self, unwaited: Unwaited) -> PythonWork:
-        """Returns itself. A reference that does not keep the group's: which has works, and would never be gone."""
+        """Return itself. A reference that does not keep the group's: which has works, and would never be gone."""
         self._unwaited = weakref.ref(unwaited)
         return self
 
@@ -104,7 +104,7 @@ class PythonWork(BaseWork):
             unwaited.add(self)
 
     def drop_outputs(self) -> None:
-        """Keeps its results no longer: it can be waited for, but gives none."""
+        """Keep its results no longer: it can be waited for, but gives none."""
         self._outputs = []
 
 
@@ -113,7 +113,7 @@ class CompletedWork(PythonWork):
     """A collective that has ended well."""
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:  # noqa: ARG002
-        """Returns at once."""
+        """Return at once."""
         self._is_waited_for = True
         return True
 
@@ -125,7 +125,7 @@ class CompletedWork(PythonWork):
         """Why it ended badly: it did not."""
 
     def get_future(self) -> Any:
-        """A torch.futures.Future of `result()`."""
+        """Return a torch.futures.Future of `result()`."""
         self._is_waited_for = True
         future: torch.futures.Future[Tensors] = torch.futures.Future()
         future.set_result(self._outputs)
@@ -143,7 +143,7 @@ class SwitchWork(PythonWork):
         self._handle = handle
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Waits until the results are there; raises DistBackendError if they will not come, or not within `timeout`.
+        """Wait until the results are there; raise DistBackendError if they will not come, or not within `timeout`.
 
         Those on a CUDA device may still be on their way there: the current stream waits for them. Where another
         exception leaves it, as one of a signal's handler, the collective fails.
@@ -182,7 +182,8 @@ class SwitchWork(PythonWork):
         return None if error is None else as_backend_error(error)
 
     def get_future(self) -> Any:
-        """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
+        """Return a torch.futures.Future of `result()`, or of the error. What follows it may wait for other
+        collectives."""
         self._is_waited_for = True
         return future_of(self._handle, self._settle, self._outputs)
 
@@ -281,7 +282,8 @@ class QueuedWork(PythonWork):
         return self._begun.result().exception() if error is None else without_frames(error)
 
     def get_future(self) -> Any:
-        """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
+        """Return a torch.futures.Future of `result()`, or of the error. What follows it may wait for other
+        collectives."""
         self._is_waited_for = True
         devices: Any = list({output.device for output in self._outputs if output.is_cuda})
         trigger: torch.futures.Future[None] = torch.futures.Future(devices=devices)
@@ -310,7 +312,7 @@ class Works(PythonWork):
         _drop(self._works)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Waits until all have ended, each within `timeout`, and raises the first one's error."""
+        """Wait until all have ended, each within `timeout`, and raise the first one's error."""
         self._is_waited_for = True
         first: Exception | None = None
         try:
@@ -346,7 +348,7 @@ class Works(PythonWork):
         return next((error for work in self._works if (error := work.exception()) is not None), None)
 
     def get_future(self) -> Any:
-        """A torch.futures.Future of `result()`, or of the first error."""
+        """Return a torch.futures.Future of `result()`, or of the first error."""
         self._is_waited_for = True
 
         def settle(ended: torch.futures.Future[list[torch.futures.Future[Tensors]]]) -> Tensors:

@@ -43,7 +43,7 @@ class Continuations:
         guarded(task)  # at the interpreter's exit: no thread can start, and every collective has ended
 
     def close(self, timeout: float) -> None:
-        """Ends the threads when no task is left, and waits so many seconds for that."""
+        """End the threads when no task is left, and wait so many seconds for that."""
         deadline = time.monotonic() + timeout
         with self._changed:
             self._closed = True
@@ -91,7 +91,7 @@ class SerialExecutor:
         """Whether all tasks have run."""
 
     def submit(self, task: Task) -> None:
-        """Adds a task, which must not raise. Returns at once; any thread may call it."""
+        """Add a task, which must not raise. Returns at once; any thread may call it."""
         with self._lock:
             self._tasks.append(task)
             if not self.is_idle:
@@ -111,7 +111,7 @@ class SerialExecutor:
 
 
 def guarded(task: Task) -> None:
-    """Runs a task of the user's; an error there, SystemExit as any other, is logged, and ends nothing of ours."""
+    """Run a task of the user's; an error there, SystemExit as any other, is logged, and ends nothing of ours."""
     try:
         task()
     except BaseException:

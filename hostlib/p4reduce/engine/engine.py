@@ -42,7 +42,7 @@ LEAVE_TIMEOUT_S = 60.0
 
 
 def in_spite_of_signals(task: Callable[[], object], seconds: float) -> None:
-    """Runs a task again, for so many seconds at most, until no exception of a signal's handler interrupts it."""
+    """Run a task again, for so many seconds at most, until no exception of a signal's handler interrupts it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -53,7 +53,7 @@ def in_spite_of_signals(task: Callable[[], object], seconds: float) -> None:
 
 
 def error_of(finish: Callable[[], None]) -> Exception | None:
-    """Runs what follows an operation, and returns its error, for that must not end the engine's thread."""
+    """Run what follows an operation, and return its error, for that must not end the engine's thread."""
     try:
         finish()
     except Exception as error:
@@ -116,7 +116,7 @@ class Engine(ABC):
 
     @abstractmethod
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
-        """Starts `operation`. Returns what `wait` takes; None where there is no such wait.
+        """Start `operation`. Returns what `wait` takes; None where there is no such wait.
 
         name: of the operation, for error messages. timeout: seconds.
         on_end: called once, from a thread of the engine's or one that is in `wait`, with None or the error that ended
@@ -126,12 +126,12 @@ class Engine(ABC):
         """
 
     def wait(self, number: int, timeout: float | None = None) -> None:
-        """Waits for the end of the operation with this number from `submit`, and calls its `on_end`. Returns earlier
+        """Wait for the end of the operation with this number from `submit`, and call its `on_end`. Returns earlier
         after `timeout` seconds (None: none), and where another thread is about to call it."""
         raise NotImplementedError
 
     def settle(self) -> None:  # noqa: B027
-        """Waits until no operation is under way that `run_inline` has begun."""
+        """Wait until no operation is under way that `run_inline` has begun."""
 
     def prepare(self, operation: Operation, name: str) -> Prepared | None:  # noqa: ARG002
         """What `start` and `run_inline` take, for this operation and those that are like it but for their data; None
@@ -150,7 +150,7 @@ class Engine(ABC):
         finish: Callable[[], None] | None = None,
         address: int = 0,
     ) -> BaseException | None:
-        """Executes an operation in this thread, and returns the error that ended it, None if it ended well. An
+        """Execute an operation in this thread, and return the error that ended it, None if it ended well. An
         exception of a signal's handler ends the call, and the engine with it where the operation is under way.
 
         held: owns the memory of the values. timeout: seconds.
@@ -162,7 +162,7 @@ class Engine(ABC):
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:
-        """Ends all operations with `error`, and lets none start. The first failure stays."""
+        """End all operations with `error`, and let none start. The first failure stays."""
 
     @abstractmethod
     def carries(self, held: object) -> bool:
@@ -170,7 +170,7 @@ class Engine(ABC):
         caller has not been told of its end."""
 
     def leave(self, name: str, by: BaseException | str) -> None:
-        """Ends all operations, since an exception leaves a call that waits for the collective `name`. Returns when none
+        """End all operations, since an exception leaves a call that waits for the collective `name`. Returns when none
         of them uses its tensor any more, whatever signals' handlers raise meanwhile. Does nothing in a forked process.
 
         by: the exception, or what is known of it."""
@@ -191,7 +191,7 @@ class Engine(ABC):
         in_spite_of_signals(end, LEAVE_TIMEOUT_S)
 
     def _await_ends(self, deadline: float) -> None:
-        """Waits until no operation uses its tensor."""
+        """Wait until no operation uses its tensor."""
         for handle in list(self.handles):
             if not handle.await_end(max(0.0, deadline - time.monotonic())):
                 log.error("%s still uses its tensor, %g s after it has failed", handle.name, LEAVE_TIMEOUT_S)
@@ -212,16 +212,16 @@ class Engine(ABC):
 
     @abstractmethod
     def go_on(self, slots: int, first_seq: int) -> None:
-        """Ends `hold`: goes on with the first `slots` of the slots that the job was assigned, each of which begins with
+        """End `hold`: goes on with the first `slots` of the slots that the job was assigned, each of which begins with
         round `first_seq`; 0: as before. Does nothing where it does not hold; fails where that cannot be."""
 
     @abstractmethod
     def take_most_slots(self) -> int:
-        """The most slots that one of the operations begun since the last call uses; 0 where there are none."""
+        """Return the most slots that one of the operations begun since the last call uses; 0 where there are none."""
 
     @abstractmethod
     def close(self, error: BaseException) -> None:
-        """Ends all operations with `error` and the thread, and closes the transport. May be called more than once."""
+        """End all operations with `error` and the thread, and close the transport. May be called more than once."""
 
     @abstractmethod
     def progress(self) -> str:
@@ -229,7 +229,7 @@ class Engine(ABC):
 
     @abstractmethod
     def awaited(self) -> tuple[int, ...]:
-        """The ranks that they wait for, as far as known."""
+        """Return the ranks that they wait for, as far as known."""
 
     def _forget_listeners(self) -> None:
         """For `close`: who is told of silence and of a failure refers to the engine, and would keep it alive."""
@@ -237,7 +237,7 @@ class Engine(ABC):
         self.on_failure = lambda _: None
 
     def _remind(self, name: str, since: float, now: float) -> float:
-        """Logs what the oldest operation waits for, first after `REMIND_AFTER_S`, then whenever it is twice as old.
+        """Log what the oldest operation waits for, first after `REMIND_AFTER_S`, then whenever it is twice as old.
 
         since: when it became the oldest. Returns when to call again, by the same clock.
         """
@@ -251,7 +251,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _unanswered(self) -> int | None:
-        """The half that has had no answer for `SILENCE_S`, if there is one."""
+        """Return the half that has had no answer for `SILENCE_S`, if there is one."""
 
     def _ask(self, now: float) -> float:
         """Tells of a half that has no answer. Returns when to call again, by the same clock."""
@@ -263,7 +263,7 @@ class Engine(ABC):
         return self._ask_at
 
     def _fail_thread(self, caught: Exception) -> None:
-        """Ends all operations, since code in a thread of the engine's has raised an error."""
+        """End all operations, since code in a thread of the engine's has raised an error."""
         failure = P4ReduceError(f"the communicator's thread failed: {type(caught).__name__}: {caught}")
         failure.__cause__ = caught
         self.fail(failure)
@@ -273,7 +273,7 @@ class Engine(ABC):
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Raises the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
+        """Raise the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
         if os.getpid() != self._pid:
             self._check_process()
         failure = self.failure
@@ -281,7 +281,7 @@ class Engine(ABC):
             raise without_frames(failure)
 
     def check_may_wait(self) -> None:
-        """Raises P4ReduceError where waiting for an operation would never end: in a forked process, and in the
+        """Raise P4ReduceError where waiting for an operation would never end: in a forked process, and in the
         engine's own thread, which runs callbacks where no other can be started: at the interpreter's exit."""
         self._check_process()
         if threading.current_thread() is self._thread:

@@ -33,7 +33,7 @@ class Arrival(Protocol):
         """Whether it is there, for every stream."""
 
     def wait(self) -> None:
-        """Makes the current stream wait for it."""
+        """Make the current stream wait for it."""
 
 
 _threads = threading.local()
@@ -53,7 +53,7 @@ class BlockingCall:
 
     @staticmethod
     def note(collective: Any) -> None:
-        """Makes a collective with a method `leave` part of the thread's innermost call, if there is one."""
+        """Make a collective with a method `leave` part of the thread's innermost call, if there is one."""
         call = getattr(_threads, "call", None)
         if call is not None:
             call._begun.add(collective)
@@ -114,7 +114,7 @@ class Handle(Generic[T]):
         return self._future.done() and all(arrival.done() for arrival in self._arrivals)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the collective has ended, and raises its error if it failed.
+        """Wait until the collective has ended, and raise its error if it failed.
 
         A result on a CUDA device may still be on its way there: the current stream waits for it.
         timeout: seconds to wait at most, then TimeoutError; the collective goes on and can be waited for again. None
@@ -131,12 +131,12 @@ class Handle(Generic[T]):
             arrival.wait()
 
     def result(self, timeout: float | None = None) -> T:
-        """Waits like `wait` and returns the tensor, which holds the result."""
+        """Wait like `wait` and return the tensor, which holds the result."""
         self.wait(timeout)
         return self._tensor
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Waits like `wait` and returns the collective's error, None if it went well."""
+        """Wait like `wait` and return the collective's error, None if it went well."""
         error = self._outcome(timeout)
         return None if error is None else without_frames(error)
 
@@ -181,7 +181,7 @@ class Handle(Generic[T]):
         self._tensor = cast("T", None)
 
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
-        """Calls `callback(handle)` once it has ended: from a thread for that, or at once if it already has.
+        """Call `callback(handle)` once it has ended: from a thread for that, or at once if it already has.
 
         A result on a CUDA device may still be on its way: `wait`, which returns at once then, is the way to it.
         A handle's callbacks are called one after the other, in the order in which they were added. They may wait, also
@@ -221,7 +221,7 @@ class Handle(Generic[T]):
 
 
 def synchronous(declared: Method) -> Method:
-    """Makes of a method's signature and docstring one that waits for what the method of its name and `_async` starts.
+    """Make of a method's signature and docstring one that waits for what the method of its name and `_async` starts.
 
     Both have the same signature, and one returns what the other's handle does in the end.
     """

@@ -21,7 +21,7 @@ _SLICE_S = 1.0
 
 
 def ends_within(future: concurrent.futures.Future[Any], timeout: float | None) -> bool:
-    """Waits until the future is done, for `timeout` seconds at most (None: no limit), and returns whether it is."""
+    """Wait until the future is done, for `timeout` seconds at most (None: no limit), and return whether it is."""
     _release_lock(future)
     if future.done() or timeout == 0:
         return future.done()

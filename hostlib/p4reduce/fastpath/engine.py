@@ -41,7 +41,7 @@ class Link:
 
 
 def link_of(transport: Transport | SharedTransport) -> Link | None:
-    """The link for `transport`; None if C does not have it."""
+    """Return the link for `transport`; None if C does not have it."""
     if isinstance(transport, SharedTransport):
         links = [link_of(part) for part in transport.parts]
         sockets = tuple(socket for link in links if link is not None for socket in link.sockets)
@@ -98,7 +98,7 @@ class _UnderWay:
                 self._untold.release()
 
     def wait(self) -> None:
-        """Returns when the caller has been told."""
+        """Return when the caller has been told."""
         with self._untold:
             pass
 
@@ -143,7 +143,7 @@ class NativeEngine(Engine):
         self._thread.start()
 
     def _open(self, membership: Membership, switch: str, name: str, error: c.Error) -> int | None:
-        """The C engine, or None and what is wrong."""
+        """Return the C engine, or None and what is wrong."""
         options = self._options(switch, name)
         if more_jobs := packed(membership.more_jobs):
             options.threads = membership.threads
@@ -279,8 +279,8 @@ class NativeEngine(Engine):
             self._waited(number, error)
 
     def _interrupted(self, number: int) -> bool:
-        """The call that begins the operation was. Tells its caller where it has ended; forgets it where it has not
-        begun, of which nobody will tell. Returns whether it is under way."""
+        """Return the call that begins the operation was. Tells its caller where it has ended; forgets it where it has
+        not begun, of which nobody will tell. Returns whether it is under way."""
         error = c.Error.make()
         ended = self._library.p4reduce_await(self._handle, number, 0.0, error)
         if ended > 0:
@@ -432,7 +432,7 @@ class NativeEngine(Engine):
             self._under_way.pop(number, None)
 
     def _guarded(self, step: Callable[[], object]) -> None:
-        """Runs code that may reach the user's, in this thread, which an error there does not end: it fails the job."""
+        """Run code that may reach the user's, in this thread, which an error there does not end: it fails the job."""
         try:
             step()
         except Exception as caught:

@@ -88,7 +88,7 @@ class UnusableLibraryError(LibraryError):
 
 @cache
 def library() -> Any:
-    """The C library. Raises LibraryError where there is none that fits."""
+    """Return the C library. Raises LibraryError where there is none that fits."""
     path = find()
     try:
         loaded = ctypes.CDLL(str(path))
@@ -118,7 +118,7 @@ def find() -> Path:
 
 
 def headers() -> Path:
-    """The folder of the C headers: those that were installed, as other builds have none beside them. Raises
+    """Return the folder of the C headers: those that were installed, as other builds have none beside them. Raises
     LibraryError if there are none."""
     return _installed("include/p4reduce.h").parent
 
@@ -133,7 +133,8 @@ def _installed(name: str) -> Path:
 
 
 def simd_in_use() -> str:
-    """The instruction set that is used here. Raises ValueError if P4REDUCE_SIMD names one that this processor lacks."""
+    """Return the instruction set that is used here. Raises ValueError if P4REDUCE_SIMD names one that this processor
+    lacks."""
     used: str = library().p4reduce_simd().decode()
     wanted = os.environ.get("P4REDUCE_SIMD")
     if wanted and wanted != used:
@@ -142,7 +143,7 @@ def simd_in_use() -> str:
 
 
 def simd_sets() -> list[str]:
-    """The instruction sets that this processor has, the one in use first."""
+    """Return the instruction sets that this processor has, the one in use first."""
     used = library().p4reduce_simd().decode()
     others = ("avx512", "avx2", "neon", "portable")
 
@@ -154,7 +155,7 @@ def simd_sets() -> list[str]:
 
 
 def request_of(operation: Operation, name: bytes | None = None, timeout: float = 0.0, context: int = 0) -> c.Request:
-    """An operation as C takes it."""
+    """Return an operation as C takes it."""
     request = c.Request(
         ctypes.sizeof(c.Request),
         _CODES[operation.data.dtype],
@@ -174,7 +175,7 @@ def request_of(operation: Operation, name: bytes | None = None, timeout: float =
 
 
 def to_c(membership: Membership) -> c.Membership:
-    """A membership as C takes it."""
+    """Return a membership as C takes it."""
     derived = {"peer_count": len(membership.peers), "sharing": bool(membership.hosts)}
     plain = {name: value for name, value in asdict(membership).items() if name != "more_jobs"}
     return c.Membership.make(**plain, **derived)
@@ -186,7 +187,7 @@ def to_stats(stats: c.Stats) -> Stats:
 
 
 def to_exception(error: c.Error) -> Exception:
-    """The error that Python raises for one of the library's."""
+    """Return the error that Python raises for one of the library's."""
     message = error.message.decode(errors="replace")
     if error.status == c.INVALID:
         return ValueError(message)
@@ -204,12 +205,12 @@ def to_exception(error: c.Error) -> Exception:
 
 
 def ranks(bitmap: Sequence[int]) -> tuple[int, ...]:
-    """The ranks in a bitmap of 32-bit words, lowest first."""
+    """Return the ranks in a bitmap of 32-bit words, lowest first."""
     return tuple(rank for rank in range(32 * len(bitmap)) if bitmap[rank // 32] >> rank % 32 & 1)
 
 
 def check(status: int, error: c.Error) -> None:
-    """Raises what a function that returned `status` says in `error`."""
+    """Raise what a function that returned `status` says in `error`."""
     if status != c.OK:
         raise to_exception(error)
 

@@ -21,7 +21,7 @@ BITMAP = 64
 
 
 def find(values: npt.NDArray[Any]) -> Places:
-    """The numbers of those of float32 or int32 that are not zero."""
+    """Return the numbers of those of float32 or int32 that are not zero."""
     places = np.empty(values.size, np.int64)  # memory is only taken for what is written
     at, into = addresses(values, places)
     mask = 0x7FFFFFFF if values.dtype == np.float32 else 0xFFFFFFFF
@@ -31,7 +31,7 @@ def find(values: npt.NDArray[Any]) -> Places:
 
 
 def encode(places: Places, low: int, words: int) -> npt.NDArray[np.int32]:
-    """The code, of so many words. low: bits of a number that are written as they are."""
+    """Return the code, of so many words. low: bits of a number that are written as they are."""
     code = np.zeros(words, np.int32)
     at, into = addresses(places, code)
     library().p4reduce_encode_places(at, places.size, low, into)
@@ -39,7 +39,7 @@ def encode(places: Places, low: int, words: int) -> npt.NDArray[np.int32]:
 
 
 def decode(words: npt.NDArray[np.int32], bits: int, count: int, low: int, bound: int) -> Places | None:
-    """The numbers; None for what is no code of so many below `bound`."""
+    """Return the numbers; None for what is no code of so many below `bound`."""
     places = np.empty(count, np.int64)
     at, into = addresses(words, places)
     status = library().p4reduce_decode_places(at, bits, count, low, bound, into)
@@ -47,7 +47,7 @@ def decode(words: npt.NDArray[np.int32], bits: int, count: int, low: int, bound:
 
 
 def union(lists: Sequence[Places], bound: int) -> Places:
-    """The numbers that any of the lists has."""
+    """Return the numbers that any of the lists has."""
     bitmap = np.zeros(-(-bound // 64), np.uint64)
     places = np.empty(min(bound, sum(map(len, lists))), np.int64)
     at, into, *starts = addresses(bitmap, places, *lists)

@@ -31,7 +31,7 @@ def _each(kind: Any, names: str) -> list[tuple[str, Any]]:
 
 @lru_cache(maxsize=1024)
 def array_of(kind: Any, length: int) -> Any:
-    """The type of C arrays of so many `kind`: each that ctypes makes anew is left to the garbage collector."""
+    """Return the type of C arrays of so many `kind`: each that ctypes makes anew is left to the garbage collector."""
     return kind * length
 
 

@@ -54,7 +54,7 @@ class Attempt:
             session.close()
 
     def check(self) -> None:
-        """Raises JoinError if it was given up."""
+        """Raise JoinError if it was given up."""
         if self.given_up.is_set():
             raise JoinError("this rank has given up joining")
 
@@ -104,7 +104,7 @@ _members_lock = threading.Lock()
 
 
 def _count_members(member: Membership, change: int) -> int:
-    """Changes the number of the job's members that are of this process and have not begun to leave. Returns it."""
+    """Change the number of the job's members that are of this process and have not begun to leave. Returns it."""
     job = (
         member.job,
         member.generation,
@@ -157,7 +157,7 @@ class RunningJob:
 
 
 def tell_failure(session: Session, failure: BaseException) -> None:
-    """Ends the job for the other ranks, which learn why, and through whom."""
+    """End the job for the other ranks, which learn why, and through whom."""
     rank = failure.rank if isinstance(failure, JobAborted) else None
     session.fail(str(failure), rank, mismatch=isinstance(failure, MismatchError))
 
@@ -173,7 +173,7 @@ def join_job(
     on_admitted: Callable[[], None] = lambda: None,
     attempt: Attempt | None = None,
 ) -> JoinedJob:
-    """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
+    """Join the job and return when all ranks have. Raises JoinError or TransportError.
 
     host, shares_stream, holds: as of `Session.join`.
     on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
@@ -228,7 +228,7 @@ def join_job(
 def run_job(
     options: JoinOptions, on_admitted: Callable[[], None] = lambda: None, attempt: Attempt | None = None
 ) -> RunningJob:
-    """Joins the job and starts the engine that carries its operations. Raises JoinError or TransportError."""
+    """Join the job and start the engine that carries its operations. Raises JoinError or TransportError."""
     engine: Engine | None = None
     backend = backends.backend()  # complains of a wrong choice before there is anything to undo
     check_threads(options.threads, options.transport)
@@ -274,7 +274,7 @@ def run_job(
 
 
 def _start(joined: JoinedJob, options: JoinOptions) -> Engine:
-    """Starts the engine, and logs how a rank's values leave it that does not send them itself."""
+    """Start the engine, and log how a rank's values leave it that does not send them itself."""
     member = joined.membership
     engine = start_engine(
         joined.transport,

@@ -49,12 +49,12 @@ class Prober:
         return self._codec.largest
 
     def say_hello(self, link: Transport) -> None:
-        """Sends a HELLO as long as those, and the next time a short one: which of them come, the controller sees."""
+        """Send a HELLO as long as those, and the next time a short one: which of them come, the controller sees."""
         link.send([self._turns[self._next % 2]])
         self._next += 1
 
     def await_answers(self, link: Transport, switches: Sequence[Switch], session: Session) -> None:
-        """Returns when each of `switches`, to which `link` leads, has answered a full HELLO by one as long, be it
+        """Return when each of `switches`, to which `link` leads, has answered a full HELLO by one as long, be it
         one that was said before.
 
         Raises TransportError where one does not, and JoinError when the job dies meanwhile.
@@ -80,7 +80,8 @@ class Prober:
                 raise TransportError(self._unanswered(switch, short_came=half in self._short_answers))
 
     def _answered(self, payload: bytes) -> int:
-        """The half of the job that an answer names, the first of the switch that it comes from; -1 for no answer."""
+        """Return the half of the job that an answer names, the first of the switch that it comes from; -1 for no
+        answer."""
         try:
             packet = self._codec.decode(payload)
         except ProtocolError:

@@ -27,7 +27,7 @@ class LocalEngine(NativeEngine):
         name: str = "p4reduce",
         timeout: float = _TIMEOUT_S,
     ) -> None:
-        """Returns when the ranks have come with which it shares memory. Raises CollectiveTimeout or P4ReduceError.
+        """Return when the ranks have come with which it shares memory. Raises CollectiveTimeout or P4ReduceError.
 
         timeout: seconds until then, up to 30. The other arguments are those of `NativeEngine`; a transport that is not
             used is only kept, and closed in the end.

@@ -32,7 +32,7 @@ _FILES, _MORE_FILES = 2, 32
 
 
 def _check_limits(ranks: int) -> None:
-    """Raises OSError where the limits of this process, on the size of files, addresses or open files, do not let so
+    """Raise OSError where the limits of this process, on the size of files, addresses or open files, do not let so
     many ranks share memory."""
     size = ranks * _MOST_BYTES
     file = os.memfd_create("p4reduce")

@@ -28,7 +28,8 @@ def shared_empty(
     shape: SupportsIndex | Sequence[SupportsIndex], dtype: npt.DTypeLike = np.float32
 ) -> npt.NDArray[Any]: ...
 def shared_empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: Any = np.float32) -> Any:
-    """A new NumPy array of `shape`, or with a dtype of torch's a tensor on the CPU, in memory for ranks of one host.
+    """Return a new NumPy array of `shape`, or with a dtype of torch's a tensor on the CPU, in memory for ranks of one
+    host.
 
     It holds zeros. Where a job's ranks are all on one host and all of them reduce such arrays, views and slices of them
     included, each rank adds up a share of the elements where they are and writes the sums to all ranks' arrays: nothing
@@ -52,7 +53,7 @@ def shared_empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: Any = np
 
 
 def _checked(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
-    """Raises ValueError or TypeError for what is no shape."""
+    """Raise ValueError or TypeError for what is no shape."""
     try:
         sizes = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
     except TypeError:

@@ -14,13 +14,13 @@ def slots_at_each(slots: int, aggregators: int) -> int:
 
 
 def to_aggregator(half: int, aggregators: int) -> tuple[int, int]:
-    """The aggregator of the job's `half`, and the slot field there."""
+    """Return the aggregator of the job's `half`, and the slot field there."""
     slot, aggregator = divmod(half >> 1, aggregators)
     return aggregator, slot << 1 | half & 1
 
 
 def from_aggregator(half: int, aggregator: int, aggregators: int) -> int:
-    """The job's half that a slot field of that aggregator stands for. It may exceed the packet's 16 bits."""
+    """Return the job's half that a slot field of that aggregator stands for. It may exceed the packet's 16 bits."""
     return ((half >> 1) * aggregators + aggregator) << 1 | half & 1
 
 
@@ -35,6 +35,6 @@ def slots_of(thread: int, slots: int, threads: int) -> int:
 
 
 def to_thread(half: int, slots: int, threads: int) -> tuple[int, int]:
-    """The thread that has the job's `half`, and which of its own that is."""
+    """Return the thread that has the job's `half`, and which of its own that is."""
     thread = (((half >> 1) + 1) * threads - 1) // slots
     return thread, half - 2 * first_slot(thread, slots, threads)

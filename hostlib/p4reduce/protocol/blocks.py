@@ -32,7 +32,7 @@ class Blocks:
         self._whole = data[: self._whole_count * block_size].reshape(-1, block_size)
 
     def gather(self, blocks: list[int]) -> npt.NDArray[Any]:
-        """A copy of some blocks, at least one: shape (number of blocks, block size)."""
+        """Return a copy of some blocks, at least one: shape (number of blocks, block size)."""
         if max(blocks) < self._whole_count:
             return widened(self._whole.take(blocks, axis=0))
         rows = np.zeros((len(blocks), self.block_size), self.data.dtype)
@@ -42,7 +42,7 @@ class Blocks:
         return widened(rows)
 
     def scatter(self, blocks: list[int], rows: npt.NDArray[Any]) -> None:
-        """Writes some blocks, at least one; `rows` has shape (number of blocks, block size)."""
+        """Write some blocks, at least one; `rows` has shape (number of blocks, block size)."""
         rows = narrowed(rows, self.data.dtype)
         if max(blocks) < self._whole_count:
             self._whole[blocks] = rows
@@ -60,7 +60,8 @@ class Blocks:
         return NOT_FINITE if self.data.dtype == np.int32 else 1
 
     def scan(self, blocks: list[int] | None = None) -> npt.NDArray[np.uint8]:
-        """The largest biased exponent in each of some blocks, at least one, or of all: ZERO for a block of zeros.
+        """Return the largest biased exponent in each of some blocks, at least one, or of all: ZERO for a block of
+        zeros.
 
         Floats, as float32: 1 also stands for a block of subnormals only, NOT_FINITE for one with a NaN or an infinity.
         int32: NOT_FINITE for every block that is not zero, as integers are not scaled.
@@ -76,7 +77,8 @@ class Blocks:
         return self._exponents(largest)
 
     def _largest(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
-        """The largest magnitude of each row, as integers: so those of IEEE numbers are in the order of their values."""
+        """Return the largest magnitude of each row, as integers: so those of IEEE numbers are in the order of their
+        values."""
         magnitude = np.uint32(0xFFFFFFFF if self.data.dtype == np.int32 else 0x7FFFFFFF)  # -0 is the magnitude 0
         largest: npt.NDArray[np.uint32] = np.max(rows.view(np.uint32) & magnitude, axis=1)
         return largest
@@ -88,6 +90,6 @@ class Blocks:
         return result
 
     def clear(self, blocks: list[int]) -> None:
-        """Writes +0 to some blocks, which are zero already, so that none of them keeps a -0."""
+        """Write +0 to some blocks, which are zero already, so that none of them keeps a -0."""
         if blocks:
             self.scatter(blocks, np.zeros((len(blocks), self.block_size), np.float32))

@@ -11,7 +11,7 @@ from zlib import crc32
 
 
 def fingerprint(counter: int, dtype: str, reduce_op: str, numel: int) -> int:
-    """The upper 24 bits, the lower being 0, that identify an operation: the job's `counter`-th, counting from 0.
+    """Return the upper 24 bits, the lower being 0, that identify an operation: the job's `counter`-th, counting from 0.
 
     They are those of the CRC-32 of the counter (32 bits, big-endian), the number of elements (64 bits, big-endian) and
     "dtype/reduce op" in ASCII. So they surely differ where only the counter does, by less than 25,000.
@@ -20,7 +20,7 @@ def fingerprint(counter: int, dtype: str, reduce_op: str, numel: int) -> int:
 
 
 def of_round(operation: int, active: int) -> int:
-    """The fingerprint of a round: that of its operation, and its lanes."""
+    """Return the fingerprint of a round: that of its operation, and its lanes."""
     return operation | active
 
 

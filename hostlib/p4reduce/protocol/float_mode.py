@@ -14,7 +14,7 @@ _DEFAULT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc and musl
 
 
 def set_default() -> None:
-    """Makes this thread's mode the one that programs start with."""
+    """Make this thread's mode the one that programs start with."""
     _libm().fesetenv(_DEFAULT)
 
 

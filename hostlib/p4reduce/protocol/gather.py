@@ -40,7 +40,7 @@ class Gather:
         """What is added."""
 
     def finish(self, divisor: int, wire: Wire, fingerprint: int, *, read_only: bool) -> bool:
-        """Makes of all ranks' values the sum, in `data`, and the residual. False where this rank's have come back other
+        """Make of all ranks' values the sum, in `data`, and the residual. False where this rank's have come back other
         than it sent them."""
         member = self._membership
         if self._parts[member.rank].tobytes() != self._own.tobytes():
@@ -54,7 +54,7 @@ class Gather:
         return True
 
     def _lose(self, numbers: Numbers, seed: int) -> None:
-        """Writes the residual of this rank's blocks that are not zero."""
+        """Write the residual of this rank's blocks that are not zero."""
         assert self._residual is not None
         size = self._membership.block_size * numbers.per_word
         exponents = np.max([Blocks(part, size).scan() for part in self._parts], axis=0).tolist()

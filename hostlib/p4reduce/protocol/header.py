@@ -44,7 +44,7 @@ FIXED = struct.Struct("!B" + "".join(_CODES[field.bits] for field in FIELDS[2:])
 
 
 def place_of(name: str) -> slice:
-    """The bytes of a field in the header."""
+    """Return the bytes of a field in the header."""
     names = [field.name for field in FIELDS]
     begin = sum(field.bits for field in FIELDS[: names.index(name)])
     return slice(begin // 8, (begin + FIELDS[names.index(name)].bits) // 8)

@@ -87,7 +87,7 @@ class Membership:
         return (self.peers or self.leaders).index(self.leader)
 
     def ranks(self, bitmap: int) -> tuple[int, ...]:
-        """The ranks that a bitmap of workers stands for."""
+        """Return the ranks that a bitmap of workers stands for."""
         here = [leader for worker, leader in enumerate(self.peers or self.leaders) if bitmap >> worker & 1]
         return tuple(sorted(rank for leader in here for rank in self._beside(leader)))
 

@@ -133,7 +133,7 @@ Numbers: TypeAlias = "FloatNumbers | Int32Numbers"
 
 
 def noise(seed: int, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-    """A random integer from 0 to 2^23 - 1 for each place of a value in its tensor.
+    """Return a random integer from 0 to 2^23 - 1 for each place of a value in its tensor.
 
     The mixing is that of Chris Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/), which is in the public
     domain.
@@ -187,7 +187,7 @@ def numbers_for(dtype: np.dtype[Any], world_size: int, wire: Wire = "int32") -> 
 
 @cache
 def check_ranks(wire: Wire, world_size: int) -> None:
-    """Raises ValueError where the sums of so many have no room."""
+    """Raise ValueError where the sums of so many have no room."""
     if magnitude_bits(wire, world_size) == 0:
         raise ValueError(f"wire {wire!r} of {world_size} ranks: sums have {value_bits(wire)} bits, for up to 127 ranks")
 
@@ -210,7 +210,8 @@ def reference_allreduce(
     wire: Wire = "int32",
     operation: int = 0,
 ) -> npt.NDArray[Any]:
-    """The answer that the switch must give, bit for bit, to ranks that reduce `arrays`: one a rank, equal in shape.
+    """Return the answer that the switch must give, bit for bit, to ranks that reduce `arrays`: one a rank, equal in
+    shape.
 
     dtype one of `SUPPORTED`; the result has the shape and dtype of one of them. `op`: "sum", or "avg", which divides
     the sum by the number of ranks (floats only). `block_size`: words. `operation`: its fingerprint, where int8's

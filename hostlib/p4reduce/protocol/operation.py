@@ -145,7 +145,7 @@ class Task:
         return words
 
     def dequantise(self, blocks: list[int], exponents: list[int], sums: npt.NDArray[np.int32]) -> None:
-        """Takes the sums of some blocks."""
+        """Take the sums of some blocks."""
         if self.operation.read_only and self.gather is None:
             return
         values = self.numbers.dequantise(sums, exponents)

@@ -72,7 +72,7 @@ class Packet:
 
 
 def hello(lanes: int, nonce: int, **fields: Any) -> Packet:
-    """A HELLO with this nonce, and other fields of `Packet`."""
+    """Return a HELLO with this nonce, and other fields of `Packet`."""
     keys = (nonce & 0xFFFFFFFF,) + (NO_KEY,) * (lanes - 1)
     return Packet(Op.HELLO, fingerprint=nonce >> 32, keys=keys, **fields)
 
@@ -83,14 +83,15 @@ def _header(lanes: int) -> struct.Struct:
 
 
 def pack(packet: Packet) -> bytes:
-    """The UDP payload of `packet`, whatever its keys and values are."""
+    """Return the UDP payload of `packet`, whatever its keys and values are."""
     version_and_op = PROTOCOL_VERSION << 4 | packet.op
     header = _header(len(packet.keys)).pack(version_and_op, *_FIELDS_BEHIND_OP(packet), *packet.keys)
     return header + packet.values.astype(WIRE_INT, copy=False).tobytes() if packet.present else header
 
 
 def hello_of(membership: Membership, nonce: int, **fields: Any) -> bytes:
-    """The HELLO that shows the controller, through the switch, where this rank is; `fields`: others of `Packet`."""
+    """Return the HELLO that shows the controller, through the switch, where this rank is; `fields`: others of
+    `Packet`."""
     m = membership
     return pack(hello(m.lanes, nonce, job=m.job, generation=m.generation, worker=m.rank, **fields))
 
@@ -121,15 +122,15 @@ class Codec:
         return self.bare + present.bit_count() * self.block_size * 4
 
     def header(self, data: bytes, at: int = 0) -> tuple[int, ...]:
-        """The fields of the header at this place, version and op as one, then the keys. Nothing is checked."""
+        """Return the fields of the header at this place, version and op as one, then the keys. Nothing is checked."""
         return self._header.unpack_from(data, at)
 
     def encode(self, packet: Packet) -> bytes:
-        """The UDP payload of `packet`; lanes without a key announce that nothing follows."""
+        """Return the UDP payload of `packet`; lanes without a key announce that nothing follows."""
         return pack(packet if packet.keys else replace(packet, keys=(NO_KEY,) * self.lanes))
 
     def decode(self, payload: bytes | bytearray | memoryview) -> Packet:
-        """The packet in a UDP payload; its values are a view of it. Raises ProtocolError for anything else."""
+        """Return the packet in a UDP payload; its values are a view of it. Raises ProtocolError for anything else."""
         length = len(payload)
         if length < self._header.size:
             raise ProtocolError(f"datagram of {length} bytes: a packet of {self.lanes} lanes has {self._header.size}")

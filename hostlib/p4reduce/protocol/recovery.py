@@ -94,13 +94,13 @@ class Recovery:
     # Calls of the worker.
 
     def send(self, slot: Slot, packet: bytes, now: float) -> None:
-        """Sends the packet of the slot's next round."""
+        """Send the packet of the slot's next round."""
         slot.packet = packet
         slot.transmissions = 0
         self._send_or_queue(slot, now)
 
     def on_result(self, slot: Slot, completed: bool, now: float) -> None:
-        """Takes the RESULT of the slot's packet.
+        """Take the RESULT of the slot's packet.
 
         completed: whether it names this worker, which completed the round or asked again.
         """
@@ -119,12 +119,12 @@ class Recovery:
         self._forget(slot)
 
     def on_late_answer(self, slot: Slot, seq: int) -> None:
-        """Takes an answer to a round of the slot that has its RESULT already."""
+        """Take an answer to a round of the slot that has its RESULT already."""
         if seq == slot.seq - 1 & 0xFFFFFFFF and slot.unacked_copies > 0:
             slot.unacked_copies -= 1
 
     def on_status(self, slot: Slot, counted: int, own: bool, now: float) -> None:
-        """Takes a STATUS: the switch has the slot's packet, and waits for other ranks.
+        """Take a STATUS: the switch has the slot's packet, and waits for other ranks.
 
         counted: bitmap of the workers that the switch has counted. own: whether it answers this worker's packet; a leaf
         tells all its workers what its parent told one of them.
@@ -139,7 +139,7 @@ class Recovery:
             self._await_answer(slot)
 
     def tick(self, now: float) -> None:
-        """Sends again what is due, and sends what has its turn."""
+        """Send again what is due, and send what has its turn."""
         if now >= self._due_at:
             for due in list(self._take_overtaken(now)) or self._take_probes():
                 self._send_or_queue(due, now)
@@ -155,7 +155,7 @@ class Recovery:
         return min(self._due_at, self.sending.next_turn)
 
     def end(self, *, insist: bool) -> None:
-        """Ends the job. insist: packets without a RESULT are still sent again."""
+        """End the job. insist: packets without a RESULT are still sent again."""
         if not insist:
             for slot in self._slots:
                 self._forget(slot)
@@ -188,7 +188,7 @@ class Recovery:
         self.sending.put(slot.packet)
 
     def _await_answer(self, slot: Slot) -> None:
-        """Puts the slot last among those whose packet is in the network."""
+        """Put the slot last among those whose packet is in the network."""
         self._unacked[slot.backoff_level].pop(slot, None)
         slot.backoff_level = 0 if slot.counted is None else min(slot.transmissions, _BACKOFF_LEVELS) - 1
         self._unacked[slot.backoff_level][slot] = None
@@ -206,7 +206,7 @@ class Recovery:
     # Measuring.
 
     def _measure(self, slot: Slot, completed: bool, now: float) -> None:
-        """Updates the round trip, RACK's latest packet and the back-off."""
+        """Update the round trip, RACK's latest packet and the back-off."""
         timer, elapsed = self.timer, now - slot.sent_at
         once = slot.transmissions == 1
         if once and (completed or elapsed < timer.estimate):
@@ -242,7 +242,7 @@ class Recovery:
         return slot.sent_at + (self._rack_rtt + 4 * self.timer.rttvar) * (1 << slot.backoff_level)
 
     def _take_overtaken(self, now: float) -> Iterator[Slot]:
-        """Takes overtaken packets that are due, and their cost."""
+        """Take overtaken packets that are due, and their cost."""
         for unacked in self._unacked:
             for slot in unacked:
                 if self._overtaken_at(slot) > now:
@@ -251,6 +251,6 @@ class Recovery:
                 yield slot
 
     def _take_probes(self) -> list[Slot]:
-        """Takes the oldest packets, and backs off."""
+        """Take the oldest packets, and backs off."""
         self._backoff += 1
         return list(islice(chain.from_iterable(self._unacked), _PROBES))

@@ -67,7 +67,7 @@ class Rounds:
         return True
 
     def take_result(self, slot: Slot, task: Task, packet: Packet) -> bool:
-        """Takes the sums of the round, and begins the next one. False when the slot has done its part."""
+        """Take the sums of the round, and begin the next one. False when the slot has done its part."""
         if slot.active:
             task.dequantise(slot.agreed, slot.agreed_exponents, packet.values)
             self._stats.blocks_received += len(slot.agreed)
@@ -78,7 +78,7 @@ class Rounds:
         return slot.active != 0
 
     def complete(self, slot: Slot, task: Task) -> bytes | None:
-        """The round's packet; None while some lane's next block is not known."""
+        """Return the round's packet; None while some lane's next block is not known."""
         for lane in LANES_OF[slot.unknown]:
             key = task.scanning.next_key(slot.first_stream + lane, slot.sought[lane])
             if key is not None:
@@ -109,7 +109,7 @@ class Rounds:
         return own
 
     def _contribution(self, slot: Slot, task: Task, own: int) -> tuple[int, npt.NDArray[Any]]:
-        """The lanes to send in this round, and their values."""
+        """Return the lanes to send in this round, and their values."""
         absent = LANES_OF[slot.active & ~own]
         present = own
         for lane in absent[: max(0, len(absent) - self._membership.max_absent_lanes)]:

@@ -49,7 +49,7 @@ class Scanning:
         self._sent = bytearray(streams * self.rows)
 
     def next_key(self, stream: int, number: int) -> int | None:
-        """The key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none.
+        """Return the key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none.
 
         None where that is not known yet.
         """
@@ -60,7 +60,7 @@ class Scanning:
         return NO_KEY if scanned == self.rows else None
 
     def more(self, slot: int) -> int:
-        """Scans the next piece of the streams of a slot and its neighbours. Returns how many blocks it has."""
+        """Scan the next piece of the streams of a slot and its neighbours. Returns how many blocks it has."""
         group = slot // GROUP_SLOTS
         begin = self._scanned[group]
         end = self._scanned[group] = min(begin + self.piece, self.rows)

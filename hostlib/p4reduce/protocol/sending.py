@@ -30,7 +30,7 @@ class Sending:
             self._queue.append(slot)
 
     def dequeue(self, now: float) -> Slot | None:
-        """Takes the first slot out of the queue, if its packet has its turn or needs none any more."""
+        """Take the first slot out of the queue, if its packet has its turn or needs none any more."""
         if not self._queue or (self._queue[0].waits_for_turn and not self.pace.take_turn(now)):
             return None
         slot = self._queue.popleft()
@@ -43,11 +43,11 @@ class Sending:
         return self.pace.next_turn if self._queue else NEVER
 
     def put(self, payload: bytes) -> None:
-        """Puts a packet into the outbox."""
+        """Put a packet into the outbox."""
         self._outbox.append(payload)
 
     def take_packets(self) -> list[bytes]:
-        """The UDP payloads to send, in order."""
+        """Return the UDP payloads to send, in order."""
         packets, self._outbox = self._outbox, []
         self._stats.packets_sent += len(packets)
         self._stats.bytes_sent += sum(map(len, packets))

@@ -51,7 +51,7 @@ class RetransmissionTimer:
         return self.timing.initial if self.srtt is None else self.srtt
 
     def sample(self, round_trip: float) -> None:
-        """Updates the estimate with one round trip."""
+        """Update the estimate with one round trip."""
         if self.srtt is None:
             self.srtt = round_trip
             self.rttvar = round_trip / 2
@@ -63,12 +63,13 @@ class RetransmissionTimer:
         self.timeout = min(self.srtt + slack, self.timing.ceiling)
 
     def backed_off(self, backoff: int, *, polling: bool) -> float:
-        """The time-out, doubled `backoff` times. polling: whether a round waits for stragglers."""
+        """Return the time-out, doubled `backoff` times. polling: whether a round waits for stragglers."""
         limit = self.timing.poll if polling else self.timing.ceiling
         return min(self.timeout * (1 << min(backoff, 30)), limit)
 
     def kept(self, backoff: int) -> int:
-        """The doublings that outlast the wait for a late rank: as many as make the time-out no longer than `poll`."""
+        """Return the doublings that outlast the wait for a late rank: as many as make the time-out no longer than
+        `poll`."""
         while backoff > 0 and self.backed_off(backoff, polling=False) > self.timing.poll:
             backoff -= 1
         return backoff

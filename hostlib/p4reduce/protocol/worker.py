@@ -73,7 +73,7 @@ class Worker:
     # What the engine calls.
 
     def hello(self, nonce: int) -> bytes:
-        """The HELLO datagram that shows the controller, through the switch, where this rank is."""
+        """Return the HELLO datagram that shows the controller, through the switch, where this rank is."""
         return hello_of(self.membership, nonce)
 
     @property
@@ -127,7 +127,7 @@ class Worker:
         return task.slots
 
     def receive(self, payload: bytes | bytearray | memoryview, now: float) -> None:
-        """Takes one UDP payload. What is malformed, not for this rank or of an earlier round is only counted."""
+        """Take one UDP payload. What is malformed, not for this rank or of an earlier round is only counted."""
         self.stats.packets_received += 1
         self.stats.bytes_received += len(payload)
         try:
@@ -154,14 +154,14 @@ class Worker:
             self.stats.foreign += 1
 
     def tick(self, now: float) -> None:
-        """Sends again what has waited too long for its answer, and what has its turn; and scans, where packets wait for
+        """Send again what has waited too long for its answer, and what has its turn; and scan, where packets wait for
         it, a bounded number of blocks."""
         self._recovery.tick(now)
         if self._waiting:
             self._scan(now)
 
     def take_packets(self) -> list[bytes]:
-        """The UDP payloads to send to the switch, in order."""
+        """Return the UDP payloads to send to the switch, in order."""
         return self._recovery.sending.take_packets()
 
     def next_deadline(self) -> float | None:
@@ -183,8 +183,8 @@ class Worker:
         return self.membership.ranks(missing) or elsewhere
 
     def unanswered(self, now: float, patience: float) -> int | None:
-        """The half in which a packet has waited longest, where for `patience` nothing has answered it though it was
-        sent again."""
+        """Return the half in which a packet has waited longest, where for `patience` nothing has answered it though it
+        was sent again."""
         waiting = [slot for slot in self._slots if slot.was_sent_again]
         slot = min(waiting, key=lambda slot: slot.last_answer, default=None)
         return None if slot is None or now - slot.last_answer < patience else slot.index << 1 | slot.seq & 1
@@ -198,7 +198,7 @@ class Worker:
         return index < len(self._slots) and 1 < (seq - self._slots[index].seq) % 2**32 <= 2**31
 
     def fail(self, error: BaseException) -> None:
-        """Ends all operations, and those yet to come, with `error`; the first failure stays."""
+        """End all operations, and those yet to come, with `error`; the first failure stays."""
         self._end(error)
 
     # Rounds.
@@ -247,7 +247,7 @@ class Worker:
             self._send_round(slot, task, now)
 
     def _send_round(self, slot: Slot, task: Task, now: float) -> None:
-        """Sends the packet of the round that has begun, or lets it wait for the scan."""
+        """Send the packet of the round that has begun, or let it wait for the scan."""
         packet = self._rounds.complete(slot, task)
         if packet is None and not self._waiting:  # else others' turn is first
             task.scanning.more(slot.index)

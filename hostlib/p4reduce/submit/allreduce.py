@@ -55,7 +55,7 @@ class Allreduce:
         self._prepared: dict[tuple[Any, ...], PreparedCall] = {}
 
     def begin(self, tensor: T, spec: TensorSpec, call: Collective, leave: Leave, *, blocking: bool) -> Handle[T] | None:
-        """Starts the reduction into the tensor. A blocking call returns None when that is there; only such a call
+        """Start the reduction into the tensor. A blocking call returns None when that is there; only such a call
         chooses its layout."""
         known = None
         can_be_known = call.op in SUMS and call.layout in LAYOUTS  # else it may be anything, also what has no hash
@@ -147,7 +147,7 @@ class Allreduce:
         self.sites.went(site, call.wire, _taken(reduction), why, reduction.estimate)
 
     def _remember(self, plan: Plan[Any], spec: TensorSpec, call: Collective, site: Key, *, chooses: bool) -> None:
-        """Prepares calls like this one, if it was executed in the tensor's own memory."""
+        """Prepare calls like this one, if it was executed in the tensor's own memory."""
         if plan.prepared is None or plan.operation is None or call.factor != 1 or call.residual is not None:
             return
         if plan.operation.data.ctypes.data == spec.address:
@@ -175,7 +175,7 @@ def _taken(reduction: Reduction) -> Taken:
 
 
 def _site(spec: TensorSpec, call: Collective) -> Key:
-    """The call site of a dense tensor that can be added."""
+    """Return the call site of a dense tensor that can be added."""
     return Key(call.op, spec.size, spec.dtype, spec.wire(call.wire))
 
 

@@ -27,7 +27,7 @@ class DeviceWait:
         return self._engine.progress()
 
     def wait(self, name: str, limit: float, ready: Callable[[], bool]) -> None:
-        """Waits until `ready()`. Raises the engine's failure.
+        """Wait until `ready()`. Raises the engine's failure.
 
         name: of the collective, for error messages.
         limit: seconds, counted from the end of all earlier collectives; after them it raises CollectiveTimeout.

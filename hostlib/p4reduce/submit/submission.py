@@ -33,7 +33,7 @@ class Submission:
         comes between those of one collective."""
 
     def drain(self) -> None:
-        """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
+        """Wait until no collective is under way. Then raises the error of one that failed meanwhile."""
         handles = list(self._engine.handles)
         self._engine.settle()
         for handle in handles:
@@ -42,7 +42,7 @@ class Submission:
             handle.wait()
 
     def run(self, plan: Plan[T], limit: float) -> T:
-        """Executes a plan, and returns its result when it has ended."""
+        """Execute a plan, and return its result when it has ended."""
         with BlockingCall():
             with self.lock:
                 outcome = self._execute(plan, limit)
@@ -52,7 +52,7 @@ class Submission:
         return plan.result
 
     def _execute(self, plan: Plan[Any], limit: float) -> Handle[Any] | BaseException | None:
-        """Executes a plan, and returns the error that ended it, where no device and no earlier collective is waited
+        """Execute a plan, and return the error that ended it, where no device and no earlier collective is waited
         for: this thread does the engine's work. Otherwise it only submits the plan. The caller holds the lock."""
         operation = plan.operation
         if operation is not None and not plan.transfers and self.executor.is_idle:
@@ -111,7 +111,7 @@ class Submission:
         return handle
 
     def start(self, prepared: Prepared, tensor: T, limit: float, address: int, finish: Callable[[], None]) -> Handle[T]:
-        """Starts an operation like one that was prepared, on the tensor, whose values begin at `address`. The caller
+        """Start an operation like one that was prepared, on the tensor, whose values begin at `address`. The caller
         holds the lock, and no earlier collective is waited for. finish: as of a plan."""
         handle = Handle(tensor, prepared.name, self._engine, (), self._device.progress)
         held = (tensor,)  # belongs to this call alone; the tensor may be that of an earlier call, too
@@ -139,7 +139,7 @@ class Submission:
         leave: Callable[[], None],
         blocking: bool,
     ) -> Handle[T] | None:
-        """Executes all operations that the reduction takes but the last, which it submits. blocking: executes it, too,
+        """Execute all operations that the reduction takes but the last, which it submits. blocking: executes it, too,
         and returns None.
 
         by_blocks: as of `Reduction.plan`. agreed: called when the ranks have told each other of their rows, before the
@@ -188,7 +188,7 @@ class Submission:
 
 
 def as_failure(name: str, what: str, error: BaseException) -> BaseException:
-    """The failure of a communicator whose collective cannot begin, or go on."""
+    """Return the failure of a communicator whose collective cannot begin, or go on."""
     if isinstance(error, P4ReduceError):
         return without_frames(error)
     failure = P4ReduceError(f"{name} cannot {what}: {type(error).__name__}: {error}")
@@ -197,7 +197,7 @@ def as_failure(name: str, what: str, error: BaseException) -> BaseException:
 
 
 def _end(outcome: Handle[Any] | BaseException | None) -> BaseException | None:
-    """The error of a plan that was executed. Waits for its end if it was only submitted."""
+    """Return the error of a plan that was executed. Waits for its end if it was only submitted."""
     if not isinstance(outcome, Handle):
         return outcome
     error = outcome.exception()
@@ -207,4 +207,4 @@ def _end(outcome: Handle[Any] | BaseException | None) -> BaseException | None:
 
 
 def _never(_: Callable[[], bool]) -> None:
-    """Waits for no device, as the plan has none."""
+    """Wait for no device, as the plan has none."""

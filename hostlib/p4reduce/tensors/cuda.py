@@ -45,7 +45,7 @@ class DeviceTransfer:
         return (self,)
 
     def read(self, host: torch.Tensor, *, bits: bool, wait: Wait) -> None:
-        """Copies the tensor into `host`, of the same shape, pinned and full of zeros; it is there when this returns.
+        """Copy the tensor into `host`, of the same shape, pinned and full of zeros; it is there when this returns.
 
         bits: of every element; otherwise its value, so that a block of float32 that holds only -0 may become +0.
         wait: for what the user's stream has yet to compute.
@@ -60,7 +60,7 @@ class DeviceTransfer:
             stream.synchronize()  # also after an error: then the tensor may go
 
     def write(self, values: torch.Tensor) -> None:
-        """Starts to copy values, of the same shape and in the host's memory, into the tensor."""
+        """Start to copy values, of the same shape and in the host's memory, into the tensor."""
         stream = _stream(self._tensor.device, "to the device")
         stream.wait_event(self._before)
         with torch.cuda.stream(stream), torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
@@ -70,7 +70,7 @@ class DeviceTransfer:
         self._arrived = stream.record_event()
 
     def wait(self) -> None:
-        """Makes the current stream wait for what is written. The caller does not wait."""
+        """Make the current stream wait for what is written. The caller does not wait."""
         if self._arrived is not None:
             stream = torch.cuda.current_stream(self._tensor.device)
             stream.wait_event(self._arrived)

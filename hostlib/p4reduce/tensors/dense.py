@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def flat_float32(name: str, tensor: Any, numel: int) -> npt.NDArray[np.float32]:
-    """The memory of the argument `name`, 1-d: float32 of the host, in row-major order, of `numel` elements.
+    """Return the memory of the argument `name`, 1-d: float32 of the host, in row-major order, of `numel` elements.
 
     Raises ValueError for any other."""
     spec = describe(tensor, name)
@@ -62,7 +62,7 @@ def output_for(out: Any, tensor: Any, spec: TensorSpec, shape: tuple[int, ...]) 
 
 
 def assign(tensor: Any, values: Any) -> None:
-    """Writes `values`, of the same shape, into an array or tensor of the host. Autograd sees it not, but notices."""
+    """Write `values`, of the same shape, into an array or tensor of the host. Autograd sees it not, but notices."""
     if isinstance(tensor, np.ndarray):
         if tensor.dtype == values.dtype:
             tensor[...] = values
@@ -79,7 +79,7 @@ def assign(tensor: Any, values: Any) -> None:
 
 
 def copy_values(tensor: torch.Tensor, values: torch.Tensor, *, non_blocking: bool = False) -> None:
-    """Writes `values` into a torch tensor. What becomes bfloat16 has one NaN on all ranks: of torch's, the bits depend
+    """Write `values` into a torch tensor. What becomes bfloat16 has one NaN on all ranks: of torch's, the bits depend
     on strides, processor and device."""
     import torch
 
@@ -89,7 +89,8 @@ def copy_values(tensor: torch.Tensor, values: torch.Tensor, *, non_blocking: boo
 
 
 def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:
-    """A new array or tensor in the host's memory, of the kind and dtype of `tensor`, whose contents may be anything."""
+    """Return a new array or tensor in the host's memory, of the kind and dtype of `tensor`, whose contents may be
+    anything."""
     if isinstance(tensor, np.ndarray):
         return np.empty(shape, tensor.dtype.newbyteorder("="))
     if tensor.is_cuda:
@@ -107,7 +108,7 @@ def pinned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def host_copy(tensor: Any) -> Any:
-    """A copy of an array or tensor in the host's memory, in row-major order."""
+    """Return a copy of an array or tensor in the host's memory, in row-major order."""
     copy = host_empty(tensor, tuple(tensor.shape))
     assign(copy, tensor)
     return copy

@@ -73,7 +73,7 @@ def _elements(flat: torch.Tensor) -> torch.Tensor:
 
 
 def scan(flat: torch.Tensor, block_size: int) -> torch.Tensor:
-    """The largest biased exponent in each block, as `protocol.blocks.Blocks.scan` has it: uint8, on the device.
+    """Return the largest biased exponent in each block, as `protocol.blocks.Blocks.scan` has it: uint8, on the device.
 
     flat: float32, float16, bfloat16 or int32, of one dimension, contiguous. float16 and bfloat16 count as the float32
         that the protocol carries them as.
@@ -89,7 +89,7 @@ def scan(flat: torch.Tensor, block_size: int) -> torch.Tensor:
 
 
 def pack(flat: torch.Tensor, chosen: torch.Tensor, block_size: int) -> torch.Tensor:
-    """The chosen blocks, padded with zeros: shape (blocks, block_size), float32 or int32, in the host's memory.
+    """Return the chosen blocks, padded with zeros: shape (blocks, block_size), float32 or int32, in the host's memory.
 
     flat: as for `scan`. chosen: numbers of blocks, int64, on its device. Returns when they are there.
     """
@@ -107,7 +107,7 @@ def pack(flat: torch.Tensor, chosen: torch.Tensor, block_size: int) -> torch.Ten
 
 
 def copy_nonzero(flat: torch.Tensor, host: torch.Tensor, block_size: int) -> None:
-    """Copies `flat`, as for `scan`, into `host`, of the same size and full of zeros, by non-zero blocks.
+    """Copy `flat`, as for `scan`, into `host`, of the same size and full of zeros, by non-zero blocks.
 
     host: float32, or int32 for int32. Of floats, blocks that hold only -0 count as zero.
     """

@@ -42,7 +42,7 @@ class Code:
         self.words = -(-self._bits // _WORD)
 
     def encode(self, places: npt.NDArray[Any]) -> Words:
-        """The code of `places`, which increase: shape (words,)."""
+        """Return the code of `places`, which increase: shape (words,)."""
         c = _in_c()
         if c is not None and self._bits:
             low = c.BITMAP if self._is_bitmap else self._low
@@ -60,7 +60,8 @@ class Code:
         return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
     def decode(self, words: Words) -> Places:
-        """The numbers, from `words` of shape (words,). Raises ValueError for what is no code of so many numbers."""
+        """Return the numbers, from `words` of shape (words,). Raises ValueError for what is no code of so many
+        numbers."""
         if not self._bits:
             return np.arange(self.count)
         c = _in_c()
@@ -91,7 +92,7 @@ class Code:
 
 
 def find(values: npt.NDArray[Any]) -> Places:
-    """The numbers of those of a flat array of float32 or int32 that are not zero."""
+    """Return the numbers of those of a flat array of float32 or int32 that are not zero."""
     c = _in_c()
     if c is not None:
         found: Places = c.find(values)
@@ -101,7 +102,7 @@ def find(values: npt.NDArray[Any]) -> Places:
 
 
 def union(lists: Sequence[Places], bound: int) -> Places:
-    """The numbers that any of the lists has, each of which increase and are below `bound`."""
+    """Return the numbers that any of the lists has, each of which increase and are below `bound`."""
     c = _in_c()
     bitmap = bound if c is None else bound // 8  # bytes
     if bitmap > _BYTES * sum(map(len, lists)):

@@ -45,7 +45,7 @@ class Rows(Protocol):
     """Shape (rows, width), in the dtype in which the protocol adds."""
 
     def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
-        """Makes the tensor one of these rows alone."""
+        """Make the tensor one of these rows alone."""
 
 
 class SparseTensor:
@@ -53,7 +53,7 @@ class SparseTensor:
     as in the gradient of `torch.nn.Embedding(sparse=True)`."""
 
     def __init__(self, tensor: Any, spec: TensorSpec) -> None:
-        """Raises UnsupportedDtype, or ValueError for one with an index outside its shape."""
+        """Raise UnsupportedDtype, or ValueError for one with an index outside its shape."""
         import torch
 
         self.dtype = spec.dtype
@@ -85,7 +85,7 @@ class SparseTensor:
         return found
 
     def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
-        """Makes the tensor the coalesced one of these rows."""
+        """Make the tensor the coalesced one of these rows."""
         import torch
 
         indices = np.empty((len(self._sparse_shape), places.size), np.int64)
@@ -117,7 +117,7 @@ class Elements:
     width = 1
 
     def __init__(self, tensor: Any, spec: TensorSpec) -> None:
-        """Raises UnsupportedDtype, or ValueError for one that cannot take a result."""
+        """Raise UnsupportedDtype, or ValueError for one that cannot take a result."""
         self.dtype = spec.dtype
         carried = spec.work_dtype
         spec.check_writable(tensor)
@@ -134,7 +134,7 @@ class Elements:
         return int(np.count_nonzero(np.diff(self.numbers // size, prepend=-1)))
 
     def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
-        """Makes the tensor zero but for the elements at these places."""
+        """Make the tensor zero but for the elements at these places."""
         self._host.work.fill(0)
         self._host.work[places] = values[:, 0]
         self._host.write_back()

@@ -64,7 +64,7 @@ class TensorSpec(NamedTuple):
         return wire_for(self.dtype, choice)
 
     def check_movable(self, tensor: Any) -> None:
-        """Raises UnsupportedDtype if the tensor is more than the bits of its elements."""
+        """Raise UnsupportedDtype if the tensor is more than the bits of its elements."""
         if not self.is_torch:
             if tensor.dtype.hasobject or tensor.dtype.fields is not None:
                 raise UnsupportedDtype(
@@ -74,7 +74,7 @@ class TensorSpec(NamedTuple):
             raise UnsupportedDtype(f"tensor has dtype {self.dtype}, whose scale would stay behind: pass its int_repr()")
 
     def check_writable(self, tensor: Any) -> None:
-        """Raises ValueError if the tensor cannot take a result."""
+        """Raise ValueError if the tensor cannot take a result."""
         if self.address:
             return
         if not self.is_torch and not tensor.flags.writeable:
@@ -89,7 +89,7 @@ class TensorSpec(NamedTuple):
 
 
 def describe(tensor: Any, argument: str = "tensor", *, sparse: bool = False) -> TensorSpec:
-    """The spec of an array or tensor on the CPU or a CUDA device. Raises TypeError for anything else.
+    """Return the spec of an array or tensor on the CPU or a CUDA device. Raises TypeError for anything else.
 
     sparse: whether a tensor of layout torch.sparse_coo is accepted, too.
     """
@@ -124,7 +124,7 @@ def describe(tensor: Any, argument: str = "tensor", *, sparse: bool = False) -> 
 
 
 def _check_torch(tensor: torch.Tensor, argument: str) -> None:
-    """Raises TypeError unless the tensor is dense and itself holds its elements."""
+    """Raise TypeError unless the tensor is dense and itself holds its elements."""
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided:
         raise TypeError(

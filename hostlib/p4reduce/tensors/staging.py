@@ -47,7 +47,7 @@ class Staging:
         """Brings into `host` what is still on a device. `wait`: for what is still computed there."""
 
     def write_back(self) -> None:
-        """Makes the tensor what `host` is."""
+        """Make the tensor what `host` is."""
         raise NotImplementedError
 
 
@@ -122,7 +122,7 @@ class HostTensor:
         self._tensor = tensor
 
     def write(self, values: Any) -> None:
-        """Makes the tensor `values`."""
+        """Make the tensor `values`."""
         assign(self._tensor, values)
 
 
@@ -143,14 +143,15 @@ def transfers(*ends: Staging | Target) -> tuple[DeviceTransfer, ...]:
 
 
 def numbers(tensor: Any, spec: TensorSpec, dtype: Number, *, copy: bool = False) -> Staging:
-    """A tensor's elements as `dtype`, in which the protocol adds them; `copy`: never in its own memory."""
+    """Return a tensor's elements as `dtype`, in which the protocol adds them; `copy`: never in its own memory."""
     if not copy and (flat := _own_memory(tensor, spec, dtype)) is not None:
         return View(tensor, flat)
     return _read(tensor, dtype)
 
 
 def words(tensor: Any, spec: TensorSpec) -> Staging:
-    """A tensor's elements as the words of their memory, which is only read: it may be a file that is mapped so."""
+    """Return a tensor's elements as the words of their memory, which is only read: it may be a file that is mapped
+    so."""
     flat = _own_memory(tensor, spec, None)
     if flat is None and not spec.is_torch and tensor.flags.c_contiguous and tensor.flags.aligned:
         flat = _as_words(np.asarray(tensor).reshape(-1)) if tensor.dtype.isnative else None
@@ -167,7 +168,8 @@ def zeros(tensor: Any) -> Staging:
 
 
 def gathered(tensor: Any, spec: TensorSpec, place: Any, own: Any) -> Staging:
-    """A tensor's words, which become `own` at the index `place` and zeros elsewhere. `own` may be a part of it."""
+    """Return a tensor's words, which become `own` at the index `place` and zeros elsewhere. `own` may be a part of
+    it."""
     flat = _own_memory(tensor, spec, None)
     staging = Buffer(tensor, None) if flat is None else View(tensor, flat)
     if on_device(own):
@@ -179,7 +181,7 @@ def gathered(tensor: Any, spec: TensorSpec, place: Any, own: Any) -> Staging:
 
 
 def _own_memory(tensor: Any, spec: TensorSpec, dtype: WorkDtype) -> npt.NDArray[Any] | None:
-    """The tensor's own memory, 1-d, if it is what the protocol adds: for `dtype` None, whole words."""
+    """Return the tensor's own memory, 1-d, if it is what the protocol adds: for `dtype` None, whole words."""
     if not spec.address:
         return None
     if dtype is None:
@@ -266,7 +268,7 @@ def _words_for(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _as_tensor(words: torch.Tensor, shape: torch.Size, kind: torch.dtype) -> torch.Tensor:
-    """The beginning of `words` as a tensor of this shape and dtype."""
+    """Return the beginning of `words` as a tensor of this shape and dtype."""
     import torch
 
     empty: Any = torch.empty(0, dtype=kind, device="cpu")  # strides, which the type stubs demand, follow from the shape

@@ -55,7 +55,7 @@ class Captured(NamedTuple):
 
 
 def read(file: Path) -> Captured:
-    """Raises P4ReduceError for a file that is no capture, or is damaged."""
+    """Raise P4ReduceError for a file that is no capture, or is damaged."""
     found: defaultdict[tuple[_Interface, bytes], list[Datagram]] = defaultdict(list)
     whole = True
     try:
@@ -107,7 +107,8 @@ class _Input:
         self._buffer = bytearray()
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, which can be read again. None are left at the end. Raises EOFError if some are missing."""
+        """Return the next bytes, which can be read again. None are left at the end. Raises EOFError if some are
+        missing."""
         while len(self._buffer) < size and (chunk := next(self._chunks, b"")):
             self._buffer += chunk
         if 0 < len(self._buffer) < size:
@@ -115,7 +116,7 @@ class _Input:
         return bytes(self._buffer[:size])
 
     def read(self, size: int) -> bytes:
-        """The next bytes. Raises EOFError if some or all are missing."""
+        """Return the next bytes. Raises EOFError if some or all are missing."""
         data = self.peek(size)
         if len(data) < size:
             raise EOFError
@@ -124,7 +125,7 @@ class _Input:
 
 
 def _decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The content of all members of a gzip file. Zeros may follow a member."""
+    """Yield the content of all members of a gzip file. Zeros may follow a member."""
     member = zlib.decompressobj(_GZIP_BITS)
     for rest in chunks:
         while rest := rest.lstrip(b"\0") if member.eof else rest:
@@ -185,7 +186,7 @@ def _frames_of_pcapng(content: _Input) -> Iterator[_Frame]:
 
 
 def _interface(body: bytes, order: str) -> _Interface:
-    """The interface that an Interface Description Block describes."""
+    """Return the interface that an Interface Description Block describes."""
     (link_type,) = struct.unpack_from(f"{order}H6x", body)
     options, at = dict[int, bytes](), 8
     while at < len(body):

@@ -70,7 +70,7 @@ def datagram(
     *,
     wire_length: int = 0,
 ) -> Datagram | None:
-    """The frame's datagram, if it is to or from one of these UDP ports, and no fragment.
+    """Return the frame's datagram, if it is to or from one of these UDP ports, and no fragment.
 
     wire_length: bytes of the whole frame, of which `frame` may have a part. A frame that was cut before its UDP ports,
     and may be one of ours, is a datagram without a payload between UNKNOWN addresses.
@@ -103,7 +103,7 @@ def _ip_at(link_type: int, frame: bytes) -> int | None:
 
 
 def _type_at(link_type: int, frame: bytes) -> tuple[int, int]:
-    """The places of the EtherType behind all tags, and of what follows it."""
+    """Return the places of the EtherType behind all tags, and of what follows it."""
     kind, after = _TYPE_AT.get(link_type, (12, 14))
     while int.from_bytes(frame[kind : kind + 2], "big") in _TAGS:
         kind, after = after + 2, after + 4  # the tag, and the EtherType of what follows
@@ -130,7 +130,7 @@ def _may_be_udp(link_type: int, frame: bytes) -> bool:
 
 
 def codec_of(datagrams: Iterable[Datagram]) -> Codec | None:
-    """The first codec that every datagram fits, whole or cut. None if there is none."""
+    """Return the first codec that every datagram fits, whole or cut. None if there is none."""
     seen = list(datagrams)
     return next((codec for codec in CODECS if all(_fits(codec, one) for one in seen)), None)
 

@@ -30,7 +30,7 @@ class Running:
 
 
 def asked(controller: str, token: str | None, tls: Tls | None) -> pb.StatusReply:
-    """Raises P4ReduceError where nobody answers."""
+    """Raise P4ReduceError where nobody answers."""
     request = pb.StatusRequest()
     reply: pb.StatusReply = ask(
         controller, token, tls, lambda stub, metadata: stub.Status(request, timeout=ANSWER_TIMEOUT, metadata=metadata)
@@ -39,7 +39,7 @@ def asked(controller: str, token: str | None, tls: Tls | None) -> pb.StatusReply
 
 
 def running(status: pb.StatusReply, job: str, controller: str) -> Running:
-    """The job that has this name at `controller`. Raises P4ReduceError where there is none."""
+    """Return the job that has this name at `controller`. Raises P4ReduceError where there is none."""
     found = find(status, job)
     if found is None:
         jobs = sorted(map(_called, status.jobs))
@@ -52,7 +52,7 @@ def running(status: pb.StatusReply, job: str, controller: str) -> Running:
 
 
 def find(status: pb.StatusReply, job: str) -> Running | None:
-    """The job that has this name, if there is one."""
+    """Return the job that has this name, if there is one."""
     found = next((one for one in status.jobs if _called(one) == job), None)
     return None if found is None else Running((int(found.number), *map(int, found.more_numbers)), _names(found))
 
@@ -90,7 +90,7 @@ class Follower:
 
 
 def ports(status: pb.StatusReply) -> tuple[int, ...]:
-    """The UDP ports at which switches aggregate."""
+    """Return the UDP ports at which switches aggregate."""
     return tuple(sorted({int(one.udp_port) for one in status.switches}))
 
 

@@ -96,7 +96,7 @@ class Recorder:
                 break
 
     def forget(self) -> None:
-        """Drops what was recorded so far, and the count of what was missed."""
+        """Drop what was recorded so far, and the count of what was missed."""
         self._kept.clear()
         self._first.clear()
         self._count_missed()
@@ -144,7 +144,7 @@ class Recorder:
         return not self._interfaces or name in self._interfaces
 
     def captures(self) -> list[list[Datagram]]:
-        """The packets of each interface."""
+        """Return the packets of each interface."""
         self._count_missed()
         self._keep_first()
         made: dict[str, list[Datagram]] = defaultdict(list)
@@ -155,7 +155,7 @@ class Recorder:
 
 @contextlib.contextmanager
 def listening(recorder: Recorder) -> Iterator[None]:
-    """Records meanwhile, in a thread in this thread's network namespace."""
+    """Record meanwhile, in a thread in this thread's network namespace."""
     over = threading.Event()
 
     def listen() -> None:
@@ -172,7 +172,7 @@ def listening(recorder: Recorder) -> Iterator[None]:
 
 
 def _stamp(extra: Sequence[tuple[int, int, bytes]]) -> int:
-    """The kernel's time of a frame, ns since 1970."""
+    """Return the kernel's time of a frame, ns since 1970."""
     for level, kind, data in extra:
         if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS) and len(data) >= 16:
             seconds, nanoseconds = struct.unpack_from("qq", data)

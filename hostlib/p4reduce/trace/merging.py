@@ -59,7 +59,7 @@ def merge(captures: Sequence[Sequence[Datagram]], codec: Codec | None = None) ->
 
 
 def _times(captures: Sequence[Sequence[Datagram]]) -> defaultdict[_Way, list[tuple[int, int, int]]]:
-    """The first and last time of each capture's datagrams between two addresses, and the capture's number."""
+    """Return the first and last time of each capture's datagrams between two addresses, and the capture's number."""
     found: defaultdict[_Way, list[tuple[int, int, int]]] = defaultdict(list)
     for at, capture in enumerate(captures):
         times: defaultdict[_Way, list[int]] = defaultdict(list)
@@ -71,7 +71,7 @@ def _times(captures: Sequence[Sequence[Datagram]]) -> defaultdict[_Way, list[tup
 
 
 def _overlaps(spans: list[tuple[int, int, int]]) -> list[list[int]]:
-    """Groups of captures whose times overlap. spans: first time, last time and number of each."""
+    """Group of captures whose times overlap. spans: first time, last time and number of each."""
     groups: list[list[int]] = []
     end = -1
     for first, last, at in sorted(spans):
@@ -83,7 +83,7 @@ def _overlaps(spans: list[tuple[int, int, int]]) -> list[list[int]]:
 
 
 def _cut(capture: Sequence[Datagram], codec: Codec) -> defaultdict[_Way, Cut]:
-    """The packets without a whole header, by where they come from and go to."""
+    """Return the packets without a whole header, by where they come from and go to."""
     found: defaultdict[_Way, Cut] = defaultdict(Counter)
     for one in capture:
         if count := count_cut(one, codec):

@@ -129,7 +129,7 @@ def as_dict(trace: Trace) -> dict[str, Any]:
 
 
 def load(file: Path) -> Trace:
-    """Raises P4ReduceError for what `save` has not written."""
+    """Raise P4ReduceError for what `save` has not written."""
     try:
         made = json.loads(file.read_text())
         if made.pop("p4reduce_trace") != VERSION:

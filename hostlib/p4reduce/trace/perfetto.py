@@ -30,7 +30,7 @@ def write(trace: Trace, file: Path) -> None:
 
 
 def document(trace: Trace) -> dict[str, Any]:
-    """The file's contents."""
+    """Return the file's contents."""
     summary = summarise(trace)
     return {
         "traceEvents": list(events(trace)),

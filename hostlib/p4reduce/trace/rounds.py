@@ -50,7 +50,7 @@ def trace_of(
     names: Mapping[Address, str] | None = None,
     missed: int = 0,
 ) -> Trace:
-    """The trace of one job, by default the one with most packets.
+    """Return the trace of one job, by default the one with most packets.
 
     packets: in order of time. cut: packets without a whole header, by job, as `merge` counts them. job: its number,
     and where its ranks have several threads, those of all. name: the job's. names: of all its workers, by where their

@@ -142,7 +142,7 @@ def _share(trace: Trace, index: int, busy: float) -> Share:
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """The length of all spans together, where they overlap counted once."""
+    """Return the length of all spans together, where they overlap counted once."""
     return sum(end - begin for begin, end in merged(spans))
 
 
@@ -224,7 +224,7 @@ def _losses(made: Summary) -> Iterable[str]:
 
 
 def at_least(part: int, rest: int) -> str:
-    """The share of `part`, in percent, rounded down: "99.97 %"."""
+    """Return the share of `part`, in percent, rounded down: "99.97 %"."""
     return f"{part * 10_000 // (part + rest) / 100:g} %"
 
 

@@ -31,7 +31,7 @@ KINDS = tuple(_CLASSES)
 
 
 def open_transport(kind: str, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> Transport:
-    """Opens a transport of `kind` 'udp', 'raw' or 'scapy' to `switch`.
+    """Open a transport of `kind` 'udp', 'raw' or 'scapy' to `switch`.
 
     interface: network interface to use; by default the one that the routing table gives for the switch's address.
     largest_payload: bytes of the job's largest datagram, checked against the MTU.
@@ -49,7 +49,8 @@ def open_transport(kind: str, switch: Switch, *, interface: str | None = None, l
 def open_transports(
     kind: str, switches: Sequence[Switch], *, interface: str | None = None, largest_payload: int = 0
 ) -> Transport:
-    """A transport to all of `switches`, over which the slots are striped in this order; else as `open_transport`."""
+    """Return a transport to all of `switches`, over which the slots are striped in this order; else as
+    `open_transport`."""
     with contextlib.ExitStack() as undo:
         parts = []
         for switch in switches:

@@ -55,13 +55,13 @@ class Transport(Protocol):
         """IP address and UDP port that the switch sees."""
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when `receive` has something, writable when `send` can go on."""
+        """Return a descriptor that becomes readable when `receive` has something, writable when `send` can go on."""
 
     def send(self, payloads: Sequence[bytes]) -> int:
-        """Sends payloads in order until the kernel's buffer is full. Returns how many of them it took."""
+        """Send payloads in order until the kernel's buffer is full. Returns how many of them it took."""
 
     def receive(self) -> list[bytes]:
-        """The payloads that have arrived, at most `RECEIVE_BATCH` of them."""
+        """Return the payloads that have arrived, at most `RECEIVE_BATCH` of them."""
 
     def quietest(self) -> tuple[Switch, float] | None:
         """Of several switches, the one that has left packets unanswered for longest, and when it was last heard.
@@ -70,7 +70,7 @@ class Transport(Protocol):
         """
 
     def close(self) -> None:
-        """Gives the sockets back. May be called more than once."""
+        """Give the sockets back. May be called more than once."""
 
 
 class SocketTransport:
@@ -157,7 +157,7 @@ def mtu_advice(needed: int, mtu: int | None = None) -> str:
 
 
 def check_mtu(mtu: int, largest_payload: int, path: str) -> None:
-    """Raises `TransportError` if an unfragmented IPv4 datagram of `largest_payload` bytes exceeds `mtu` bytes."""
+    """Raise `TransportError` if an unfragmented IPv4 datagram of `largest_payload` bytes exceeds `mtu` bytes."""
     needed = largest_payload + 28
     if needed > mtu:
         raise TransportError(

@@ -21,7 +21,7 @@ Address = tuple[bytes, bytes, int]
 
 
 def frame_headers(source: Address, destination: Address, length: int, *, fragment: int = DONT_FRAGMENT) -> bytes:
-    """The headers before `length` bytes. The UDP checksum is 0, which says that there is none.
+    """Return the headers before `length` bytes. The UDP checksum is 0, which says that there is none.
 
     The identification may stay 0 in a datagram that is never fragmented: RFC 6864.
     """
@@ -35,7 +35,7 @@ def frame_headers(source: Address, destination: Address, length: int, *, fragmen
 
 
 def internet_checksum(header: bytes) -> int:
-    """The checksum of RFC 1071, of an even number of bytes."""
+    """Return the checksum of RFC 1071, of an even number of bytes."""
     total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

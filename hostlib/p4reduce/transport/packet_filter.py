@@ -21,7 +21,7 @@ _PROTOCOL_UDP = 17
 
 
 def only_datagrams(source_ip: str, destination_ip: str, destination_port: int) -> list[tuple[int, int, int, int]]:
-    """Passes Ethernet frames with an unfragmented, optionless UDP/IPv4 datagram from and to these addresses."""
+    """Pass Ethernet frames with an unfragmented, optionless UDP/IPv4 datagram from and to these addresses."""
     checks = [  # (load, offset in the frame, wanted value)
         (_LOAD_HALF, 12, _ETHERTYPE_IPV4),
         (_LOAD_BYTE, 14, 0x45),

@@ -81,14 +81,14 @@ class RawTransport(SocketTransport):
         self._port_holder.close()
 
     def headers_without_lengths(self) -> bytes:
-        """The headers of every frame to the switch, with lengths and checksums 0."""
+        """Return the headers of every frame to the switch, with lengths and checksums 0."""
         headers = bytearray(self._make_headers(0))
         for field in _LENGTHS_AND_CHECKSUM:
             headers[field] = bytes(2)
         return bytes(headers)
 
     def _frame(self, payload: bytes) -> bytes:
-        """The frame that carries `payload` to the switch."""
+        """Return the frame that carries `payload` to the switch."""
         # A packet has one of a few lengths, and everything else in its headers is always the same.
         headers = self._headers.get(len(payload))
         if headers is None:
@@ -130,6 +130,6 @@ def _source_toward(switch: Switch, interface: str) -> str:
 
 
 def _ask(sock: socket.socket, request: int, interface: str) -> bytes:
-    """The union of `struct ifreq` after an ioctl about `interface`: netdevice(7)."""
+    """Return the union of `struct ifreq` after an ioctl about `interface`: netdevice(7)."""
     answer: bytes = fcntl.ioctl(sock, request, struct.pack("16s24x", interface.encode()[:15]))
     return answer[16:]

@@ -41,7 +41,7 @@ class Route:
 
 
 def route_to(ip: str, interface: str | None = None) -> Route:
-    """The route to an IPv4 address; `interface`: through that one, also where no route leads there.
+    """Return the route to an IPv4 address; `interface`: through that one, also where no route leads there.
 
     Raises OSError where there is no route, or no such interface.
     """
@@ -70,7 +70,7 @@ def addresses_of(interface: str) -> list[str]:
 
 
 def interface_toward(switch: Switch) -> str:
-    """The interface by which the kernel would reach the switch."""
+    """Return the interface by which the kernel would reach the switch."""
     try:
         return route_to(switch.ip).interface
     except OSError as error:
@@ -89,7 +89,7 @@ def rate_toward(switch: Switch, interface: str | None) -> int:
 
 
 def _asked(kind: int, flags: int, request: bytes) -> Iterator[bytes]:
-    """The bodies of the kernel's answers. Raises OSError."""
+    """Yield the bodies of the kernel's answers. Raises OSError."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(_TIMEOUT_S)
         kernel.send(_HEADER.pack(_HEADER.size + len(request), kind, _REQUEST | flags, 1, 0) + request)

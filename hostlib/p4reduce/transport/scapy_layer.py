@@ -36,7 +36,7 @@ OPS = {op.value: op.name for op in constants.Op}
 
 
 def _field(field: Field) -> AnyField:
-    """A field of the header, as scapy has it."""
+    """Return a field of the header, as scapy has it."""
     if field.name == "op":
         return BitEnumField(field.name, constants.Op.DATA.value, field.bits, OPS)
     if field.name in ("active", "present"):
@@ -78,7 +78,7 @@ class P4Reduce(Packet):
     ]
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        """The next packet of a chain begins with the version and an op; anything else is no packet of ours."""
+        """Return the next packet of a chain begins with the version and an op; anything else is no packet of ours."""
         size = FIXED.size + 4 * self.lanes
         begins = len(payload) >= size and payload[0] >> 4 == constants.PROTOCOL_VERSION and payload[0] & 15 in OPS
         return P4Reduce if begins else Packet.guess_payload_class(self, payload)

@@ -85,7 +85,7 @@ class StripedTransport:
         return self.switches[index], self._heard_at[index]
 
     def keep(self, indices: Sequence[int]) -> Transport:
-        """A transport to those of the switches alone, which takes this one's place."""
+        """Return a transport to those of the switches alone, which takes this one's place."""
         self._poll.close()
         for index, part in enumerate(self.parts):
             if index not in indices:

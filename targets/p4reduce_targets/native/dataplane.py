@@ -43,7 +43,7 @@ class NativeDataPlane:
         return int(self._plane)
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Adds an entry."""
+        """Add an entry."""
         found, words = _table(table), _words(table, key, priority)
         error = self._call("insert", found.number, words, *_action(table, call))
         if error == -errno.EEXIST:
@@ -53,20 +53,20 @@ class NativeDataPlane:
         _check(error, f"table {table}")
 
     def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Gives an entry another action."""
+        """Give an entry another action."""
         self._known(table, key, self._call("modify", *_place(table, key, priority), *_action(table, call)))
 
     def delete(self, table: str, key: Key, priority: int) -> None:
-        """Removes an entry."""
+        """Remove an entry."""
         self._known(table, key, self._call("delete", *_place(table, key, priority)))
 
     def set_default(self, table: str, call: Call | None) -> None:
-        """Sets what a miss does; None: the program's own default again."""
+        """Set what a miss does; None: the program's own default again."""
         found = _table(table)
         _check(self._call("set_miss", found.number, *_action(table, call or Call(found.miss))), f"table {table}")
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Creates or replaces a multicast group; no replicas: removes it."""
+        """Create or replace a multicast group; no replicas: removes it."""
         if not 0 < group < 1 << 16:
             raise ValueError(f"group {group}: accepted are 1 to 65535")
         for replica in replicas:
@@ -77,17 +77,17 @@ class NativeDataPlane:
         _check(self._call("set_group", group, array, len(replicas)), f"group {group}")
 
     def read_counter(self, counter: str, index: int) -> Count:
-        """Reads one cell of a counter."""
+        """Read one cell of a counter."""
         count = Words()
         self._call("read_counter", *_cell(counter, index), count)
         return Count(count[0], count[1])
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
-        """Sets one cell of a counter."""
+        """Set one cell of a counter."""
         self._call("write_counter", *_cell(counter, index), _counts(f"counter {counter}", count))
 
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
-        """Configures one cell of a meter. What is beyond the peak rate is red; nobody looks at the committed one."""
+        """Configure one cell of a meter. What is beyond the peak rate is red; nobody looks at the committed one."""
         if meter not in program.METERS:
             raise KeyError(f"there is no meter {meter}; there are {', '.join(program.METERS)}")
         if not 0 <= index < program.METERS[meter]:
@@ -112,7 +112,7 @@ class NativeDataPlane:
         self._known(table, key, self._call("write_member", _counted(table, key, priority), words))
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Runs one frame past the switch's own ports; ValueError where it is too long or there is no such port."""
+        """Run one frame past the switch's own ports; ValueError where it is too long or there is no such port."""
         with self._switch.outputs:
             start = ctypes.c_void_p()
             size = self._call("process", port, frame, len(frame), ctypes.byref(start))
@@ -156,7 +156,7 @@ def _place(table: str, key: Key, priority: int) -> tuple[int, Any]:
 
 
 def _counted(table: str, key: Key, priority: int) -> Any:
-    """The key of an entry that counts."""
+    """Return the key of an entry that counts."""
     if _table(table) is not program.TABLES[program.COUNTED]:
         raise ValueError(f"table {table} has no direct counter")
     return _words(table, key, priority)
@@ -170,7 +170,8 @@ def _counts(where: str, count: Count) -> Any:
 
 
 def _words(name: str, key: Key, priority: int) -> Any:
-    """The key as the C code has it: the fields side by side, in two words; a prefix length is the second word."""
+    """Return the key as the C code has it: the fields side by side, in two words; a prefix length is the second
+    word."""
     table = _table(name)
     if priority:
         raise ValueError(f"table {name}: priority is {priority}, and must be 0 as no field is ternary")

@@ -20,7 +20,7 @@ class Handle:
             raise MemoryError("no memory, or no file descriptor, for the native switch")
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Calls native_FUNCTION on the switch."""
+        """Call native_FUNCTION on the switch."""
         if not self._switch:
             raise ValueError("the native switch is closed")
         return getattr(self._library, f"native_{function}")(self._switch, *arguments)
@@ -30,7 +30,7 @@ class Handle:
         self._library.native_plane_free(self._switch, plane)
 
     def close(self) -> None:
-        """Ends it; may be called again."""
+        """End it; may be called again."""
         if self._switch:
             self.call("close")
             self._switch = None

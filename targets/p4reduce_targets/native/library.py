@@ -61,7 +61,7 @@ class LibraryMissing(RuntimeError):
 
 @cache
 def library() -> Any:
-    """The C library. Raises LibraryMissing where there is none that fits."""
+    """Return the C library. Raises LibraryMissing where there is none that fits."""
     path = _find()
     try:
         loaded = ctypes.CDLL(str(path))

@@ -10,7 +10,7 @@ from p4reduce_targets.native.handle import Handle
 
 
 def load(text: str | bytes, cpu_port: int = 510, switch: Handle | None = None) -> NativeDataPlane:
-    """A data plane of the native switch `switch`; without one, of a switch of its own that has no ports.
+    """Return a data plane of the native switch `switch`; without one, of a switch of its own that has no ports.
 
     Raises ValueError, which says what is different, for a program that is not the aggregator's, or not for `cpu_port`.
     """

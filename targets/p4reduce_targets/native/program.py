@@ -174,7 +174,7 @@ class _Differences:
 
 
 def check(program: bytes) -> Layout:
-    """The layout of a program that is ours; ValueError names what is different in any other."""
+    """Return the layout of a program that is ours; ValueError names what is different in any other."""
     try:
         return _check(json.loads(program))
     except (KeyError, TypeError, IndexError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -236,7 +236,7 @@ def _width(target: list[str], headers: dict[str, dict[str, int]]) -> int:
 
 
 def _parser_constant(program: dict[str, Any], state: str, next_state: str, differences: _Differences) -> int:
-    """The value on which the parser goes from one state to the other."""
+    """Return the value on which the parser goes from one state to the other."""
     for item in program["parsers"][0]["parse_states"]:
         for transition in item["transitions"]:
             if item["name"] == state and transition["next_state"] == next_state and transition["value"]:

@@ -74,7 +74,7 @@ class NativeSwitch:
         self._names[number] = f"socket:{descriptor}"
 
     def port_counts(self, number: int) -> PortCounts:
-        """Raises KeyError if there is no such port."""
+        """Raise KeyError if there is no such port."""
         counts = (ctypes.c_uint64 * 3)()
         if self._handle.call("port_counts", number, counts):
             raise KeyError(f"there is no port {number}")
@@ -84,16 +84,16 @@ class NativeSwitch:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Holds up other users. Packets pass on: each change to the data plane happens between two of them."""
+        """Hold up other users. Packets pass on: each change to the data plane happens between two of them."""
         with self._lock:
             yield
 
     def load(self, program: bytes) -> DataPlane:
-        """A data plane for `program`, not yet in use; ValueError says what is wrong with it."""
+        """Return a data plane for `program`, not yet in use; ValueError says what is wrong with it."""
         return load(program, self.cpu_port, self._handle)
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Sends packets through this data plane from now on."""
+        """Send packets through this data plane from now on."""
         assert isinstance(data_plane, NativeDataPlane)
         self._handle.call("run", data_plane.handle)
         self._data_plane = data_plane
@@ -106,12 +106,12 @@ class NativeSwitch:
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Waits for `stop`."""
+        """Wait for `stop`."""
         while not self._stopped.wait(1.0):  # with a timeout, so that Python's signal handlers get their turn
             pass
 
     def stop(self) -> None:
-        """Ends `run`, now or as soon as it begins. Safe in a signal handler."""
+        """End `run`, now or as soon as it begins. Safe in a signal handler."""
         self._stopped.set()
 
     def __enter__(self) -> NativeSwitch:

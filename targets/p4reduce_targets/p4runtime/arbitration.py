@@ -92,7 +92,7 @@ class Arbitration:
             raise Refused(StatusCode.NOT_FOUND, f"There is no device {device_id} here: this is {self.device_id}")
 
     def check_primary(self, election_id: p4r.Uint128) -> None:
-        """Raises Refused (PERMISSION_DENIED) unless this is the primary's election id."""
+        """Raise Refused (PERMISSION_DENIED) unless this is the primary's election id."""
         with self._lock:
             primary = self._primary()
             if primary is None or primary.election_id != uint128(election_id):
@@ -145,5 +145,5 @@ def _unread() -> Refused:
 
 
 def uint128(value: p4r.Uint128) -> int:
-    """The number; an unset message is 0."""
+    """Return the number; an unset message is 0."""
     return value.high << 64 | value.low

@@ -9,7 +9,7 @@ LONGEST_SHOWN = 128  # bits, of a number in an error
 
 
 def decode(value: bytes, bits: int, what: str) -> int:
-    """The number; Refused (INVALID_ARGUMENT) if it is wider than `bits`. Leading zero bytes do not count."""
+    """Return the number; Refused (INVALID_ARGUMENT) if it is wider than `bits`. Leading zero bytes do not count."""
     number = int.from_bytes(value, "big")
     if number >> bits:
         shown = f"{number:#x}" if number.bit_length() <= LONGEST_SHOWN else f"a number of {number.bit_length()} bits"
@@ -18,5 +18,5 @@ def decode(value: bytes, bits: int, what: str) -> int:
 
 
 def encode(number: int) -> bytes:
-    """The canonical form: no leading zero byte, but one byte at least."""
+    """Return the canonical form: no leading zero byte, but one byte at least."""
     return number.to_bytes((number.bit_length() + 7) // 8 or 1, "big")

@@ -16,14 +16,14 @@ class Device(Protocol):
     on_packet_in: Callable[[bytes], None]  # a frame left at the CPU port; from any thread, must not block
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Holds up packets and other users of the data plane."""
+        """Hold up packets and other users of the data plane."""
 
     def load(self, program: bytes) -> DataPlane:
-        """A data plane ready to run `program`; ValueError says what is wrong with it."""
+        """Return a data plane ready to run `program`; ValueError says what is wrong with it."""
         ...
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Sends packets through this data plane from now on. Called under `exclusive()`."""
+        """Send packets through this data plane from now on. Called under `exclusive()`."""
 
     def packet_out(self, frame: bytes) -> None:
-        """Sends a frame, packet-out header first, in at the CPU port. Takes `exclusive()` itself."""
+        """Send a frame, packet-out header first, in at the CPU port. Takes `exclusive()` itself."""

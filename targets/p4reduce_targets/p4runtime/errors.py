@@ -33,7 +33,7 @@ class UpdatesRefused(Refused):
 
 
 def invalid(message: str) -> Refused:
-    """The request contradicts itself or P4Info."""
+    """Return the request contradicts itself or P4Info."""
     return Refused(StatusCode.INVALID_ARGUMENT, message)
 
 
@@ -43,13 +43,14 @@ def unsupported(message: str) -> Refused:
 
 
 def number(code: StatusCode) -> int:
-    """The canonical number of a code."""
+    """Return the canonical number of a code."""
     value: tuple[int, str] = code.value
     return value[0]
 
 
 def details(refused: Refused) -> rpc_status.Status:
-    """The status as BMv2 packs it: for a Write, a p4.v1.Error for every update, those that were done included."""
+    """Return the status as BMv2 packs it: for a Write, a p4.v1.Error for every update, those that were done
+    included."""
     status = rpc_status.Status(code=number(refused.code), message=refused.message)
     if isinstance(refused, UpdatesRefused):
         for error in refused.errors:

@@ -17,7 +17,7 @@ _WHICH: dict[int, str] = {EXACT: "exact", LPM: "lpm", p4i.MatchField.TERNARY: "t
 
 
 def read_key(table: Table, entry: p4r.TableEntry) -> tuple[Key, int]:
-    """The key, in the order of the table's fields, and the priority. Refused unless every field is right."""
+    """Return the key, in the order of the table's fields, and the priority. Refused unless every field is right."""
     given = {match.field_id: match for match in entry.match}
     if len(given) != len(entry.match) or not given.keys() <= {item.id for item in table.fields}:
         raise invalid(f"Unknown or repeated field in match key of {table.name}")
@@ -70,7 +70,7 @@ def write_key(table: Table, key: Key, priority: int, entry: p4r.TableEntry) -> N
 
 
 def read_action(program: Program, table: Table, action: p4r.TableAction, *, default: bool) -> Call:
-    """The call; Refused unless the table has the action and its parameters are all there."""
+    """Return the call; Refused unless the table has the action and its parameters are all there."""
     if action.WhichOneof("type") != "action":
         raise invalid(f"Cannot provide indirect action for direct table {table.name}")
     found = program.action(action.action.action_id)
@@ -94,7 +94,7 @@ def _arguments(action: Action, params: Sequence[p4r.Action.Param]) -> tuple[int,
 
 
 def write_action(action: Action, arguments: Sequence[int]) -> p4r.TableAction:
-    """The call as a message, numbers in canonical form."""
+    """Return the call as a message, numbers in canonical form."""
     result = p4r.TableAction()
     result.action.action_id = action.id
     for item, value in zip(action.params, arguments, strict=True):

@@ -35,7 +35,7 @@ class PacketHeader:
         return header.to_bytes(self.size, "big") + packet.payload
 
     def unpack(self, frame: bytes) -> p4r.PacketIn | None:
-        """The message; None where the frame is too short to have the header."""
+        """Return the message; None where the frame is too short to have the header."""
         if len(frame) < self.size:
             return None
         header = int.from_bytes(frame[: self.size], "big")

@@ -80,7 +80,7 @@ class Program:
     packet_out: tuple[Field, ...] = ()
 
     def table(self, table_id: int) -> Table:
-        """Raises Refused, as all of these do, for an id that the program does not have."""
+        """Raise Refused, as all of these do, for an id that the program does not have."""
         return _known(self.tables, table_id, "table")
 
     def action(self, action_id: int) -> Action:
@@ -97,7 +97,7 @@ class Program:
 
 
 def read_program(info: p4i.P4Info) -> Program:
-    """Raises Refused if P4Info is inconsistent, or has tables that no data plane of ours could run."""
+    """Raise Refused if P4Info is inconsistent, or has tables that no data plane of ours could run."""
     program = Program(
         info=info,
         actions={item.preamble.id: _action(item) for item in info.actions},

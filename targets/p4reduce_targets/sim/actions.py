@@ -75,14 +75,14 @@ class Primitives:
         return translator(primitive["parameters"])
 
     def value(self, node: Json) -> Expr:
-        """A parameter that is read."""
+        """Return a parameter that is read."""
         return self.expressions.value(node)
 
     def _assign(self, parameters: Json) -> list[Statement]:
         return [self.set(parameters[0], self.value(parameters[1]))]
 
     def set(self, target: Json, value: Expr) -> Set:
-        """Writes a field, modulo its width."""
+        """Write a field, modulo its width."""
         if target["type"] != "field":
             raise UnsupportedFeature(f"writing to an operand of type {target['type']}", self.where)
         field = self.program.field(*target["value"])
@@ -205,7 +205,7 @@ def grow(size: int) -> Set:
 
 
 def copy_header(to: Header, source: Header) -> list[Statement]:
-    """Assigns a header: only a valid one's fields are copied."""
+    """Assign a header: only a valid one's fields are copied."""
     if to.metadata:
         return _copy_fields(to, source)
     valid = variable(source.valid, 1)
@@ -213,7 +213,7 @@ def copy_header(to: Header, source: Header) -> list[Statement]:
 
 
 def move_header(to: Header, source: Header) -> list[Statement]:
-    """Moves a header within its stack, as it is."""
+    """Move a header within its stack, as it is."""
     return [assign(to.valid, variable(source.valid, 1)), *_copy_fields(to, source)]
 
 
@@ -253,7 +253,7 @@ class ActionCode:
     def _node(
         self, action: Action, index: int, primitives: Primitives, rowcode: RowCode, loop: Loop | None
     ) -> tuple[Node, int]:
-        """The node at a primitive, and where the one after it is."""
+        """Return the node at a primitive, and where the one after it is."""
 
         def place(number: int) -> Place:
             return number if number < len(action.primitives) else None

@@ -33,7 +33,7 @@ class ChecksumCode:
         self.checksums = sorted(program.source.get("checksums", ()), key=lambda item: int(item["id"]))
 
     def verify(self) -> list[Statement]:
-        """Sets `checksum_wrong`."""
+        """Set `checksum_wrong`."""
         statements: list[Statement] = [assign(CHECKSUM_ERROR, constant(0))]
         for checksum in self.checksums:
             if checksum.get("verify", True):
@@ -48,7 +48,7 @@ class ChecksumCode:
         return statements
 
     def update(self) -> list[Statement]:
-        """Sets the target fields."""
+        """Set the target fields."""
         statements: list[Statement] = []
         for checksum in self.checksums:
             if checksum.get("update", True):
@@ -84,7 +84,7 @@ class ChecksumCode:
 
 
 def checksum_of(inputs: list[Input]) -> Expr:
-    """The checksum of the inputs one after the other, as 16-bit words, the last one padded with zeros."""
+    """Return the checksum of the inputs one after the other, as 16-bit words, the last one padded with zeros."""
     groups = [(valid, list(items)) for valid, items in groupby(inputs, key=lambda item: item.valid)]
     if any(sum(item.bits for item in items) % 16 for _, items in groups[:-1]):
         # Where a header in the middle is absent, what follows it moves to another place within its word.
@@ -114,7 +114,7 @@ def internet_checksum(total: int) -> int:
 
 
 def checksum_of_parts(parts: Iterable[tuple[int, int, int]]) -> int:
-    """The checksum of (is it there, value, bits) one after the other."""
+    """Return the checksum of (is it there, value, bits) one after the other."""
     whole = length = 0
     for valid, value, bits in parts:
         if valid:
@@ -123,7 +123,7 @@ def checksum_of_parts(parts: Iterable[tuple[int, int, int]]) -> int:
 
 
 def when(conditions: list[Expr], body: list[Statement]) -> list[Statement]:
-    """The body, if all conditions hold."""
+    """Return the body, if all conditions hold."""
     if not conditions:
         return body
     text = " and ".join(condition.within(AND + 1) for condition in conditions)

@@ -24,23 +24,23 @@ class Expr:
     level: int = ATOM
 
     def within(self, level: int) -> str:
-        """The text as an operand of an operator of this level."""
+        """Return the text as an operand of an operator of this level."""
         return self.text if self.level >= level else f"({self.text})"
 
 
 def variable(name: str, bits: int) -> Expr:
-    """The value of a local variable."""
+    """Return the value of a local variable."""
     return Expr(name, frozenset({name}), bits)
 
 
 def constant(value: int) -> Expr:
-    """A number, in hexadecimal where that reads better."""
+    """Return a number, in hexadecimal where that reads better."""
     text = str(value) if -1024 < value < 1024 else hex(value)
     return Expr(text, frozenset(), None if value < 0 else value.bit_length(), ATOM if value >= 0 else UNARY)
 
 
 def literal(expr: Expr) -> int | None:
-    """The number that an expression is, if it is one."""
+    """Return the number that an expression is, if it is one."""
     try:
         return int(expr.text, 0)
     except ValueError:
@@ -48,12 +48,12 @@ def literal(expr: Expr) -> int | None:
 
 
 def compose(text: str, *operands: Expr, bits: int | None = None, level: int = ATOM) -> Expr:
-    """An expression over others, whose texts are already in `text`."""
+    """Return an expression over others, whose texts are already in `text`."""
     return Expr(text, frozenset().union(*(operand.reads for operand in operands)), bits, level)
 
 
 def fit(expr: Expr, bits: int) -> Expr:
-    """The expression modulo 2**bits: masked only where it may not fit."""
+    """Return the expression modulo 2**bits: masked only where it may not fit."""
     if expr.bits is not None and expr.bits <= bits:
         return expr
     mask = constant((1 << bits) - 1)
@@ -64,7 +64,7 @@ def fit(expr: Expr, bits: int) -> Expr:
 
 
 def negate(expr: Expr) -> Expr:
-    """The opposite of a condition."""
+    """Return the opposite of a condition."""
     return compose(f"not {expr.within(NOT)}", expr, bits=1, level=NOT)
 
 
@@ -121,7 +121,7 @@ def assign(target: str, value: Expr) -> Set:
 
 
 def prune(body: Sequence[Statement], after: Iterable[str], leaving: frozenset[str] | None = None) -> Live:
-    """Drops what has no effect on the variables in `after`, which are read behind the body.
+    """Drop what has no effect on the variables in `after`, which are read behind the body.
 
     `leaving` are those read where a Leave goes to.
     """
@@ -168,7 +168,7 @@ def prune(body: Sequence[Statement], after: Iterable[str], leaving: frozenset[st
 
 
 def merge_ifs(body: Sequence[Statement]) -> list[Statement]:
-    """Joins neighbours that ask the same question, where the first one's body does not change the answer."""
+    """Join neighbours that ask the same question, where the first one's body does not change the answer."""
     merged: list[Statement] = []
     for statement in body:
         last = merged[-1] if merged else None
@@ -187,7 +187,7 @@ def merge_ifs(body: Sequence[Statement]) -> list[Statement]:
 
 
 def assigned(body: Iterable[Statement]) -> set[str]:
-    """The variables that the statements may write."""
+    """Return the variables that the statements may write."""
     names: set[str] = set()
     for statement in body:
         if isinstance(statement, Set):

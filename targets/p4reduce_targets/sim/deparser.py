@@ -38,7 +38,7 @@ class DeparserCode:
         self.order = [program.headers[name] for name in deparser["order"]]
 
     def split(self, changing: set[str] | frozenset[str]) -> tuple[list[Frozen], Expr]:
-        """The parts that do not depend on the variables in `changing`, and the whole frame made with them."""
+        """Return the parts that do not depend on the variables in `changing`, and the whole frame made with them."""
         frozen: list[Frozen] = []
         parts: list[Expr] = []
         run: list[Expr] = []

@@ -43,7 +43,7 @@ class Expressions:
         self.counts: dict[str, int] = {}  # headers extracted to each stack so far, where that is known: in a parser
 
     def value(self, node: Json) -> Expr:
-        """A number, or a condition, which is 0 or 1. Raises UnsupportedFeature."""
+        """Return a number, or a condition, which is 0 or 1. Raises UnsupportedFeature."""
         kind, value = node["type"], node["value"]
         if kind == "expression":
             return self.value(value) if "op" not in value else self._operation(value)
@@ -61,20 +61,21 @@ class Expressions:
         raise UnsupportedFeature(f"an operand of type {kind}", self.where)
 
     def condition(self, node: Json) -> Expr:
-        """A value of which only matters whether it is 0."""
+        """Return a value of which only matters whether it is 0."""
         while node["type"] == "expression" and node["value"].get("op", "b2d") == "b2d":
             node = node["value"] if "op" not in node["value"] else node["value"]["right"]
         return self.value(node)
 
     def field(self, header: str, name: str) -> Expr:
-        """A header's field, or its hidden field that tells whether it is valid."""
+        """Return a header's field, or its hidden field that tells whether it is valid."""
         if name == "$valid$":
             return self.valid(header)
         field = self.program.field(header, name)
         return variable(field.variable, field.bits)
 
     def last(self, stack: str, name: str) -> Expr:
-        """A field of the header that was extracted last to a stack. Raises UnsupportedFeature outside parsers."""
+        """Return a field of the header that was extracted last to a stack. Raises UnsupportedFeature outside
+        parsers."""
         if not self.counts.get(stack):
             raise UnsupportedFeature(
                 f"the last header of stack {stack} where that is known only at run time", self.where

@@ -46,7 +46,7 @@ class Generated:
 
 
 def generate(program: Program, shared: dict[str, object], clock: Callable[[], int]) -> Generated:
-    """Translates a program; `shared` gets the globals that its code needs. Raises UnsupportedFeature.
+    """Translate a program; `shared` gets the globals that its code needs. Raises UnsupportedFeature.
 
     `clock`, of the meters, gives nanoseconds.
     """
@@ -135,7 +135,7 @@ class _Generator:
         return frozenset(names)
 
     def _intrinsic(self, name: str, value: Expr, *older: str) -> list[Statement]:
-        """Sets one of the architecture's own fields, if the program has it."""
+        """Set one of the architecture's own fields, if the program has it."""
         field = self.program.intrinsic(name, *older)
         return [] if field is None else [assign(field.variable, fit(value, field.bits))]
 
@@ -159,7 +159,7 @@ class _Generator:
         ]
 
     def _traffic_manager(self) -> list[Statement]:
-        """Sets `copies`, the (port, instance) pairs to send, or none."""
+        """Set `copies`, the (port, instance) pairs to send, or none."""
         spec = self._required("egress_spec")
         instance = self.program.intrinsic("egress_rid", "intrinsic_metadata.egress_rid")
         group = self.program.intrinsic("mcast_grp", "intrinsic_metadata.mcast_grp")
@@ -211,5 +211,5 @@ class _Generator:
 
 
 def _zeros(names: frozenset[str]) -> list[str]:
-    """Initialises what may be read before it is written: metadata, and fields of headers that are not valid."""
+    """Initialise what may be read before it is written: metadata, and fields of headers that are not valid."""
     return [f"    {' = '.join(sorted(names))} = 0"] if names else []

@@ -34,7 +34,7 @@ class TangleError(ValueError):
 
 
 def structure(graph: Mapping[Place, Node], entry: Place) -> list[Statement]:
-    """The whole graph from `entry` on as statements. Raises CycleError or TangleError."""
+    """Return the whole graph from `entry` on as statements. Raises CycleError or TangleError."""
     return _Structurer(graph).emit(entry)
 
 

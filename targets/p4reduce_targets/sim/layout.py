@@ -66,11 +66,11 @@ class Layout:
         ]
 
     def struct(self) -> struct.Struct:
-        """The codec itself."""
+        """Return the codec itself."""
         return struct.Struct(">" + "".join(CODES[size] for chunk in self.chunks for size in chunk.pieces))
 
     def unpack(self, offset: str) -> list[Statement]:
-        """Sets all fields from the bytes of `frame` at an offset."""
+        """Set all fields from the bytes of `frame` at an offset."""
         targets: list[str] = []
         derived: list[Statement] = []
         for chunk, pieces in self._pieces:
@@ -92,7 +92,7 @@ class Layout:
         return [Set(tuple(targets), Expr(value, frozenset({"frame", "at"}))), *derived]
 
     def pack(self) -> Expr:
-        """The header's bytes from its fields."""
+        """Return the header's bytes from its fields."""
         arguments: list[Expr] = []
         for chunk in self.chunks:
             whole = join_fields(chunk)
@@ -108,7 +108,7 @@ class Layout:
 
 
 def join_pieces(pieces: Sequence[tuple[str, int]]) -> Expr:
-    """The one integer that big-endian pieces (variable, bytes) make."""
+    """Return the one integer that big-endian pieces (variable, bytes) make."""
     left = sum(size for _, size in pieces)
     parts, bits = [], 8 * left
     for name, size in pieces:
@@ -119,7 +119,7 @@ def join_pieces(pieces: Sequence[tuple[str, int]]) -> Expr:
 
 
 def join_fields(chunk: Chunk) -> Expr:
-    """The one integer that a chunk's fields make."""
+    """Return the one integer that a chunk's fields make."""
     parts = []
     for field, shift in chunk.shifts():
         value = variable(field.variable, field.bits)

@@ -42,7 +42,7 @@ class MeterArray:
             self._cells[index] = _Bucket(config.pir, config.pburst, now), _Bucket(config.cir, config.cburst, now)
 
     def execute(self, index: int, amount: int) -> None:
-        """Takes so many tokens, where they are there, and says by `colour` whether."""
+        """Take so many tokens, where they are there, and say by `colour` whether."""
         self.colour = GREEN
         for bucket, colour in zip(self._cells.get(index, ()), (RED, YELLOW), strict=False):
             if not bucket.holds(amount, self._clock()):

@@ -61,7 +61,7 @@ class ParserCode:
         self.stacks = list(program.stacks.values())
 
     def body(self) -> list[Statement]:
-        """Parses `frame`: sets headers, `at` to where the payload begins, and the error's number."""
+        """Parse `frame`: sets headers, `at` to where the payload begins, and the error's number."""
         graph: dict[Place, Node] = {}
         entry = Visit(self.start, (0,) * len(self.stacks))
         waiting = [entry]
@@ -80,7 +80,7 @@ class ParserCode:
         return [assign(ERROR, no_error), assign(AT, constant(0)), Block(body)]
 
     def error(self, name: str, default: int = UNKNOWN_ERROR) -> int:
-        """The number of a core error."""
+        """Return the number of a core error."""
         return self.program.errors.get(name, default)
 
 
@@ -187,7 +187,7 @@ class _State:
             self._fail(short, constant(self.parser.error("PacketTooShort")))
 
     def _fail(self, condition: Expr | None, error: Expr) -> None:
-        """Ends the parser with an error, with `at` behind what was extracted before; None: whatever comes."""
+        """End the parser with an error, with `at` behind what was extracted before; None: whatever comes."""
         self.failed = self.failed or condition is None
         failure: list[Statement] = [*self._settled(), assign(ERROR, fit(error, 32)), Leave()]
         self.body += failure if condition is None else [If([(condition, failure)])]
@@ -259,7 +259,7 @@ class _State:
 
 
 def split(number: int, widths: list[int]) -> list[int]:
-    """An integer's parts of these widths, the most significant first."""
+    """Return an integer's parts of these widths, the most significant first."""
     parts = []
     for width in reversed(widths):
         parts.append(number & ((1 << width) - 1))

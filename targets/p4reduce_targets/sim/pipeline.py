@@ -53,7 +53,7 @@ class PipelineCode:
         self._json = {item["name"]: item for item in pipeline["tables"]}
 
     def body(self) -> list[Statement]:
-        """The pipeline as a block. Raises UnsupportedFeature."""
+        """Return the pipeline as a block. Raises UnsupportedFeature."""
         graph: dict[Place, Node] = {}
         for item in self.pipeline["tables"]:
             self._add_table(graph, item)
@@ -87,7 +87,7 @@ class PipelineCode:
         graph[name] = self._apply(graph, item, table)
 
     def _apply(self, graph: dict[Place, Node], item: Json, table: Table) -> Node:
-        """Looks up, then goes to the entry's action, which goes on to what follows it."""
+        """Look up, then goes to the entry's action, which goes on to what follows it."""
         names = self.program.names
         entry = names.new(table.name, "entry")
         number = names.new(table.name, "action")

@@ -40,7 +40,7 @@ class Header:
         return sum(field.bits for field in self.fields)
 
     def field(self, name: str) -> Field:
-        """The field of this name. Raises KeyError."""
+        """Return the field of this name. Raises KeyError."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -113,7 +113,7 @@ class Names:
         self._taken: set[str] = set()
 
     def new(self, *parts: str) -> str:
-        """A name that was not given before and is no keyword: it has an underscore inside."""
+        """Return a name that was not given before and is no keyword: it has an underscore inside."""
         words = [word for part in parts for word in re.split(r"[^0-9A-Za-z]+", part) if word]
         base = "_".join(words)
         if base[0].isdigit() or "_" not in base:
@@ -169,11 +169,12 @@ class Program:
         self._aliases = {alias: (header, field) for alias, (header, field) in source.get("field_aliases", ())}
 
     def field(self, header: str, name: str) -> Field:
-        """A field. Raises KeyError."""
+        """Return a field. Raises KeyError."""
         return self.headers[header].field(name)
 
     def intrinsic(self, name: str, *older: str) -> Field | None:
-        """A field of the architecture's by its name in `standard_metadata`, or an older alias; None: there is none."""
+        """Return a field of the architecture's by its name in `standard_metadata`, or an older alias; None: there is
+        none."""
         for alias in (f"standard_metadata.{name}", *older):
             if alias in self._aliases:
                 return self.field(*self._aliases[alias])
@@ -202,7 +203,7 @@ class Program:
 
 
 def parse(text: str | bytes) -> Program:
-    """Reads the output of p4c-bm2-ss. Raises ValueError if it is none, UnsupportedFeature if it cannot be run."""
+    """Read the output of p4c-bm2-ss. Raises ValueError if it is none, UnsupportedFeature if it cannot be run."""
     try:
         source = json.loads(text)
     except json.JSONDecodeError as error:
@@ -215,7 +216,7 @@ def parse(text: str | bytes) -> Program:
 
 
 def check_cpu_port(source: Json, cpu_port: int) -> None:
-    """Raises ValueError for a program that takes packet-outs at another port alone: none would reach its parser.
+    """Raise ValueError for a program that takes packet-outs at another port alone: none would reach its parser.
 
     Programs that do not select on the ingress port before they extract `packet_out` are taken as they are.
     """
@@ -250,7 +251,7 @@ def _case(transition: Json) -> tuple[int, int]:
 
 
 def refuse_unsupported_parts(source: Json) -> None:
-    """Raises UnsupportedFeature for what whole sections of the JSON declare."""
+    """Raise UnsupportedFeature for what whole sections of the JSON declare."""
     for section, what in (
         ("header_unions", "header union"),
         ("header_union_stacks", "stack of header unions"),

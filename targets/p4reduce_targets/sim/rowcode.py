@@ -60,7 +60,7 @@ class RowCode:
         return self.rows.parts[tuple(node["value"]) if node["type"] == "field" else (node["value"],)]
 
     def value(self, node: Json, row: Row) -> Expr:
-        """An expression for all fields of a row."""
+        """Return an expression for all fields of a row."""
         while node["type"] == "expression" and "op" not in node["value"]:
             node = node["value"]
         if node["type"] == "field" and tuple(node["value"]) in self.rows.parts:
@@ -83,7 +83,7 @@ class RowCode:
 
 
 def broadcast(scalar: Expr, row: Row, shared: dict[str, object]) -> Expr:
-    """A row with the same number in all fields."""
+    """Return a row with the same number in all fields."""
     bits = row.fields * row.bits
     number = literal(scalar)
     if number is not None:
@@ -94,7 +94,7 @@ def broadcast(scalar: Expr, row: Row, shared: dict[str, object]) -> Expr:
 
 
 def guarded(index: Expr, size: int, statement: Statement) -> list[Statement]:
-    """The statement, if the index is within an array: BMv2 neither reads nor writes beyond its end."""
+    """Return the statement, if the index is within an array: BMv2 neither reads nor writes beyond its end."""
     if index.bits is not None and 1 << index.bits <= size:
         return [statement]
     number = literal(index)
@@ -107,7 +107,7 @@ def guarded(index: Expr, size: int, statement: Statement) -> list[Statement]:
 
 
 def adder(row: Row) -> Callable[[int, int], int]:
-    """Adds rows modulo 2**bits: the top bits apart, so that nothing carries out of a field."""
+    """Add rows modulo 2**bits: the top bits apart, so that nothing carries out of a field."""
     top = row.ones << (row.bits - 1)
     rest = (1 << (row.fields * row.bits)) - 1 - top
 

@@ -94,7 +94,7 @@ class Rows:
         return len(header.fields) >= MIN_FIELDS and len(widths) == 1 and header.bits % 8 == 0
 
     def _without_strangers(self, loops: dict[int, list[Loop]]) -> dict[int, list[Loop]]:
-        """Drops loops until no part of a family is used outside the loops over just this family."""
+        """Drop loops until no part of a family is used outside the loops over just this family."""
         uses = Counter(parts_in({key: part for key, part in self.program.source.items() if key != "field_aliases"}))
         whole = self._headers_used_whole()
         while True:
@@ -184,7 +184,7 @@ def parts_in(node: Json) -> Iterator[Part]:
 
 
 def find_loops(primitives: Sequence[Json]) -> Iterator[Loop]:
-    """The longest repetitions among an action's primitives that rows can stand for."""
+    """Yield the longest repetitions among an action's primitives that rows can stand for."""
     shapes = [shape(primitive) for primitive in primitives]
     for primitive in primitives:
         if primitive["op"] in ("_jump", "_jump_if_zero"):  # a loop must not be entered in its middle
@@ -247,7 +247,7 @@ def _computes_on_rows(node: Json, varying: set[Part]) -> bool:
 
 
 def shape(primitive: Json) -> str:
-    """A primitive without the names of the fields (but with their headers) and registers that it uses."""
+    """Return a primitive without the names of the fields (but with their headers) and registers that it uses."""
 
     def without_names(node: Json) -> Json:
         if isinstance(node, dict):

@@ -43,23 +43,23 @@ class Switch:
         self._process: Callable[[int, bytes], list[tuple[int, bytes]]] = process
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Adds an entry. Raises ValueError if it is there already, the table is full or constant."""
+        """Add an entry. Raises ValueError if it is there already, the table is full or constant."""
         self._tables[table].insert(key, priority, call)
 
     def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Gives an entry another action. Raises KeyError if there is no such entry."""
+        """Give an entry another action. Raises KeyError if there is no such entry."""
         self._tables[table].modify(key, priority, call)
 
     def delete(self, table: str, key: Key, priority: int) -> None:
-        """Removes an entry. Raises KeyError if there is no such entry."""
+        """Remove an entry. Raises KeyError if there is no such entry."""
         self._tables[table].delete(key, priority)
 
     def set_default(self, table: str, call: Call | None) -> None:
-        """Sets what a miss does; None: the program's own default. Raises ValueError if that is constant."""
+        """Set what a miss does; None: the program's own default. Raises ValueError if that is constant."""
         self._tables[table].set_default(call)
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Creates or replaces a multicast group; no replicas: removes it."""
+        """Create or replace a multicast group; no replicas: removes it."""
         if not 0 < group < 1 << 16:
             raise ValueError(f"multicast group {group} is not in 1..65535")
         if replicas:
@@ -68,33 +68,33 @@ class Switch:
             self._groups.pop(group, None)
 
     def read_counter(self, counter: str, index: int) -> Count:
-        """Reads a cell of an indirect counter. Raises ValueError if the index is out of range."""
+        """Read a cell of an indirect counter. Raises ValueError if the index is out of range."""
         packets, sizes = self._counters[counter]
         _check_index(f"counter {counter}", index, len(packets))
         return Count(packets[index], sizes[index])
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
-        """Sets a cell of an indirect counter. Raises ValueError if the index is out of range."""
+        """Set a cell of an indirect counter. Raises ValueError if the index is out of range."""
         packets, sizes = self._counters[counter]
         _check_index(f"counter {counter}", index, len(packets))
         packets[index], sizes[index] = count.packets, count.bytes
 
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
-        """Configures a cell of an indirect meter. Raises ValueError if the index is out of range."""
+        """Configure a cell of an indirect meter. Raises ValueError if the index is out of range."""
         cells = self._meters[meter]
         _check_index(f"meter {meter}", index, cells.size)
         cells.configure(index, config)
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Reads an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
+        """Read an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
         return Count(*self._tables[table].cell(key, priority))
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
-        """Sets an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
+        """Set an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
         self._tables[table].cell(key, priority)[:] = [count.packets, count.bytes]
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Runs one frame that came in at a port; returns what goes out, as (port, frame)."""
+        """Run one frame that came in at a port; return what goes out, as (port, frame)."""
         return self._process(port, frame)
 
 
@@ -109,7 +109,7 @@ def load(
     seed: int | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Switch:
-    """Makes a switch of the output of p4c-bm2-ss. `seed` is of the program's own random numbers, `clock` (in
+    """Make a switch of the output of p4c-bm2-ss. `seed` is of the program's own random numbers, `clock` (in
     nanoseconds) of its meters.
 
     Raises UnsupportedFeature if the program needs what this switch lacks, ValueError if it is no program at all, or one

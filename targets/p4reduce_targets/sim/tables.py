@@ -48,7 +48,8 @@ class Table(ABC):
         self.default: list[Entry] = [NO_ACTION]
 
     def make_entry(self, call: Call, cell: list[int] | None = None) -> Entry:
-        """The entry for a call. Raises KeyError for an action the table has not, ValueError for wrong arguments."""
+        """Return the entry for a call. Raises KeyError for an action the table has not, ValueError for wrong
+        arguments."""
         names = [action.name for action in self.actions]
         if call.action not in names:
             raise KeyError(f"table {self.name} has no action {call.action}, only {', '.join(names)}")
@@ -66,13 +67,13 @@ class Table(ABC):
         self.constant_default = constant
 
     def set_default(self, call: Call | None) -> None:
-        """Replaces the entry of a miss; None: by the program's own. Raises ValueError if it is constant."""
+        """Replace the entry of a miss; None: by the program's own. Raises ValueError if it is constant."""
         if self.constant_default:
             raise ValueError(f"table {self.name} has a constant default action")
         self.default[0] = self.program_default if call is None else self.make_entry(call)
 
     def insert(self, key: Key, priority: int, call: Call) -> None:
-        """Adds an entry. Raises ValueError if it is there, or there is no room for it."""
+        """Add an entry. Raises ValueError if it is there, or there is no room for it."""
         self._check_changeable()
         place = self._place(key, priority)
         if self._get(place) is not None:
@@ -82,20 +83,21 @@ class Table(ABC):
         self._put(place, self.make_entry(call, [0, 0] if self.counts else None))
 
     def modify(self, key: Key, priority: int, call: Call) -> None:
-        """Changes an entry's action. Raises KeyError if there is none."""
+        """Change an entry's action. Raises KeyError if there is none."""
         self._check_changeable()
         cell = self._existing(key, priority)[1]
         assert cell is None or isinstance(cell, list)
         self._put(self._place(key, priority), self.make_entry(call, cell))
 
     def delete(self, key: Key, priority: int) -> None:
-        """Removes an entry. Raises KeyError if there is none."""
+        """Remove an entry. Raises KeyError if there is none."""
         self._check_changeable()
         self._existing(key, priority)
         self._remove(self._place(key, priority))
 
     def cell(self, key: Key, priority: int) -> list[int]:
-        """An entry's direct counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
+        """Return an entry's direct counter. Raises KeyError if there is no entry, ValueError if the table counts
+        nothing."""
         cell = self._existing(key, priority)[1]
         if not isinstance(cell, list):
             raise ValueError(f"table {self.name} has no direct counter")
@@ -126,7 +128,7 @@ class Table(ABC):
         return self._normal(key, priority)
 
     def mask(self, field: KeyField, match: Exact | Lpm | Ternary) -> int:
-        """The bits that must be equal."""
+        """Return the bits that must be equal."""
         if isinstance(match, Ternary):
             return match.mask
         full = (1 << field.bits) - 1
@@ -194,7 +196,7 @@ class MaskedTable(Table):
         return sum(len(entries) for entries in self._levels.values())
 
     def lookup(self, *values: int) -> Entry | None:
-        """The entry of the highest rank that the values of the key's fields match."""
+        """Return the entry of the highest rank that the values of the key's fields match."""
         for masks, entries in self._sorted:
             entry = entries.get(tuple(map(and_, values, masks)))
             if entry is not None:
@@ -229,6 +231,6 @@ class MaskedTable(Table):
 
 
 def check_width(what: str, value: int, bits: int) -> None:
-    """Raises ValueError unless the value has at most this many bits."""
+    """Raise ValueError unless the value has at most this many bits."""
     if not 0 <= value < 1 << bits:
         raise ValueError(f"{what}: {value} is not in 0..2^{bits}-1")

@@ -39,7 +39,7 @@ FORMS = [
 
 
 def finish(setting: Setting, calls: list[Call], job: str, **options: object) -> None:
-    """Runs a job whose ranks must all end well."""
+    """Run a job whose ranks must all end well."""
     with setting.ranks(calls, job=job, **options) as ranks:  # type: ignore[arg-type]
         for rank, last in ranks.wait_for_ends(120).items():
             assert "stats" in last, f"rank {rank} of {job}: {last}"

@@ -62,7 +62,7 @@ class Call:
 
 
 def make(call: Call, rank: int) -> npt.NDArray[Any]:
-    """The rank's tensor, in the dtype that is added."""
+    """Return the rank's tensor, in the dtype that is added."""
     random = np.random.default_rng([call.seed, rank])
     size = int(np.prod(call.shape))
     if call.dtype == "int32":
@@ -85,14 +85,14 @@ def as_user(call: Call, values: npt.NDArray[Any]) -> Any:
 
 
 def as_added(call: Call, tensor: Any) -> npt.NDArray[Any]:
-    """The elements of what a user holds, in the dtype that is added."""
+    """Return the elements of what a user holds, in the dtype that is added."""
     if call.dtype == "bfloat16":
         return tensor.float().numpy()  # type: ignore[no-any-return]
     return tensor.astype(np.int32 if call.dtype == "int32" else np.float32)  # type: ignore[no-any-return]
 
 
 def check(call: Call, communicator: Communicator) -> None:
-    """Makes the call. Raises AssertionError if a single bit differs."""
+    """Make the call. Raises AssertionError if a single bit differs."""
     time.sleep(call.pause)
     if call.fork and os.fork() == 0:
         os.setsid()  # so that nobody ends it with us
@@ -111,7 +111,7 @@ def check(call: Call, communicator: Communicator) -> None:
 
 
 def reference(call: Call, inputs: list[npt.NDArray[Any]], block_size: int, counter: int) -> npt.NDArray[Any]:
-    """The sum to the bit. counter: number of the operation that adds, within the job."""
+    """Return the sum to the bit. counter: number of the operation that adds, within the job."""
     there = np.logical_or.reduce([values != 0 for values in inputs])
     added = [values[there] for values in inputs] if call.layout == "elements" else inputs
     wire = wire_for(call.dtype, call.wire)

@@ -20,7 +20,7 @@ class Site(Stack):
     """A controller by a file of switches, which come and go. Leaving the block ends every process."""
 
     def __init__(self, folder: Path, target: str) -> None:
-        """Starts nothing yet."""
+        """Start nothing yet."""
         Family.__init__(self)
         self._enter = contextlib.nullcontext
         self._target = target
@@ -37,7 +37,7 @@ class Site(Stack):
         self.start_controller()
 
     def switch(self, name: str) -> dict[str, Any]:
-        """A new one, which nobody knows yet but the next `write`."""
+        """Return a new one, which nobody knows yet but the next `write`."""
         options = ["--target", self._target, "--port", "1=udp:127.0.0.1:0", "--grpc", "127.0.0.1:0", "--json"]
         child = self.processes[name] = self.start(name, "p4reduce", "switch", *options)
         ready = child.first(START_UP_S)

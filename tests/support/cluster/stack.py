@@ -49,7 +49,7 @@ class Stack(Family):
         aggregators: int = 1,
         uplink: int = 0,
     ) -> None:
-        """Starts all, and waits until they are ready.
+        """Start all, and wait until they are ready.
 
         ports: of a switch, as "1=udp:127.0.0.1:0". address: of the aggregator; by default its first port's.
         options: more of them for the controller. enter: makes a context in which processes are started.
@@ -118,7 +118,7 @@ class Stack(Family):
         child.stop()
 
     def status(self) -> dict[str, Any]:
-        """The output of `p4reduce status --json`. Some tests ask many times, so no process is started where the
+        """Return the output of `p4reduce status --json`. Some tests ask many times, so no process is started where the
         controller is in this process's network."""
         if self._enter is contextlib.nullcontext:
             return status_of(self.controller)
@@ -165,7 +165,7 @@ class Stack(Family):
         limits: Mapping[int, Mapping[str, int]] | None = None,
         **options: Any,
     ) -> Ranks:
-        """Starts a job's ranks.
+        """Start a job's ranks.
 
         present: which; by default all. repeat: make the calls again until an error. forget: do not close.
         interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
@@ -282,7 +282,7 @@ class Ranks:
 
 
 def status_of(controller: str) -> dict[str, Any]:
-    """The output of `p4reduce status --json` of the controller at that address."""
+    """Return the output of `p4reduce status --json` of the controller at that address."""
     with open_grpc_channel(controller) as channel:
         return plain(rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=60, wait_for_ready=True))
 
@@ -315,7 +315,7 @@ def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1
 
 @contextlib.contextmanager
 def over_wires(target: str, *controller_options: str, mtu: int = 1500, narrow: str = "") -> Iterator[Stack]:
-    """A network namespace in which rank r has the interface worker<r>, whose other end is switch port r + 1.
+    """Yield a network namespace in which rank r has the interface worker<r>, whose other end is switch port r + 1.
 
     narrow: the interface whose MTU is 1,500 and not `mtu`.
     """
@@ -342,7 +342,7 @@ def added(stack: Stack) -> list[int]:
 
 @contextlib.contextmanager
 def kept(folder: Path, rejoin_s: float = 60.0, **shape: Any) -> Iterator[Stack]:
-    """A stack whose controller keeps its state."""
+    """Yield a stack whose controller keeps its state."""
     with over_udp("--state", str(folder / "state"), "--rejoin-time", str(rejoin_s), **shape) as stack:
         yield stack
 

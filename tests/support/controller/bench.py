@@ -74,7 +74,7 @@ class Bench:
         return ranks, ready(ranks)
 
     def frame(self, port: int, wanted: Callable[[bytes], bool]) -> bytes:
-        """The first frame out of `port` that is wanted."""
+        """Return the first frame out of `port` that is wanted."""
         end = time.monotonic() + DEADLINE
         while select.select([self.target.sockets[port]], [], [], max(0.0, end - time.monotonic()))[0]:
             frame = self.target.receive(port)
@@ -83,7 +83,7 @@ class Bench:
         raise AssertionError(f"no such frame came out of port {port}")
 
     def received(self, worker: int, op: Op) -> Packet:
-        """The next answer of that kind to the worker; it must be addressed to it."""
+        """Return the next answer of that kind to the worker; it must be addressed to it."""
         to = host(worker + 1)
 
         def wanted(frame: bytes) -> bool:

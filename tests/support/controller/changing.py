@@ -82,7 +82,7 @@ UP = 9
 
 
 def filed(name: str, address: str, **more: Any) -> dict[str, Any]:
-    """A switch, as a file describes it."""
+    """Return a switch, as a file describes it."""
     return {"name": name, "switch": f"{name}:1", "address": [address], **more}
 
 

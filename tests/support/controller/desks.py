@@ -89,7 +89,7 @@ class Desk:
         return assigned
 
     def hear(self, session: object, switch: int = 0, port: int = 5, *, thread: int = 0, **changes: Any) -> bool:
-        """The HELLO of a rank's thread, with `changes`, at the switch's port. Whether that is news."""
+        """Return the HELLO of a rank's thread, with `changes`, at the switch's port. Whether that is news."""
         one = self.assigned(session)
         numbers = [(one.job, one.generation), *((packed >> 16, packed & 0xFFFF) for packed in one.more_jobs)]
         rank, (job, generation) = one.worker, numbers[thread]
@@ -304,7 +304,7 @@ class TreeDesk(Desk):
         return [Unavailable(self.absent[number])] if number in self.absent else []
 
     def ready_at(self, *switches: int, name: str = "job") -> list[pb.Ready]:
-        """A job of a rank at each of these switches; what the ranks are told."""
+        """Return a job of a rank at each of these switches; what the ranks are told."""
         sessions = [self.join(rank, len(switches), name) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             assert self.hear(session, switch)
@@ -323,7 +323,7 @@ class ThreadsDesk(TreeDesk):
         return self.join(rank, world_size, name, **{"threads": 3, "slots": 7, **options})
 
     def all_heard(self, *switches: int, name: str = "job", **options: object) -> list[object]:
-        """A rank at each of these switches, with all its threads."""
+        """Return a rank at each of these switches, with all its threads."""
         sessions = [self.enter(rank, len(switches), name, **options) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             for thread in range(1 + len(self.assigned(session).more_jobs)):
@@ -356,7 +356,7 @@ class TenantsDesk(Desk):
         return session
 
     def begin(self, caller: Caller, name: str = "job", **options: Any) -> object:
-        """A job of one rank that is ready."""
+        """Return a job of one rank that is ready."""
         session = self.come(caller, name, **options)
         self.hear(session)
         self.installed()

@@ -27,7 +27,7 @@ class Proxy:
         return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def cut(self) -> None:
-        """Ends all connections, and refuses new ones until `mend`."""
+        """End all connections, and refuses new ones until `mend`."""
         with self._lock:
             self._open.clear()
             sockets, self._sockets = self._sockets, []
@@ -37,7 +37,7 @@ class Proxy:
             sock.close()
 
     def hold(self) -> None:
-        """Takes connections and passes nothing on, until `mend`."""
+        """Take connections and pass nothing on, until `mend`."""
         self._passes.clear()
 
     def mend(self) -> None:

@@ -176,13 +176,13 @@ class Running:
                 self.loop.call(switch.hear, heard)
 
     def ask(self, method: str, request: Any, token: str | None = None) -> Any:
-        """The reply to a call of the user with this token."""
+        """Return the reply to a call of the user with this token."""
         metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
         with open_grpc_channel(self.address) as channel:
             return getattr(rpc.JobsStub(channel), method)(request, timeout=10.0, metadata=metadata)
 
     def look(self) -> pb.StatusReply:
-        """The status, as the operator sees it."""
+        """Return the status, as the operator sees it."""
         return self.loop.run(self.controller.status())
 
     def used(self) -> int:

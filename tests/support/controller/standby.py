@@ -47,6 +47,6 @@ class Controller:
 
 
 def after(etcd: FakeEtcd, tmp_path: Path, name: str = "two") -> Controller:
-    """The one that takes over when the lease has run out."""
+    """Return the one that takes over when the lease has run out."""
     etcd.now += 3
     return Controller(etcd, tmp_path / name)

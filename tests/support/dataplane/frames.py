@@ -85,7 +85,7 @@ def mac_number(mac: str) -> int:
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     data += bytes(len(data) % 2)
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total > 0xFFFF:
@@ -111,7 +111,8 @@ def ipv4(
     wrong_checksum: int = 0,
     version: int = 4,
 ) -> bytes:
-    """An IPv4 packet. `fragment` holds flags and offset (default: do not fragment); `wrong_checksum` is xored in."""
+    """Return an IPv4 packet. `fragment` holds flags and offset (default: do not fragment); `wrong_checksum` is xored
+    in."""
     length = 20 + len(options) + len(payload) if total_length is None else total_length
     head = struct.pack(
         "!BBHHHBBH4s4s",
@@ -136,7 +137,7 @@ def udp(source_port: int, destination_port: int, payload: bytes, *, length: int 
 
 
 def udp_frame(source: Host, destination: Host, payload: bytes, *, udp_length: int | None = None, **ip: object) -> bytes:
-    """A UDP datagram in a frame; the other options are those of `ipv4`."""
+    """Return a UDP datagram in a frame; the other options are those of `ipv4`."""
     datagram = udp(source.udp_port, destination.udp_port, payload, length=udp_length)
     return ethernet(source.mac, destination.mac, IPV4, ipv4(source.ip, destination.ip, UDP, datagram, **ip))
 

@@ -66,7 +66,7 @@ class Job:
         return self.all_workers | (1 << PARENT if self.parent else 0)
 
     def member(self, rank: int) -> Member:
-        """A worker, or PARENT."""
+        """Return a worker, or PARENT."""
         if rank == PARENT and self.parent:
             return self.parent
         return self.members[rank]
@@ -141,7 +141,7 @@ class Job:
         fingerprint: int | None = None,
         **other: int,
     ) -> Aggregation:
-        """A DATA packet of round `seq`. `slot` counts whole slots; `active` defaults to the lanes of `values`.
+        """Return a DATA packet of round `seq`. `slot` counts whole slots; `active` defaults to the lanes of `values`.
 
         `fingerprint` is the operation's: its lowest byte becomes the lanes.
         """
@@ -198,7 +198,7 @@ class Job:
         return replace(packet, worker=envoy if packet.worker == self.index else NOBODY)
 
     def result(self, last: Aggregation, *, keys: Sequence[int], values: Mapping[int, Values]) -> Aggregation:
-        """The RESULT that `last`, the packet that completed or asked again, turns into."""
+        """Return the RESULT that `last`, the packet that completed or asked again, turns into."""
         return replace(last, op=frames.RESULT, keys=tuple(keys), values=values)
 
     def status(self, asked: Aggregation, bitmap: int) -> Aggregation:
@@ -212,12 +212,12 @@ class Job:
 
 
 def of_round(operation: int, active: int) -> int:
-    """The fingerprint of an operation's round that carries the lanes of `active`."""
+    """Return the fingerprint of an operation's round that carries the lanes of `active`."""
     return operation & ~0xFF | active & 0xFF
 
 
 def with_lanes(packet: Aggregation, active: int) -> Aggregation:
-    """The packet with other lanes in `active`, and in its fingerprint."""
+    """Return the packet with other lanes in `active`, and in its fingerprint."""
     return replace(packet, active=active, fingerprint=of_round(packet.fingerprint, active))
 
 
@@ -276,7 +276,7 @@ class Round:
         return self.switch.exchange(self.job.sent(self.packets[rank]))
 
     def result(self, rank: int) -> Aggregation:
-        """The RESULT that the rank's packet turns into."""
+        """Return the RESULT that the rank's packet turns into."""
         return self.job.result(self.packets[rank], keys=self.keys, values=self.total)
 
     def run(self, order: Sequence[int] | None = None) -> Round:

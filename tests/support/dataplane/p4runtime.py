@@ -110,7 +110,7 @@ class Client:
         self._requests.put(request)
 
     def receive(self, timeout: float = TIMEOUT_S) -> p4r.StreamMessageResponse:
-        """The next message; raises Failed or EOFError where the stream ended, queue.Empty where nothing came."""
+        """Return the next message; raise Failed or EOFError where the stream ended, queue.Empty where nothing came."""
         message = self._responses.get(timeout=timeout)
         if isinstance(message, Failed):
             raise message
@@ -159,7 +159,7 @@ class Client:
         self.send(request)
 
     def packet_in(self) -> tuple[bytes, dict[str, bytes]]:
-        """The payload and the metadata of the next message, which is a packet-in."""
+        """Return the payload and the metadata of the next message, which is a packet-in."""
         message = self.receive()
         assert message.WhichOneof("update") == "packet", message
         return message.packet.payload, self.metadata_of(message.packet)
@@ -172,7 +172,7 @@ class Client:
         return next(one.metadata for one in self.info.controller_packet_metadata if one.preamble.name == header)
 
     def pipeline_config(self, cookie: int | None = 7) -> p4r.ForwardingPipelineConfig:
-        """The program, as a request takes it."""
+        """Return the program, as a request takes it."""
         result = p4r.ForwardingPipelineConfig(p4info=self.info, p4_device_config=self.config)
         if cookie is not None:
             result.cookie.cookie = cookie
@@ -378,7 +378,7 @@ class P4Runtime(Client):
         }
 
     def meter_entry(self, name: str, index: int | None, config: tuple[int, int, int, int] | None = None) -> p4r.Entity:
-        """A cell of a meter, or all; `config` is cir, cburst, pir, pburst."""
+        """Return a cell of a meter, or all; `config` is cir, cburst, pir, pburst."""
         entity = p4r.Entity()
         entity.meter_entry.meter_id = self.program.meters[name].preamble.id
         if index is not None:

@@ -34,7 +34,7 @@ class PacketTest:
 
 
 def packet_tests(program: str) -> list[PacketTest]:
-    """The tests of paths of a program."""
+    """Return the tests of paths of a program."""
     tests = (PATHS / f"{program}.stf").read_text().split("\n# test ")[1:]
     return [_packet_test(text) for text in tests]
 
@@ -63,7 +63,7 @@ def _entry(line: str) -> Entry:
 
 
 def _match(item: tuple[str, str]) -> tuple[str, int | tuple[int, int]]:
-    """A name and its number; a number with digits left open at its end is a prefix."""
+    """Return a name and its number; a number with digits left open at its end is a prefix."""
     name, digits = item
     if not digits.startswith("0b"):
         return name, int(digits, 16)

@@ -86,7 +86,7 @@ class Outputs:
         return "\n".join(lines) or "  nothing"
 
     def sorted(self) -> Outputs:
-        """Copies of one multicast may leave a port in any order."""
+        """Copy of one multicast may leave a port in any order."""
         return Outputs({port: sorted(data) for port, data in self.ports.items() if data}, self.packet_ins)
 
     def expect(self, ports: Mapping[int, Sequence[bytes]] | None = None, packet_ins: Sequence[PacketIn] = ()) -> None:
@@ -363,7 +363,7 @@ class Switch:
         return HalfState.of(answer, self.lanes, self.block_size)
 
     def to_switch(self, packet: Aggregation) -> bytes:
-        """A frame from the controller to the switch; keys default to none."""
+        """Return a frame from the controller to the switch; keys default to none."""
         if not packet.keys:
             packet = Aggregation(**{**vars(packet), "keys": (frames.NO_KEY,) * self.lanes})
         return frames.frame(CONTROLLER, SWITCH, packet)
@@ -390,7 +390,7 @@ class Switch:
         return {port: count for port, count in counts.items() if count}
 
     def let_losses_settle(self) -> None:
-        """Returns when no more packets are lost: a port that loses all cannot show otherwise that it has no queue."""
+        """Return when no more packets are lost: a port that loses all cannot show otherwise that it has no queue."""
         counted = None
         while counted != (counted := self.by_port(LOSSES_OUT)):
             time.sleep(SETTLED_S)

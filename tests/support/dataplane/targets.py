@@ -42,7 +42,7 @@ class Target(ExitStack):
         self.sockets: dict[int, socket.socket] = {}
 
     def receive(self, port: int) -> bytes | None:
-        """The next frame that came out of `port`; None where the message was not one."""
+        """Return the next frame that came out of `port`; None where the message was not one."""
         data, address = self.sockets[port].recvfrom(65536)
         if isinstance(address, tuple) and address[2] == PACKET_OUTGOING:
             return None
@@ -131,7 +131,7 @@ class NativeOnInterfaces(Process):
 
 @contextmanager
 def looping(switch: Switch) -> Iterator[None]:
-    """The switch passes frames, in a thread."""
+    """Yield the switch passes frames, in a thread."""
     loop = threading.Thread(target=switch.run, name="switch")
     loop.start()
     try:

@@ -122,7 +122,7 @@ class Traffic:
         return Step(f"{kind} into port {port}: {frames.describe(frame)}", lambda switch: switch.exchange((port, frame)))
 
     def _packet(self, job: Job | None = None) -> tuple[Job, Aggregation]:
-        """A DATA packet of a round near the one that its slot is in. Rounds move on by themselves."""
+        """Return a DATA packet of a round near the one that its slot is in. Rounds move on by themselves."""
         random = self._random
         job = job or random.choice(self._jobs)
         slot = random.randrange(job.slots)
@@ -163,7 +163,8 @@ class Traffic:
         return self._frame("data", *job.sent(packet))
 
     def _from_parent(self) -> Step:
-        """A RESULT, STATUS or ERROR from the spine, now and then something else; or such a packet from a worker."""
+        """Return a RESULT, STATUS or ERROR from the spine, now and then something else; or such a packet from a
+        worker."""
         random = self._random
         assert self._leaf is not None
         job, packet = self._packet(self._leaf)

@@ -72,7 +72,7 @@ def model(**shapes: tuple[int, ...]) -> torch.nn.Module:
 
 
 def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a dense tensor, 1-d, on its own memory."""
+    """Return the elements of a dense tensor, 1-d, on its own memory."""
     return tensor.detach().as_strided((tensor.numel(),), (1,))
 
 

@@ -212,7 +212,7 @@ KINDS = {"python": PythonRank, "c": NativeRank, "2 threads": SharedRank, "3 thre
 
 
 def kind_of(name: str) -> type[Rank]:
-    """The ranks of that name; without the C library, skips the tests of others than Python's."""
+    """Return the ranks of that name; without the C library, skips the tests of others than Python's."""
     if name != "python":
         needs_c_library()
     return KINDS[name]

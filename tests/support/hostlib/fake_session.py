@@ -111,7 +111,7 @@ class FakeSession:
         """Nobody answers."""
 
     def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> None:
-        """Ends the job for the others, too."""
+        """End the job for the others, too."""
         assert self.job is not None
         if any(session.aborted or session.failed for session in self.job.sessions.values()):
             return

@@ -39,7 +39,8 @@ def change(switch: UdpSwitch, engines: Sequence[Engine], slots: int, timeout: fl
     told = hold(engines)
 
     def first_seq() -> tuple[int, ...]:
-        """The round from which all can go on, if all hold after the same operation; else asks those that are behind."""
+        """Return the round from which all can go on, if all hold after the same operation; else asks those that are
+        behind."""
         if not all(one.states for one in told):
             return ()
         states = [one.states[-1] for one in told]

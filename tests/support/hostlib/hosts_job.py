@@ -47,7 +47,7 @@ def one_a_host(membership: Membership, worker: int) -> Membership:
 
 
 def memberships(hosts: Sequence[int], **fields: Any) -> list[Membership]:
-    """A new job's."""
+    """Return a new job's."""
     shape = {"job": 1, "generation": 1, "slots": 8, "lanes": 4, "block_size": 64, "first_seq": 0}
     shape |= {"abort_secret": secrets.randbits(64), **fields}
     return [Membership(rank=rank, world_size=len(hosts), hosts=tuple(hosts), **shape) for rank in range(len(hosts))]

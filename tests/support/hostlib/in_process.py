@@ -20,7 +20,7 @@ def together(communicators: list[Communicator], do: Callable[[Communicator], R])
 
 
 def join(world_size: int, **options: Any) -> list[Communicator]:
-    """The communicators of a new job's ranks."""
+    """Return the communicators of a new job's ranks."""
     with ThreadPoolExecutor(world_size) as pool:
         futures = [
             pool.submit(Communicator, rank=rank, world_size=world_size, **{"timeout": 20.0, **options})

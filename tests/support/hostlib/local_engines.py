@@ -75,7 +75,7 @@ class Ending:
 
 
 def memberships(world_size: int, block_size: int = 64) -> list[Membership]:
-    """A new job's."""
+    """Return a new job's."""
     shape = {"slots": 8, "lanes": 4, "block_size": block_size, "abort_secret": secrets.randbits(64)}
     groups = [tuple(range(first, min(first + 16, world_size))) for first in range(0, world_size, 16)]
     return [

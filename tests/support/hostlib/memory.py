@@ -26,8 +26,8 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 
 
 def secret(array: Array, begin: float = 0.0, end: float = 1.0) -> Array:
-    """A copy that only its process's own instructions can read. begin, end: of which part of it is such memory, but for
-    what pages take."""
+    """Return a copy that only its process's own instructions can read. begin, end: of which part of it is such memory,
+    but for what pages take."""
     size = max(1, array.nbytes)
     memory = mmap.mmap(-1, size)
     first = int(begin * size) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -48,7 +48,7 @@ def secret(array: Array, begin: float = 0.0, end: float = 1.0) -> Array:
 
 
 def shared(values: Array) -> Array:
-    """A copy that other ranks may map."""
+    """Return a copy that other ranks may map."""
     copy: Array = p4reduce.shared_empty(values.shape, values.dtype)
     copy[...] = values
     return copy

@@ -21,7 +21,7 @@ def end_of(engine: Engine, operation: Operation, timeout: float = 20.0) -> BaseE
 
 
 def receive(transport: Transport, count: int, timeout: float = 5.0) -> list[bytes]:
-    """The next `count` payloads of a transport."""
+    """Return the next `count` payloads of a transport."""
     payloads: list[bytes] = []
     deadline = time.monotonic() + timeout
     while len(payloads) < count:

@@ -34,7 +34,7 @@ class ReducingRank(subprocess.Popen[str]):
     """A rank's process."""
 
     def says(self) -> str:
-        """The next line."""
+        """Return the next line."""
         assert self.stdout is not None
         return self.stdout.readline().strip()
 

@@ -72,7 +72,7 @@ class UdpSwitch(Receiver):
         self._jobs[membership.job, membership.generation] = _Job(ModelSwitch(membership))
 
     def heard(self, membership: Membership, rank: int, nonce: int, timeout: float) -> bool:
-        """Waits until the rank has said HELLO with its nonce."""
+        """Wait until the rank has said HELLO with its nonce."""
         job = self._jobs[membership.job, membership.generation]
         with self._changed:
             return self._changed.wait_for(lambda: job.nonces.get(rank) == nonce, timeout)
@@ -81,7 +81,7 @@ class UdpSwitch(Receiver):
         return set(self._jobs[membership.job, membership.generation].addresses)
 
     def send(self, payload: bytes, membership: Membership) -> None:
-        """Sends anything to every rank that was heard."""
+        """Send anything to every rank that was heard."""
         for address in self._jobs[membership.job, membership.generation].addresses.values():
             self._socket.sendto(payload, address)
 

@@ -16,7 +16,7 @@ from tests.support.c_library import whole_library
 
 
 def scan(data: npt.NDArray[Any], block_size: int, simd: str | None = None) -> npt.NDArray[np.uint8]:
-    """The same as `protocol.blocks.Blocks.scan`, for a flat array."""
+    """Return the same as `protocol.blocks.Blocks.scan`, for a flat array."""
     exponents = np.empty(-(-data.size // block_size), np.uint8)
     _call("scan", simd, type_code(data.dtype), address(data), data.size, block_size, address(exponents))
     return exponents
@@ -32,7 +32,7 @@ def quantise(
     seed: int = 0,
     first: int = 0,
 ) -> npt.NDArray[np.int32]:
-    """A block's words, big-endian int32. seed: of int8's rounding. first: the place of the first value."""
+    """Return a block's words, big-endian int32. seed: of int8's rounding. first: the place of the first value."""
     words = np.empty(-(-data.size // values_per_word(wire)), ">i4")
     values = type_code(data.dtype), c.WIRES[wire], address(data), data.size
     _call("quantise", simd, *values, world_size, exponent, seed, first, address(words))
@@ -49,7 +49,7 @@ def dequantise(
     wire: Wire = "int32",
     count: int | None = None,
 ) -> npt.NDArray[Any]:
-    """A block's values, `count` or as many as there are, from its sums, int32 in any byte order."""
+    """Return a block's values, `count` or as many as there are, from its sums, int32 in any byte order."""
     words = sums.astype(">i4")
     values = np.empty(sums.size * values_per_word(wire) if count is None else count, dtype)
     code = type_code(values.dtype), c.WIRES[wire]
@@ -58,26 +58,26 @@ def dequantise(
 
 
 def widened(halves: npt.NDArray[Any], simd: str | None = None) -> npt.NDArray[np.float32]:
-    """The same as `protocol.halves.widened`, for a flat array of 16-bit floats."""
+    """Return the same as `protocol.halves.widened`, for a flat array of 16-bit floats."""
     values = np.empty(halves.size, np.float32)
     _call("widen", simd, type_code(halves.dtype), address(halves), halves.size, address(values))
     return values
 
 
 def narrowed(values: npt.NDArray[np.float32], dtype: npt.DTypeLike, simd: str | None = None) -> npt.NDArray[Any]:
-    """The same as `protocol.halves.narrowed`, for a flat array."""
+    """Return the same as `protocol.halves.narrowed`, for a flat array."""
     halves = np.empty(values.size, dtype)
     _call("narrow", simd, type_code(halves.dtype), address(values), values.size, address(halves))
     return halves
 
 
 def fingerprint(counter: int, dtype: str, reduce_op: str, numel: int) -> int:
-    """The same as `protocol.fingerprint.fingerprint`."""
+    """Return the same as `protocol.fingerprint.fingerprint`."""
     result: int = whole_library().p4reduce_fingerprint(counter & 0xFFFFFFFF, dtype.encode(), reduce_op.encode(), numel)
     return result
 
 
 def _call(function: str, simd: str | None, *arguments: int) -> None:
-    """Calls a loop with these instructions, by default the best. Raises ValueError where this processor lacks them."""
+    """Call a loop with these instructions, by default the best. Raises ValueError where this processor lacks them."""
     if getattr(whole_library(), f"p4reduce_{function}")(simd and simd.encode(), *arguments) != c.OK:
         raise ValueError(f"simd={simd!r}: this processor has {', '.join(simd_sets())}")

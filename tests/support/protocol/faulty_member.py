@@ -57,7 +57,7 @@ class Witness:
         return answer
 
     def counted(self, half: int) -> tuple[int, list[int]]:
-        """The half's round, and the ranks that are counted in it, as the controller asks for them."""
+        """Return the half's round, and the ranks that are counted in it, as the controller asks for them."""
         seq, bitmap = self._switch.query(half)
         return seq, [rank for worker, rank in enumerate(self._ranks) if bitmap >> worker & 1]
 
@@ -180,13 +180,14 @@ class FaultyMember(Simulation):
             packet.fingerprint = packet.fingerprint & ~0xFF | active
 
     def gone_ahead(self, worker: Any) -> set[int]:
-        """The ranks that this one accuses after asking who is counted in the halves in which it has no answer."""
+        """Return the ranks that this one accuses after asking who is counted in the halves in which it has no
+        answer."""
         halves = [slot.index << 1 | slot.seq & 1 for slot in worker._slots if slot.in_network]
         counted = [(half, *witness.counted(half)) for half in halves for witness in self.witnesses]
         return {other for half, seq, others in counted for other in others if worker.is_impossible(half, seq)}
 
     def end(self) -> str:
-        """Runs until the first honest rank has an error, all are done, or their patience has; says how it ended."""
+        """Run until the first honest rank has an error, all are done, or their patience has; say how it ended."""
         outcome = self._end(LIMIT_S)
         if not outcome:
             # What it sent last may have replaced a round of which nobody knows more before they have sent again.

@@ -49,7 +49,8 @@ class ModelSwitch:
         return self.halves[half].seq, self.halves[half].bitmap
 
     def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
-        """The workers to answer, and the answer. `sender`: the worker, or PARENT, that port and address belong to."""
+        """Return the workers to answer, and the answer. `sender`: the worker, or PARENT, that port and address belong
+        to."""
         outcome, answer = self._receive(sender, payload)
         self.outcomes[outcome] += 1
         return answer

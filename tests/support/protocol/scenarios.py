@@ -43,7 +43,7 @@ def random_membership(random: Random) -> Membership:
 
 
 def random_racks(random: Random, membership: Membership) -> list[list[int]]:
-    """The ranks dealt out to leaves, in any order and unevenly."""
+    """Return the ranks dealt out to leaves, in any order and unevenly."""
     ranks = random.sample(range(membership.world_size), membership.world_size)
     cuts = sorted(random.sample(range(1, len(ranks)), random.randint(0, min(len(ranks) - 1, 4))))
     racks = [ranks[start:end] for start, end in zip([0, *cuts], [*cuts, len(ranks)], strict=True)]
@@ -138,7 +138,7 @@ def call(
 
 
 def reduce_calls(simulation: Simulation, calls: list[Call], **how: Any) -> None:
-    """Runs the calls at every rank, and checks what they give. how: as of `Simulation.reduce`."""
+    """Run the calls at every rank, and check what they give. how: as of `Simulation.reduce`."""
     simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), **how)
     for one in calls:
         one.check()

@@ -33,7 +33,7 @@ batches = pytest.mark.parametrize(
 
 
 def older_generation(membership: Membership, random: Random) -> Simulation:
-    """The same job a generation earlier, which ended well; its packets are what may still be on their way."""
+    """Return the same job a generation earlier, which ended well; its packets are what may still be on their way."""
     past = replace(membership, generation=membership.generation - 1)
     simulation = Simulation(past, seed=random.getrandbits(32))
     reduce_calls(simulation, random_calls(random, past))

@@ -93,12 +93,12 @@ class Simulation:
             self.submit(rank, operation, self.now + (late or {}).get(rank, 0.0))
 
     def finish(self, operations: Iterable[Operation], limit: float = 1000.0) -> None:
-        """Runs until these are done."""
+        """Run until these are done."""
         waiting = list(operations)
         self.run(lambda: all(operation.done for operation in waiting), limit)
 
     def run(self, until: Callable[[], bool], limit: float = 1000.0) -> None:
-        """Runs until a condition holds. Raises AssertionError when it does not within `limit` virtual seconds."""
+        """Run until a condition holds. Raises AssertionError when it does not within `limit` virtual seconds."""
         while not until():
             assert self._events, f"nothing left to happen (seed {self.seed})"
             when, _, action = heapq.heappop(self._events)
@@ -107,7 +107,7 @@ class Simulation:
             action()
 
     def reduce(self, operations: Sequence[Sequence[Operation]], limit: float = 1000.0, skew: float = 0.0) -> None:
-        """Runs each rank's operations, begun up to `skew` seconds apart, until all are done."""
+        """Run each rank's operations, begun up to `skew` seconds apart, until all are done."""
         for rank, own in enumerate(operations):
             when = self.now + self.random.random() * skew
             for operation in own:

@@ -51,7 +51,8 @@ class TofinoSwitch(Switch):
 
 @functools.cache
 def build(profile: str, p4src: Path = P4SRC) -> Path:
-    """A folder with P4Info and representation, with the CPU port of the tests. Raises Unavailable without p4c."""
+    """Return a folder with P4Info and representation, with the CPU port of the tests. Raises Unavailable without
+    p4c."""
     to = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=_folder.name))
     try:
         (to / "p4info.txtpb").write_text(_without_leaf(bmv2(tofino.PROFILES[profile].block_size) / "p4info.txtpb"))
@@ -75,7 +76,7 @@ def _without_leaf(info: Path) -> str:
 
 @functools.cache
 def bmv2(block_size: int) -> Path:
-    """The program for BMv2 with the packets of a profile. Raises Unavailable without p4c."""
+    """Return the program for BMv2 with the packets of a profile. Raises Unavailable without p4c."""
     if shutil.which("p4c-bm2-ss") is None:
         raise Unavailable("p4c-bm2-ss is not on PATH")
     to = Path(_folder.name) / f"bmv2-{block_size}"

@@ -24,7 +24,7 @@ class Node:
 
 
 def load(text: str | bytes) -> Node:
-    """The program. Raises ValueError where this is no such JSON."""
+    """Return the program. Raises ValueError where this is no such JSON."""
     nodes: dict[int, Any] = {}
 
     def node(fields: dict[str, Any]) -> Any:
@@ -54,7 +54,7 @@ def named(nodes: list[Node], kind: str) -> Iterator[Node]:
 
 
 def annotation(node: Node, name: str) -> str | None:
-    """The text of an annotation such as @name("..."); "" where it has none, None where it is not there."""
+    """Return the text of an annotation such as @name("..."); "" where it has none, None where it is not there."""
     for item in node.annotations:
         if item.name == name:
             body = item.body if not isinstance(item.body, dict) else item.body["value"]

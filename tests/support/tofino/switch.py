@@ -102,7 +102,7 @@ def internet_checksum(words: Sequence[tuple[int, int]]) -> int:
 def first_match(
     entries: Sequence[tuple[tuple[tuple[int, int], ...], tuple[int, ...], int]],
 ) -> Callable[..., Entry | None]:
-    """A lookup in constant entries, of which the first that matches counts."""
+    """Return a lookup in constant entries, of which the first that matches counts."""
     known: dict[tuple[int, ...], Entry | None] = {}
 
     def lookup(*values: int) -> Entry | None:
@@ -170,7 +170,7 @@ class TofinoSwitch(Switch):
         self._blocks = {name: shared[name] for name in shared if name.startswith(("ingress", "egress"))}
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Runs one frame that came in at a port; returns what goes out, as (port, frame)."""
+        """Run one frame that came in at a port; return what goes out, as (port, frame)."""
         out: list[tuple[int, bytes]] = []
         waiting = [(port, frame)]
         for _ in range(PASSES):
@@ -244,5 +244,5 @@ def run_states(states: dict[str, Callable[[State, PacketIn], str]], s: State, pk
 
 
 def load_switch(program: bytes, cpu_port: int) -> TofinoSwitch:
-    """A switch that runs the output of `p4test --validate --toJSON`. Raises ValueError if it is none."""
+    """Return a switch that runs the output of `p4test --validate --toJSON`. Raises ValueError if it is none."""
     return TofinoSwitch(Translator(load(program)).run(), cpu_port)

@@ -252,7 +252,7 @@ class Translator:
         raise NotImplementedError(f"expressions like {kind}")
 
     def _ordered(self, scope: Scope, expression: Node) -> str:
-        """The same with its sign, for comparison."""
+        """Return the same with its sign, for comparison."""
         value = self._value(scope, expression)
         if not self._signed(scope, expression):
             return value
@@ -329,7 +329,7 @@ class Translator:
             raise NotImplementedError(f"statements like {kind}")
 
     def _condition(self, scope: Scope, expression: Node) -> str:
-        """A condition; `table.apply().hit` is one."""
+        """Return a condition; `table.apply().hit` is one."""
         if expression.kind == "LNot":
             return f"not {self._condition(scope, expression.expr)}"
         if expression.kind == "Member" and expression.member in ("hit", "miss"):

@@ -39,21 +39,21 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def address(kind: str) -> Iterator[str]:
-    """A server that all tests share; each installs its pipeline anew."""
+    """Yield a server that all tests share; each installs its pipeline anew."""
     with SERVERS[kind]() as where:
         yield where
 
 
 @pytest.fixture
 def fresh_address(kind: str) -> Iterator[str]:
-    """A server that nobody has talked to."""
+    """Yield a server that nobody has talked to."""
     with SERVERS[kind]() as where:
         yield where
 
 
 @pytest.fixture
 def primary(address: str) -> Iterator[Client]:
-    """The only controller, with the pipeline just installed."""
+    """Yield the only controller, with the pipeline just installed."""
     with Client(address) as client:
         client.become_primary().configure()
         yield client

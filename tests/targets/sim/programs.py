@@ -46,7 +46,7 @@ def number(value: int) -> Json:
 
 
 def argument(index: int) -> Json:
-    """An action's parameter, as an operand of its primitives."""
+    """Return an action's parameter, as an operand of its primitives."""
     return {"type": "runtime_data", "value": index}
 
 
@@ -55,7 +55,7 @@ def header(name: str) -> Json:
 
 
 def named(kind: str, name: str) -> Json:
-    """A register_array, counter_array or header_stack."""
+    """Return a register_array, counter_array or header_stack."""
     return {"type": kind, "value": name}
 
 
@@ -119,7 +119,7 @@ class Builder:
         return name
 
     def state(self, name: str, ops: Sequence[Json], key: Sequence[Json] = (), **cases: str | None) -> Builder:
-        """A parser state; the first one is the start. `cases`: v<hex>, v<hex>m<hex> with a mask, or default."""
+        """Return a parser state; the first one is the start. `cases`: v<hex>, v<hex>m<hex> with a mask, or default."""
         transitions = []
         for case, target in cases.items():
             value, _, mask = case[1:].partition("m")
@@ -134,7 +134,7 @@ class Builder:
         return self
 
     def action(self, name: str, *primitives: Json, **parameters: int) -> int:
-        """An action with parameters of these widths; gives its id."""
+        """Return an action with parameters of these widths; give its id."""
         data = [{"name": parameter, "bitwidth": bits} for parameter, bits in parameters.items()]
         self._add(self.actions, name, runtime_data=data, primitives=list(primitives))
         return len(self.actions) - 1
@@ -160,7 +160,7 @@ class Builder:
         pipeline: str = "ingress",
         **more: Json,
     ) -> Builder:
-        """Applies a table. `key`: field -> exact, lpm or ternary. `more` replaces parts of its JSON."""
+        """Apply a table. `key`: field -> exact, lpm or ternary. `more` replaces parts of its JSON."""
         keys = [
             {"match_type": kind, "name": name, "target": name.rsplit(".", 1), "mask": None}
             for name, kind in key.items()
@@ -199,14 +199,14 @@ class Builder:
         return self._add(self.counters, name, size=size, is_direct=False)
 
     def checksum(self, target: str, inputs: Sequence[Json], *, verify: bool, condition: Json = None) -> Builder:
-        """A checksum over fields and constants, verified or else updated."""
+        """Return a checksum over fields and constants, verified or else updated."""
         name = f"checksum{len(self.checksums)}"
         self._add(self.calculations, name, algo="csum16", input=list(inputs))
         kind = {"type": "generic", "calculation": name, "verify": verify, "update": not verify}
         return self._add(self.checksums, name, target=target.rsplit(".", 1), if_cond=condition, **kind)
 
     def json(self) -> Json:
-        """The whole program."""
+        """Return the whole program."""
         states = self.states
         if not states:
             self.state("start", [extract(name) for name in self.order])

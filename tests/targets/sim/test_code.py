@@ -80,7 +80,7 @@ def test_masks_only_where_needed() -> None:
 
 
 def chain(*names: str) -> dict[Place, Node]:
-    """A graph of nodes that use their own names, without branches yet."""
+    """Return a graph of nodes that use their own names, without branches yet."""
     return {name: Node([read(name)]) for name in names}
 
 

@@ -12,7 +12,7 @@ WORD = {"v": 16}
 
 
 def with_error_shown(builder: Builder) -> Builder:
-    """Sends a header in front that holds the parser's error."""
+    """Send a header in front that holds the parser's error."""
     show = [do("add_header", header("e")), assign("e.v", field("standard_metadata.parser_error"))]
     return builder.run(*show)
 

@@ -16,7 +16,7 @@ _TEMPLATE = Path(__file__).with_name("dissector.lua")
 
 
 def lua() -> str:
-    """The plugin's text, with the header's fields as `protocol.header` describes them."""
+    """Return the plugin's text, with the header's fields as `protocol.header` describes them."""
     return Template(_TEMPLATE.read_text()).substitute(
         version=PROTOCOL_VERSION,
         port=AGGREGATION_PORT,

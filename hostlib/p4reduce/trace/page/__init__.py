@@ -20,7 +20,7 @@ def write(trace: Trace, file: Path) -> None:
 
 
 def html(trace: Trace) -> str:
-    """The whole page, with what it draws."""
+    """Return the whole page, with what it draws."""
     data = json.dumps({"trace": as_dict(trace), "summary": summarise(trace).as_dict()}, separators=(",", ":"))
     return Template((_HERE / "page.html").read_text()).substitute(
         title=escape(f"p4reduce: rounds of {trace.title}"),
