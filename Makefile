@@ -80,10 +80,10 @@ bench: setup  ## measure allreduce beside Gloo and MPI, on links of a chosen rat
 figures: setup  ## measure the README's figures again (root), then draw its pictures
 	$(BIN)/p4reduce bench allreduce --systems p4reduce,gloo --link 50mbit --workers 2,4,8 --numel 8MiB \
 	    --density 1,0.3,0.1,0.03,0.01 --overlap all --sparsity block --repeat 3 --json docs/figures/allreduce-50mbit.json
-	$(BIN)/python -m p4reduce_bench.pictures
+	$(BIN)/python -m website.pictures
 
 pictures: setup  ## draw the README's pictures again, from docs/figures/
-	$(BIN)/python -m p4reduce_bench.pictures
+	$(BIN)/python -m website.pictures
 
 docs: setup  ## build the documentation as a site, build/site/index.html; nothing is fetched for it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -8,8 +8,8 @@ import numpy as np
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import NO_KEY
 from p4reduce.protocol.packet import Codec
-from p4reduce_bench.pictures.round import TENSORS, Round, rounds
 from tests.support.protocol.simulator import Network, Simulation
+from website.pictures.round import TENSORS, Round, rounds
 
 
 def key(block: int | None) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_bench.chaos.verdicts import Attempt, is_clear, problems
-from p4reduce_bench.chaos.watch import wrong_with
+from tests.chaos.verdicts import Attempt, is_clear, problems
+from tests.chaos.watch import wrong_with
 
 CHANGE = [(100.0, 104.0)]
 
@@ -82,7 +82,7 @@ def test_quotas_and_slots_are_watched() -> None:
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd (Debian: etcd-server)")
 def test_nothing_is_wrong_after_chaos() -> None:
     """Some 20 s of it."""
-    command = [sys.executable, "-m", "p4reduce_bench.chaos", "--jobs", "27", "--at-a-time", "9", "--json"]
+    command = [sys.executable, "-m", "tests.chaos", "--jobs", "27", "--at-a-time", "9", "--json"]
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -100,7 +100,7 @@ def test_nothing_is_wrong_after_chaos() -> None:
 def test_a_hostile_tenant_neither_reaches_another_nor_keeps_it_out() -> None:
     """Two of the attacks, for some seconds. Who can connect could else keep all others out with 1024 sockets."""
     few = ["sh", "-c", 'ulimit -Sn 1024 && exec "$@"', "sh"]
-    command = [*few, sys.executable, "-m", "p4reduce_bench.chaos.hostile"]
+    command = [*few, sys.executable, "-m", "tests.chaos.hostile"]
     command += ["--seconds", "2", "--json", "--attack", "connections", "--attack", "slots"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

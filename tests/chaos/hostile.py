@@ -32,10 +32,10 @@ from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.join.joining import join_job
 from p4reduce.join.options import JoinOptions
-from p4reduce_bench.chaos.site import users_file
 from p4reduce_bench.parts.stack import START_UP_S, start_switch
 from p4reduce_bench.processes.children import Child, Family
 from p4reduce_bench.processes.endings import command
+from tests.chaos.site import users_file
 
 VERSION = 1
 ATTACKS = ("joins", "statuses", "heartbeats", "slots", "connections", "streams", "giants")
@@ -151,7 +151,7 @@ def measure(
             alone = victim.measure(seconds)
             environment = {"P4REDUCE_CONTROLLER": controller, "P4REDUCE_TOKEN": tokens["villain"]}
             on_progress(attack)
-            child = family.start(attack, "p4reduce_bench.chaos.attacks", attack, environment=environment)
+            child = family.start(attack, "tests.chaos.attacks", attack, environment=environment)
             child.first(START_UP_S)
             time.sleep(SETTLE_S)
             beside = victim.measure(seconds)

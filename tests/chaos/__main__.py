@@ -17,9 +17,9 @@ from rich.table import Table
 
 from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.chaos.ranks import LONG_S
-from p4reduce_bench.chaos.run import Run
 from p4reduce_bench.processes.endings import command
+from tests.chaos.ranks import LONG_S
+from tests.chaos.run import Run
 
 VERSION = 1
 

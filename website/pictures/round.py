@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from p4reduce_bench.pictures.drawing import BLUE, FAINT, GREEN, INK, ORANGE, PAPER, style, svg
+from website.pictures.drawing import BLUE, FAINT, GREEN, INK, ORANGE, PAPER, style, svg
 
 TITLE = (
     "A round: workers send a block and the number of their next; the switch answers with the sum and the least number"

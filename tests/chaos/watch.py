@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_bench.chaos.site import Controllers
+from tests.chaos.site import Controllers
 
 EVERY_S = 0.2
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.pictures import speed_up
-from p4reduce_bench.pictures.__main__ import draw_all
+from website.pictures import speed_up
+from website.pictures.__main__ import draw_all
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIGURES = DOCS / "figures" / "allreduce-50mbit.json"

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import DTYPES
 from p4reduce_bench.allreduce.report import VERSION, Row
-from p4reduce_bench.pictures.drawing import BLUE, FAINT, GREEN, INK, ORANGE, style, svg
+from website.pictures.drawing import BLUE, FAINT, GREEN, INK, ORANGE, style, svg
 
 TITLE = "Allreduce: p4reduce's speed-up over Gloo, by density and workers"
 

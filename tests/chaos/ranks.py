@@ -23,7 +23,7 @@ from p4reduce import Communicator
 from p4reduce.backends import backend
 from p4reduce.control.channel import open_channel
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.parts.soak_rank import Reduction, WrongSum
+from tests.chaos.soak_rank import Reduction, WrongSum
 
 NUMEL = 1 << 13
 LONG_S = 0.3  # gaps between results that are worth telling

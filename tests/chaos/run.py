@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from p4reduce_bench.chaos.faults import Faults
-from p4reduce_bench.chaos.site import LEASE_S, Cluster, Controllers, entries, switches, users_file
-from p4reduce_bench.chaos.verdicts import Attempt, problems
-from p4reduce_bench.chaos.watch import Watch
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from tests.chaos.faults import Faults
+from tests.chaos.site import LEASE_S, Cluster, Controllers, entries, switches, users_file
+from tests.chaos.verdicts import Attempt, problems
+from tests.chaos.watch import Watch
 
 TENANTS = ("red", "green", "blue")
 SLOTS = 8
@@ -114,7 +114,7 @@ class Run:
         os.mkfifo(fifo)
         child = family.start(
             f"ranks as {kind}",
-            "p4reduce_bench.chaos.ranks",
+            "tests.chaos.ranks",
             *(str(fifo), kind),
             environment={"P4REDUCE_QUEUE": str(QUEUE_S), "OMP_NUM_THREADS": "1"},
         )

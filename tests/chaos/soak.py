@@ -89,7 +89,7 @@ def soak(
             environment = rank_environment(
                 address, rank, workers, local="auto" if ranks_per_host > 1 else "off", threads=str(rank_threads)
             )
-            ranks.append(family.start(f"rank {rank}", "p4reduce_bench.parts.soak_rank", str(slots), str(rounds),
+            ranks.append(family.start(f"rank {rank}", "tests.chaos.soak_rank", str(slots), str(rounds),
                                       str(rank // ranks_per_host), environment=environment))  # fmt: skip
         return _follow(family, [switch, controller, *ranks], ranks, address, seconds, on_progress)
 

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from p4reduce_bench.pictures import round, speed_up
 from p4reduce_bench.processes.endings import command
+from website.pictures import round, speed_up
 
 
 def draw_all(docs: Path) -> dict[Path, str]:

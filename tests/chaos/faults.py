@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4reduce_bench.chaos.site import LEASE_S, Cluster, Controllers
+from tests.chaos.site import LEASE_S, Cluster, Controllers
 
 PAUSE_S = (3.0, 7.0)  # between two of them
 STAND_S = (LEASE_S + 1.0, LEASE_S + 3.0)  # that who serves is stopped for: longer than its lease

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.parts.soak import resident, soak, totals, trend
-from p4reduce_bench.parts.soak_rank import Reduction, WrongSum
+from tests.chaos.soak import resident, soak, totals, trend
+from tests.chaos.soak_rank import Reduction, WrongSum
 from tests.support.waiting import pass_time, wait_until
 
 DROP_RATE = 0.01
@@ -21,7 +21,7 @@ GROWN_KIB = 2048
 
 
 def start(state: Path, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "p4reduce_bench.parts.soak", "--state", str(state), "--json", *arguments]
+    command = [sys.executable, "-m", "tests.chaos.soak", "--state", str(state), "--json", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

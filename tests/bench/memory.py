@@ -29,13 +29,13 @@ def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[s
         ranks = []
         for rank in range(workers):
             environment = rank_environment(controller, rank, workers, backend=backend)
-            ranks.append(family.start(f"rank {rank}", "p4reduce_bench.parts.memory_rank", str(mib), str(every),
+            ranks.append(family.start(f"rank {rank}", "tests.bench.memory_rank", str(mib), str(every),
                                       environment=environment))  # fmt: skip
         return [event for _, event in family.events(ranks, TIMEOUT_S)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.memory", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.memory", description=__doc__)
     parser.add_argument("--mib", type=int, default=256, help="size of the tensor in MiB")
     parser.add_argument("--every", type=int, default=1, help="one block in so many is non-zero")
     parser.add_argument("--backend", choices=["c", "python"], nargs="+", default=["c"])
