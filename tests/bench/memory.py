@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that a rank takes beside its tensor: from before it joins, to the peak while it reduces, in RAM."""
+"""Memory that a rank takes in addition to its tensor: from before the join to the peak of an allreduce."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TIMEOUT_S = 280.0
 
 
 def limit(tensor_bytes: int) -> int:
-    """What a rank may take: 64 MiB and a twentieth of the tensor."""
+    """Return the bytes that a rank may take: 64 MiB and a twentieth of the tensor."""
     return (64 << 20) + tensor_bytes // 20
 
 
 def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[str, Any]]:
-    """What each rank says of one allreduce of float32; one block in `every` is not zero.
+    """Return each rank's report of one allreduce of float32, in which one block in `every` is not zero.
 
-    Bytes: `before` joining with the tensor in memory, what `joined` adds, and what the peak `added` to `before`.
-    `wrong`: blocks that are not the sum. Raises ChildFailed if a process fails.
+    before: bytes before the join, with the tensor in memory. joined: bytes that the join adds. added: peak minus
+    `before`. wrong: blocks that are not the sum. Raises ChildFailed if a process fails.
     """
     with Family() as family:
         *_, controller = start_switch(family)

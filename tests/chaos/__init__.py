@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many jobs by several tenants, while ranks, controllers and members of etcd are killed and stopped."""
+"""Long tests: jobs while processes are killed and stopped, a hostile tenant, and many rounds with packet loss."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs by three tenants over native switches, a pair of controllers and etcd, while ranks, controllers and members of
-etcd are killed and stopped by chance.
+"""Jobs of three tenants, while ranks, controllers and members of etcd are killed and stopped at random.
 
-Every sum is checked, and every error is held to say who and why. In the end no slot may be missing, and no entry left.
+The jobs run over native switches, two controllers and etcd. Every sum is checked, and every error must say who failed
+and why. In the end no slot may be missing, and no table entry left.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile tenant does, without end; run by `hostile` with the name of one of ATTACKS.
+"""The attacks of a hostile tenant, which go on until the process ends; `hostile` names one of ATTACKS.
 
-It says "{}" when it has begun, and every second how often it was let in and refused.
+The process prints a JSON object every second: how many requests were admitted and refused.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def _count(*, well: bool) -> None:
 
 
 def _channel(at: int = 0) -> grpc.Channel:
-    """One with a connection of its own."""
+    """Return a channel with a connection of its own."""
     return open_grpc_channel(CONTROLLER, options=[("attack", at)])
 
 
 def _again_and_again(work: Callable[[rpc.JobsStub], None]) -> None:
-    """On `THREADS` channels."""
+    """Repeat `work` without end, on `THREADS` channels at a time."""
 
     def forever(at: int) -> None:
         with _channel(at) as channel:

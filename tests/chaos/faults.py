@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to controllers and to etcd, one thing after the other, by chance."""
+"""Faults of controllers and etcd, drawn at random, one after the other."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Fault:
 
 @dataclass
 class Faults:
-    """In a thread of its own, which begins with `start`. `failure` is what has gone wrong with it.
+    """A thread that causes faults from `start` to `stop`. `failure`: the exception that ended it.
 
-    The thread stays until this process ends, since what it has started would end with it.
+    The thread stays until this process ends, since the processes that it has started would end with it.
     """
 
     controllers: Controllers
@@ -54,7 +54,7 @@ class Faults:
         threading.Thread(target=self._run, name="faults", daemon=True).start()
 
     def stop(self) -> None:
-        """Return when what was begun has been mended."""
+        """Stop, and return when the last fault has been mended."""
         self._stopping.set()
         self._stopped.wait()
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile tenant can do to another: how long the other's joins and allreduces take without each attack and
-beside it, and what it sees and ends of the other's jobs."""
+"""The effect of a hostile tenant on another tenant.
+
+For each attack, the other tenant's joins and allreduces are timed without it and during it. Afterwards the hostile
+tenant tries to see and to end the other's job.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ class Victim:
         self._rank.join(START_UP_S)
 
     def measure(self, seconds: float) -> Figures:
-        """Medians and longest, in that time."""
+        """Return the median and the longest time of joins and allreduces within so many seconds."""
         self._calls.clear()
         joins: list[float] = []
         until = time.monotonic() + seconds
@@ -109,7 +112,7 @@ class Victim:
 
 
 def reach(controller: str, token: str) -> dict[str, str]:
-    """What a stranger hears who wants something of the victim's job; "" where it has it."""
+    """Return the reply to each request of another tenant about the victim's job; "" if the request succeeds."""
     key = pb.ClientMessage(rejoin=pb.Rejoin(job=1, generation=1, rank=0, key="0" * 32))
     asks: dict[str, tuple[str, Any]] = {
         "see it": ("Status", pb.StatusRequest()),
@@ -137,7 +140,7 @@ def reach(controller: str, token: str) -> dict[str, str]:
 def measure(
     seconds: float, attacks: Sequence[str], options: Sequence[str], on_progress: Callable[[str], object]
 ) -> Figures:
-    """Of each attack, and before it without. `options`: of the controller. Raises ChildFailed."""
+    """Measure the victim before each attack and during it. `options`: of the controller. Raises ChildFailed."""
     tokens = {name: secrets.token_urlsafe(32) for name in ("operator", *QUOTA)}
     with Family() as family, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "users.toml"
@@ -169,7 +172,7 @@ def _last(child: Child) -> dict[str, int]:
 
 
 def _memory(child: Child) -> int:
-    """Bytes of it that are in RAM."""
+    """Return the bytes of the process that are in RAM."""
     pages = int(Path(f"/proc/{child.process.pid}/statm").read_text().split()[1])
     return pages * 4096
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of many jobs; run by `chaos` with the path of a FIFO, and whether they are "threads", which cost least, or
-forked "processes", which can be killed.
+"""Ranks of many jobs, as threads or as forked processes.
 
-Each line that comes by the FIFO is a rank to be, and each that is printed says what became of one: its process, that it
-is ready, how it ended.
+`chaos` runs this with the path of a FIFO and a kind: "threads" cost least, "processes" can be killed. Each line from
+the FIFO describes a rank to start. Each printed line is an event of one rank: its process, that it is ready, its end.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ MOST_THREADS = 256
 
 
 def say(**what: Any) -> None:
-    """In one write, which others' lines do not come into."""
+    """Print an event with a single write, so that lines of several ranks do not mix."""
     os.write(1, f"{json.dumps(what)}\n".encode())
 
 
 def run(task: dict[str, Any]) -> None:
-    """A rank's life. Never raises."""
+    """Run one rank from its join to its end. Never raises."""
     who = {"job": task["job"], "rank": task["rank"]}
     phase, times = "join", []
     began = time.monotonic()
@@ -91,12 +90,12 @@ def _median(times: list[float]) -> float:
 
 
 def _long_gaps(times: list[float]) -> list[tuple[float, float]]:
-    """Between two results: when each began, and its seconds."""
+    """Return the long gaps between two results: the time at which each begins, and its seconds."""
     return [(before, after - before) for before, after in pairwise(times) if after - before > LONG_S][:MOST_TOLD]
 
 
 def serve(fifo: str, kind: str) -> None:
-    """Until nobody has the other end of the FIFO any more, and all ranks have ended."""
+    """Run ranks until the FIFO has no writer any more and all ranks have ended."""
     backend()  # what all ranks need is loaded once
     if kind == "threads":
         with open(fifo) as tasks, ThreadPoolExecutor(MOST_THREADS) as pool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of chaos: jobs in lanes, and what is found of them."""
+"""One run of chaos: lanes that run job after job, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Run:
         faults: bool,
         on_progress: Callable[[int, str], object],
     ) -> None:
-        """`on_progress`: is told how many jobs are over, and what happens."""
+        """Draw the lanes. on_progress: called with the number of finished jobs, and with the latest fault."""
         self._jobs, self._ranks, self._switches, self._faults = jobs, ranks, switches, faults
         self._seed = seed
         self._rng = random.Random(seed)
@@ -70,7 +70,10 @@ class Run:
         self.found: list[str] = []
 
     def measure(self) -> dict[str, Any]:
-        """Raise ChildFailed where what it is made of fails by itself, and P4ReduceError without etcd."""
+        """Run all jobs and return the figures.
+
+        Raises ChildFailed if a process fails by itself, and P4ReduceError without etcd.
+        """
         with Family() as family, tempfile.TemporaryDirectory() as folder:
             self._start(family, Path(folder))
             before = [entries(place) for place in self._places]
@@ -110,7 +113,7 @@ class Run:
         self.controllers.wait_until_serving()
 
     def _start_ranks(self, family: Family, fifo: Path, kind: str) -> tuple[Child, TextIO]:
-        """Return the process, and where it takes what ranks there shall be."""
+        """Return the process, and the FIFO from which it reads the ranks to start."""
         os.mkfifo(fifo)
         child = family.start(
             f"ranks as {kind}",
@@ -238,7 +241,7 @@ class Run:
             time.sleep(0.1)
 
     def _take_everything(self) -> None:
-        """A job that needs every slot of every switch: each is reset, acknowledged and used."""
+        """Run a job that needs every slot of every switch, so that each is reset, acknowledged and used."""
         if not self._capacity:
             return
         lane = self._lanes[0]

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What chaos is made in: native switches, etcd, and two controllers of which one serves, as processes that are killed
-and stopped."""
+"""The processes that chaos kills and stops: native switches, etcd, and two controllers of which one serves."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ jobs = {jobs}
 
 
 def users_file(tokens: Mapping[str, str], jobs: Mapping[str, int], slots: int) -> str:
-    """Of an operator and tenants, each with a quota of so many jobs of so many slots."""
+    """Return a users file with an operator and tenants, each with a quota of so many jobs of so many slots."""
     from p4reduce_controller.tenants.users import digest  # needs the controller's extra
 
     tenants = [
@@ -57,7 +56,7 @@ def users_file(tokens: Mapping[str, str], jobs: Mapping[str, int], slots: int) -
 
 
 class Cluster:
-    """etcd, on loopback, with what it keeps in `folder`."""
+    """An etcd cluster on loopback that keeps its data in `folder`."""
 
     def __init__(self, folder: Path, family: Family) -> None:
         if shutil.which("etcd") is None:
@@ -88,13 +87,13 @@ class Cluster:
         return child
 
     def begin_again(self, number: int) -> None:
-        """One that was killed."""
+        """Start a killed member again."""
         self.members[number].process.wait()
         self.members[number] = self._start(number)
 
 
 class Controllers:
-    """Of one store. `addresses` stay the same from run to run."""
+    """The controllers of one store. A restarted controller keeps its address."""
 
     def __init__(self, family: Family, options: Sequence[str], token: str, count: int = 2) -> None:
         self._family = family
@@ -111,7 +110,7 @@ class Controllers:
         return ",".join(self.addresses)
 
     def start(self, number: int) -> Child:
-        """It is not waited for."""
+        """Start a controller, without waiting until it is ready."""
         options = [*self._options, "--listen", self.addresses[number], "--json"]
         child = self.running[number] = self._family.start(f"controller {number}", "p4reduce", "controller", *options)
         return child
@@ -133,7 +132,7 @@ class Controllers:
                 raise child.failure()
 
     def status(self, number: int) -> pb.StatusReply | None:
-        """As the operator sees it; None where that one does not serve."""
+        """Return the status that the operator sees; None if that controller does not serve."""
         with open_grpc_channel(self.addresses[number]) as channel:
             metadata = (("authorization", f"Bearer {self._token}"),)
             try:
@@ -145,7 +144,7 @@ class Controllers:
             return reply
 
     def serving(self) -> tuple[int, pb.StatusReply] | None:
-        """Which one does, and what it says."""
+        """Return the number and the status of the controller that serves, if any."""
         for number, child in enumerate(self.running):
             if child is not None and (reply := self.status(number)) is not None:
                 return number, reply
@@ -162,13 +161,13 @@ class Controllers:
 
 
 def switches(family: Family, count: int) -> tuple[list[str], list[str]]:
-    """Native ones: the controller's options for them, and where P4Runtime is."""
+    """Start native switches; return the controller's options for them, and their P4Runtime addresses."""
     options = start_switches(family, "native", ["1=udp:127.0.0.1:0"], aggregators=count)
     return options, [value for key, value in pairwise(options) if key == "--switch"]
 
 
 def entries(address: str) -> list[str]:
-    """All that the tables of a switch and its packet replication hold, as text; anyone may read that."""
+    """Return all entries of a switch's tables and multicast groups as text; reading needs no right."""
     with open_grpc_channel(address) as channel:
         stub = p4r_grpc.P4RuntimeStub(channel)
         wanted = [p4r.Entity(table_entry=p4r.TableEntry()), p4r.Entity()]
@@ -192,7 +191,7 @@ def _wait_until(done: Callable[[], bool], what: str) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """That nobody listens at now: etcd does not say which it took."""
+    """Return ports at which nobody listens now: etcd does not report which port it took."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

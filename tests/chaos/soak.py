@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds through the native switch for as long as one likes, with packets lost on purpose and every sum checked.
+"""A soak test: many rounds through the native switch, with packet loss, where every sum is checked.
 
-A round is one of a slot: a packet from each worker and one result. Workers, switch and controller are processes whose
-memory is watched. With --state, a run adds to those before it, until all --rounds are done.
+In a round of a slot, each worker sends a packet and gets one result. Workers, switch and controller are processes whose
+memory is watched. With --state, a run adds to the runs before it, until all --rounds are done.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Sample = tuple[float, int]
 
 
 def resident(pid: int) -> int | None:
-    """Bytes of a process's memory that are in RAM; None for one that has ended, though nobody has waited for it."""
+    """Return the bytes of a process that are in RAM; None for a process that has ended, also for a zombie."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
@@ -48,9 +48,9 @@ def resident(pid: int) -> int | None:
 
 
 def trend(samples: Sequence[Sample]) -> dict[str, float]:
-    """How memory has changed since all parts of a program were in use, which a quarter of the samples is left for.
+    """Return how memory has changed, without the first quarter of the samples, in which programs still start up.
 
-    slope_kib: by least squares, per million rounds. growth_kib: of the median of the last quarter over the second's.
+    slope_kib: by least squares, per million rounds. growth_kib: median of the last quarter minus that of the second.
     """
     rounds, sizes = (np.array(column, float) for column in zip(*samples, strict=True))
     quarter = len(sizes) // 4
@@ -74,9 +74,10 @@ def soak(
 ) -> Run:
     """Run `rounds` rounds, or for so many seconds, or until KeyboardInterrupt; the counts are those of all workers.
 
-    drop_rate: share of packets lost at the switch's port, each way. ranks_per_host: so many in turn take each other for
-    ranks of one host, and send one stream. Raises ChildFailed when a sum is wrong (its message says which), or when a
-    process ends or says nothing for long.
+    drop_rate: share of packets lost at the switch's port, each way.
+    ranks_per_host: so many consecutive ranks take each other for ranks of one host, and send one stream.
+
+    Raises ChildFailed when a sum is wrong (its message says which), or when a process ends or is silent for long.
     """
     with Family() as family:
         switch, controller, address = start_switch(
@@ -102,7 +103,7 @@ def _follow(
     seconds: float,
     on_progress: Callable[[Run], object],
 ) -> Run:
-    """Collect what the ranks say until they end."""
+    """Collect the ranks' reports until they end."""
     started = time.monotonic()
     latest: dict[int, Run] = {}
     memory: dict[str, list[Sample]] = defaultdict(list)
@@ -146,7 +147,7 @@ def _stop(ranks: Iterable[Child]) -> None:
 
 
 def totals(runs: Sequence[Run]) -> Run:
-    """All runs together: counts added up, and of each process the run in which its memory has grown most."""
+    """Return the sums of all runs' counts, and for each process the run in which its memory has grown most."""
     made: Run = {name: sum(run[name] for run in runs) for name in SUMMED}
     made["runs"] = len(runs)
     made["memory"] = {}

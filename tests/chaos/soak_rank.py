@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of `soak`: reduces tensors whose sums are known until it is told to stop, and checks every element.
 
-Prints a JSON object every half second with what it has done so far. SIGTERM ends it, and with it all ranks, after the
-tensors under way.
+It prints a JSON object with its counts every half second. SIGTERM ends all ranks after the tensors in flight.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Reduction:
 
 
 def run(communicator: p4reduce.Communicator, rounds: int, told: Sequence[int]) -> None:
-    """Reduces until there were so many rounds, or a rank was `told` to stop."""
+    """Reduce until there were so many rounds, or a rank was `told` to stop."""
     reductions = [
         Reduction.of(Case(communicator.world_size, NUMEL, dtype, density, overlap, "block", seed), communicator.rank)
         for seed, (density, overlap, dtype) in enumerate(SPARSITY)

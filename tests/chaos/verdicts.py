@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What errors have to say, and which of them are nobody's fault but chaos's."""
+"""The rules for errors: each names who failed and why, and only some are excused by the faults of the run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ AFTER_S = 15.0
 
 
 def is_clear(text: str) -> bool:
-    """It names who, and why."""
+    """Return whether an error names who failed, and why."""
     return bool(WHO.search(text) and WHY.search(text))
 
 
 @dataclass
 class Attempt:
-    """One of a job: its ranks, what was done to them, and what became of them."""
+    """One attempt at a job: its ranks, the faults that they got, and their results."""
 
     job: str
     tenant: str
@@ -59,7 +59,7 @@ class Attempt:
 
     @property
     def seconds_to_ready(self) -> float | None:
-        """From the last rank's call until all are ready; None where they are not all, or one was stopped or killed."""
+        """Seconds from the last rank's call until all are ready; None if not all are, or one was stopped or killed."""
         if len(self.ready) < self.world_size or self.disturbed:
             return None
         ready, began = ([float(one[key]) for one in self.ready.values()] for key in ("at", "began"))
@@ -67,7 +67,7 @@ class Attempt:
 
 
 def problems(attempt: Attempt, changes: list[tuple[float, float]]) -> list[str]:
-    """What is wrong with how it went. `changes`: from when to when controllers or etcd were disturbed."""
+    """Return the faults of p4reduce in an attempt. `changes`: intervals in which controllers or etcd had faults."""
     found = []
     where = f"{attempt.tenant}/{attempt.job}"
     for rank in set(range(attempt.world_size)) - attempt.results.keys() - attempt.killed.keys():
@@ -95,7 +95,7 @@ def _names(text: str, ranks: dict[int, float]) -> bool:
 
 
 def _excused(error: dict[str, Any], changes: list[tuple[float, float]]) -> bool:
-    """Return a job that gathers just then may have to begin anew, and is told so. One that runs carries on."""
+    """Return whether the error is excused: jobs that gather during a fault may have to start again."""
     return error["phase"] == "join" and any(
         error["at"] > since and error["began"] < until + AFTER_S for since, until in changes
     )

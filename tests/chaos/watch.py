@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether quotas and pools are as they have to be, all the while."""
+"""A check, during the whole run, that tenants stay within their quotas and that no two jobs share a slot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY_S = 0.2
 
 
 class Watch:
-    """Looks from the beginning of the block to its end. `found`: what was wrong."""
+    """A thread that checks the status from the beginning of the block to its end. `found`: the violations."""
 
     def __init__(self, controllers: Controllers) -> None:
         self.found: list[str] = []
@@ -38,7 +38,7 @@ class Watch:
 
 
 def wrong_with(reply: pb.StatusReply) -> list[str]:
-    """Quotas that are broken, and slots that two jobs have, or none."""
+    """Return the quotas that are exceeded, the slots that two jobs have, and those used slots that no job has."""
     found = []
     for tenant in reply.tenants:
         for name, has, most in (

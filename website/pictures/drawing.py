@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all pictures have in common: a sheet to draw on, its colours, and how it becomes a file."""
+"""The common parts of all pictures: the style, the colours, and the text of the SVG file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def style() -> Iterator[None]:
 
 
 def digest(data: str) -> str:
-    """What stands in a picture as its source, by which it is known whether it was drawn from `data`."""
+    """Return the source that a picture states, which shows whether it was drawn from `data`."""
     return "sha256:" + hashlib.sha256(data.encode()).hexdigest()
 
 

@@ -23,7 +23,7 @@ TENSORS = ((5, 0, 0, 1, 0, 0, 0, 4), (0, 0, 3, 2, 0, 0, 0, 0), (2, 0, 0, 0, 0, 0
 
 @dataclass(frozen=True)
 class Round:
-    """Of one block: each worker's value, or None where its packet has none, and its next non-zero block, if any."""
+    """The round of one block: for each worker the value in its packet, if any, and its next non-zero block, if any."""
 
     block: int
     values: tuple[int | None, ...]
