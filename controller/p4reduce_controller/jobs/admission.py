@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a rank's request to join, by itself or beside those of others."""
+"""Checks of a rank's request to join: by itself, and against the requests of the job's other ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER_RUN = "if another run uses this job name, give each run a name of its own"
 
 
 def refusal(join: pb.Join, problem: str, reason: pb.AbortReason = pb.JOIN_REFUSED) -> pb.Abort:
-    """Names the rank, and what is wrong with its request."""
+    """Build the Abort that refuses the rank, with its number and what is wrong with its request."""
     message = f"job {join.job[:LONGEST_NAME]!r}: rank {join.rank} is refused: {problem}"
     return pb.Abort(rank=join.rank, reason=reason, message=message)
 
@@ -50,7 +50,7 @@ def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
 
 
 def _threads_problem(threads: int, slots: int, site: Site) -> str | None:
-    """Each has slots of its own, dealt over the trees."""
+    """Return what is wrong with the number of threads: each thread needs slots of its own in every tree."""
     trees = len(site.trees.roots)
     most = min(MAX_THREADS, MAX_AGGREGATORS // trees)
     if threads > most:
@@ -64,7 +64,7 @@ def _threads_problem(threads: int, slots: int, site: Site) -> str | None:
 
 
 def conflict_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
-    """What is wrong with the request in that job."""
+    """Return why the job, which has begun, cannot take the request; None if it can."""
     if job.state is not State.GATHERING:
         what = "joined it already" if join.rank in job.members else f"is not one of its {job.world_size}"
         return (
@@ -77,7 +77,7 @@ def conflict_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
 def conflict(
     join: pb.Join, ranks: Collection[int], world_size: int, slots: int, threads: int, default_slots: int
 ) -> str | None:
-    """What is wrong with the request beside those of these ranks, which want so many slots and threads."""
+    """Return how the request disagrees with those of `ranks`, which agree with each other; None if it fits."""
     if join.world_size != world_size:
         return f"it says world_size={join.world_size}, but {list_ranks(ranks)} said {world_size}; {OTHER_RUN}"
     if join.rank in ranks:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue decides which jobs begin, and when, by quotas, reservations and free slots. Without I/O.
+"""The admission queue decides which jobs begin, and when, by quotas, reservations and free slots.
 
-Every answer is returned; telling the ranks is up to the caller.
+It does no I/O. It returns every decision, and the caller tells the ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEPT = ("tenant", "name", "slots", "world_size", "since")
 
 @dataclass(frozen=True)
 class Admitted:
-    """The job has its slots, and these ranks join it."""
+    """A job that has its slots, and the queue entry whose ranks join it."""
 
     job: Job
     entry: Entry
@@ -36,14 +36,14 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Queued:
-    """The rank waits. `notices` tells it, and those before and behind it, at which position."""
+    """A rank that waits. `notices` tells the ranks of the queue their positions."""
 
     entry: Entry
 
 
 @dataclass(frozen=True)
 class Refused:
-    """These ranks do not wait any more."""
+    """Ranks that no longer wait, and the Abort that they receive."""
 
     sessions: Sequence[Session]
     abort: pb.Abort
@@ -58,12 +58,15 @@ class AdmissionQueue:
         self._rejoin_time = rejoin_time
         self._kept: list[tuple[str, str]] = []
 
-    # Ranks come and go.
+    # Ranks that join or leave.
 
     def offer(
         self, session: Session, join: pb.Join, caller: Caller, now: float
     ) -> Sequence[Admitted | Queued | Refused]:
-        """Answers a rank whose job has not begun. Others whose turn comes first have their answers before it."""
+        """Queue a rank whose job has not begun, and return the decisions about its job and others.
+
+        Decisions about jobs that are ahead in the queue come first.
+        """
         if (problem := self._problem_of(join, caller)) is not None:
             entry = self.waitlist.named(caller.tenant, join.job)
             others = self._remove(entry) if entry else []
@@ -78,21 +81,21 @@ class AdmissionQueue:
         return [*answers, self.dismiss(entry, pb.SLOTS_EXHAUSTED, f"rank {join.rank} is refused: {entry.why}")]
 
     def dismiss(self, entry: Entry, reason: pb.AbortReason, why: str, rank: int | None = None) -> Refused:
-        """Take a job off the queue. `rank`: who is to blame."""
+        """Remove a job from the queue. `rank`: the rank that is to blame."""
         abort = pb.Abort(rank=rank, reason=reason, message=f"job {entry.name!r}: {why}")
         return Refused(self._remove(entry), abort)
 
     def give_up(self, session: Session, what: str) -> list[Refused]:
-        """Return a rank that may wait here does not any more, and its job cannot come to be."""
+        """Dismiss the job of a rank that no longer waits; do nothing if the rank is not in the queue."""
         if (found := self.waitlist.of(session)) is None:
             return []
         entry, rank = found
         return [self.dismiss(entry, pb.WORKER_LOST, f"rank {rank} {what}", rank)]
 
     def _problem_of(self, join: pb.Join, caller: Caller) -> str | None:
-        """Why the rank can neither join nor wait."""
+        """Return why the rank can neither join nor wait; None if it can."""
         entry, site = self.waitlist.named(caller.tenant, join.job), self._switches.for_new()
-        if entry is not None and self._switches.unschedulable([join]):  # it waits with the others of its job
+        if entry is not None and self._switches.unschedulable([join]):  # the rank waits with the others of its job
             every = self._switches.site
             problem = problem_of(join, every, self._switches.slots_at(every))
         else:
@@ -112,10 +115,10 @@ class AdmissionQueue:
         self.waitlist.remove(entry)
         return [session for session, _, _ in entry.ranks.values()]
 
-    # Time goes on.
+    # Passing time.
 
     def admit(self, now: float) -> list[Admitted | Refused]:
-        """Take those off the queue whose turn it is."""
+        """Admit the jobs whose turn it is, and refuse those that can never begin."""
         answers: list[Admitted | Refused] = []
         while turn := self._next(now):
             answers += turn
@@ -130,7 +133,7 @@ class AdmissionQueue:
                 continue
             entry.no_room = entry.for_others = False
             joins = [join for _, join, _ in entry.ranks.values()]
-            if not any(join.slots for join in joins):  # switches may have come or gone meanwhile
+            if not any(join.slots for join in joins):  # the switches may have changed meanwhile
                 entry.slots = self._switches.slots_at(self._switches.for_new())
             try:
                 self.tenancy.check(entry.tenant, entry.slots, held)
@@ -151,7 +154,7 @@ class AdmissionQueue:
                 capacity = self._switches.for_new().capacity
                 blocked = blocked or self.waitlist.blocks_others(entry, held.slots, capacity, now)
             else:
-                # For other switches than there were when they came, perhaps.
+                # The switches may have changed since the ranks joined.
                 problems = (self._switches.problem_of(join, job.site, new=True) for join in joins)
                 if (problem := next(filter(None, problems), None)) is not None:
                     self._registry.give_up_name(job)
@@ -162,7 +165,7 @@ class AdmissionQueue:
         return []
 
     def _begin(self, entry: Entry, held: Held, now: float) -> Job:
-        """Raise PoolFull or NumbersExhausted."""
+        """Create the job. Raise PoolFull or NumbersExhausted if it cannot have slots or a number."""
         _, join, caller = entry.first
         site, kept = self._switches.for_new(), self.tenancy.kept_from(entry.tenant, held)
         job = self._registry.found(join, site, entry.slots, self._rejoin_time, now, caller, kept)
@@ -174,7 +177,7 @@ class AdmissionQueue:
         return [Refused([session], refusal(join, why, reason)) for session, join, _ in entry.ranks.values()]
 
     def expire(self, now: float) -> list[Refused]:
-        """Dismisses those that have waited as long as they would."""
+        """Dismiss the jobs whose ranks have waited as long as they wanted to."""
         order = self._places()
         over = [one for one in self.waitlist if now >= one.deadline and not self._has_room_soon(one, now)]
         why = "after {:.0f} s in the queue, position {} of {}: {}"
@@ -184,11 +187,11 @@ class AdmissionQueue:
         ]
 
     def _has_room_soon(self, entry: Entry, now: float) -> bool:
-        """Slots may be held for a moment only: twice, by a job that moves, or by one that is over."""
+        """Return whether slots are blocked only briefly, by a job that is being moved or has just ended."""
         return (entry.no_room and self._registry.moving) or (entry.for_others and self._registry.freeing(now))
 
     def without_room(self) -> Entry | None:
-        """Return the first, in the order of their turns, that waits for slots of switches alone."""
+        """Return the first entry, in queue order, that waits only for free slots of switches."""
         return next((entry for entry in self._in_order() if entry.ranks and entry.no_room), None)
 
     def _may_have(self, entry: Entry, held: Held) -> bool:
@@ -198,11 +201,13 @@ class AdmissionQueue:
             return False
         return True
 
-    # Across restarts, and for people.
+    # Across restarts, and for operators.
 
     def restore(self, kept: Sequence[Any], now: float) -> None:
-        """Those of whom `to_keep` told an earlier controller have their places, when their ranks come back soon. Raises
-        ValueError."""
+        """Restore the entries that `to_keep` of an earlier controller returned. Raises ValueError.
+
+        An entry keeps its position only if ranks of its job come back soon.
+        """
         wall = time.time()
         for one in kept:
             try:
@@ -217,27 +222,27 @@ class AdmissionQueue:
             self.waitlist.restore(tenant, name, slots, ranks, now - max(0.0, wall - since), now + RETURN)
 
     def to_keep(self, now: float) -> list[dict[str, Any]]:
-        """For a later controller, as JSON has it."""
+        """Return the entries for a later controller, as JSON values."""
         wall = time.time()
         return [
             {key: getattr(one, key) for key in _KEPT}
-            | {"since": round(wall - (now - one.since), 1)}  # so that it is the same each time
+            | {"since": round(wall - (now - one.since), 1)}  # rounded, so that it is the same each time
             for one in self.waitlist
         ]
 
     def take_change(self) -> bool:
-        """Whether jobs have come or gone since this was called last."""
+        """Return whether jobs have entered or left the queue since the last call."""
         before, self._kept = self._kept, [(one.tenant, one.name) for one in self.waitlist]
         return before != self._kept
 
     def expect_returns(self, now: float) -> None:
-        """From now on, ranks can come back."""
+        """Allow ranks to come back from now on."""
         for one in self.waitlist:
             if not one.ranks:
                 one.deadline = now + RETURN
 
     def notices(self) -> Iterator[tuple[Session, pb.Waiting]]:
-        """News of their positions, for ranks in the queue."""
+        """Yield a notice for each rank whose position, or reason to wait, has changed."""
         order = self._places()
         for entry in self.waitlist:
             notice = pb.Waiting(what=pb.Waiting.QUEUE, place=order[id(entry)], queued=len(order), why=entry.why)
@@ -261,5 +266,5 @@ class AdmissionQueue:
         return self.waitlist.in_order(self.tenancy.policy, self._registry.held.slots)
 
     def _places(self) -> dict[int, int]:
-        """From 1 on, by the identity of the entry."""
+        """Return the position of each entry, from 1 on, by the entry's `id`."""
         return {id(entry): place for place, entry in enumerate(self._in_order(), 1)}

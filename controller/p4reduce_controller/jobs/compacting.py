@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which job that runs is to have other slots, so that another finds room: by what is free, without changing anything.
+"""The choice of the running job whose slots change next, so that a waiting job finds room. Nothing is changed here.
 
-Jobs are moved to lower slots first, one where one is enough, else all in their order, which leaves all free slots in a
-row. Where these are too few, jobs that hardly use theirs give some back, as few jobs as will do.
+The first choice is to move jobs to lower slots: one job if that is enough, else all in their order, which leaves the
+free slots contiguous. If these are too few, jobs that use few of their slots give some back, as few jobs as possible.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from p4reduce_controller.jobs.placement import find_slots
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 
 LEAST = 8  # slots that a job keeps
-ALONE = 32  # jobs that are tried alone
+ALONE = 32  # jobs for which it is tried whether moving one of them is enough
 
-Pools = Mapping[int, SlotPool]  # by the controller's numbers of switches
-Ranges = dict[int, SlotRange]  # by the job's places
+Pools = Mapping[int, SlotPool]  # by the controller's switch numbers
+Ranges = dict[int, SlotRange]  # by site index
 
 
 @dataclass(frozen=True)
 class Change:
-    """The job is to have so many slots, which may be where they are. `why`: "compacted", "shrunk" or "grown"."""
+    """A new number of slots for the job, possibly at the same first slot. `why`: "compacted", "shrunk" or "grown"."""
 
     job: Job
     slots: int
@@ -39,10 +39,11 @@ def make_room(
     fits: Callable[[Pools], bool],
     most_given: Callable[[str], float] = lambda _: math.inf,
 ) -> Change | None:
-    """Return the first of the changes after which `fits` holds; None where it does, or no changes help.
+    """Return the first change of a series after which `fits` holds; None if it holds already, or if no changes help.
 
-    jobs: those that may be moved. fits: where some free slots do, more do, and so do they in a row. most_given: how
-    many slots jobs of that tenant may give back for the sake of others.
+    `jobs`: those that may be moved.
+    `fits`: a monotone condition: more free slots never make it false, nor does it if they become contiguous.
+    `most_given`: how many slots the jobs of a tenant may give back for others.
     """
     in_order = sorted(jobs, key=lambda job: [(taken.first, at) for at, taken in sorted(job.ranges.items())])
     spare = list(_givers(in_order, most_given))
@@ -57,8 +58,10 @@ def make_room(
 
 
 def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
-    """Return a job that has given back slots, uses all that it has, and can have more: as many as it was let in with,
-    or half as many, and so on."""
+    """Return a change by which a job that has shrunk, and uses all of its slots, grows again; None if there is none.
+
+    The job gets as many slots as it was admitted with, or half as many, and so on.
+    """
     for job in jobs:
         slots = job.most_slots
         while job.used_slots == job.slots < slots:
@@ -69,8 +72,11 @@ def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
 
 
 def least(job: Job) -> int:
-    """How many of its slots do for what it does, as far as that is known: it gives back half of them at least, or
-    none. Where slots are few, so are the streams of blocks, each of which has 2^24 at most; so it keeps `LEAST`."""
+    """Return how many slots the job can manage with; all of its slots if that is unknown.
+
+    A job gives back at least half of its slots, or none. It keeps at least `LEAST`, because few slots mean few streams
+    of blocks, and a stream has at most 2^24 blocks.
+    """
     used = job.used_slots
     if used is None:
         return job.slots
@@ -79,7 +85,7 @@ def least(job: Job) -> int:
 
 
 def placed(job: Job, slots: int, pools: Pools) -> Ranges | None:
-    """Return the first place in these pools for all of that job; None where there is none."""
+    """Return the first ranges in these pools that have room for the whole job; None if there are none."""
     try:
         return find_slots(job.site.for_threads(job.threads), slots, pools, sorted(job.ranges))
     except PoolFull:
@@ -87,7 +93,7 @@ def placed(job: Job, slots: int, pools: Pools) -> Ranges | None:
 
 
 def _givers(jobs: Iterable[Job], most_given: Callable[[str], float]) -> Iterator[Job]:
-    """Those that give some back, who gives most first."""
+    """Yield the jobs that give slots back, those that give most first."""
     left: dict[str, float] = {}
     for job in sorted(jobs, key=lambda job: least(job) - job.slots):
         given = job.slots - least(job)
@@ -97,7 +103,7 @@ def _givers(jobs: Iterable[Job], most_given: Callable[[str], float]) -> Iterator
 
 
 def _at_best(shrinking: Iterable[Job], pools: Pools) -> Pools:
-    """All that is free when these have shrunk, in a row."""
+    """Return pools whose free slots are contiguous, after these jobs have shrunk: the best that moves can reach."""
     free = defaultdict(int, {number: pool.free for number, pool in pools.items()})
     for job in shrinking:
         site = job.site.for_threads(job.threads)
@@ -111,7 +117,7 @@ def _at_best(shrinking: Iterable[Job], pools: Pools) -> Pools:
 
 
 def _roomiest(jobs: Sequence[Job], pools: Pools) -> list[Job]:
-    """Those that would leave the most slots in a row, in the order that they have."""
+    """Return the jobs that would leave the longest free ranges, in the given order."""
 
     def room(index: int) -> int:
         job = jobs[index]
@@ -121,7 +127,7 @@ def _roomiest(jobs: Sequence[Job], pools: Pools) -> list[Job]:
 
 
 def _fewest_first(count: int) -> Iterator[int]:
-    """0, 1, 2, 4 and so on, and all."""
+    """Yield 0, 1, 2, 4 and so on, and last `count`."""
     yield 0
     some = 1
     while some < count:
@@ -134,14 +140,14 @@ def _fewest_first(count: int) -> Iterator[int]:
 def _first_of(
     movers: Sequence[Job], shrinking: Sequence[Job], pools: Pools, fits: Callable[[Pools], bool]
 ) -> Change | None:
-    """Return the first of the changes when these jobs shrink, and then those move, as long as there is no room."""
+    """Return the first change if these jobs shrink and `movers` move until `fits` holds; None if it never does."""
     pools = {number: pool.copy() for number, pool in pools.items()}
     slots = {job.number: least(job) for job in shrinking}
     ranges: dict[int, Ranges] = {}  # by the number of the job
     first = None
     jobs = [*shrinking, *movers]
     moved = True
-    while moved:  # jobs have an order at each switch, so a later one may make way for an earlier one
+    while moved:  # each switch has its own order of jobs, so a later job may make room for an earlier one
         moved = False
         for job in jobs:
             if fits(pools):
@@ -166,7 +172,7 @@ def _height(ranges: Ranges) -> int:
 
 
 def without(job: Job, pools: Pools) -> Pools:
-    """As they would be if it had no slots."""
+    """Return the pools as they would be if the job had no slots."""
     pools = {number: pool.copy() for number, pool in pools.items()}
     _exchange(job, job.ranges, {}, pools)
     return pools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What time does to jobs, without a clock: who is over time, and whom ranks wait for."""
+"""Timeouts of jobs: which job is overdue, and which ranks the others wait for. The caller passes the time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.job import Job, Member, State, list_ranks
 from p4reduce_controller.switches.site import Site
 
-REJOIN_TIME = 10.0  # that ranks have to come back to a controller that was restarted
+REJOIN_TIME = 10.0  # seconds that ranks have to come back to a restarted controller
 LONGEST_REJOIN_TIME = 3600.0
-LEAVE_GRACE = 30.0  # from the first rank's leaving until all must have left, be they slow or stopped for a while
+LEAVE_GRACE = 30.0  # seconds from the first rank's Leave until all must have left, even the slow ones
 
 
 def overdue(job: Job, site: Site, now: float) -> pb.Abort | None:
-    """Why the job is over, where something in it is over time."""
+    """Return why the job must end now because a time limit has passed; None if none has."""
     if gone := [member.rank for member in job.away if now - member.away_since > job.rejoin_time]:
         text = f"did not come back within {job.rejoin_time:g} s after the controller was restarted"
         return job.blame(gone, pb.DID_NOT_RETURN, text)
@@ -28,7 +28,7 @@ def overdue(job: Job, site: Site, now: float) -> pb.Abort | None:
 
 
 def awaited(job: Job, site: Site) -> tuple[pb.Waiting, Sequence[Member]] | None:
-    """What is waited for, and by whom."""
+    """Return what the job waits for, and the members that wait; None if it waits for nothing."""
     everyone = list(job.members.values())
     if job.state is State.GATHERING:
         what = pb.Waiting.JOIN if job.absent else pb.Waiting.HELLO

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `Jobs`, which does no I/O, asks of the service."""
+"""Effects: the I/O that `Jobs`, which does none itself, asks the service to do."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ class Install:
 
 @dataclass(frozen=True)
 class Change:
-    """All ranks hold: keep the job as it is now, put it on every switch in its new slots, reset these, then call
-    `moved`; or `not_moved`, where it cannot be kept and no switch was changed."""
+    """Change the slots of a job whose ranks are all paused, then call `moved` or `not_moved`.
+
+    First keep the job's new state, then put the job on every switch in its new slots, and reset these. Call `not_moved`
+    if the state could not be kept; then no switch was changed.
+    """
 
     job: Job
 
 
 @dataclass(frozen=True)
 class Remove:
-    """Take the job off every switch, with an ABORT to its group where `abort` is given, then call `freed`."""
+    """Take the job off every switch, then call `freed`. If `abort` is given, its group gets an ABORT packet."""
 
     job: Job
     abort: pb.Abort | None
@@ -44,7 +47,7 @@ class Remove:
 
 @dataclass(frozen=True)
 class Look:
-    """Ask the job's switches what they hold in that half of the job, then call `looked`."""
+    """Ask the job's switches what one half of one of its slots holds, then call `looked`."""
 
     job: Job
     half: int
@@ -52,7 +55,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Answer:
-    """Send a HELLO to whoever has sent this one at that switch, as long as it."""
+    """Send a HELLO of the same length back to the sender of `hello`, from that switch."""
 
     switch: int
     hello: Heard
@@ -60,7 +63,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Note:
-    """Write in the audit log that the job has begun ("" for `outcome`), or what became of it."""
+    """Write in the audit log that the job has begun (`outcome` is ""), or how it ended."""
 
     job: Job
     outcome: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks are heard by the switches, and a job begins at those that its ranks need when all have been."""
+"""The gathering of a job's ranks: switches hear their HELLOs, and the job begins at the switches that it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.pools import PoolFull
 from p4reduce_controller.switches.trees import Misplaced
 
-SHORT_HELLOS = 20  # of a rank of which no full one comes: so many are not lost by chance
+SHORT_HELLOS = 20  # so many short HELLOs of a rank without a full one are no loss by chance
 
 
 class Gathering:
@@ -27,9 +27,9 @@ class Gathering:
         self._lifecycle = lifecycle
 
     def heard(self, switch: int, hello: Heard) -> bool:
-        """True when there is something to carry out.
+        """Handle a HELLO that a switch has passed on, and return whether effects follow from it.
 
-        It is that of a rank that the job still waited for in that switch's tree, or one that is to be answered.
+        A HELLO counts if the job still waits for its rank in that switch's tree, or if the rank expects an answer.
         """
         known = self._registry.thread(hello.job, hello.generation)
         if known is None:
@@ -37,7 +37,7 @@ class Gathering:
         job, thread = known
         children, here = self._switches.children_at(job.site), job.site.place_of(switch)
         if here is None or job.site.leads_to_a_switch(here, hello.port, children):
-            return False  # it was meant for another switch, which is nearer to the rank
+            return False  # the HELLO was sent to another switch, which is nearer to the rank
         at, site = job.site.switches * thread + here, self._registry.site_of(job)
         if job.state is State.READY:
             return self._answered(job, at, hello)
@@ -47,7 +47,7 @@ class Gathering:
         if member is None or member.nonce != hello.nonce or at not in site.within_reach(member.switch):
             return False
         if member.switch != job.site.trees.names[here] and job.site.trees.children(here) - children.keys():
-            return False  # it may have come by one of those, whose ports are not known
+            return False  # it may have come through one of these children, whose ports are unknown
         if site.trees.among(list(member.heard), site.trees.tree(at)):
             return False
         if hello.short:
@@ -57,13 +57,17 @@ class Gathering:
             self._lifecycle.abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
             return True
         member.heard[at] = hello
-        if hello.full:  # so the rank has its answer by the time that it is released
+        if hello.full:  # so the rank has its answer before the job is ready
             self._lifecycle.add(Answer(site.number(at), hello))
         self.proceed(job)
         return True
 
     def _answered(self, job: Job, at: int, hello: Heard) -> bool:
-        """Whether a rank wants to know that what is as long as any packet comes to it, too, or that anything does."""
+        """Answer the HELLO of a ready job's rank, and return whether it was answered.
+
+        With such a HELLO a rank tests its path: a full one shows whether packets of any length reach the rank, a short
+        one whether any packet does.
+        """
         member = job.members.get(hello.worker)
         heard = member.heard.get(at) if member is not None and member.nonce == hello.nonce else None
         if not (hello.full or hello.short) or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
@@ -72,7 +76,7 @@ class Gathering:
         return True
 
     def _too_long(self, job: Job, member: Member, at: int) -> bool:
-        """Count a short HELLO. Whether there were so many that the full ones between them were not lost by chance."""
+        """Count a short HELLO, and abort the job if full ones never arrive. Return whether it was aborted."""
         member.short[at] += 1
         if member.short[at] < SHORT_HELLOS:
             return False
@@ -85,7 +89,7 @@ class Gathering:
         return True
 
     def proceed(self, job: Job) -> None:
-        """Installs the job where all of its ranks have been heard, and there is room."""
+        """Install the job if all of its ranks have been heard and there is room."""
         site = self._registry.site_of(job)
         if job.without(lambda member: site.heard_everywhere(member.heard)):
             return

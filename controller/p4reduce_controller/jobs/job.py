@@ -14,10 +14,10 @@ from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.site import Site
 
-REPORTS = 15  # of a rank, in which it has begun operations, by which what it needs is judged
+REPORTS = 15  # the latest reports of a rank, of intervals with operations, by which its use of slots is judged
 LEAST_REPORTS = 5
 
-Session = object  # whatever the caller tells its streams apart by
+Session = object  # a hashable value by which the caller identifies a stream
 
 
 class State(Enum):
@@ -32,35 +32,38 @@ class State(Enum):
 class Member:
     """A rank that has joined. Times are seconds on the caller's clock.
 
-    `session` is None while it is away: not back yet since the controller was restarted, which was at `away_since`.
-    `key`: the digest of the secret by which it is known then, or "". `short`: how many
-    short HELLOs each switch has heard.
+    `session`: None while the rank is away: it has not come back since the controller was restarted.
+    `away_since`: when the controller was restarted.
+    `key`: the digest of the secret by which the rank is recognised when it comes back, or "".
+    `short`: how many short HELLOs each switch has heard.
     """
 
     rank: int
     session: Session | None
     nonce: int
     key: str = ""
-    switch: str = ""  # the name of the one that it says it is at
-    host: str = ""  # what it has in common with those ranks alone with which it can share memory; "" for none
+    switch: str = ""  # the name of the switch that the rank says it is at
+    host: str = ""  # the same for the ranks with which it can share memory, and for no others; "" if there are none
     stream: pb.Stream = pb.UNSAID
-    heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
+    heard: dict[int, Heard] = field(default_factory=dict)  # by site index, one switch in each tree
     short: Counter[int] = field(default_factory=Counter)
     leaving: bool = False
     away_since: float = 0.0
     told: pb.Waiting | None = None
-    heard_at: float = 0.0  # anything, on its stream
+    heard_at: float = 0.0  # time of the latest message on its stream
     report: pb.Report | None = None  # the latest
     reported_at: float = 0.0
     rates: pb.Rates | None = None
-    awaiting_s: float = 0.0  # that it has waited so far for ranks that came later
-    holds: bool = False  # its operations, while slots of its job are changed
-    used: deque[int] = field(default_factory=lambda: deque(maxlen=REPORTS))  # slots at most, of its latest reports
+    awaiting_s: float = 0.0  # how long it has waited so far for ranks that came later
+    holds: bool = False  # whether it can pause its operations while the job's slots change
+    used: deque[int] = field(default_factory=lambda: deque(maxlen=REPORTS))  # most slots used, one value per report
 
     @property
     def link(self) -> object:
-        """What it has in common, when it has been heard, with those ranks alone with which it can share a stream: those
-        of its host behind the same ports of the same switches."""
+        """A key that only ranks with a common stream have in common. It is known when the rank has been heard.
+
+        Ranks can share a stream if they are on one host, behind the same ports of the same switches.
+        """
         if not self.host or self.stream != pb.SHARED:
             return self.rank
         return self.host, frozenset((switch, heard.port) for switch, heard in self.heard.items())
@@ -68,7 +71,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Roles:
-    """What ranks are to each other, once all have been heard: see `Job.leaders`, `Job.workers` and `Job.hosts`."""
+    """The relations of ranks, once all have been heard: see `Job.leaders`, `Job.workers` and `Job.hosts`."""
 
     leaders: dict[int, int]
     workers: list[int]
@@ -77,11 +80,13 @@ class Roles:
 
 @dataclass
 class Move:
-    """The job is to have other slots. Times are seconds on the clock of the jobs.
+    """A change of a job's slots that is under way. Times are seconds on the clock of the jobs.
 
-    `held`: what the ranks that send have said since they were asked to hold; `asked`: how many operations each was told
-    to begin, and `numbers`: in which Hold. `before`: its former slots, by its places, from when all hold until no
-    switch has it there; `slots_before` and `first_seq_before` likewise.
+    `held`: the latest Held of each sending rank since it was asked to pause.
+    `asked`: up to how many operations each of them was told to begin.
+    `numbers`: the number of the Hold that told it so.
+    `before`: the job's former slots by site index, from when all ranks pause until no switch has the job there.
+    `slots_before`, `first_seq_before`: likewise, the former number of slots and the former first sequence number.
     """
 
     slots: int
@@ -93,23 +98,28 @@ class Move:
     before: dict[int, SlotRange] | None = None
     slots_before: int = 0
     first_seq_before: int = 0
-    kept: bool = False  # a later controller would know that it may be there
+    kept: bool = False  # a later controller would know that the job may be in its new slots
     done: bool = False  # every switch has it
-    lost: str = ""  # why some switch had it no more before it was kept
+    lost: str = ""  # why a switch lost the job before the change was kept
 
 
 @dataclass
 class Job:
-    """`ranges`: its slots at each switch, by the switch's number; slot s is in those of tree s mod the number of trees.
+    """A job: its number, its slots, its ranks and what its switches are told.
 
-    Before all ranks have been heard, it only has those of switches that every job needs. `placements`: what each switch
-    that takes part is told, by its number, once all ranks have been heard. `more_numbers`: numbers and generations by
-    which switches know the shares of its ranks' threads but the first. `site`: the switches that there were for it
-    when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `excluded_switches`:
-    what could not be used then, for people; `cordoned`: the places of those that are in `site` all the same.
-    `children`: where each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let
-    in with, and may have again where it has given some back. `timeout`: the shortest of its ranks' limits, in seconds,
-    by which steps at switches may last longer than by default; 0 where it is not known, after a restart.
+    Values by switch, here and in members, are by index in `site.for_threads`.
+
+    `ranges`: the job's slots at each switch. Until all ranks have been heard, it has those of switches that every job
+    needs. Slot s belongs to tree s modulo the number of trees.
+    `placements`: what each switch that takes part is told, once all ranks have been heard.
+    `more_numbers`: the numbers and generations by which switches know the shares of all threads but the first.
+    `site`: the switches that were available to the job when it began.
+    `excluded_switches`: texts for operators about the switches that could not be used then.
+    `cordoned`: the indices of cordoned switches that `site` contains nevertheless.
+    `children`: where each switch with a parent was heard by its parent, when all ranks had been heard.
+    `most_slots`: the number of slots that the job was admitted with, and may have again after it has given some back.
+    `timeout`: the shortest timeout of its ranks, in seconds, which may extend steps at switches beyond the default.
+    It is 0 if it is unknown after a restart.
     """
 
     name: str
@@ -121,8 +131,8 @@ class Job:
     first_seq: int
     rejoin_time: float
     started: float
-    deadline: float  # of the gathering
-    abort_secret: int = field(repr=False)  # 64 bits that only its ranks are told, and every ABORT to them has
+    deadline: float  # end of the gathering
+    abort_secret: int = field(repr=False)  # 64 bits that only its ranks are told; every ABORT to them contains it
     site: Site = field(repr=False)
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
@@ -131,26 +141,26 @@ class Job:
     leave_deadline: float | None = None
     more_numbers: tuple[tuple[int, int], ...] = ()
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
-    looking: bool = False  # into the switches, for one of these
+    looking: bool = False  # a query to the switches for one of these is in flight
     excluded_switches: list[str] = field(default_factory=list)
     cordoned: frozenset[int] = frozenset()
     timeout: float = 0.0
-    uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks, where one asked for itself, and when that was
-    tenant: str = ""  # whose it is; among the tenant's jobs alone the name is its own
-    user: str = ""  # whose rank came first
+    uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks missing in the latest answer to a question; its time
+    tenant: str = ""  # the owner; a job's name is unique among the jobs of its tenant
+    user: str = ""  # the user whose rank joined first
     over_since: float = 0.0
-    charged: float = 0.0  # until when its slots are in the tenant's slot-hours
-    ports_down: list[str] = field(default_factory=list)  # that it needs, as its ranks were told
+    charged: float = 0.0  # the time up to which its slots are in the tenant's slot-hours
+    ports_down: list[str] = field(default_factory=list)  # the ports it needs that are down, as its ranks were told
     most_slots: int = 0
     move: Move | None = field(default=None, repr=False)
-    cooldown_until: float = -math.inf  # its slots are left as they are
-    held_in_vain: int = 0  # how often in a row
+    cooldown_until: float = -math.inf  # its slots do not change before
+    held_in_vain: int = 0  # how often in a row its ranks did not all pause
     installed: bool = False  # on every switch, by this controller
     _settled: Roles | None = field(default=None, repr=False, compare=False)
 
     @property
     def numbers(self) -> tuple[tuple[int, int], ...]:
-        """Numbers and generations, thread after thread."""
+        """The job's numbers and generations, thread after thread."""
         return ((self.number, self.generation), *self.more_numbers)
 
     @property
@@ -159,26 +169,26 @@ class Job:
 
     @property
     def moving(self) -> bool:
-        """Some switch may have it in its former slots."""
+        """Whether a switch may still have the job in its former slots."""
         return self.move is not None and self.move.before is not None
 
     @property
     def in_memory(self) -> bool:
-        """All ranks share memory, and send nothing."""
+        """Whether all ranks share memory, so that none of them sends."""
         return len(set(self.hosts)) == 1
 
     @property
     def movable(self) -> bool:
-        """Its slots can be changed while it runs."""
+        """Whether the job's slots can be changed while it runs."""
         ready = self.state is State.READY and self.leave_deadline is None and not self.away and self.move is None
-        # Several threads would be moved within one switch, where the new slots of one are the former ones of another.
+        # Threads would move within one switch, where the new slots of one may be the former slots of another.
         return (
             ready and self.threads == 1 and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
         )
 
     @property
     def used_slots(self) -> int | None:
-        """How many of them its latest operations have used at most; None where that is not known well enough."""
+        """The most slots that its latest operations have used; None if there are too few reports."""
         if self.in_memory:
             return 0
         reports = [self.members[rank].used for rank in self.workers]
@@ -196,7 +206,7 @@ class Job:
 
     @property
     def absent(self) -> list[int]:
-        """Ranks that have not joined."""
+        """The ranks that have not joined."""
         return self.without(lambda _: True)
 
     @property
@@ -205,12 +215,14 @@ class Job:
 
     @property
     def leaders(self) -> dict[int, int]:
-        """Of each rank, the one that sends for it: the lowest of those that share its stream. Known when all have been
-        heard."""
+        """For each rank, the rank that sends for it: the lowest of those that share its stream.
+
+        It is known when all ranks have been heard.
+        """
         return self._settled.leaders if self._settled else self._leaders()
 
     def settle(self) -> None:
-        """All ranks have been heard, and what follows from where they are holds from now on."""
+        """Freeze the roles of the ranks, which follow from where all ranks have been heard."""
         self._settled = None
         leaders = self._leaders()
         workers = [rank for rank, leader in leaders.items() if rank == leader]
@@ -226,18 +238,18 @@ class Job:
 
     @property
     def workers(self) -> list[int]:
-        """The ranks that send, likewise."""
+        """The ranks that send. They are known when all ranks have been heard."""
         if self._settled:
             return self._settled.workers
         return [rank for rank, leader in self.leaders.items() if rank == leader]
 
     def workers_at(self, switch: int) -> list[int]:
-        """Those at that switch, each in its place as a worker."""
+        """Return the workers at that switch; a rank's index in the list is its worker number there."""
         return [rank for rank in self.workers if switch in self.members[rank].heard]
 
     @property
     def hosts(self) -> list[int]:
-        """A number for each rank, the same for those that can share memory; [] where none says that it can."""
+        """A number for each rank, equal for ranks that can share memory; [] if no rank can."""
         if self._settled:
             return self._settled.hosts
         if not any(member.host for member in self.members.values()):
@@ -247,7 +259,7 @@ class Job:
         return [numbers.setdefault(key, len(numbers)) for key in keys]
 
     def without(self, condition: Callable[[Member], bool]) -> list[int]:
-        """Ranks that have not joined, or of which the condition does not hold."""
+        """Return the ranks that have not joined, or for which the condition does not hold."""
         return [
             rank for rank in range(self.world_size) if rank not in self.members or not condition(self.members[rank])
         ]
@@ -258,6 +270,6 @@ class Job:
 
 
 def list_ranks(ranks: Iterable[int]) -> str:
-    """ "rank 3" or "ranks 0, 1, 5"."""
+    """Return a text such as "rank 3" or "ranks 0, 1, 5"."""
     numbers = sorted(ranks)
     return f"rank{'s' if len(numbers) != 1 else ''} {', '.join(map(str, numbers))}"

@@ -33,14 +33,14 @@ from p4reduce_controller.switches.pools import SlotPool
 from p4reduce_controller.switches.trees import Misplaced
 from p4reduce_controller.tenants.access import ANYONE, LONGEST_NAME, Caller
 
-TELL_AFTER = 0.2  # seconds from a job's beginning; most are ready before, and nobody needs to know whom they wait for
+TELL_AFTER = 0.2  # seconds from a job's start; most jobs are ready before, and need no notice of who is awaited
 BROKEN = "was lost: its connection to the controller broke"
 
 
 class Jobs:
-    """All jobs of one switch, or of several trees of switches over which the slots of each are dealt.
+    """All jobs of one switch, or of several trees of switches that share the slots of each job.
 
-    Every switch with a parent must have been heard by it before there are jobs.
+    Every switch with a parent must have been heard by its parent before jobs begin.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Jobs:
         tenancy: Tenancy | None = None,
         fixed: Sequence[Mapping[str, int]] = (),
     ) -> None:
-        """`fixed`: of each switch that there is now, the ports of MAC addresses that the controller was told."""
+        """Create the jobs' parts. `fixed`: for each switch, the configured ports of MAC addresses."""
         options = options or JobOptions()
         self.switches = switches
         self.tenancy = tenancy or Tenancy()
@@ -65,7 +65,7 @@ class Jobs:
         self.queue = AdmissionQueue(registry, switches, self.tenancy, options.rejoin_time)
         moves_slots = options.moves_slots
         self._compaction = SlotCompaction(lifecycle, registry, self.queue, switches, moves_slots=moves_slots)
-        # Events that one part takes alone.
+        # Events that one part handles alone.
         self.heard = self._gathering.heard
         self.installed, self.freed = lifecycle.installed, registry.free
         self.looked = self._questions.answer
@@ -86,11 +86,11 @@ class Jobs:
         return self._registry.live
 
     def member_at(self, session: Session) -> tuple[Job, Member] | None:
-        """Return the member with that stream, while its job lives."""
+        """Return the job and the member with that stream, while the job lives."""
         return self.lifecycle.sessions.get(session)
 
     def take_effects(self) -> list[Effect]:
-        """All that is to be done now, in this order. Each effect is given once."""
+        """Return the effects to carry out now, in this order. Each effect is returned once."""
         effects, self.lifecycle.effects = self.lifecycle.effects, []
         return effects
 
@@ -109,11 +109,11 @@ class Jobs:
             return
         abort = refusal(join, problem)
         self.lifecycle.tell(session, pb.ServerMessage(abort=abort), last=True)
-        if job.state is State.GATHERING:  # ranks would gather in vain; a job that runs is not troubled by a latecomer
+        if job.state is State.GATHERING:  # a latecomer does not disturb a job that runs
             self.lifecycle.abort(job, abort)
 
     def _answer(self, answers: Iterable[Admitted | Queued | Refused]) -> None:
-        """Tells ranks what the queue has decided."""
+        """Carry out the decisions of the queue, and tell the ranks."""
         for one in answers:
             if isinstance(one, Refused):
                 for session in one.sessions:
@@ -129,7 +129,7 @@ class Jobs:
             self._compaction.came_back(*found)
 
     def held(self, session: Session, held: pb.Held, now: float) -> None:
-        """The rank begins no operation at present."""
+        """Handle the message that a rank has paused."""
         if found := self.member_at(session):
             self._compaction.held(*found, held, now)
 
@@ -149,7 +149,7 @@ class Jobs:
             self._blame(job, member.rank, pb.LEFT_EARLY, "left before the job was ready")
 
     def lost(self, session: Session, what: str = BROKEN) -> None:
-        """The rank's stream has ended. After its Leave that is no news. `what`: what the others are told of it."""
+        """Handle the end of a rank's stream, which after a Leave means nothing. `what`: the text for other ranks."""
         if (found := self.member_at(session)) is None:
             self._answer(self.queue.give_up(session, what))
             return
@@ -158,7 +158,7 @@ class Jobs:
             self._blame(job, member.rank, pb.WORKER_LOST, what)
 
     def rank_failed(self, session: Session, failed: pb.Failed) -> None:
-        """The rank cannot go on: the others learn why, and of which rank."""
+        """Abort the job because a rank has failed. The other ranks learn which rank failed, and why."""
         if (found := self.member_at(session)) is None:
             return
         job, member = found
@@ -166,7 +166,7 @@ class Jobs:
             return
         why = "".join(each if each.isprintable() else " " for each in failed.message[:MOST_SAID])
         if failed.mismatch:
-            reason = pb.WORKER_LOST  # as earlier releases know it
+            reason = pb.WORKER_LOST  # earlier releases know this reason
             self.lifecycle.abort(job, pb.Abort(rank=member.rank, reason=reason, message=why, mismatch=True))
         elif failed.HasField("rank") and failed.rank != member.rank and failed.rank in job.members:
             self._blame(job, failed.rank, pb.WORKER_LOST, f"has failed, as rank {member.rank} reports: {why}")
@@ -179,11 +179,14 @@ class Jobs:
     # Events from the switches.
 
     def switch_comes(self, number: int, address: Endpoint, fixed: Mapping[str, int]) -> None:
-        """Before the site has it. `fixed`: the ports of MAC addresses that do not have to be learned."""
+        """Prepare for a new switch, before the site contains it. `fixed`: the configured ports of MAC addresses."""
         self._registry.switch_comes(number, self.switches.site.layout.slots, address, fixed)
 
     def switch_goes(self, number: int) -> None:
-        """No job holds slots there, and the site has it no more. Jobs that gather may have had it in mind."""
+        """Forget a switch that no job holds slots at and that is no longer in the site.
+
+        Jobs that gather end if their site contains it.
+        """
         self.switches.children.pop(number, None)
         for job in self.live:
             if job.state is State.GATHERING and (place := job.site.place_of(number)) is not None:
@@ -200,11 +203,11 @@ class Jobs:
         return [job for job in self if number in job.holds]
 
     def awaits(self, nonce: int) -> bool:
-        """Whether a rank has it that may have to be heard, or answered."""
+        """Return whether a rank has this nonce whose HELLO counts, or is to be answered."""
         return nonce in self.lifecycle.awaited
 
     def failed(self, job: Job, why: str, reason: pb.AbortReason = pb.SWITCH_FAILED) -> None:
-        """A switch could not be set up for the job, or has lost it."""
+        """End the job because a switch could not be set up for it, or has lost it."""
         self.lifecycle.end(job, reason, why)
 
     def notice(self, job: Job, text: str) -> None:
@@ -214,7 +217,7 @@ class Jobs:
     # Jobs of an earlier run.
 
     def restore(self, jobs: Sequence[Job], children: Mapping[int, Heard]) -> None:
-        """Take up jobs that were ready, before there are others. Raises ValueError for those that cannot have been."""
+        """Restore jobs that were ready, before there are others. Raises ValueError if one cannot have been ready."""
         self.switches.children = dict(children)
         self._registry.resume(jobs)
         retained = self._registry.pools.keys() - set(self.switches.numbers)
@@ -232,7 +235,7 @@ class Jobs:
             self.lifecycle.started += 1
 
     def expect_returns(self, now: float) -> None:
-        """From now on, ranks that are away can come back."""
+        """Start the time in which ranks that are away can come back."""
         self.queue.expect_returns(now)
         for job in self.live:
             for member in job.away:
@@ -241,7 +244,7 @@ class Jobs:
     # Events from the clock and from above.
 
     def tick(self, now: float) -> None:
-        """End what is over time, and tell ranks whom they wait for. Call it every tenth of a second or so."""
+        """End jobs that are overdue, and tell ranks whom they wait for. Call it about every 0.1 s."""
         self.lifecycle.now = now
         self.lifecycle.aborts.age(now)
         self._answer(self.queue.admit(now))
@@ -257,7 +260,7 @@ class Jobs:
                 continue
             gathering = job.state is State.GATHERING
             site = self._registry.site_of(job)
-            if gathering:  # and may have had no room while another was moved
+            if gathering:  # it may have had no room while another job was moved
                 self._gathering.proceed(job)
             if gathering and job.state is not State.GATHERING:
                 continue
@@ -279,7 +282,7 @@ class Jobs:
                         self.lifecycle.tell(member.session, pb.ServerMessage(waiting=notice))
 
     def end(self, name: str, caller: Caller, tenant: str, why: str) -> str:
-        """End a job, or take one off the queue, for a person. Returns whose it was. Raises as `owner_of`."""
+        """End a job, running or queued, for a user. Return its tenant. Raises as `owner_of` does."""
         owner = self.owner_of(name, caller, tenant)
         by = f"was ended by {caller.name}" if caller.name else "was ended"
         text = f"{by}: {why}" if why else by
@@ -291,8 +294,10 @@ class Jobs:
         return owner
 
     def owner_of(self, name: str, caller: Caller, tenant: str) -> str:
-        """Return the tenant whose job of that name the caller means, be it in the queue; `tenant` "" is the caller's,
-        or the only one that has one of that name. Raises LookupError where the caller has no such job."""
+        """Return the tenant of the job, running or queued, that the caller means. Raises LookupError if there is none.
+
+        If `tenant` is "", it is the caller's own tenant, or the only one with a job of that name.
+        """
         mine = [one for one in (*self.live, *self.queue.waitlist) if caller.ends(one.tenant)]
         whose = {one.tenant for one in mine if one.name == name and tenant in ("", one.tenant)}
         if not tenant and caller.tenant in whose:
@@ -308,7 +313,7 @@ class Jobs:
         return str(*whose)
 
     def named(self, name: str, tenant: str = "") -> Job | None:
-        """That is not over."""
+        """Return the job of that name that has not ended."""
         return self._registry.named(name, tenant)
 
     def tenants(self) -> list[pb.Tenant]:
@@ -317,7 +322,7 @@ class Jobs:
         return [self.tenancy.described(name, held) for name in sorted(names)]
 
     def abort_all(self, reason: pb.AbortReason, why: str, *, but_ready: bool = False) -> None:
-        for entry in self.queue.waitlist if not but_ready else ():  # else they come to a later controller
+        for entry in self.queue.waitlist if not but_ready else ():  # the others move to a later controller
             self._answer([self.queue.dismiss(entry, reason, why)])
         for job in self.live:
             if not (but_ready and job.state is State.READY):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How jobs go from state to state, and ranks become their members; `jobs.py` has the states."""
+"""The transitions of jobs from state to state, and of ranks into members; `jobs.py` lists the states."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ ABORTS_KEPT = LONGEST_REJOIN_TIME  # seconds, and at most twice as long
 
 @dataclass(frozen=True)
 class JobOptions:
-    """`returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs,
-    within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
-    `moves_slots`: jobs that run may get other slots, and fewer where they hardly use them, when jobs wait for room.
+    """Options that hold for all jobs.
+
+    `rejoin_time`: seconds that ranks have to come back to a later controller.
+    `leave_grace`: seconds from the first rank's Leave until all must have left.
+    `returns`: ranks get a key, with which they can come back to a later controller that restores the jobs.
+    `moves_slots`: running jobs may get other slots, and fewer if they use few, when jobs wait for room.
     """
 
     rejoin_time: float = REJOIN_TIME
@@ -39,8 +42,12 @@ class JobOptions:
 
 
 class Lifecycle:
-    """`now`: at the last event that told the time. `effects`: not carried out yet. `awaited`: nonces of ranks whose
-    HELLO may have to be heard, or answered."""
+    """The state transitions of all jobs, and the effects that follow from them.
+
+    `now`: the time of the latest event with a time.
+    `effects`: those that have not been carried out yet.
+    `awaited`: the nonces of ranks whose HELLO counts, or is to be answered.
+    """
 
     def __init__(self, registry: Registry, tenancy: Tenancy, options: JobOptions) -> None:
         self.started = self.aborted = self.finished = self.joins = 0
@@ -57,7 +64,7 @@ class Lifecycle:
         self.effects.append(effect)
 
     def tell(self, session: Session | None, message: pb.ServerMessage, *, last: bool = False) -> None:
-        """A rank that is away is told when it comes back."""
+        """Send the rank a message. A rank that is away gets its news when it comes back."""
         if session is not None:
             self.add(Tell(session, message, last))
 
@@ -68,7 +75,7 @@ class Lifecycle:
         kept, nonce = digest(key) if key else "", secrets.randbits(64)
         member = Member(join.rank, session, nonce, kept, join.switch, join.host, join.stream, holds=join.holds)
         job.members[join.rank] = member
-        # The least patient rank decides: when it gives up, the job cannot come to be.
+        # The shortest timeout decides: a job cannot become ready after one of its ranks has given up.
         timeout = join.timeout_s or DEFAULT_TIMEOUT
         job.timeout = min(job.timeout or timeout, timeout)
         job.deadline = min(job.deadline, self.now + timeout)
@@ -94,8 +101,10 @@ class Lifecycle:
         self.tell(session, pb.ServerMessage(assigned=assigned))
 
     def readmit(self, session: Session, rejoin: pb.Rejoin, caller: Caller) -> tuple[Job, Member] | None:
-        """Return the rank is back, on a new stream; None where it cannot be. Of a job that is another tenant's, the
-        caller hears nothing."""
+        """Give a rank that has come back its membership on a new stream; return None if it cannot have it.
+
+        The caller learns nothing of jobs of other tenants.
+        """
         job = self._registry.numbered(rejoin.job, rejoin.generation)
         if job is not None and job.tenant and not caller.ends(job.tenant):
             job = None
@@ -105,12 +114,12 @@ class Lifecycle:
             why_not = self._why_not(rejoin, job, caller, stranger=not known)
             self.tell(session, pb.ServerMessage(abort=why_not), last=True)
             return None
-        if member.session is not None:  # it noticed the break of its stream before we did
+        if member.session is not None:  # the rank noticed the break of its stream before the controller did
             del self.sessions[member.session]
             why = "the rank has reconnected on another stream"
             moved = pb.Abort(rank=member.rank, reason=pb.JOIN_REFUSED, message=why)
             self.tell(member.session, pb.ServerMessage(abort=moved), last=True)
-        elif job.leave_deadline is not None:  # which it knew nothing of
+        elif job.leave_deadline is not None:  # the returning rank did not know that others were leaving
             job.leave_deadline = self.now + self._options.leave_grace
         member.session, member.told = session, None
         self.sessions[session] = (job, member)
@@ -145,7 +154,7 @@ class Lifecycle:
         self.add(Note(job, ""))
 
     def install(self, job: Job) -> None:
-        """All of its ranks have been heard, and it has its slots."""
+        """Install a job that has its slots, and whose ranks have all been heard."""
         job.state = State.INSTALLING
         self.awaited -= {member.nonce for member in job.members.values()}
         self.add(Install(job))
@@ -168,7 +177,7 @@ class Lifecycle:
         if job.over:
             return
         installed = job.state is not State.GATHERING
-        if self._options.returns:  # else no rank has a key to come back with
+        if self._options.returns:  # otherwise no rank has a key to come back with
             self.aborts.add(job, abort)
         self.aborted += 1
         self.add(Note(job, abort.message))
@@ -190,7 +199,7 @@ class Lifecycle:
 
 
 def digest(key: str) -> str:
-    """Return the part of a rank's key that is kept."""
+    """Return the digest of a rank's key, which is kept in place of the key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -200,10 +209,10 @@ def _endpoint(site: Site, switch: int) -> pb.Endpoint:
 
 
 class Aborts:
-    """Why jobs have ended, for ranks that come back to them later: the latest of each job number."""
+    """The reasons why jobs have ended, for ranks that come back later: the latest of each job number."""
 
     def __init__(self) -> None:
-        self._lately: dict[int, tuple[int, str, pb.Abort]] = {}  # with its generation and tenant
+        self._lately: dict[int, tuple[int, str, pb.Abort]] = {}  # with generation and tenant
         self._before: dict[int, tuple[int, str, pb.Abort]] = {}
         self._ages_at = -math.inf
 
@@ -214,7 +223,7 @@ class Aborts:
             del self._lately[next(iter(self._lately))]
 
     def of(self, number: int, generation: int, caller: Caller) -> pb.Abort | None:
-        """Why this job has ended, if that is still known, and the caller may know it."""
+        """Return why this job has ended, if that is still known and the caller may know it."""
         for aborts in (self._lately, self._before):
             known, tenant, abort = aborts.get(number, (None, "", None))
             if known == generation and (not tenant or caller.ends(tenant)):

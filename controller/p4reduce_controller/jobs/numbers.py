@@ -9,19 +9,19 @@ import secrets
 from collections.abc import Callable
 
 GENERATIONS = 1 << 16
-LAST_JOB = 4094  # entries of two tables are per job, and the group after the last one is the flood's
+LAST_JOB = 4094  # two tables have entries by job number, and the multicast group after the last one is for flooding
 _ROUNDS = 4
 
 
 class NumbersExhausted(Exception):
-    """Every job number is in use or has used up its generations."""
+    """An error: every job number is in use, or has used up its generations."""
 
 
 def secret_order(key: bytes) -> Callable[[int, int], int]:
-    """Give of a number its n-th generation: each once, in an order that nobody guesses who has not the key.
+    """Return a function that gives a number's n-th generation, each once, in an order that only the key reveals.
 
-    A Feistel network of 16 bits. What a number's generations were does not tell the next, so whoever had the number
-    before cannot make packets of who has it now.
+    It is a Feistel network of 16 bits. Past generations of a number do not reveal the next one, so the former owner of
+    a number cannot forge packets of its present owner.
     """
 
     def nth(number: int, n: int) -> int:
@@ -35,17 +35,22 @@ def secret_order(key: bytes) -> Callable[[int, int], int]:
 
 
 class JobNumbers:
-    """Gives the lowest free number with its next generation. A number that has had all generations is retired."""
+    """The allocator of job numbers: it gives the lowest free number with its next generation.
+
+    A number that has had all of its generations is retired.
+    """
 
     def __init__(self, last: int = LAST_JOB, nth: Callable[[int, int], int] | None = None) -> None:
-        """`nth`: of a number its n-th generation, each once; by default in a secret order, which is also another one
-        than that of the controller before."""
+        """Create the allocator. `nth`: a function that returns the n-th generation of a number.
+
+        By default the order of generations is secret, and differs from that of the previous controller.
+        """
         self._last = last
         self._nth = nth or secret_order(secrets.token_bytes(32))
         self._free: list[int] = []
         self._fresh = 1
-        self._used: dict[int, int] = {}  # generations of a number
-        self._resumed: dict[int, int] = {}  # generations that an earlier run gave
+        self._used: dict[int, int] = {}  # how many generations each number has had
+        self._resumed: dict[int, int] = {}  # the generation that an earlier run gave to each number
 
     def take(self) -> tuple[int, int]:
         """Return a job number and its generation. Raises NumbersExhausted."""
@@ -65,9 +70,9 @@ class JobNumbers:
             self.give_back(number)
 
     def resume(self, number: int, generation: int) -> None:
-        """Take that number, whose generation was given by an earlier run. In ascending order, before any `take`.
+        """Take a number and generation that an earlier run gave. Call in ascending order, before any `take`.
 
-        Raises ValueError for a number that is in use, or none.
+        Raises ValueError for a number that is in use, or out of range.
         """
         if not self._fresh <= number <= self._last:
             raise ValueError(f"job number {number}: {self._fresh} to {self._last} are free")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a job has its place: of what is asked and what is free, without changing either.
+"""Placement of jobs on switches, computed from what is asked and what is free. Nothing is changed here.
 
-First come the slots of switches that every job needs, when the first rank joins; then, when all ranks have been heard,
-those of the others on their way, and what each switch and each rank is told.
+When the first rank joins, the job gets slots of the switches that every job needs. When all ranks have been heard, it
+gets those of the other switches on their paths. Then each switch and each rank is told its part.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _MOST_RANKS_NAMED = 8
 
 
 def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: Iterable[int]) -> dict[int, SlotRange]:
-    """Return a free range at each of these places for a job of so many slots. Raises PoolFull, which names the
-    switch."""
+    """Return a free range at each of these site indices for a job of so many slots.
+
+    Raises PoolFull, which names the switch.
+    """
     wanted: dict[int, list[int]] = {}
     for place in switches:
         wanted.setdefault(place % site.switches, []).append(place)
@@ -32,7 +34,7 @@ def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: 
     for switch, places in wanted.items():
         counts = [site.pool_at(place, slots) for place in places]
         try:
-            first = pools[site.number(switch)].find(sum(counts)).first  # in a row
+            first = pools[site.number(switch)].find(sum(counts)).first  # contiguous for all threads
         except PoolFull as error:
             where = f" at the switch {site.addresses[switch]}" if site.switches > 1 else ""
             raise PoolFull(f"{error}{where}") from None
@@ -43,7 +45,7 @@ def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: 
 
 
 def check_room(site: Site, slots: int, pools: Mapping[int, SlotPool]) -> None:
-    """Raise PoolFull where in some tree no switch has room for a job of so many slots."""
+    """Raise PoolFull if in some tree no switch has room for a job of so many slots."""
     for tree in range(len(site.trees.roots) // site.threads):
         among = site.trees.among(range(site.switches), tree)
         roomiest = max(among, key=lambda switch: pools[site.number(switch)].longest)
@@ -51,12 +53,12 @@ def check_room(site: Site, slots: int, pools: Mapping[int, SlotPool]) -> None:
 
 
 def on_the_way(site: Site, job: Job) -> list[int]:
-    """Return the switches that take part, when all ranks have been heard. Raises Misplaced."""
+    """Return the site indices of the switches that take part, once all ranks have been heard. Raises Misplaced."""
     return [node.switch for tree in range(len(site.trees.roots)) for node in _nodes(site, job, tree)]
 
 
 def below(site: Site, job: Job, at: int) -> list[str]:
-    """Names of the switches that send to this one, each in its place after the ranks there."""
+    """Return the names of the child switches, in the order of their worker numbers, which follow those of the ranks."""
     [node] = [node for node in _nodes(site, job, site.trees.tree(at)) if node.switch == at]
     return [site.trees.names[child] for child in node.children]
 
@@ -71,7 +73,7 @@ def _nodes(site: Site, job: Job, tree: int) -> list[Node]:
 
 
 def check_kept(site: Site, job: Job) -> None:
-    """Raise ValueError or Misplaced for a job that cannot have been placed at this site."""
+    """Raise ValueError or Misplaced if the restored job cannot have been placed at this site."""
     roots = len(site.trees.roots)
     for rank, member in job.members.items():
         at = sorted(map(site.trees.tree, member.heard))
@@ -85,10 +87,12 @@ def check_kept(site: Site, job: Job) -> None:
 
 
 def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[int, Hosts]) -> dict[int, Placement]:
-    """What each switch that takes part is told, by its place. Raises Misplaced.
+    """Return what each switch that takes part is told, by site index. Raises Misplaced.
 
-    `children`: where each switch with a parent was heard by it. `hosts`: by the controller's numbers of switches; the
-    job's are claimed, and so are its slots.
+    The job's hosts and slots must have been claimed.
+
+    `children`: where each switch with a parent was heard by its parent.
+    `hosts`: by the controller's switch numbers.
     """
     children = {place: heard for switch, heard in children.items() for place in site.places(switch)}
     placements = {}
@@ -135,7 +139,7 @@ def _parent(site: Site, node: Node, by_switch: Mapping[int, Node]) -> Parent | N
 
 
 def told_when_ready(site: Site, job: Job, member: Member) -> pb.Ready:
-    """What that rank is told then. Where every rank sends for itself to every switch, no places are."""
+    """Build the Ready message of that rank. It has no worker numbers if every rank sends for itself to every switch."""
     told = pb.Ready(hosts=job.hosts, answers=True, report_s=interval(job.world_size))
     shared = len(job.workers) < job.world_size
     if shared:
@@ -149,8 +153,11 @@ def told_when_ready(site: Site, job: Job, member: Member) -> pb.Ready:
 
 
 def how_to_be_fewer(job: Job) -> str:
-    """For a job of which all ranks have been heard, and that has more workers than a switch can add up: on how many
-    hosts they are, and which ranks send for themselves beside others of their host."""
+    """Return how a job that has too many workers for a switch could have fewer.
+
+    The text says on how many hosts the ranks are, and which ranks send for themselves although others are on their
+    host. All ranks must have been heard.
+    """
     hosts = Counter(map(_host, job.members.values()))
     followed = Counter(job.leaders.values())
     alone = [rank for rank, one in job.members.items() if followed[rank] == 1 and hosts[_host(one)] > 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that get no answer ask what the switches hold, and all ranks of the job are told."""
+"""Questions of ranks that get no answer: the switches are asked what they hold, and all ranks of the job are told."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from p4reduce_controller.jobs.switches import Switches
 
 
 class Questions:
-    """One question of each rank is kept, and one look is under way in a job, so that nobody can ask more of the
-    switches."""
+    """The questions of ranks about slot halves.
+
+    At most one question per rank is stored, and one query per job is in flight. This bounds the load on the switches.
+    """
 
     def __init__(self, switches: Switches, lifecycle: Lifecycle) -> None:
         self._switches = switches
@@ -27,7 +29,7 @@ class Questions:
             self._look(job)
 
     def answer(self, job: Job, half: int, found: pb.Counted | None) -> None:
-        """The switches have said what they hold in that half, or `found` is None."""
+        """Handle what the switches hold in that half; `found` is None if they did not say."""
         job.looking = False
         job.unanswered = {rank: other for rank, other in job.unanswered.items() if other != half}
         if found is not None:

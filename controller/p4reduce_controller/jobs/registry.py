@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which jobs there are, by name and by number, and what they hold: numbers, generations, and of every switch slots and
-MAC addresses."""
+"""The registry of jobs by name and by number, and of what they hold.
+
+A job holds numbers, generations, and at each switch slots and MAC addresses.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +24,26 @@ from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import Caller
 
-FORGOTTEN_WITHIN = 10.0  # seconds, by the switches, of a job that is over; longer only where one is away
+FORGOTTEN_WITHIN = 10.0  # seconds within which switches forget a job that has ended, unless one of them is away
 
 
 class Registry:
-    """A job that is over has no name any more, but keeps its number and slots until it is freed."""
+    """The jobs that hold something.
+
+    A job that has ended loses its name, but keeps its number and slots until it is freed.
+    """
 
     def __init__(self, numbers: JobNumbers) -> None:
-        self.hosts: dict[int, Hosts] = {}  # by the controller's numbers of switches, as are pools
+        self.hosts: dict[int, Hosts] = {}  # by the controller's switch numbers, as are the pools
         self.pools: dict[int, SlotPool] = {}
         self._addresses: dict[int, Endpoint] = {}
         self._numbers = numbers
         self._by_number: dict[int, Job] = {}
-        self._by_name: dict[tuple[str, str], Job] = {}  # with the tenant
+        self._by_name: dict[tuple[str, str], Job] = {}  # by tenant and name
         self._threads: dict[tuple[int, int], tuple[Job, int]] = {}  # by number and generation
 
     def switch_comes(self, number: int, slots: int, address: Endpoint, fixed: Mapping[str, int]) -> None:
-        """`fixed`: the ports of MAC addresses that do not have to be learned."""
+        """Add a switch. `fixed`: the configured ports of MAC addresses, which need not be learned."""
         self._addresses[number] = address
         self.pools[number] = SlotPool(slots)
         self.hosts[number] = Hosts(fixed, ())
@@ -53,12 +58,12 @@ class Registry:
             hosts.meet(self._addresses.values())
 
     def __iter__(self) -> Iterator[Job]:
-        """All that hold slots."""
+        """Iterate over all jobs that hold slots."""
         return iter(self._by_number.values())
 
     @property
     def live(self) -> list[Job]:
-        """Jobs that are not over."""
+        """The jobs that have not ended."""
         return list(self._by_name.values())
 
     @property
@@ -70,7 +75,7 @@ class Registry:
         return any(job.moving for job in self)
 
     def freeing(self, now: float) -> bool:
-        """Some job is over, and its switches are about to forget it."""
+        """Return whether a job has just ended, so that its switches are about to forget it."""
         return any(job.over and now - job.over_since < FORGOTTEN_WITHIN for job in self)
 
     def named(self, name: str, tenant: str = "") -> Job | None:
@@ -81,7 +86,7 @@ class Registry:
         return job if job is not None and job.generation == generation else None
 
     def thread(self, number: int, generation: int) -> tuple[Job, int] | None:
-        """Return the job, and the thread of its ranks, that switches know by them."""
+        """Return the job, and the index of the thread, that switches know by this number and generation."""
         return self._threads.get((number, generation))
 
     def site_of(self, job: Job) -> Site:
@@ -90,9 +95,9 @@ class Registry:
     def found(
         self, join: pb.Join, base: Site, slots: int, rejoin_time: float, now: float, caller: Caller, kept: Sequence[int]
     ) -> Job:
-        """Return a new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
+        """Create a job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
 
-        `kept`: numbers of slots for which it has to leave room.
+        `kept`: numbers of slots that the job must leave free for others.
         """
         site = base.for_threads(join.threads or 1)
         pools = self.without(kept, base)
@@ -124,7 +129,7 @@ class Registry:
         return job
 
     def _take_numbers(self, count: int) -> list[tuple[int, int]]:
-        """Raise NumbersExhausted; then none is taken."""
+        """Take `count` numbers. Raise NumbersExhausted if there are too few; then none is taken."""
         numbers: list[tuple[int, int]] = []
         try:
             while len(numbers) < count:
@@ -142,13 +147,16 @@ class Registry:
     def without(
         self, kept: Sequence[int], base: Site, pools: Mapping[int, SlotPool] | None = None
     ) -> Mapping[int, SlotPool]:
-        """As the pools, or these, look to a job of that site which has to leave room for so many slots."""
+        """Return the pools as a job sees them that must leave free as many slots as `kept` says."""
         pools = self.pools if pools is None else pools
         each = [slots_at_each(slots, len(base.trees.roots)) for slots in kept]
         return {number: pool.without(each) for number, pool in pools.items()} if each else pools
 
     def take_slots(self, job: Job, switches: Iterable[int], kept: Sequence[int] = ()) -> None:
-        """At those of the switches where it has none yet. Raises PoolFull; then nothing is taken. `kept`: as above."""
+        """Take slots at those of the switches where the job has none yet. Raises PoolFull; then nothing is taken.
+
+        `kept`: numbers of slots that the job must leave free for others.
+        """
         site = self.site_of(job)
         wanted = [one for one in switches if one not in job.ranges]
         more = find_slots(site, job.slots, self.without(kept, job.site), wanted)
@@ -157,9 +165,9 @@ class Registry:
         job.ranges |= more
 
     def begin_move(self, job: Job, ranges: dict[int, SlotRange], first_seq: int) -> None:
-        """The job's slots are these from now on; its former ones are nobody else's before `end_move`.
+        """Give the job new slots. Its former ones stay reserved until `end_move`.
 
-        first_seq: of every slot's next round.
+        `first_seq`: the sequence number of every slot's next round.
         """
         move = job.move
         assert move is not None
@@ -170,13 +178,13 @@ class Registry:
         self._take(job)
 
     def end_move(self, job: Job) -> None:
-        """No switch has it in its former slots."""
+        """Free the job's former slots, in which no switch has it any more."""
         self._give_back(job)
         job.move = None
         self._take(job)
 
     def undo_move(self, job: Job) -> None:
-        """No switch has it in others than its former slots."""
+        """Give the job its former slots again. No switch may have it in others."""
         move = job.move
         assert move is not None
         assert move.before is not None
@@ -205,7 +213,7 @@ class Registry:
                 raise ValueError(f"job {name!r}: {error}") from None
 
     def take_up(self, job: Job, children: Mapping[int, Heard]) -> None:
-        """A job of an earlier run, whose numbers were resumed. Raises ValueError or Misplaced."""
+        """Enter a job of an earlier run, whose numbers were resumed. Raises ValueError or Misplaced."""
         if (job.tenant, job.name) in self._by_name:
             raise ValueError("there are two of that name")
         site = self.site_of(job)
@@ -220,16 +228,16 @@ class Registry:
         self._enter(job)
 
     def claim(self, job: Job, at: int, heard: Heard) -> str:
-        """One of the job's ranks was heard at that place. Returns why that cannot be, or ""."""
+        """Record that a rank of the job was heard at that site index. Return why that cannot be, or ""."""
         thread = at // job.site.switches
         return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, job.numbers[thread][0])
 
     def give_up_name(self, job: Job) -> None:
-        """The job is over."""
+        """Remove the name of a job that has ended, so that another job can have it."""
         del self._by_name[job.tenant, job.name]
 
     def free(self, job: Job) -> None:
-        """Every switch has forgotten the job."""
+        """Free what the job holds. Every switch must have forgotten it."""
         del self._by_number[job.number]
         self._give_back(job)
         for number, generation in job.numbers:
@@ -241,12 +249,12 @@ class Registry:
 
 def _put(job: Job, ranges: dict[int, SlotRange], slots: int, first_seq: int) -> None:
     job.ranges, job.slots, job.first_seq = ranges, slots, first_seq
-    job.unanswered.clear()  # which were of other slots
+    job.unanswered.clear()  # they were about the former slots
     for at, placement in job.placements.items():
         job.placements[at] = replace(placement, slots=ranges[at], first_seq=first_seq)
 
 
 def _all_of(job: Job, at: int, taken: SlotRange) -> list[SlotRange]:
-    """What the job holds at that place: where it is moving, its former slots as well."""
+    """Return what the job holds at that site index: during a move, its former slots as well."""
     before = job.move.before if job.move is not None else None
     return [taken] if before is None else taken.joined(before[at])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks tell of themselves while they run, and what follows from it: rates, and who is waited for. Without I/O."""
+"""The reports of running ranks, and what follows from them: rates, and the ranks that others wait for. Without I/O."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from statistics import median
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.job import Job, Member, list_ranks
 
-REPORT_S = 2.0  # between reports of a rank
-RANKS_A_SECOND = 50  # that report at most, of one job
-MOST_AWAITED = 8  # ranks that are believed to be awaited, of each report
-LATE = 0.2  # share of the time that most others wait for a rank that is called late
-SILENT = 3.0  # intervals without a report, after which what the latest says is old
+REPORT_S = 2.0  # seconds between reports of a rank
+RANKS_A_SECOND = 50  # most reports per second of one job
+MOST_AWAITED = 8  # most ranks that one report can name as awaited
+LATE = 0.2  # median share of the time that others wait for a rank before the rank is called late
+SILENT = 3.0  # intervals without a report, after which the latest one no longer counts
 STUCK_S = 3.0
 
 _COUNTS = (
@@ -31,13 +31,13 @@ _COUNTS = (
 
 
 def interval(world_size: int) -> float:
-    """Seconds between reports of a rank of a job of so many, so that many ranks keep no controller busy."""
+    """Return the seconds between reports of each rank; large jobs report less often, to limit the controller's load."""
     return max(REPORT_S, world_size / RANKS_A_SECOND)
 
 
 @dataclass
 class Traffic:
-    """Of the ranks behind a port, as they have counted it. Bytes are those of UDP payloads; `in` is to the switch."""
+    """Traffic of the ranks behind a port, as they report it. Bytes are UDP payloads; `in` means to the switch."""
 
     bytes_in: float = 0.0
     bytes_out: float = 0.0
@@ -48,20 +48,22 @@ class Traffic:
 
 @dataclass
 class Reports:
-    """Of all ranks. What is of a job is with its members, and goes with them; `ports` stays, by the controller's number
-    of the switch and port."""
+    """The reports of all ranks. Figures of a job are in its members, and go with them.
+
+    `ports`: the traffic by the controller's switch number and port, which outlives jobs.
+    """
 
     ports: dict[tuple[int, int], Traffic] = field(default_factory=lambda: defaultdict(Traffic))
 
     def take(self, job: Job, member: Member, report: pb.Report, now: float) -> None:
-        """now: on the clock of the jobs."""
+        """Record a report. `now`: on the clock of the jobs."""
         del report.awaited[MOST_AWAITED:]
-        for name in ("busy_s", "stuck_s"):  # who reads them reads JSON, which has no other numbers
+        for name in ("busy_s", "stuck_s"):  # consumers read JSON, which has no infinities or NaN
             if not math.isfinite(getattr(report, name)):
                 setattr(report, name, 0.0)
         if report.most_slots:
             member.used.append(min(report.most_slots, job.slots))
-        # What a rank that has come back did before was counted by the controller of then.
+        # The previous controller has counted what a returning rank did before.
         before = member.report or (report if member.away_since else pb.Report())
         elapsed = now - (member.reported_at or now)
         grown = {name: max(0, getattr(report, name) - getattr(before, name)) for name in _COUNTS}
@@ -75,12 +77,12 @@ class Reports:
         member.report, member.reported_at = report, now
 
     def forget(self, switches: Collection[int]) -> None:
-        """Those, by the controller's numbers, are gone."""
+        """Forget the ports of removed switches, given by the controller's numbers."""
         for place in [place for place in self.ports if place[0] in switches]:
             del self.ports[place]
 
     def _count(self, job: Job, member: Member, grown: dict[str, int]) -> None:
-        """At the ports where the rank is; between several, its packets are dealt evenly."""
+        """Add to the ports where the rank is. With several ports, its packets are striped evenly over them."""
         places = {(job.site.number(at), heard.port) for at, heard in member.heard.items()}
         for place in places:
             traffic = self.ports[place]
@@ -96,14 +98,16 @@ def _is_fresh(job: Job, member: Member, now: float) -> bool:
 
 
 def _awaiting(job: Job, member: Member, now: float) -> float:
-    """Share of the time that it waited for the rank that came last. All ranks end an operation together, so who has
-    been at it for the shortest time came last."""
+    """Return the share of the time for which the member waited for the rank that came last.
+
+    All ranks end an operation together, so the rank that has been busy for the shortest time came last.
+    """
     others = [one.rates.busy for one in job.members.values() if one.rates is not None and _is_fresh(job, one, now)]
     return max(0.0, member.rates.busy - min(others)) if member.rates is not None and others else 0.0
 
 
 def stragglers(job: Job, now: float) -> list[pb.Straggler]:
-    """Return the ranks that others wait for, and why that is said. now: on the clock of the jobs."""
+    """Return the ranks that others wait for, and the reason for each. `now`: on the clock of the jobs."""
     found: dict[int, str] = {}
     waiting: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for rank, member in job.members.items():
@@ -112,7 +116,7 @@ def stragglers(job: Job, now: float) -> list[pb.Straggler]:
             for one in report.awaited:
                 if one in job.members and one != rank:
                     waiting[one].append((rank, report.stuck_s))
-    # Who cannot tell which rank of another switch it waits for names all of them, those that wait as well.
+    # A rank that does not know which rank at another switch is late names all of them, even those that wait as well.
     themselves = {rank for by in waiting.values() for rank, _ in by}
     for one, by in sorted(waiting.items()):
         if one in themselves and not waiting.keys() <= themselves:

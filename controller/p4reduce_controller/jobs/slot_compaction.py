@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that run get other slots between two of their operations, one job at a time, without I/O.
+"""Slot compaction: running jobs get other slots between two of their operations, one job at a time. Without I/O.
 
-    told to hold --all hold, and have ended what they have begun--> on the switches --all have it--> told to go on
-         \\--not soon enough--> told to go on as before
+| state | event | next |
+|---|---|---|
+| ranks told to pause | all have paused, and have ended the operations that they had begun | on the switches |
+| ranks told to pause | some have not paused after `HOLD_S` | ranks told to go on as before |
+| on the switches | every switch has the job in its new slots | ranks told to go on in the new slots |
 
-Ranks call in the same order, so who has begun more only has to be caught up with. See docs/protocol.md, section 6.
+Ranks call collectives in the same order. A rank that is behind therefore only has to begin as many operations as the
+rank that has begun most. See docs/protocol.md, section 6.
 """
 
 from __future__ import annotations
@@ -25,17 +29,17 @@ from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.switches.pools import PoolFull, SlotPool
 
-HOLD_S = 0.75  # for which ranks hold in vain at most
-LOOK_S = 0.5  # between looks for what to move
-REST_S = 10.0  # for a job that was moved
-LONG_REST_S = 60.0  # for one whose ranks could not all hold, and twice as long each further time in a row
+HOLD_S = 0.75  # seconds that ranks may take to pause, before the move is given up
+LOOK_S = 0.5  # seconds between searches for a job to move
+REST_S = 10.0  # cooldown of a job that was moved, in seconds
+LONG_REST_S = 60.0  # cooldown if not all ranks paused; it doubles each further time in a row
 LONGEST_REST_S = 3600.0
 
 log = logging.getLogger(__name__)
 
 
 class SlotCompaction:
-    """Without `moves_slots`, no job gets other slots."""
+    """The state machine of moves. Without `moves_slots`, no job gets other slots."""
 
     def __init__(
         self, lifecycle: Lifecycle, registry: Registry, queue: AdmissionQueue, switches: Switches, *, moves_slots: bool
@@ -45,7 +49,7 @@ class SlotCompaction:
         self._queue = queue
         self._switches = switches
         self._moves_slots = moves_slots
-        self._job: Job | None = None  # that is moved
+        self._job: Job | None = None  # the job that is being moved
         self._look_at = -math.inf
 
     def tick(self, now: float) -> None:
@@ -66,7 +70,7 @@ class SlotCompaction:
             self.go_on(job, [member])
             return
         if job.moving or member.rank not in job.workers or held.number != move.numbers.get(member.rank):
-            return  # that of an earlier Hold is of before its Release
+            return  # an answer to an earlier Hold, sent before its Release
         move.held[member.rank] = held
         most = max(one.operations for one in move.held.values())
         for rank, one in move.held.items():
@@ -82,7 +86,10 @@ class SlotCompaction:
                 self._withdraw(job, now, f"its ranks are at different rounds, {sorted(seqs)}")
 
     def came_back(self, job: Job, member: Member) -> None:
-        """On a new stream. It may hold, for this controller or an earlier one."""
+        """Handle the return of a worker on a new stream.
+
+        It may still be paused, for this controller or an earlier one.
+        """
         if member.rank not in job.workers or not member.holds or job.moving:
             return
         self.go_on(job, [member])
@@ -91,26 +98,26 @@ class SlotCompaction:
             self._hold(job, member, job.move.asked.get(member.rank, 0))
 
     def go_on(self, job: Job, members: Iterable[Member]) -> None:
-        """Whoever does not hold ignores it."""
+        """Tell members to go on. Members that have not paused ignore it."""
         for member in members:
             self._lifecycle.tell(member.session, _release(job.slots, job.first_seq))
 
     def done(self, job: Job, now: float) -> None:
-        """Every switch has it in its new slots, and it is kept so."""
+        """End the move: every switch has the job in its new slots, and the new state has been kept."""
         if not job.over and job.moving:
             self._registry.end_move(job)
             job.cooldown_until, job.held_in_vain = now + REST_S, 0
             self.go_on(job, _workers(job))
 
     def failed(self, job: Job, why: str, now: float) -> None:
-        """It could not be kept, and no switch was changed."""
+        """Undo the move: the new state could not be kept, and no switch was changed."""
         if job.over or job.move is None or job.move.before is None:
             return
         self._registry.undo_move(job)
         self._withdraw(job, now, why)
 
     def _next(self, now: float) -> Change | None:
-        """Of jobs of those first whose jobs have all held when they were asked."""
+        """Return the next change, from jobs of tenants all of whose jobs paused when asked, if there is one."""
         jobs = [job for job in self._registry.live if job.movable and now >= job.cooldown_until]
         doubtful = {job.tenant for job in self._registry.live if job.held_in_vain}
         good = [job for job in jobs if job.tenant not in doubtful]
@@ -160,10 +167,10 @@ class SlotCompaction:
         for member in _workers(job):
             self._lifecycle.tell(member.session, _release(0, 0))
 
-    # Which job is next, by who waits and what tenants may have.
+    # The choice of the next job, by who waits and what tenants may have.
 
     def _wanted(self, movable: list[Job]) -> Change | None:
-        """Return the next change of a job's slots, so that who waits finds room, or because nobody waits."""
+        """Return the next change of slots: to make room for a waiting job, or to let one grow if none waits."""
         movable = [job for job in movable if not self._switches.unavailable_to(job)] if self._moves_slots else []
         if not movable:
             return None
@@ -184,20 +191,23 @@ class SlotCompaction:
         held = self._registry.held
 
         def most_given(tenant: str) -> float:
-            """Slots that it has reserved would be kept for it if it gave them back."""
+            """Limit what a tenant gives back: slots that it has reserved would be kept free for it afterwards."""
             reserved = self._queue.tenancy.reserved(tenant)
             return held.slots[tenant] - reserved if reserved and tenant != entry.tenant else math.inf
 
         return make_room(movable, self._registry.pools, fits, most_given)
 
     def _why_not(self, job: Job, move: Move) -> str:
-        """Why the job cannot be moved so now, or ""."""
+        """Return why the job cannot be moved now, or ""."""
         if unavailable := self._switches.unavailable_to(job):
             return str(unavailable)
         return self._cannot_grow(job) if move.slots > job.slots else ""
 
     def _cannot_grow(self, job: Job) -> str:
-        """Why it cannot have what it had, or "": its tenant has no quota for that, or others may need it."""
+        """Return why the job cannot have its former slots again, or "".
+
+        Its quota may forbid it, or others need them.
+        """
         held, more = self._registry.held, job.most_slots - job.slots
         if held.slots[job.tenant] + more > self._queue.tenancy.policy.quota(job.tenant).slots:
             return "its tenant may not have more slots"

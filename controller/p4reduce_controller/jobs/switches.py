@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switches as jobs see them: how they hang together, which of them jobs can use, and why not the others."""
+"""The switches as jobs see them: their trees, which of them jobs can use, and why not the others."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _CORDONED = (SwitchState.DRAINING, SwitchState.CORDONED)
 
 
 class Switches:
-    """`site`: of jobs that begin from now on; the others keep theirs. `children`: where each switch with a parent was
-    heard by it. Numbers are the controller's.
+    """The switches for jobs. Here every switch can be used; a subclass that knows better overrides `conditions`.
 
-    Here every switch can be used. A subclass that knows better overrides `conditions`.
+    Numbers are the controller's.
+
+    `site`: the site of jobs that begin from now on; the others keep theirs.
+    `children`: where each switch with a parent was heard by its parent.
     """
 
     def __init__(
@@ -32,15 +34,20 @@ class Switches:
         *,
         default_slots: int = DEFAULT_SLOTS,
     ) -> None:
-        """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
-        `default_slots`: of jobs that leave it to the controller, where the switches have as many."""
+        """Create the switches of a site.
+
+        `layout`: of every switch.
+        `addresses`: where workers send to, one per switch.
+        `trees`: by default one per switch.
+        `default_slots`: for jobs that do not choose, if the switches have as many.
+        """
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
         self.children: dict[int, Heard] = {}
         self._default_slots = default_slots
         self._for_new: tuple[Site, frozenset[int], Site] | None = None
 
     def conditions(self, number: int) -> Iterable[Unavailable]:  # noqa: ARG002
-        """Everything that keeps jobs from that switch, the gravest first."""
+        """Return everything that keeps jobs from that switch, the most serious first."""
         return ()
 
     # Sites.
@@ -50,23 +57,23 @@ class Switches:
         return [self.site.number(at) for at in range(self.site.switches)]
 
     def for_new(self) -> Site:
-        """Return the switches for a job that begins now: all that it can be placed at."""
+        """Return the site for a job that begins now: the switches that can be used."""
         out = frozenset(at for at, number in enumerate(self.numbers) if self._why_not(number, new=True))
         if self._for_new is None or self._for_new[:2] != (self.site, out):
             self._for_new = self.site, out, self.site.without(out) if out else self.site
         return self._for_new[2]
 
     def excluded_from(self, site: Site) -> list[str]:
-        """Switches that a job of that site does not have, since they could not be used when it began, and why."""
+        """Return texts about the switches that a job of that site lacks because they could not be used."""
         missing = [at for at, number in enumerate(self.numbers) if site.place_of(number) is None]
         return self.unavailable(self.site, missing, new=True)
 
     def cordoned_at(self, site: Site) -> frozenset[int]:
-        """Places of those that take no new jobs, and are in it all the same."""
+        """Return the site indices of switches that take no new jobs, but are in the site nevertheless."""
         return frozenset(at for at in range(site.switches) if self._find(site.number(at), *_CORDONED))
 
     def children_at(self, site: Site) -> dict[int, Heard]:
-        """Return the ports at which parents have heard their children, by the children's places in the site."""
+        """Return the ports at which parents have heard their children, by the children's site indices."""
         heard = {at: self.children.get(site.number(at)) for at in site.trees.uplinks}
         return {at: one for at, one in heard.items() if one is not None}
 
@@ -76,18 +83,18 @@ class Switches:
     # Problems.
 
     def problem_of(self, join: pb.Join, site: Site, *, new: bool) -> str | None:
-        """Why the rank cannot be served by these switches. `new`: by a job that begins."""
+        """Return why these switches cannot serve the rank. `new`: whether its job has not begun yet."""
         if problem := self._excluded(join, site) or problem_of(join, site, self.slots_at(site)):
             return problem
         unavailable = self.unreachable(site, [join.switch], new=new)
         return str(unavailable) if unavailable else None
 
     def unschedulable(self, joins: Iterable[pb.Join]) -> Unavailable | None:
-        """Why no switch takes a job that begins now with such ranks."""
+        """Return why no switch takes a new job with these ranks; None if some can."""
         return self.unreachable(self.for_new(), {join.switch for join in joins}, new=True)
 
     def unreachable(self, site: Site, named: Iterable[str], *, new: bool = False) -> Unavailable | None:
-        """Why ranks that say that they are there cannot be served: some tree has no switch for them."""
+        """Return why ranks at the `named` switches cannot be served: in some tree, no switch can be used for them."""
         for name in named:
             for tree in range(len(site.trees.roots)):
                 could = site.trees.among(site.within_reach(name), tree)
@@ -96,19 +103,19 @@ class Switches:
         return None
 
     def unavailable(self, site: Site, switches: Iterable[int], *, new: bool = False) -> list[str]:
-        """Says which of these cannot be used, and why. `new`: by a job that begins."""
+        """Return a text for each of these switches that cannot be used. `new`: for a job that begins."""
         found = ((switch, self._why_not(site.number(switch), new=new)) for switch in switches)
         return [f"the switch {site.trees.names[switch]} cannot be used: {why}" for switch, why in found if why]
 
     def unavailable_to(self, job: Job) -> Unavailable | None:
-        """Why some switch of the job cannot be changed now, be it for a moment."""
+        """Return why a switch of the job cannot be changed now, even if only for a moment."""
         names, places = job.site.trees.names, sorted(job.ranges)
         found = ((at, self._find(job.site.number(at), SwitchState.NOT_READY)) for at in places)
         whys = [f"the switch {names[at % job.site.switches]} is unavailable: {why.reason}" for at, why in found if why]
         return Unavailable("; ".join(whys)) if whys else None
 
     def check(self, job: Job, needed: set[int]) -> None:
-        """Whether the job, whose ranks have all been heard, can have these switches. Raises Misplaced."""
+        """Check that the job, whose ranks have all been heard, can have these switches. Raises Misplaced."""
         site = job.site
         found = self.unavailable(site, sorted(needed - job.cordoned))
         if found := found + self.unavailable(site, sorted(needed & job.cordoned), new=True):
@@ -126,7 +133,7 @@ class Switches:
         return next((one for one in self.conditions(number) if one.state in states), None)
 
     def _excluded(self, join: pb.Join, site: Site) -> str | None:
-        """Whether the rank needs what there is, but not for its job."""
+        """Return the reason if the rank asks for a switch or capacity that exists but is excluded from this job."""
         names = self.site.trees.names
         if join.switch in names and join.switch not in site.trees.names:
             now = "; ".join(self.unavailable(self.site, [names.index(join.switch)], new=True))

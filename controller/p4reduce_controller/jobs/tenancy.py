@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Usage by tenants, without I/O: slots and jobs now, and the slot-hours of a month, held against their quotas."""
+"""Usage by tenants, measured against their quotas: slots and jobs now, and slot-hours of the month. Without I/O."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ HOUR = 3600.0
 
 
 class Denied(Exception):
-    """The tenant may not have the job, however long it waits."""
+    """An error: the tenant may never have the job, however long it waits."""
 
 
 class MustWait(Exception):
-    """The tenant may not have the job now."""
+    """An error: the tenant may not have the job now."""
 
 
 class Held:
-    """What each tenant has: its jobs, and those of its past ones that switches have not forgotten yet."""
+    """The slots and jobs of each tenant. A job that has ended counts until its switches have forgotten it."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self.slots: Counter[str] = Counter()
@@ -38,17 +38,20 @@ class Held:
 
 
 class Tenancy:
-    """`policy` may be replaced while jobs run: what they have they keep, but for hours."""
+    """Quotas, reservations and slot-hours of all tenants.
+
+    `policy` may be replaced while jobs run. Running jobs keep what they have, but spent slot-hours end them.
+    """
 
     def __init__(self, policy: Policy | None = None, wall: Callable[[], float] = time.time) -> None:
-        """`wall`: Unix time."""
+        """Start with no usage. `wall`: the Unix time."""
         self.policy = policy or Policy()
         self._wall = wall
         self._month = _month(wall())
         self._slot_seconds: Counter[str] = Counter()
 
     def check(self, tenant: str, slots: int, held: Held) -> None:
-        """Whether the tenant may have one more job, of so many slots. Raises Denied or MustWait."""
+        """Check that the tenant may have one more job of so many slots. Raises Denied or MustWait."""
         quota = self.policy.quota(tenant)
         whose = f"tenant {tenant!r}"
         if slots > quota.slots:
@@ -65,11 +68,11 @@ class Tenancy:
     # Reservations.
 
     def reserved(self, tenant: str) -> int:
-        """Slots that are kept for the tenant now, of which it may use some."""
+        """Return how many slots are reserved for the tenant now; it may be using some of them."""
         return sum(one.slots for one in self._in_force() if one.tenant == tenant)
 
     def kept_from(self, tenant: str, held: Held) -> list[int]:
-        """Slots that others have reserved and do not use: what has to stay free, for each of them."""
+        """Return the unused reserved slots of each other tenant, which have to stay free."""
         others = {one.tenant for one in self._in_force()} - {tenant}
         left = (self.reserved(other) - held.slots[other] for other in sorted(others))
         return [slots for slots in left if slots > 0]
@@ -81,7 +84,7 @@ class Tenancy:
     # Hours.
 
     def charge(self, job: Job, now: float) -> None:
-        """For its slots since it was charged last. `now`: on the clock of the jobs."""
+        """Charge the tenant for the job's slots since the last charge. `now`: on the clock of the jobs."""
         month = _month(self._wall())
         if month != self._month:
             self._month = month
@@ -99,14 +102,16 @@ class Tenancy:
         most = self.policy.quota(tenant).slot_hours
         return f"tenant {tenant!r} has used up the {most:g} slot-hours of {self._month}"
 
-    # Across restarts, and for people.
+    # Across restarts, and for operators.
 
     def to_keep(self) -> dict[str, Any]:
         return {"at": self._wall(), "month": self._month, "slot_seconds": dict(self._slot_seconds)}
 
     def take_up(self, kept: Mapping[str, Any], jobs: Iterable[Job], now: float) -> None:
-        """What `to_keep` gave an earlier run, {} being nothing, and jobs that have run on since then. Raises
-        ValueError."""
+        """Restore the usage that `to_keep` of an earlier run returned, and charge jobs for the time since then.
+
+        `kept` may be {}. Raises ValueError.
+        """
         at, month, seconds = kept.get("at", self._wall()), kept.get("month", ""), kept.get("slot_seconds", {})
         whole = type(month) is str and isinstance(seconds, dict)
         if not whole or not all(map(_is_time, (at, *seconds.values()))):
@@ -134,7 +139,7 @@ class Tenancy:
         )
 
     def known(self) -> set[str]:
-        """Tenants of whom something is set, or has been used."""
+        """Return the tenants that have a quota, a reservation or usage."""
         return {*self.policy.quotas, *self._slot_seconds, *(one.tenant for one in self.policy.reservations)}
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that have no slots yet, in the order of their turns, without I/O.
+"""The waiting jobs, which have no slots yet, in queue order. Without I/O.
 
-First comes who has the higher priority, then who holds fewer slots, then who came first. So a tenant that holds nothing
-is behind nobody of its priority who holds something or came later, however many jobs those have here.
+The job with the highest priority comes first, then the job whose tenant holds the fewest slots, then the job that
+waits longest. So a tenant that holds nothing is never behind a tenant of its priority that holds slots or came later,
+however many jobs that tenant has here.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from p4reduce_controller.tenants.access import Caller
 from p4reduce_controller.tenants.quotas import Policy
 
 LONGEST_QUEUE = 7 * 86400.0
-RETURN = 5.0  # seconds that the place of a job is kept whose ranks waited at an earlier controller
-HOLD_BACK = 60.0  # seconds for which one that has no room lets nobody go ahead that would take it
+RETURN = 5.0  # seconds for which a restored entry keeps its position, until its ranks come back
+HOLD_BACK = 60.0  # seconds for which a job without room lets no other job take that room first
 
 
 @dataclass
 class Entry:
-    """Ranks of a job that is not there yet, as they came. Times are seconds on the clock of the jobs.
+    """The ranks of a job that has not begun, in the order in which they joined. Times are on the clock of the jobs.
 
-    Without ranks it keeps the place of a job that waited at an earlier controller, until one of its ranks is back.
+    An entry without ranks keeps the position of a job that waited at an earlier controller, until a rank comes back.
     """
 
     tenant: str
@@ -36,9 +37,9 @@ class Entry:
     since: float
     ranks: dict[int, tuple[Session, pb.Join, Caller]] = field(default_factory=dict)
     deadline: float = math.inf
-    why: str = "its turn has not come"  # it is not let in
-    no_room: bool = False  # that is why
-    for_others: bool = False  # what other jobs have is why: slots, numbers, or their tenant's quota
+    why: str = "its turn has not come"  # why it is not admitted
+    no_room: bool = False  # free slots of switches are missing
+    for_others: bool = False  # other jobs have what is missing: slots, numbers, or their tenant's quota
     told: dict[int, pb.Waiting] = field(default_factory=dict)
 
     @property
@@ -46,9 +47,9 @@ class Entry:
         return next(iter(self.ranks.values()))
 
     def conflict_with(self, join: pb.Join, default_slots: int) -> str | None:
-        """What is wrong with one more rank's request, beside those that are here."""
+        """Return how one more rank's request disagrees with those of the entry's ranks; None if it fits."""
         _, first, _ = self.first
-        if not first.slots:  # they leave it to the controller
+        if not first.slots:  # the ranks leave it to the controller
             default_slots = self.slots
         return conflict(join, self.ranks, self.world_size, self.slots, first.threads or 1, default_slots)
 
@@ -59,7 +60,7 @@ class Waitlist:
         self._by_session: dict[Session, tuple[Entry, int]] = {}
 
     def __iter__(self) -> Iterator[Entry]:
-        """In the order of their coming."""
+        """Iterate in the order of arrival."""
         return iter(list(self._entries.values()))
 
     def __len__(self) -> int:
@@ -79,7 +80,7 @@ class Waitlist:
         return sum(one.tenant == tenant for one in self._entries.values())
 
     def add(self, session: Session, join: pb.Join, caller: Caller, slots: int, now: float) -> Entry:
-        """One more rank, which agrees with those that are there."""
+        """Add a rank, whose request agrees with those of the entry's ranks."""
         key = caller.tenant, join.job
         entry = self._entries.get(key)
         if entry is None or not entry.ranks:
@@ -97,15 +98,17 @@ class Waitlist:
             del self._by_session[session]
 
     def in_order(self, policy: Policy, slots: Mapping[str, int]) -> list[Entry]:
-        """Return the next first. `slots`: that each tenant holds."""
+        """Return the entries in queue order. `slots`: how many each tenant holds."""
         return sorted(
             self._entries.values(),
             key=lambda one: (-policy.quota(one.tenant).priority, slots.get(one.tenant, 0), one.since),
         )
 
     def blocks_others(self, entry: Entry, slots: Mapping[str, int], capacity: int, now: float) -> bool:
-        """Whether others have to wait with this one, which has no room: not for long, and not for one that asks for
-        more than its tenant's equal share."""
+        """Return whether others wait behind this entry, for which there is no room.
+
+        They do for a limited time, and only if the entry asks for no more than its tenant's equal share.
+        """
         tenants = {one.tenant for one in self._entries.values()} | {tenant for tenant, held in slots.items() if held}
         share = capacity / len(tenants)
         return slots.get(entry.tenant, 0) + entry.slots <= share and now - entry.since < HOLD_BACK
