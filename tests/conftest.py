@@ -16,14 +16,14 @@ from tests.support.room import Room, long_first
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Where there is no GPU, Triton's interpreter runs the kernels. It must be told before Triton is first imported.
+# Without a GPU, Triton's interpreter runs the kernels. The variable must be set before Triton is first imported.
 if not os.path.exists("/dev/nvidiactl"):
     os.environ["TRITON_INTERPRET"] = "1"
 
 # Tests share the processors, and torch's threads would wait for one another's turn. Told before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What is tested is the way through the switch; tests of the other say so.
+# By default tests reduce through the switch. Tests of reductions within one host turn this on again.
 os.environ["P4REDUCE_LOCAL"] = "off"
 
 # How long an example takes says more of the machine than of the code.
@@ -50,8 +50,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Yield a test marked serial measures time or memory: no other runs meanwhile. Waiting is not part of its time
-    limit."""
+    """Run a test marked `serial`, which measures time or memory, while no other test runs.
+
+    The wait for the others is not part of the test's time limit.
+    """
     room = item.config.stash.get(ROOM, None)
     with room.entered(alone=item.get_closest_marker("serial") is not None) if room else contextlib.nullcontext():
         return (yield)

@@ -20,7 +20,7 @@ def facts(rank: int = 0, iteration: int = 100) -> Facts:
 
 
 def gradients(value: float = 1.0) -> dict[str, npt.NDArray[Any]]:
-    """Return a parameter may have the name of any argument."""
+    """Return gradients of parameters, one of which has the name of an argument of `write`."""
     return {"b": np.array([0, value], np.float32), "a.weight": np.ones(5, np.float16), "file": np.zeros(3, np.float32)}
 
 

@@ -33,7 +33,7 @@ class Threads(Exchange):
 
 
 def threads(size: int) -> list[Threads]:
-    """Return the exchanges of ranks that are threads."""
+    """Return an exchange for each of `size` ranks that run as threads of this process."""
     queues: dict[tuple[int, int], SimpleQueue[Words]] = {
         (one, other): SimpleQueue() for one in range(size) for other in range(size)
     }

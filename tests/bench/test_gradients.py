@@ -64,7 +64,7 @@ def test_gradients_are_recorded_measured_and_reduced(tmp_path: Path) -> None:
 
 
 def replayed(folder: Path, kept: Path) -> list[dict[str, Any]]:
-    """What --replay measures of each parameter, in this process."""
+    """Return what --replay measures of each parameter; the command runs in this process."""
     file = folder / "again.json"
     result = CliRunner().invoke(
         bench, ["gradients", "--replay", str(kept), "--systems", "none", "--layers", "--json", str(file)]

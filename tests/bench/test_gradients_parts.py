@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `p4reduce bench gradients` is made of."""
+"""Tests of the parts of `p4reduce bench gradients`."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an allreduce takes of memory, through switch, controller and ranks."""
+"""Limits on the memory that an allreduce takes, with a real switch, controller and ranks."""
 
 import pytest
 

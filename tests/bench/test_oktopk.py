@@ -37,7 +37,7 @@ class Job:
         ]
 
     def step(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What each rank applies."""
+        """Run one step on all ranks, and return the update that each applies."""
 
         def one(rank: int) -> torch.Tensor:
             bucket: Any = Bucket(given[rank].clone(), list(self.models[rank].parameters()))
@@ -91,7 +91,8 @@ def test_thresholds_and_boundaries_are_reused(monkeypatch: pytest.MonkeyPatch) -
     job = Job(2, ratio=0.05, reevaluate_every=2, repartition_every=5)
     for seed in range(6):
         job.step(gradients(2, seed))
-    # Of 2 ranks: in iterations 0, 2 and 4, of what is their own and of the sum; in 0 and 5.
+    # Both ranks find two thresholds, of their own values and of the sum, in iterations 0, 2 and 4; they repartition
+    # in iterations 0 and 5.
     assert calls == {"threshold": 2 * 2 * 3, "space_repartition": 2 * 2}
 
 

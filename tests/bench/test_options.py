@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark cannot do is said before anything is measured."""
+"""Options that a benchmark cannot serve are refused before anything is measured."""
 
 import signal
 from pathlib import Path

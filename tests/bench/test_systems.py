@@ -162,7 +162,7 @@ def test_mpi_shares_memory_or_uses_one_interface(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_limit_is_one_stream_a_host() -> None:
-    """Of blocks that no two workers have in common, a host's stream has those of all its workers."""
+    """If no two workers have a block in common, a host's stream has the blocks of all its workers."""
     one = Case(4, 64 * 64, "float32", 0.25, "none", "block", ranks_per_host=4)
     apart = Case(4, 64 * 64, "float32", 0.25, "none", "block")
     same = Case(4, 64 * 64, "float32", 0.25, "all", "block", ranks_per_host=4)

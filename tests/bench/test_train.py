@@ -164,7 +164,7 @@ def test_on_a_link_all_bytes_are_counted(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_their_run_whichever_rank_is_read_first() -> None:
-    """As where we had no time to read before rank 0 had done two runs."""
+    """Rank 0 has finished both runs before anything that rank 1 prints is read."""
     runs = [trainings.Run("ncf", system, 1) for system in ("gloo", "p4reduce")]
     child: Any = None  # nobody asks which it was
     ends = [{"run": number, "rank": rank, "loss": 10 * number + rank} for rank in range(2) for number in range(2)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the system and gRPC say, in words that help."""
+"""Errors of the operating system and of gRPC are reported in words that help the user."""
 
 from __future__ import annotations
 

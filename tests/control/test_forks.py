@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a forked process has of its parent's connections."""
+"""A forked process neither keeps its parent's connections to the controller nor prints warnings of gRPC."""
 
 from __future__ import annotations
 

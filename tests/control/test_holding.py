@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session passes on when the controller changes a job's slots, against a controller that follows a script."""
+"""Messages that a session passes on when a scripted controller changes a job's slots."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Holding:
         self.session: Session = ready(controller, **options)
 
     def hold(self, operations: int = 0, number: int = 0) -> None:
-        """The controller asks for it, and the rank hears it."""
+        """Send a hold as the controller, and wait until the rank has received it."""
         self._send(hold=pb.Hold(operations=operations, number=number))
         assert self.holder.calls[-1] == ("hold", operations)
 
     def release(self, slots: int = 0, first_seq: int = 0) -> tuple[object, ...]:
-        """Return what the rank hears."""
+        """Send a release as the controller, and return the call that the rank's holder gets."""
         self._send(release=pb.Release(slots=slots, first_seq=first_seq))
         return self.holder.calls[-1]
 
@@ -51,13 +51,13 @@ class Holding:
         wait_until(lambda: len(self.holder.calls) > before, "the rank to hear it")
 
     def held(self) -> pb.Held:
-        """What the controller hears next."""
+        """Return the next message that the controller receives, which must be a Held."""
         message = self.controller.script.next()
         assert message.WhichOneof("message") == "held"
         return message.held
 
     def come_back(self) -> None:
-        """The controller is another, to which the rank rejoins."""
+        """Replace the controller by another one, which the rank rejoins."""
         self.controller = self.controller.again()
         self.controller.script.ready()
         assert self.controller.script.next().WhichOneof("message") == "rejoin"

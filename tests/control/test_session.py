@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training host's session does, against a controller that follows a script."""
+"""Tests of a training host's session, against a controller that follows a script."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_close_ends_stream_and_threads(controller: ScriptedController) -> None:
 
 @pytest.mark.parametrize("left", [True, False])
 def test_close_leaves_no_call_for_the_interpreters_exit(controller: ScriptedController, left: bool) -> None:
-    """Where collecting it would wait for ever, if one of gRPC's threads held its lock when all threads were stopped."""
+    """A call that is collected at exit would wait for ever if one of gRPC's stopped threads held its lock."""
     session = ready(controller)
     call = weakref.ref(session._connections.serving._call)  # type: ignore[union-attr]
     if left:
@@ -519,13 +519,13 @@ Lose: TypeAlias = Callable[[socket.socket], None]
 
 
 def reset(connection: socket.socket) -> None:
-    """Reset the connection, like a controller that is killed before it has accepted it."""
+    """Reset the connection, as happens when a controller is killed before it accepts it."""
     connection.recv(1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def end_after_settings(connection: socket.socket) -> None:
-    """End the connection when the call has come, like a controller that is killed before it answers."""
+    """Close the connection once the call has arrived, as happens when a controller is killed before it answers."""
     connection.sendall(bytes.fromhex("000000040000000000"))
     heard, part = 0, b"-"
     while heard < 150 and part:  # the client's SETTINGS take less, with the headers of the call it is more
@@ -586,7 +586,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
-    """What is wrong with it is told as in test_diagnostics.py."""
+    """A session uses TLS; test_diagnostics.py has the texts of its other errors."""
     ca, key = certificate
     controller = ScriptedController(grpc.ssl_server_credentials([(key.read_bytes(), ca.read_bytes())]))
     try:

@@ -38,7 +38,7 @@ def other() -> Iterator[ScriptedController]:
 
 @pytest.fixture
 def standby() -> Iterator[str]:
-    """Yield the address of one that stands by."""
+    """Yield the address of a standby controller."""
 
     text = "this controller stands by; the one that serves is elsewhere"
     with serving(Refuses(grpc.StatusCode.UNAVAILABLE, text)) as address:

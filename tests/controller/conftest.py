@@ -20,7 +20,7 @@ from tests.support.dataplane.targets import TARGETS, Target, Unavailable
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Return a test that is a coroutine function runs in an event loop of its own."""
+    """Run a test that is a coroutine function in an event loop of its own."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
@@ -30,7 +30,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(autouse=True)
 def _fakes_have_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The targets of fake switches are names, which settings would refuse."""
+    """Accept the names of fake switches as addresses, which settings would refuse."""
     check = diagnostics.check_address
 
     def checked(what: str, text: str, *rest: Any, **more: Any) -> None:
@@ -49,7 +49,7 @@ def loop() -> Iterator[Loop]:
 
 @pytest.fixture
 def start(loop: Loop) -> Iterator[Starter]:
-    """Start services; all end with the test."""
+    """Return a starter of services, all of which end with the test."""
     starter = Starter(loop)
     yield starter
     starter.close()

@@ -56,7 +56,7 @@ UNARY = {
 
 
 class Found(Exception):
-    """What should not be."""
+    """A violated invariant that the fuzzer has found."""
 
 
 class Complaints(logging.Handler):
@@ -92,7 +92,7 @@ class Fuzzer:
         self._complaints = Complaints()
 
     async def run(self, seconds: float) -> None:
-        """Raise Found."""
+        """Run episodes for so many seconds. Raises Found for the first violated invariant."""
         loop = asyncio.get_running_loop()
         wrong: list[str] = []
         loop.set_exception_handler(lambda _, context: wrong.append(str(context)))
@@ -108,7 +108,7 @@ class Fuzzer:
             root.removeHandler(self._complaints)
 
     async def _episode(self, end: float) -> None:
-        """A controller from start to end."""
+        """Run one controller from its start to its end."""
         self.switches = [FakeSwitch(16, number) for number in range(3)]
         for number, switch in enumerate(self.switches):
             switch.halves = {half: (self.random.getrandbits(32), self.random.getrandbits(32)) for half in range(32)}
@@ -231,7 +231,7 @@ class Fuzzer:
             self.refusals[ended.code.name] += 1
 
     async def _look(self) -> None:
-        """As the page and Prometheus do."""
+        """Read the controller's status, as its web page and Prometheus do."""
         watch = Watch(self.controller.status, self.controller.reports.ports)
         watch.look(await self.controller.status(), time.time())
         assert watch.latest is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fuzzer says: messages and frames of values that are likely to matter, and the same with bytes changed."""
+"""Inputs of a fuzzer: messages and frames with values that are likely to matter, and the same with changed bytes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Words:
         return self.random.choice([*field.enum_type.values_by_number, 77])
 
     def frame(self) -> bytes:
-        """Of the protocol, from and to anybody."""
+        """Return a frame of the protocol, from any sender and to any receiver."""
         bits = self.random.getrandbits
         words = self.random.choice([0, 1, 4, 4, 4, 260])
         packet = Packet(
@@ -182,7 +182,7 @@ class Words:
 
 
 def mutated(rng: random.Random, message: _M, kind: type[_M]) -> _M | None:
-    """As it arrives, sometimes with other bytes; None where they are no message any more."""
+    """Return the message as it arrives, sometimes with changed bytes, or None if these are not a message any more."""
     wire = message.SerializeToString()
     if rng.random() < 0.2:
         wire = Words(rng).spoiled(wire)

@@ -27,12 +27,12 @@ LEAST, FIRST_OF = compacting.least, compacting._first_of
 
 
 def all_slots(job: Job) -> int:
-    """Return the number that a job keeps, where none is shrunk."""
+    """Return all of the job's slots, as the least that it keeps: no job is shrunk."""
     return job.slots
 
 
 def first_to_shrink(_: object, *others: Any) -> Any:
-    """Return the first change, where none is moved for the sake of others."""
+    """Return the first change that moves no job to make room for another."""
     return FIRST_OF([], *others)
 
 

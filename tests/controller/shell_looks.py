@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_election.py does with p4runtime-shell, which lives in an environment of its own: it looks at a switch.
+"""Program that reads a switch's entries by p4runtime-shell, for test_election.py.
 
-Run as: python shell_looks.py ADDRESS. For every line that comes in, it prints how many entries the table
-of jobs has.
+Run as: python shell_looks.py ADDRESS, in an environment of its own that has p4runtime-shell. For every line that
+comes in, it prints how many entries the table of jobs has.
 """
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators change of switches by command is there for the next controller, too."""
+"""Switches that operators add or remove by command are there, or gone, for the next controller, too."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def kept(start: Starter, tmp_path: Path) -> Changing:
 
 
 def next_one(kept: Changing) -> Any:
-    """What a controller with the same settings begins with."""
+    """Return the switches that another controller with the same settings begins with."""
     kept.state.peek()
     return changes_from(kept.state.fabric, kept.settings).begin_with(specs_of(kept.settings))
 
@@ -142,8 +142,11 @@ def test_what_a_port_carried_is_forgotten_with_its_switch(kept: Changing) -> Non
 
 
 class Later:
-    """What another controller had, with a copy of the state, once it served. `jobs`: of those that run, where they have
-    slots, by targets."""
+    """A later controller that has served with a copy of the state file, with its switches and jobs.
+
+    status: the switches, as that controller reported them.
+    jobs: the targets of the switches at which each running job has slots, by the job's name.
+    """
 
     def __init__(self, kept: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
         self._kept = kept
@@ -152,7 +155,7 @@ class Later:
         monkeypatch.setattr(whole, "Program", lambda _: kept.switch)  # which has a layout
 
     def _make(self, config: Any, *_: Any) -> FakeSwitch:
-        """With the jobs that the switch has."""
+        """Return a fake switch that has the jobs of the one with the same target."""
         switch = FakeSwitch(16)
         switch.target, switch.address = config.target, config.address
         [there] = [one for one in self._kept.switches if one.target == config.target]
@@ -289,7 +292,7 @@ def leaves(kept: Changing) -> Changing:
 
 
 def change(kept: Changing, after: Settings, *targets: str) -> None:
-    """The settings; and waits until these are all that there are, and heard."""
+    """Reload the settings, and wait until exactly the switches with these targets are there and heard."""
     kept.reload(after)
 
     def there() -> bool:
@@ -300,7 +303,7 @@ def change(kept: Changing, after: Settings, *targets: str) -> None:
 
 
 def run_at(kept: Changing, name: str, *leaves: str) -> None:
-    """A job with a rank at each of these."""
+    """Run a job with one rank at each of these leaves."""
 
     def hello(assigned: Assigned) -> None:
         packet = hello_packet(assigned)

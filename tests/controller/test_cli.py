@@ -39,7 +39,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def said(*arguments: str) -> str:
-    """What a command that fails says, in one line."""
+    """Return the one line of text with which a command fails."""
     code, out, error = run(*arguments)
     assert (code, out, error.count("\n")) == (1, "", 1)
     assert error.startswith("p4reduce: ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which jobs are moved so that others find room, against all the room that there is."""
+"""Slot compaction moves and shrinks jobs until another job finds its slots, whenever there is enough room in all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def site_of(switches: int) -> Site:
 
 
 def job_at(number: int, ranges: dict[int, SlotRange], site: Site, used: int = 0) -> Job:
-    """Of one rank. `used`: slots that its operations use; 0 where that is not known."""
+    """Return a job of one rank. used: slots that its operations use; 0 if that is not known."""
     member = Member(0, "a session", 0, holds=True)
     member.used.extend([used] * LEAST_REPORTS if used else [])
     slots = sum(taken.count for taken in ranges.values())

@@ -46,7 +46,7 @@ def is_not_primary(switch: P4RuntimeSwitch) -> bool:
 
 
 def refused(bench: Bench, **options: Any) -> Exception:
-    """What a controller ends with that shall start on the same switch."""
+    """Return the error with which another controller on the same switch fails to start."""
     ports = list(range(1, PORTS + 1))
     settings = {"switch": bench.target.grpc_address, "listen": "127.0.0.1:0", "address": [SWITCH.ip], "ports": ports}
 
@@ -157,7 +157,7 @@ def test_two_that_may_take_over_do_so_once(loop: Loop, target: Target) -> None:
 
 @asynccontextmanager
 async def stranger(target: Target, election_id: int) -> AsyncIterator[Any]:
-    """Yield a client with that id that changes nothing; give its stream."""
+    """Yield the stream of a client with that election id, which changes nothing."""
     async with open_aio_channel(target.grpc_address) as channel:
         stream = p4r_grpc.P4RuntimeStub(channel).StreamChannel()  # type: ignore[no-untyped-call]
         request = p4r.StreamMessageRequest()

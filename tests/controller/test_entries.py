@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller believes the switch to hold, when writes are refused."""
+"""The controller's record of a switch's entries stays right when the switch refuses writes."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_a_host_that_was_configured_stays_where_it_was_put() -> None:
 
 
 def leaves(job: int, *ports: int) -> Placement:
-    """Return a spine's job of leaves behind these ports, which all have the same address, as on one machine."""
+    """Return a spine's placement of leaves behind these ports. All have the same address, as on one machine."""
     sender = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31315)
     heard = tuple(Heard(port, sender, job, 1, index, 0) for index, port in enumerate(ports))
     hosts = tuple((sender.mac, port) for port in ports)

@@ -74,7 +74,7 @@ def test_threads_have_the_same_numbers() -> None:
 
 
 def ready_at_all(desk: TreeDesk, name: str, *switches: int) -> object:
-    """Return a job of one rank, which each of these switches hears."""
+    """Run a job of one rank, which each of these switches hears, and return the rank's session."""
     session = desk.join(0, 1, name)
     assert [desk.hear(session, switch) for switch in switches] == [True] * len(switches)
     desk.installed()
@@ -309,7 +309,7 @@ def test_ranks_that_gather_at_a_switch_that_goes_hear_of_it(changing: Changing) 
 
 
 def test_a_file_that_is_read_again(changing: Changing) -> None:
-    """What is new comes, in whatever order it stands; what is gone goes, and what has changed is replaced."""
+    """New switches are added whatever their order, missing ones are removed, and changed ones are replaced."""
     leaf = filed("leaf", "10.0.0.2", uplink={"port": 3, "to": "spine"})
     said = changing.reload(settings(FIRST_FILED, leaf, filed("spine", "10.0.0.1"), slots=7))
     assert said[0] == "slots has changed: restart the controller to apply it"
@@ -325,7 +325,7 @@ def test_a_file_that_is_read_again(changing: Changing) -> None:
 
 
 def renamed(parent: str, *more: dict[str, Any]) -> Settings:
-    """Return a tree at one address, below the first switch, by what its parent is called."""
+    """Return settings with a leaf below a switch that is called `parent` and has the same address each time."""
     leaf = filed("leaf", "10.0.0.2", uplink={"port": 3, "to": parent})
     root = filed(parent, "10.0.0.1", switch="spine:1")
     return settings(leaf, root, FIRST_FILED, *more)
@@ -372,7 +372,7 @@ def test_who_waits_for_its_parent_comes_where_that_comes_another_way(changing: C
 
 
 def test_the_only_switch_is_replaced_at_its_address(changing: Changing) -> None:
-    """As when the file has other ports for it; it never is without a switch."""
+    """The file has other ports for it. The controller never is without a switch."""
     [running] = changing.job(1, job="running")
     changing.reload(settings({**FIRST_FILED, "ports": [1, 2]}))
     refused = changing.rank(0, 1, job="next")

@@ -104,7 +104,7 @@ SUMS = re.compile(r"\.lane(\d+)\.value(\d+)\.sums$")
 
 
 def renamed(folder: Path, rename: Callable[[str], str | None]) -> Program:
-    """Return the shipped program, its registers under other names; None: without that one."""
+    """Return the shipped program with renamed registers. `rename` returns None for a register to leave out."""
     shutil.copytree(COMPILED, folder, dirs_exist_ok=True)
     info = text_format.Parse((folder / P4INFO).read_text(), p4i.P4Info())
     registers = list(info.registers)
@@ -119,7 +119,7 @@ def renamed(folder: Path, rename: Callable[[str], str | None]) -> Program:
 
 
 def test_a_register_of_pairs_holds_two_values(tmp_path: Path) -> None:
-    """As on Tofino: one lane of 64 values in 32 registers."""
+    """The layout is that on Tofino: one lane of 64 values in 32 registers."""
 
     def pairs(name: str) -> str | None:
         found = SUMS.search(name)

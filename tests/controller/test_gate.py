@@ -71,7 +71,7 @@ def test_a_method_that_nobody_has_thought_of_is_the_operators(house: House, monk
 
 
 def test_floods_are_the_floods_own_trouble(start: Starter, tmp_path: Path) -> None:
-    """Of statuses, of joins and of ranks that are connected: others go on at their pace."""
+    """A flood of status calls, of joins or of connected ranks is limited, and other users go on at their pace."""
     house = start(House, tmp_path, slots=64)
     exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
     bobs = house.job(2, token="b")

@@ -25,7 +25,7 @@ TWO = {"name": "two", "switch": "127.0.0.1:2", "address": ["10.0.0.2"]}
 
 
 class Over(Exception):
-    """What ends the service."""
+    """The failure that ends the service."""
 
 
 class Served:

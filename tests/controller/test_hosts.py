@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where MAC addresses live: who says so first, for how long, and who is not believed."""
+"""Ports of MAC addresses: the first claim wins, and claims that conflict with it are refused until it is released."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_rank_with_a_neighbours_address_is_refused_and_told_where_that_one_is(
         )
     assert [job.name for job in desk.jobs] == ["victim"]
     assert desk.kinds(victim)[-1] == "ready"
-    # What the refused job had claimed is free again.
+    # The address that the refused job had claimed is free again.
     again = desk.join(0, 1, name="another")
     hear(desk, again, "02:00:00:00:00:66", 3)
     assert desk.installs[-1].placements[0].hosts == (("02:00:00:00:00:66", 3),)

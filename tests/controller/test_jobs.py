@@ -330,7 +330,7 @@ def test_a_rank_is_answered_when_it_is_heard() -> None:
 
 
 def test_slots_of_jobs_that_are_over_are_waited_for() -> None:
-    """As of a program that was killed, whose jobs the switch is about to forget."""
+    """A job waits for the slots of killed programs, whose jobs the switch is about to forget."""
     desk = Desk(slots=4)
     for session in desk.ready(name="killed"):
         desk.lose(session)
@@ -403,7 +403,7 @@ def test_one_that_is_full_is_enough() -> None:
 
 
 def test_who_sends_no_full_ones_is_believed() -> None:
-    """As a worker that follows an earlier version of the protocol does."""
+    """A worker of an earlier protocol version sends no full HELLOs, and is believed."""
     desk = Desk()
     assert desk.hear(desk.join(0, world_size=1))
 

@@ -139,7 +139,7 @@ def start_a_job(controller: Controller, jobs: Jobs) -> list[Any]:
 
 
 async def test_a_write_that_is_not_answered_breaks_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the switch holds is not known then, so it is looked at again."""
+    """The switch's entries are unknown after that, so the controller reads them again."""
     monkeypatch.setattr(p4client, "_DEFAULT_RPC_TIMEOUT", 0.3)
     async with serving() as (server, address):
         switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))

@@ -22,7 +22,7 @@ def job_called(name: str) -> Job:
 
 @pytest.fixture
 def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
-    """What was written there. The handlers that there were come back in the end."""
+    """Yield a function that returns what was logged there. The root logger's handlers are restored in the end."""
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     for handler in before:  # force=True would close them

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is counted in a half of a job, at several switches."""
+"""Views of a job's slot halves: the workers that several switches have counted there."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ def test_a_job_grows_while_another_waits_for_its_own_quota_but_not_while_one_gat
 
 
 class AnyMove(AnyOrder):
-    """As there, with more jobs that are ready, and ranks that hold together."""
+    """The rules of AnyOrder, with more jobs that are ready, and with ranks that hold together."""
 
     moved = 0
 
@@ -411,7 +411,7 @@ class Host:
         self._told: tuple[int, bool] | None = None
         self.holding.begin(self)
 
-    # As `Holder`.
+    # The methods of `Holder`.
 
     def hold(self, operations: int, tell: Any) -> None:
         self.limit = max(operations, self.begun)
@@ -454,7 +454,7 @@ class Host:
     # Its stream.
 
     def hear(self, messages: list[pb.ServerMessage]) -> None:
-        """What the session passes on."""
+        """Receive messages of the controller, and pass them on as the session does."""
         for message in messages:
             kind = message.WhichOneof("message")
             if kind == "ready":  # what was said before went to the stream that is broken
@@ -475,7 +475,7 @@ class Ranks:
         self._heard = [0] * len(hosts)
 
     def hear(self, *only: int) -> None:
-        """What these were told since they last heard."""
+        """Pass on to these ranks, by default all, the messages that came since the last call."""
         for rank in only or range(len(self.hosts)):
             told = self.hall.told[self.sessions[rank]]
             self.hosts[rank].hear(told[self._heard[rank] :])
@@ -502,8 +502,10 @@ def wide() -> MovingDesk:
 
 
 def test_what_a_rank_tells_a_later_controller_is_of_before_its_release() -> None:
-    """The later controller wants the same change again as soon as all are back, and a Held that is under way answers
-    the hold of its predecessor."""
+    """A Held that is still on its way answers the hold of the earlier controller, not that of the later one.
+
+    The later controller wants the same change again as soon as all ranks are back.
+    """
     hall = MovingDesk()
     hall.make_room()
     job = hall.job("c")
@@ -630,7 +632,10 @@ class Leaves(TreeDesk):
 
 
 def crowded() -> tuple[Leaves, list[object], list[object]]:
-    """Of the leaf's slots 0-3, 12 and 13 are free, and c has 4-11; g gathers, for 4, and d waits for 6."""
+    """Return a desk and the sessions of jobs c and g, where c has to move for others to find slots.
+
+    The leaf's slots 0-3, 12 and 13 are free, and c has 4-11; g gathers, for 4 slots, and d waits for 6.
+    """
     desk = Leaves(slots=16)
     gone = desk.running("b", 4, LEAF1, LEAF1)
     c = desk.running("c", 8, LEAF1, LEAF1)

@@ -107,7 +107,7 @@ class Hall:
         await until(lambda: any(job.moving for job in self.jobs) if what == "moving" else what in self.switch.log)
 
     def restart_switch(self) -> None:
-        """It loses c."""
+        """Restart the switch, which loses job c."""
         self.switch.disconnect()
         self.switch.reconnect(frozenset({3}))
 
@@ -261,8 +261,11 @@ async def test_the_next_controller_ends_what_this_one_began(tmp_path: Path, at: 
 
 
 class Slow:
-    """A store like etcd, where what is kept of a job that moves takes a while, and fails then so many times: after it
-    was kept, or before."""
+    """A store like etcd, in which writes of moving jobs are slow.
+
+    fails: the number of such writes that fail, at first.
+    kept: whether these have stored the jobs all the same.
+    """
 
     shared = True
 

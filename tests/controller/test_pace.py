@@ -76,7 +76,7 @@ def test_whose_a_connection_is(peer: str, host: str) -> None:
 
 @pytest.fixture
 def narrow(start: Starter) -> Running:
-    """Where hosts may do little."""
+    """Return a controller that allows each host few calls."""
     return start(Running, ServiceConfig("127.0.0.1:0", rates=Rates(joins=0.01, calls=0.01, messages=1.0)))
 
 

@@ -12,7 +12,7 @@ SLOTS = 24
 
 
 def take(pool: SlotPool, count: int) -> SlotRange:
-    """What the pool finds, which stays free until it is taken."""
+    """Take so many slots, which `find` returns until they are taken."""
     found = pool.find(count)
     assert pool.find(count) == found
     pool.take(found)

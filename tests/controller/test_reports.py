@@ -129,7 +129,7 @@ def test_ranks_report_as_often_as_they_are_asked_to_and_when_they_leave(
 
 
 def test_a_controller_that_asks_for_none_gets_none(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one of an earlier release, which would end the job."""
+    """A controller of an earlier release would end the job at a report."""
     monkeypatch.setattr(placement, "interval", lambda _: 0.0)
     ranks = running.job(2)
 

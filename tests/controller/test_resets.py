@@ -27,7 +27,7 @@ HERE = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 def channel_to(
     network: Any, slots: int, heard: Callable[[Heard], None] = lambda _: None, awaited: Container[int] = ()
 ) -> CpuChannel:
-    """Of a switch with so many slots; `network` has the methods of a connection to it."""
+    """Return the channel of a switch with so many slots. network: has the methods of a connection to the switch."""
     layout = Layout(lanes=4, block_size=64, slots=slots)
     return CpuChannel("here", HERE, layout, lambda: network, heard, awaited.__contains__)
 
@@ -203,7 +203,7 @@ def hello(nonce: int) -> bytes:
 
 
 def test_a_job_does_not_wait_until_another_has_all_acknowledged() -> None:
-    """What one leaves of the switch's queue the next one uses, and no job waits for another's lost RESET."""
+    """A job uses the room that another leaves in the switch's queue, and does not wait for the other's lost RESET."""
 
     class Lossy:
         """Loses the first RESET, and counts those of the second job."""
@@ -233,8 +233,11 @@ def test_a_job_does_not_wait_until_another_has_all_acknowledged() -> None:
 
 
 def test_what_answers_a_reset_of_an_earlier_batch_does_not_answer_that_of_a_later_one() -> None:
-    """A move is tried again until it is done; the RESETs of the try before may still be on their way to a slow switch,
-    and wipe out rounds of ranks that have gone on."""
+    """A move is tried again until it succeeds, and an answer to an earlier try must not end the later one.
+
+    The earlier try's RESETs may still be on their way to a slow switch, where they would wipe out rounds of ranks that
+    have gone on.
+    """
     earlier, later = (ResetBatch(3, 1, SlotRange(4, 4), 500, 4) for _ in range(2))
     of_before = [*earlier.to_send(0.0), *earlier.to_send(10.0)]  # the second attempts have had no answer, either
     assert len(list(later.to_send(60.0))) == 8

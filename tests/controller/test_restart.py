@@ -61,7 +61,7 @@ def stable(job: pb.Job) -> pb.Job:
 
 
 def rejoin(running: Running, **fields: Any) -> pb.Abort:
-    """Return the refusal of a Rejoin."""
+    """Send a Rejoin with these fields, and return its refusal."""
     with open_grpc_channel(running.address) as channel:
         messages = iter([pb.ClientMessage(rejoin=pb.Rejoin(**fields))])
         replies = list(rpc.JobsStub(channel).Session(messages, timeout=10))
@@ -70,7 +70,7 @@ def rejoin(running: Running, **fields: Any) -> pb.Abort:
 
 
 def changes(running: Running) -> list[str]:
-    """What was done to the first switch, but for looking."""
+    """Return the operations that changed the first switch; reading is left out."""
     return [what for what in running.switch.log if what != "outcomes"]
 
 

@@ -284,7 +284,7 @@ def test_a_job_that_does_not_fit_at_one_switch_takes_nothing_at_the_others(over_
     [
         (SwitchError("switch at fake 1: no"), "switch at fake 1: no"),
         (KeyError("surprise"), "the switch at fake 1 cannot be set up for the job: KeyError: 'surprise'"),
-        # As gRPC does it to those who wait for a call, when its channel is closed.
+        # gRPC raises this in tasks that wait for a call when its channel is closed.
         (asyncio.CancelledError(), "the switch at fake 1 cannot be set up for the job: Interrupted: it was cancelled"),
     ],
     ids=["refused", "unexpected", "cancelled"],

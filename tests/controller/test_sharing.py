@@ -33,7 +33,7 @@ ONE_SWITCH = Trees(["switch"])
 
 
 class SharingDesk(TreeDesk):
-    """Of ranks that say on which host they are, and whose HELLOs have its address."""
+    """A desk with ranks that say on which host they are, and whose HELLOs have that host's address."""
 
     def come(
         self, rank: int, world_size: int, host: str, *, stream: pb.Stream = pb.SHARED, name: str = "job"
@@ -46,8 +46,10 @@ class SharingDesk(TreeDesk):
         return self.hear(session, switch, port, sender=sender)
 
     def job_on(self, *hosts: int, name: str = "job") -> list[object]:
-        """Return a job of a rank on each of these hosts, which all share; all have been heard at the first switch,
-        where each host has a port of its own. Their sessions."""
+        """Start a job with a rank on each of these hosts, and return the ranks' sessions.
+
+        All ranks can share a stream, and the first switch has heard them. Each host has a port of its own there.
+        """
         sessions = [self.come(rank, len(hosts), f"h{host}", name=name) for rank, host in enumerate(hosts)]
         for session, host in zip(sessions, hosts, strict=True):
             self.hear_on(session, host, port=5 + host)
@@ -90,8 +92,10 @@ def test_who_leads_is_found_once_however_many_ranks_are_told(monkeypatch: pytest
 
 @pytest.mark.parametrize("streams", [[pb.UNSAID] * 3, [pb.SHARED, pb.SHARED, pb.UNSAID]], ids=["all", "one"])
 def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves(streams: list[pb.Stream]) -> None:
-    """Such ranks say their host, and cannot share a stream. They would not know which others are one worker, and so
-    which operations are gathered."""
+    """Ranks of an earlier release say their host, but cannot share a stream.
+
+    They would not know which other ranks are one worker, and so which operations are gathered.
+    """
     desk = SharingDesk(ONE_SWITCH)
     sessions = [desk.come(rank, 3, "h0", stream=stream) for rank, stream in enumerate(streams)]
     for session in sessions:
@@ -113,7 +117,7 @@ def test_ranks_on_hosts_of_their_own_are_told_what_they_always_were() -> None:
     )
 )
 def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[int, bool, int, int]]) -> None:
-    """Of each rank: its host, whether it can share, its leaf, and its port there."""
+    """places: of each rank, its host, whether it can share, its leaf, and its port there."""
     desk = SharingDesk()
     sessions = [
         desk.come(rank, len(places), f"h{host}", stream=pb.SHARED if shares else pb.OWN)
@@ -186,7 +190,7 @@ def test_who_keeps_all_from_sharing_is_named() -> None:
 
 
 def test_threads_that_keep_all_from_sharing_are_named() -> None:
-    """What such ranks say: they would share memory, but no stream."""
+    """Ranks with several threads say that they share memory, but no stream."""
     members = {rank: Member(rank, None, 0, host=f"h{rank % 4}", stream=pb.OWN) for rank in range(40)}
     for rank, member in members.items():
         host = rank % 4

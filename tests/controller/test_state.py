@@ -114,7 +114,7 @@ def slots(root: dict[str, Any], firsts: dict[str, object]) -> None:
 
 
 def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
-    """Return the error of a file that was changed so."""
+    """Change a state file so, and return the error with which it is refused."""
     kept.job("job", LEAF1, LEAF2)
     kept.job("other", LEAF2)
     kept.save()
@@ -130,7 +130,7 @@ def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
 
 
 def unheard(root: dict[str, Any]) -> None:
-    """A leaf by its parent, as far as anyone knows."""
+    """Remove the record that its parent has heard leaf1."""
     for one in (root, *root["jobs"]):
         del one["children"]["leaf1"]
 
@@ -382,7 +382,7 @@ def test_a_file_is_read(kept: Kept, state: str) -> None:
     path = placed(kept, state)
     as_written(kept.load(), json.loads(path.read_text()))
     jobs = kept.restored()
-    # Of 16 slots, 4 a job and switch.
+    # Each job has 4 of the 16 slots at each of its switches.
     assert [pool.used for pool in jobs.pools] == [4, 4, 8]
 
 
@@ -413,7 +413,7 @@ def test_what_is_written_now_is_among_the_samples(kept: Kept) -> None:
 
 @pytest.mark.parametrize("state", [*READ, *REFUSED])
 def test_in_etcd_it_is_the_same(kept: Kept, state: str) -> None:
-    """Where a state of version 3 can be only if somebody has brought it there."""
+    """etcd has a state of version 3 only if somebody has copied it there."""
     root = json.loads((STATES / state).read_text())
     etcd = FakeEtcd()
     keys = {f"jobs/{job['number']}": job for job in root["jobs"]}

@@ -39,8 +39,11 @@ from tests.support.waiting import wait_until
 
 @asynccontextmanager
 async def look(target: Target, *, as_first: bool = False, mtu: int = 1500) -> AsyncIterator[tuple[Link, Program]]:
-    """Yield a connection of the test's own, as primary. `as_first`: it may be that no program is on the switch yet.
-    `mtu`: of links that the program is for."""
+    """Yield a connection of the test's own, as primary, and the program.
+
+    as_first: whether the switch may have no program yet.
+    mtu: the MTU of the links that the program is for.
+    """
     program = Program(load_schema(mtu=mtu))
     link = Link(target.grpc_address, 1, program.schema, lambda *_: None)
     try:

@@ -375,7 +375,7 @@ class AnySchedule(RuleBasedStateMachine):
             assert len(queued) <= quota.queued
         for job in self.hall.jobs.live:
             assert self.hall.tenancy.hours(job.tenant) < TENANTS[job.tenant].slot_hours
-        # What carol has reserved and does not use is there for her, and in a row unless it was in use in between.
+        # Slots that carol has reserved and does not use are free for her, in a row unless they were in use meanwhile.
         unused = max(0, RESERVED.slots - slots["carol"])
         assert self.hall.jobs.pools[0].free >= unused
         assert self.carol_came or self.hall.jobs.pools[0].longest >= unused

@@ -344,7 +344,7 @@ def settings(address: str, options: Options) -> Options:
 
 
 def state(address: str, **options: str) -> str:
-    """Of the switch, as a controller with these settings sees it."""
+    """Return the switch's state, as a controller with these settings sees it."""
 
     async def work() -> str:
         async with running(load(None, settings(address, options)), TIMEOUT_S) as controller:
@@ -354,7 +354,7 @@ def state(address: str, **options: str) -> str:
 
 
 def refusal(address: str, **options: str) -> str:
-    """What a connection with these settings ends with."""
+    """Return the error with which a connection with these settings fails."""
 
     async def work() -> None:
         tls = load(None, settings(address, options)).switch_tls()

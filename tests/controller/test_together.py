@@ -129,7 +129,7 @@ def test_what_the_page_refuses_is_written_down(house: House, page: Site) -> None
 
 
 def full() -> tuple[TreeDesk, object]:
-    """Return a desk whose two switches are full of a job; its only rank."""
+    """Return a desk with two switches that are full of one job, and the session of that job's only rank."""
     desk = TreeDesk(Trees(["s0", "s1"]), slots=8)
     return desk, desk.join(0, 1, "first", slots=16)
 

@@ -148,7 +148,7 @@ def test_a_providers_keys_that_are_rotated_are_read_again(tmp_path: Path, caplog
     assert "jwks.json: " in caplog.text
     assert users.caller(new.token()).name == "carol"
 
-    # Of a file that was not accepted, what it names is looked at all the same.
+    # Files that a refused users file names are watched all the same.
     file(tmp_path, f'{JWT}key = "key.pem"')
     assert not users.refresh()
     (tmp_path / "key.pem").write_bytes(old.pem)
