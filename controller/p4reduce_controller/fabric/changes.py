@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches as settings describe them, and what operators have changed of them by command, as a later controller finds
-it."""
+"""Switches as the settings describe them, and the changes that operators have made to them by command.
+
+The changes are kept, so that a later controller finds them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _OF_SWITCHES = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if o
 
 
 def specs_of(settings: Settings) -> list[SwitchConfig]:
-    """All of them. Raises SettingsError."""
+    """Return the configurations of all switches in the settings. Raises SettingsError."""
     trees, configs = settings.trees(), settings.switch_configs()
     settings.switch_tls()
     parents = {at: (uplink.port, trees.names[uplink.parent]) for at, uplink in trees.uplinks.items()}
@@ -29,8 +31,10 @@ def specs_of(settings: Settings) -> list[SwitchConfig]:
 
 
 def spec_of(text: str, common: Settings) -> SwitchConfig:
-    """Of a JSON object with the keys of one of [[switches]]. `common`: the settings of the controller. Raises
-    SettingsError."""
+    """Return the configuration in a JSON object that has the keys of a [[switches]] entry. Raises SettingsError.
+
+    `common`: the settings of the controller.
+    """
     try:
         one = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -44,20 +48,25 @@ def spec_of(text: str, common: Settings) -> SwitchConfig:
 
 
 def other_changes(before: Settings, after: Settings) -> list[str]:
-    """Keys of settings that differ and are not of switches."""
+    """Return the keys of settings that differ and do not belong to switches."""
     return [key for key in SCHEMA if key not in _OF_SWITCHES and getattr(before, key) != getattr(after, key)]
 
 
 def with_switches_of(other: Settings, settings: Settings) -> Settings:
-    """These settings, but for what is of switches."""
+    """Return `settings` with the keys that belong to switches taken from `other`."""
     return replace(settings, **{key: getattr(other, key) for key in _OF_SWITCHES})
 
 
 @dataclass(frozen=True)
 class Changes:
-    """`added`: switches that no settings had. `removed`: those of the settings that are gone all the same, as the
-    settings had them. `leaving`: those that go when no job needs them. `draining`: names. `replaced`: those that leave,
-    too, while others have their names."""
+    """The changes to the switches of the settings.
+
+    `added`: switches that are not in the settings.
+    `removed`: removed switches that are still in the settings, as the settings described them.
+    `leaving`: switches that are removed as soon as no job needs them.
+    `draining`: names of switches.
+    `replaced`: switches that are leaving too, while others already have their names.
+    """
 
     added: tuple[SwitchConfig, ...] = ()
     removed: tuple[SwitchConfig, ...] = ()
@@ -66,16 +75,21 @@ class Changes:
     replaced: tuple[SwitchConfig, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the changes as JSON values."""
         every = {"added": self.added, "removed": self.removed, "leaving": self.leaving, "replaced": self.replaced}
         return {key: [written(spec) for spec in specs] for key, specs in every.items()} | {
             "draining": sorted(self.draining)
         }
 
     def begin_with(self, filed: Sequence[SwitchConfig]) -> InitialSwitches:
-        """`filed`: the switches of the settings. Those that leave come first where two cannot be together, as jobs may
-        run there, and those of the settings before `added`. One that the settings describe in another way by now is no
-        longer removed. Raises ValueError where none would be left for jobs that begin."""
+        """Return the switches to begin with. Raises ValueError if new jobs would have none.
+
+        `filed`: the switches of the settings.
+
+        Where two switches cannot exist together, one that is leaving has precedence, because jobs may run there. Then
+        come the switches of the settings, then those of `added`. A removed switch comes back if the settings now
+        describe it differently.
+        """
         specs = list(self.leaving)
         retained = [one for one in self.replaced if one not in filed or one in self.removed]
         waiting = []
@@ -109,10 +123,14 @@ class Changes:
 
 @dataclass(frozen=True)
 class InitialSwitches:
-    """The switches that a controller begins with. `filed`: those of the settings, but for those above which there is no
-    switch as yet. `waiting`: for others, of the same names or addresses, to be gone, or below one that does.
-    `draining`: names. `retained`: besides, for jobs that run there alone; others have the names of those of them that
-    are `replaced`."""
+    """The switches that a controller begins with.
+
+    `filed`: the switches of the settings, without those whose parent is not a switch.
+    `waiting`: switches that wait until others with their names or addresses are gone, or whose parent waits.
+    `draining`: names of switches.
+    `retained`: more switches, only for jobs that already run there. If they are also in `replaced`, others have their
+    names.
+    """
 
     specs: Sequence[SwitchConfig]
     filed: Sequence[SwitchConfig]
@@ -124,7 +142,7 @@ class InitialSwitches:
 
 
 def changes_from(kept: object, common: Settings) -> Changes:
-    """What `to_json` gave an earlier controller, {} being nothing. Raises ValueError."""
+    """Return the changes that `to_json` of an earlier controller returned; `kept` may be {}. Raises ValueError."""
     if not isinstance(kept, dict):
         raise ValueError("fabric: must be an object")
 
@@ -139,7 +157,10 @@ def changes_from(kept: object, common: Settings) -> Changes:
 
 
 def written(config: SwitchConfig) -> dict[str, Any]:
-    """As one of [[switches]], from which `spec_of` makes the same; `drop_rate` is that of the whole controller."""
+    """Return the switch as a [[switches]] entry, from which `spec_of` makes the same configuration.
+
+    It does not include `drop_rate`, which belongs to the whole controller.
+    """
     one: dict[str, Any] = {
         "name": config.name,
         "switch": config.target,
@@ -164,7 +185,7 @@ def _has(specs: Sequence[SwitchConfig], name: str) -> bool:
 
 
 def _is_below(one: SwitchConfig, waiting: Sequence[SwitchConfig], specs: Sequence[SwitchConfig]) -> bool:
-    """Its parent is one that waits, and none of these."""
+    """Return whether the parent is among `waiting` and not among `specs`."""
     return one.uplink is not None and _has(waiting, one.uplink[1]) and not _has(specs, one.uplink[1])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches come and go while jobs run."""
+"""Addition and removal of switches while jobs run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from p4reduce_controller.switches.aggregator import Aggregator, Listener, Switch
 
 log = logging.getLogger(__name__)
 
-ADD_TIMEOUT = 3.0  # for a switch that is new; later it is taken in when it comes
+ADD_TIMEOUT = 3.0  # seconds for a new switch; one that answers later is used from then on
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What it takes to change which there are: how a switch is reached, who hears of it, and its children's HELLOs."""
+    """The functions that changes of switches need.
+
+    `make`: connects to a switch.
+    `listener`: makes the listener to a switch's events.
+    `find_child`: has a switch send HELLOs to its parent.
+    """
 
     make: Callable[[SwitchConfig], Aggregator]
     listener: Callable[[int], Listener]
@@ -32,7 +37,7 @@ class Dependencies:
 
 
 class Fabric:
-    """Changes which switches there are, in the inventory that the jobs have, too."""
+    """The switches of the controller, which it changes in the inventory that the jobs use too."""
 
     def __init__(self, inventory: Inventory, jobs: Jobs) -> None:
         self.inventory = inventory
@@ -40,16 +45,19 @@ class Fabric:
         self._jobs = jobs
         self._dependencies: Dependencies | None = None
         self._filed: dict[str, SwitchConfig] = {}
-        self._waiting: list[SwitchConfig] = []  # for another at the same address to be gone, or below one that does
+        self._waiting: list[SwitchConfig] = []  # each until another has left its address, or its parent has been added
 
     def retain(self, initial: InitialSwitches, switches: Sequence[Aggregator]) -> None:
-        """`switches`: those that `initial` retains, in this order. They come before jobs of an earlier run do."""
+        """Enter the switches that `initial` retains, before jobs of an earlier run are restored.
+
+        `switches`: the connections to them, in the same order.
+        """
         for spec, switch in zip(initial.retained, switches, strict=True):
             member = self._members[self._number(spec, switch)]
             member.leaving, member.replaced = True, spec in initial.replaced
 
     def open(self, dependencies: Dependencies, initial: InitialSwitches) -> None:
-        """From now on it can be changed. `initial`: with the switches that there are."""
+        """Allow changes from now on. `initial`: contains the switches that exist."""
         self._dependencies = dependencies
         self._filed = {spec.name: spec for spec in initial.filed}
         self._waiting = list(initial.waiting)
@@ -66,7 +74,7 @@ class Fabric:
     # Changes to keep.
 
     def changes(self) -> Changes:
-        """What a later controller does not have from its settings."""
+        """Return what a later controller does not find in its settings."""
         mine = [one for one in self._members.values() if not one.replaced]
         filed = self._filed.values()
         staying = [*(one.config for one in mine if not one.leaving), *self._waiting]
@@ -79,10 +87,10 @@ class Fabric:
             tuple(one.config for one in self._members.values() if one.replaced),
         )
 
-    # Changes. They say in words what was done, and raise SettingsError.
+    # Changes by operators. They return texts about what was done, and raise SettingsError.
 
     async def add(self, spec: SwitchConfig) -> list[str]:
-        """Raise Superseded too, where the switch is another controller's; then nothing has changed."""
+        """Add a switch. Raise Superseded if another controller is its primary; then nothing has changed."""
         dependencies = self._open()
         if awaited := self._awaited_by(spec):
             self._waiting.append(spec)
@@ -93,7 +101,7 @@ class Fabric:
             await switch.look(ADD_TIMEOUT)
         except SwitchUnavailable as error:
             away = str(error)
-        if self._awaited_by(spec):  # others may have come or gone meanwhile
+        if self._awaited_by(spec):  # others may have been added or removed meanwhile
             raise SettingsError(f"the switch {spec.name}: another switch was added or removed meanwhile; try again")
         number = self._enter(spec, switch)
         self._change_site()
@@ -123,8 +131,10 @@ class Fabric:
         return self._leave(number, now=now)
 
     async def reload(self, specs: Sequence[SwitchConfig]) -> list[str]:
-        """Return a file has changed: what is new in it comes, what it has no more goes, and what has changed is
-        replaced. Switches that were in no file stay."""
+        """Apply changed settings: add switches that are new, remove those that are gone, and replace those that differ.
+
+        Switches that were never in the settings stay.
+        """
         self._open()
         said: list[str] = []
         wanted = {spec.name: spec for spec in specs}
@@ -140,7 +150,7 @@ class Fabric:
                 try:
                     there = self.inventory.named(spec.name)
                     known = there is not None and self._members[there].config == spec
-                    if there is None or not known or self._members[there].leaving:  # else it was added by command
+                    if there is None or not known or self._members[there].leaving:  # otherwise it was added by command
                         said += await self.add(spec)
                     self._filed[spec.name] = spec
                 except (SettingsError, SwitchError) as error:
@@ -148,18 +158,17 @@ class Fabric:
         return said + self._drop_orphans()
 
     def sweep(self) -> list[int]:
-        """Remove what shall leave and is free of jobs, and return the numbers. Call it every tenth of a second or
-        so."""
+        """Remove the leaving switches that no job uses, and return their numbers. Call it about every 0.1 s."""
         free = [number for number, one in self._members.items() if one.leaving and not self._jobs.held_at(number)]
         removed = [number for number in free if self._remove([number])]
         rest = [number for number in free if number not in removed]
-        if len(rest) > 1 and self._remove(rest):  # who comes for one of them needs who comes for another
+        if len(rest) > 1 and self._remove(rest):  # a successor of one may need as its parent the successor of another
             removed += rest
         for number, member in self._members.items():
             held = self._jobs.held_at(number) if member.leaving and member.now else []
             if held and self.inventory.switches[number].unavailable and all(job.over for job in held):
                 self.inventory.switches[number].give_up()
-        if heirs := self._heirs([]):  # who was to be above them is there
+        if heirs := self._heirs([]):  # their parents exist now
             with contextlib.suppress(SettingsError):
                 self.inventory.site_of(heirs)
                 entered = self._enter_heirs(heirs)
@@ -180,8 +189,10 @@ class Fabric:
         return [f"the switch {member.name} will be removed when no job uses it; {there}"]
 
     def _awaited_by(self, spec: SwitchConfig) -> str:
-        """When it comes, where that is not now: another leaves and has its address as yet, or who shall be above it
-        waits for that. Raises SettingsError where it cannot come at all."""
+        """Return when the switch can be added, or "" if now. Raises SettingsError if it can never be added.
+
+        It waits until a leaving switch has freed its address, or until its waiting parent has been added.
+        """
         if spec.name in {one.name for one in self._waiting}:
             raise SettingsError(f"the switch {spec.name} already waits to take the place of another")
         there = self.inventory.named(spec.name)
@@ -199,7 +210,7 @@ class Fabric:
         return ""
 
     def _waiting_above(self, spec: SwitchConfig) -> list[SwitchConfig]:
-        """Those that wait themselves: its parent, whose parent, and so on."""
+        """Return the ancestors of the switch that wait to be added: its parent first."""
         waiting = {one.name: one for one in self._waiting if one.name != spec.name}
         above: list[SwitchConfig] = []
         while spec.uplink and spec.uplink[1] in waiting:
@@ -208,14 +219,14 @@ class Fabric:
         return above
 
     def _are_awaited_above(self, gone: Collection[int]) -> bool:
-        """One that waits shall be below one of these, and no other has or shall have its name."""
+        """Return whether a waiting switch names one of these as its parent, and no other has or will have that name."""
         others = {one.name for other, one in self._members.items() if other not in gone and not one.replaced}
         others |= {spec.name for spec in self._waiting}
         parents = {spec.uplink[1] for spec in self._waiting if spec.uplink}
         return any(self.inventory.name(number) in parents - others for number in gone)
 
     def _drop_orphans(self) -> list[str]:
-        """Of those that wait: who was to be above them does not come any more."""
+        """Drop waiting switches whose parents will not be added. Return a text for each."""
         said = []
         names = {one.name for one in self._members.values() if not one.replaced}
         while orphans := [
@@ -225,14 +236,14 @@ class Fabric:
         ]:
             for spec in orphans:
                 self._waiting.remove(spec)
-                self._filed.pop(spec.name, None)  # so that the file has it come, when it is read again
+                self._filed.pop(spec.name, None)  # so that the switch is added when the file is read again
                 said.append(
                     f"the switch {spec.name} is not added: its parent {spec.uplink and spec.uplink[1]} is not a switch"
                 )
         return said
 
     def _enter(self, spec: SwitchConfig, switch: Aggregator) -> int:
-        """Return its number. `_change_site` has to follow."""
+        """Enter the switch and return its number. `_change_site` has to follow."""
         there = self.inventory.named(spec.name)
         if there is not None:
             self._members[there].replaced = True
@@ -244,8 +255,11 @@ class Fabric:
         return number
 
     def _heirs(self, gone: Collection[int]) -> list[SwitchConfig]:
-        """Who waits for these alone, or, of none of these, for nobody any more; and those below them that wait only
-        with them. Parents first."""
+        """Return the waiting switches that can be added once `gone` are gone, parents first.
+
+        They wait for switches in `gone` alone; if `gone` is empty, they no longer wait for any. Switches whose parent
+        is among them are included.
+        """
 
         def awaits(spec: SwitchConfig, other: int) -> bool:
             return self.inventory.shares(other, spec) or self.inventory.name(other) == spec.name
@@ -263,7 +277,7 @@ class Fabric:
         return heirs
 
     def _enter_heirs(self, heirs: Sequence[SwitchConfig]) -> dict[int, Aggregator]:
-        """By their numbers. `_change_site` has to follow."""
+        """Enter the switches, and return their connections by number. `_change_site` has to follow."""
         assert self._dependencies is not None
         entered = {}
         for spec in heirs:
@@ -273,8 +287,10 @@ class Fabric:
         return entered
 
     def _remove(self, gone: Sequence[int]) -> bool:
-        """With who has waited for them in their places. False where one is the last root, or others are to be below:
-        it waits for others."""
+        """Remove these switches, and add those that have waited for it.
+
+        Return False if one of them is the last root, or if waiting switches need one of them as their parent.
+        """
         try:
             self.inventory.site_of(self._heirs(gone), less=gone)
         except SettingsError:
@@ -311,7 +327,7 @@ class Fabric:
                 await heir.start(self._dependencies.listener(number), ADD_TIMEOUT)
 
     def _change_site(self) -> None:
-        """After members have changed."""
+        """Compute the site again after the members have changed."""
         before = {number: self.inventory.uplink(number) for number in self._members}
         self.inventory.site = self.inventory.site_of()
         assert self._dependencies is not None
@@ -332,5 +348,5 @@ class Fabric:
 
 
 def _depth(spec: SwitchConfig, every: Mapping[str, SwitchConfig]) -> int:
-    """How many are above it. There is no circle in settings."""
+    """Return how many switches are above it. The settings contain no cycle."""
     return 1 + _depth(every[spec.uplink[1]], every) if spec.uplink else 0

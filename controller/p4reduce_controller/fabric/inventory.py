@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switches that there are now. No number is given twice: a switch that is gone leaves a hole."""
+"""The inventory of present switches by number. A removed switch's number is never given again."""
 
 from __future__ import annotations
 
@@ -23,8 +23,12 @@ NO_UPLINK = (0, -1)
 
 @dataclass
 class Member:
-    """`leaving`: it is removed as soon as no job has slots there; `now`: and jobs do not hold that up. `replaced`:
-    another has its name."""
+    """A switch and what operators have ordered for it.
+
+    `leaving`: it is removed as soon as no job has slots there.
+    `now`: its jobs were ended, so that they do not delay the removal.
+    `replaced`: another switch has its name.
+    """
 
     config: SwitchConfig
     draining: bool = False
@@ -38,12 +42,12 @@ class Member:
 
 
 class Inventory(Switches):
-    """`switches` and `members` are by number."""
+    """The present switches. `switches` and `members` are by number."""
 
     def __init__(
         self, switches: Sequence[Aggregator], trees: Trees | None = None, *, default_slots: int = DEFAULT_SLOTS
     ) -> None:
-        """`switches`: those that there are at first, in the order of `trees`."""
+        """Begin with these switches, which are in the order of `trees`."""
         addresses = [switch.address for switch in switches]
         super().__init__(switches[0].layout, addresses, trees, default_slots=default_slots)
         self.switches: dict[int, Aggregator] = dict(enumerate(switches))
@@ -56,7 +60,7 @@ class Inventory(Switches):
         self._next = len(self.members)
 
     def enter(self, config: SwitchConfig, switch: Aggregator) -> int:
-        """Return its number. The site does not have it before it is changed."""
+        """Enter a switch and return its number. The site does not include it until the site is changed."""
         number, self._next = self._next, self._next + 1
         self.members[number] = Member(config)
         self.switches[number] = switch
@@ -72,8 +76,10 @@ class Inventory(Switches):
         return self.members[number].name
 
     def uplink(self, number: int) -> tuple[int, int]:
-        """Return the port toward its parent, and the parent's number; a number below 0: it has none, or is gone
-        itself."""
+        """Return the port toward the switch's parent, and the parent's number.
+
+        The number is negative if the switch has no parent, or is gone.
+        """
         site = self.site
         at = site.place_of(number)
         found = site.trees.uplinks.get(at) if at is not None else None
@@ -92,7 +98,7 @@ class Inventory(Switches):
             yield Unavailable(why, SwitchState.DRAINING)
 
     def excluded(self, number: int) -> Unavailable | None:
-        """Nothing is wrong with the switch, but with such as jobs that begin there would need too."""
+        """Return the reason if the switch works, but new jobs would also need a switch that cannot be used."""
         site, new = self.site, self.for_new()
         at = site.place_of(number)
         if at is None or new.place_of(number) is not None:
@@ -102,8 +108,10 @@ class Inventory(Switches):
         return Unavailable("; ".join(self.unavailable(site, needed, new=True)), SwitchState.UNSCHEDULABLE)
 
     def retained(self) -> dict[int, tuple[str, tuple[int, str] | None]]:
-        """Those that are not for jobs that begin: their names, and their ports toward their parents with the parents'
-        names."""
+        """Return the names and uplinks of switches outside the site, which no new job uses.
+
+        An uplink is a port and the name of the parent.
+        """
         site = self.site
         return {at: (one.name, one.config.uplink) for at, one in self.members.items() if site.place_of(at) is None}
 
@@ -118,13 +126,18 @@ class Inventory(Switches):
         return number
 
     def shares(self, number: int, config: SwitchConfig) -> bool:
-        """Its P4Runtime server, or where workers send to."""
+        """Return whether the switch has the same P4Runtime server, or the same address for workers, as `config`."""
         own = self.members[number].config
         return self.switches[number].target == config.target or own.address == config.address
 
     def site_of(self, more: Sequence[SwitchConfig] = (), less: Collection[int] = ()) -> Site:
-        """Return the site of all that are not replaced; of those that leave, only such as still have a parent. `more`:
-        may come, and `less`: may go. Raises SettingsError."""
+        """Return the site of all switches that are not replaced. Raises SettingsError.
+
+        A leaving switch is included only if it still has its parent.
+
+        `more`: configurations of switches that may be added.
+        `less`: numbers of switches that may be removed.
+        """
         coming = [config.name for config in more]
         every = {
             number: one.config

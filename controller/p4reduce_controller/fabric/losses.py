@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets shares of packets that ports lose, for tests of how jobs cope with that."""
+"""Artificial packet loss at ports, for tests of how jobs cope with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p4reduce_controller.tenants.access import LONGEST_NAME
 
 
 def chosen_to_lose(inventory: Inventory, request: pb.SetLossRequest) -> list[tuple[str, Aggregator]]:
-    """Return the switches that are meant, with their names. Raises ValueError where one of them cannot do it."""
+    """Return the switches that are meant, with their names. Raises ValueError if one of them cannot do it."""
     if not 0 <= request.rate <= 1:
         raise ValueError(f"rate={request.rate}: accepted are 0 to 1")
     if not 0 <= request.port < 512:
@@ -25,7 +25,7 @@ def chosen_to_lose(inventory: Inventory, request: pb.SetLossRequest) -> list[tup
         if why := switch.unavailable:
             raise ValueError(f"the switch {name} is unavailable: {why.reason}; choose others with --switch")
     able = [(name, one) for name, one in chosen if not one.ports or request.port in one.ports]
-    if able and request.rate == 0:  # where there is no such port, none loses
+    if able and request.rate == 0:  # a rate of 0 already holds where there is no such port
         return able
     for name, switch in chosen:
         if (name, switch) not in able:

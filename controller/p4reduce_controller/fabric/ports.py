@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ports that are down mean: for switches, for jobs that begin, and for those that run."""
+"""The effect of ports that are down: on switches, on new jobs, and on running jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from p4reduce_controller.switches.site import Site
 
 
 def all_down(switch: Aggregator) -> Unavailable | None:
-    """Nobody reaches it."""
+    """Return the reason if all ports of the switch are down, so that nobody reaches it."""
     ports = switch.ports
     down = ports and set(ports.values()) <= set(DOWN)
     return Unavailable(f"all its {len(ports)} ports are down") if down else None
@@ -21,8 +21,10 @@ def all_down(switch: Aggregator) -> Unavailable | None:
 def uplink_down(
     site: Site, at: int, children: Mapping[int, Heard], switches: Mapping[int, Aggregator]
 ) -> Unavailable | None:
-    """Why the switch at that place of the site does not reach its parent. `children`: where each was heard by its
-    parent, by the controller's numbers of them, as is `switches`."""
+    """Return why the switch at that site index does not reach its parent; None if its ports are not known to be down.
+
+    `children`: where each switch was heard by its parent, by the controller's numbers, as is `switches`.
+    """
     up = site.trees.uplinks.get(at)
     if up is None:
         return None
@@ -38,7 +40,7 @@ def uplink_down(
 
 
 def troubles_of(job: Job, children: Mapping[int, Heard], switches: Mapping[int, Aggregator]) -> list[str]:
-    """Return the ports that the job needs and that are down, and what is there, for people."""
+    """Return a text for each port that the job needs and that is down, with what is connected there."""
     site, held = job.site, {at % job.site.switches for at in job.ranges}
     found = []
     for at in sorted(held):

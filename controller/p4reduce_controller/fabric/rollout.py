@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job on the switches: put there, kept there, and taken off again, one after the other.
+"""The rollout of a job on its switches: installation, moves to other slots, and removal, one after the other.
 
 installing --all switches have it--> installed <--> moving --remove--> removing --no switch has it--> removed
-    \\--a switch fails--> failed --------------------------/ /  \\--the controller ends--> abandoned
-     \\--removed meanwhile-----------------------------------/
+  \\--a switch fails--> failed --------------------------/ /  \\--the controller ends--> abandoned
+  \\--removed meanwhile-----------------------------------/
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ from p4reduce_controller.switches.aggregator import Aggregator, Placement, Switc
 
 log = logging.getLogger(__name__)
 
-CONNECT_WAIT = 30.0  # for a switch that is away when a job wants to be installed
-STEP_TIMEOUT = (
-    60.0  # at least, for one step at one switch, which may have to wait for those of other jobs; RESETs besides
-)
+CONNECT_WAIT = 30.0  # seconds for a switch that is away when a job is to be installed
+STEP_TIMEOUT = 60.0  # at least, for one step at one switch, which may wait for steps of other jobs; RESETs have more
 RETRY = 0.5
 
 
 class Stage(Enum):
     INSTALLING = "installing"
     INSTALLED = "installed"
-    MOVING = "moving"  # some switches may have it in its former slots
-    FAILED = "failed"  # some switches may have some of it
+    MOVING = "moving"  # some switches may have the job in its former slots
+    FAILED = "failed"  # some switches may have some of its entries
     REMOVING = "removing"
     REMOVED = "removed"
     ABANDONED = "abandoned"  # a switch that is away may still have it
@@ -56,25 +54,29 @@ NEXT: dict[Stage, frozenset[Stage]] = {
 
 
 class Progress(Protocol):
-    """Who is told how it goes. Each but `moved` is called once at most, `installed` and `failed` only before
-    `remove`."""
+    """Callbacks of a rollout. Each but `moved` is called at most once, and none but `freed` after `remove`."""
 
     def installed(self, job: Job) -> None: ...
 
     def failed(self, job: Job, why: str) -> None:
-        """It has to be removed."""
+        """Handle a failed installation. The job has to be removed."""
 
     def moved(self, job: Job) -> None:
-        """Every switch has it in the slots that it has now. Once for each `move`, and not after `remove`."""
+        """Handle that every switch has the job in its present slots.
+
+        Called once for each `move`, and not after `remove`.
+        """
 
     def freed(self, job: Job) -> None:
-        """Nothing of it is on any switch."""
+        """Handle that no switch has anything of the job any more."""
 
 
 @dataclass(eq=False, repr=False)
 class Rollout:
-    """`run` is its life. It raises nothing but what `progress` raises, whatever the switches do. `stopping`: once it is
-    set, switches that are away are not waited for."""
+    """The rollout of one job. `run` is its life, and raises only what `progress` raises, whatever the switches do.
+
+    `stopping`: once it is set, switches that are away are not waited for.
+    """
 
     job: Job
     switches: Mapping[int, Aggregator]
@@ -88,18 +90,22 @@ class Rollout:
 
     @property
     def ending(self) -> bool:
-        """The job shall be taken off."""
+        """Whether the job is to be taken off."""
         return self._ending.is_set()
 
     def remove(self, abort: pb.Abort | None) -> None:
-        """The job is over. An installation that is under way is not broken off, since a write that is cancelled here
-        may still take place there."""
+        """Take the job off, because it has ended.
+
+        An installation under way is completed first, since a switch may carry out even a write that was cancelled here.
+        """
         self._abort = abort
         self._ending.set()
 
     def move(self) -> None:
-        """The job has other slots now: they are to be its own on every switch, and reset; or again, where a switch has
-        lost it meanwhile. No rank may use any slot before `moved`."""
+        """Put the job in its new slots on every switch, and reset them. No rank may use any slot before `moved`.
+
+        It is called again if a switch has lost the job meanwhile.
+        """
         self._moving.set()
 
     async def run(self) -> None:
@@ -126,10 +132,10 @@ class Rollout:
         number = self.job.site.number
         return [(self.switches[number(at)], placement) for at, placement in self.job.placements.items()]
 
-    # On.
+    # Installation.
 
     async def _install(self) -> None:
-        """On all switches at once. They are all waited for, so that none is written to after the job has failed."""
+        """Install on all switches at once. Wait for all, so that none is written to after the job has failed."""
         problems = await asyncio.gather(*[self._install_on(*one) for one in self._places()])
         if self.ending:
             return
@@ -141,13 +147,13 @@ class Rollout:
             self.progress.installed(self.job)
 
     async def _install_on(self, switch: Aggregator, placement: Placement) -> str:
-        """Return what went wrong, or ""."""
+        """Install on one switch, and return what went wrong, or ""."""
         try:
             with self.traces.step(self.job, "switch", switch=switch.target):
                 await self._put_on(switch, placement)
         except SwitchError as error:
             return str(error)
-        except Exception as error:  # or its ranks would wait for it
+        except Exception as error:  # otherwise its ranks would wait for it
             log.exception("installing job %r at the switch at %s", self.job.name, switch.target)
             return f"the switch at {switch.target} cannot be set up for the job: {type(error).__name__}: {error}"
         return ""
@@ -157,12 +163,12 @@ class Rollout:
             await with_timeout(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
         if not self.ending:
             await _in_time(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, self.job.timeout))
-        if not self.ending:  # one job's slots are reset after another's, so all of the switch's at most
+        if not self.ending:  # resets of jobs queue up: at most all slots of the switch
             limit = max(STEP_TIMEOUT, self.job.timeout) + time_for(switch.layout.slots)
             with self.traces.step(self.job, "reset"):
                 await _in_time(switch, "resetting its slots", switch.reset(placement, self.job.timeout), limit)
 
-    # From slots to slots.
+    # Moves to other slots.
 
     async def _move(self) -> None:
         self._enter(Stage.MOVING)
@@ -174,11 +180,11 @@ class Rollout:
             self.progress.moved(self.job)
 
     async def _move_on(self, switch: Aggregator, placement: Placement) -> None:
-        """Until it is done, or the job is over."""
+        """Try until the switch has the job in its new slots, or the job has ended."""
         tries = 0
         while not self.ending:
             try:
-                if tries:  # what has been written nobody knows
+                if tries:  # the last try may have written anything
                     await _in_time(switch, "fencing it", switch.fence(placement))
                 tries += 1
                 await self._put_on(switch, placement)
@@ -189,33 +195,36 @@ class Rollout:
                 log.warning(text, self.job.name, switch.target, error, exc_info=None if known else error)
             await first_of(self._ending.wait(), asyncio.sleep(RETRY))
 
-    # Off.
+    # Removal.
 
     async def _remove_from(self, switch: Aggregator, placement: Placement) -> bool:
-        """True when the switch has forgotten the job."""
+        """Take the job off one switch. Return whether the switch has forgotten it."""
         fenced = await self._insist(switch, "fencing it", lambda: switch.fence(placement))
         abort = self._packet()
-        # Where a switch is away, ranks shall hear that first, from the service.
+        # If a switch is away, the service has to tell the ranks first.
         if abort is not None and placement.has_ranks and not any(one.unavailable for one in self.switches.values()):
             worker = abort.rank if abort.HasField("rank") else None
             try:
                 await _in_time(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
-            except Exception as error:  # ranks hear it from the service too
+            except Exception as error:  # the service tells the ranks too
                 log.warning("cannot send an ABORT from the switch at %s: %s", switch.target, error)
         return await self._insist(switch, "forgetting it", lambda: switch.forget(placement)) and fenced
 
     def _packet(self) -> pb.Abort | None:
-        """What the switch shall tell the ranks. An ABORT says only who went. Where that is nobody, ranks that are away
-        shall hear why when they come back; and where ranks do not call the same, all shall hear that alone."""
+        """Return the abort that the switch sends as a packet; None if the packet would say too little.
+
+        An ABORT packet only names the lost rank. If there is none, ranks that are away must get the reason when they
+        come back. If ranks have called different operations, the message that says so must be the only one.
+        """
         abort = self._abort
         if abort is None or abort.mismatch:
             return None
         return abort if abort.HasField("rank") or not self.job.away else None
 
     async def _insist(self, switch: Aggregator, doing: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Until it is done: a slot range with entries left must not be given to another job.
+        """Repeat the work until it is done: a slot range with entries left must not be given to another job.
 
-        False where the controller ends before.
+        Return False if the controller ends before.
         """
         while True:
             try:
@@ -236,7 +245,7 @@ class Rollout:
 
 
 async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, None], limit: float | None = None) -> None:
-    """Raise SwitchError naming the switch where the work takes longer than so many seconds, or `STEP_TIMEOUT`."""
+    """Raise SwitchError, which names the switch, if the work takes longer than `limit` or `STEP_TIMEOUT` seconds."""
     limit = STEP_TIMEOUT if limit is None else limit
     try:
         await with_timeout(isolate_cancellation(work), limit)
@@ -249,15 +258,17 @@ CLOSE_TIMEOUT = 3.0
 
 @dataclass(eq=False, repr=False)
 class Supervisor:
-    """Owns the rollouts: one for each job that holds slots of a switch, each in a task of its own. Nothing that happens
-    to a stream of a rank reaches a rollout: it ends when its job is off the switches."""
+    """The owner of the rollouts: one for each job that holds slots of a switch, each in a task of its own.
+
+    A rollout ends when its job is off the switches, whatever happens to the streams of the job's ranks.
+    """
 
     switches: Mapping[int, Aggregator]
     progress: Progress
     tasks: Tasks
     traces: Traces
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    _rollouts: dict[int, tuple[Rollout, asyncio.Task[None]]] = field(default_factory=dict)  # by the number of the job
+    _rollouts: dict[int, tuple[Rollout, asyncio.Task[None]]] = field(default_factory=dict)  # by job number
 
     def install(self, job: Job) -> None:
         self._start(job, Stage.INSTALLING)
@@ -266,19 +277,19 @@ class Supervisor:
         self._start(job, Stage.INSTALLED)
 
     def move(self, job: Job) -> None:
-        """It has other slots now. Does nothing where it is off the switches, and its number another's."""
+        """Start a move to the job's new slots. Do nothing if the job is off the switches."""
         rollout, _ = self._rollouts.get(job.number, (None, None))
         if rollout is not None and rollout.job is job:
             rollout.move()
 
     def remove(self, job: Job, abort: pb.Abort | None) -> None:
-        """Do nothing where the rollout has failed, which ends the service."""
+        """Start the removal. Do nothing if the rollout has failed, which ends the service."""
         if job.number in self._rollouts:
             rollout, _ = self._rollouts[job.number]
             rollout.remove(abort)
 
     async def settle(self) -> None:
-        """While it is `stopping`: gives the jobs that are over a while to be taken off."""
+        """Give jobs that have ended some time to be taken off. Called while `stopping` is set."""
         ending = [task for rollout, task in self._rollouts.values() if rollout.ending]
         if ending:
             await asyncio.wait(ending, timeout=CLOSE_TIMEOUT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's slots hold: the answers of its switches to QUERYs, for people and for ranks that get no answer."""
+"""The contents of a job's slots: its switches' answers to QUERYs, for operators and for ranks that get no answer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.placement import below
 from p4reduce_controller.switches.aggregator import Aggregator, SwitchError
 
-MOST = 16  # slots a request: a switch answers some hundred QUERYs a second, and others wait for it
+MOST = 16  # slots per request: a switch answers some hundred QUERYs a second, and others wait for it
 
 
 async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, count: int) -> pb.SlotsReply:
-    """Of a job that is on its switches: both halves of `count` of its slots from `first` on, at each switch that has
-    them. Raises SwitchError."""
+    """Return both halves of `count` of the job's slots from `first` on, at each switch that has them.
+
+    The job must be on its switches. Raises SwitchError.
+    """
     site = job.site.for_threads(job.threads)
     reply = pb.SlotsReply(slots=job.slots)
     for half in range(2 * first, 2 * min(first + count, job.slots)):
@@ -45,8 +47,10 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
 
 
 async def look(job: Job, half: int, switches: Mapping[int, Aggregator]) -> pb.Counted:
-    """Return the latest round of that half where there are ranks, and who of those that send is counted in it. Raises
-    SwitchError."""
+    """Return the latest round of that half at the switches of ranks, and which workers it has counted.
+
+    Raises SwitchError.
+    """
     site = job.site.for_threads(job.threads)
     tree, there = site.slot_at(half, job.slots)
     rounds: dict[int, list[int]] = {}

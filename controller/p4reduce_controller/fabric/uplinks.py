@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each switch with a parent says HELLO to it: so the cables are tried, and the parent learns where it is."""
+"""HELLOs from each switch to its parent: they test the cables, and the parent learns its children's ports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ HELLO_INTERVAL = 0.1
 
 
 class Uplinks:
-    """`expected`: the switches that their parents have not heard yet, by the nonces of their HELLOs."""
+    """The search for switches below others.
+
+    `expected`: the switches that their parents have not heard yet, by the nonces of their HELLOs.
+    """
 
     def __init__(self, inventory: Inventory, tasks: Tasks, clock: Callable[[], float]) -> None:
         self.expected: dict[int, int] = {}
@@ -28,7 +31,10 @@ class Uplinks:
         self._clock = clock
 
     async def find_all(self, timeout: float) -> None:
-        """Those that are not heard in time are logged, and go on with it; jobs that need them are refused meanwhile."""
+        """Wait until all parents have heard their children, at most `timeout` seconds.
+
+        The rest is logged, and its HELLOs go on. Jobs that need one of these switches are refused meanwhile.
+        """
         site = self._inventory.site
         for child in site.trees.uplinks:
             self.find(site.number(child))
@@ -44,7 +50,7 @@ class Uplinks:
             )
 
     def find(self, child: int) -> None:
-        """It has to be heard by its parent from now on, which is another or new."""
+        """Have the switch heard by its parent from now on, because the parent is another one or new."""
         self._inventory.children.pop(child, None)
         self.expected = {nonce: other for nonce, other in self.expected.items() if other != child}
         if not self.expected:
@@ -52,7 +58,7 @@ class Uplinks:
         self.expected[secrets.randbits(64)] = child
 
     def heard(self, switch: int, hello: Heard) -> bool:
-        """Whether it is that of a switch below this one."""
+        """Handle a HELLO, and return whether it is one of a switch below this one."""
         child = self.expected.get(hello.nonce)
         if hello.job or child is None or self._inventory.uplink(child)[1] != switch:
             return False
@@ -68,7 +74,7 @@ class Uplinks:
         while self.expected:
             for nonce, child in list(self.expected.items()):
                 port, parent = self._inventory.uplink(child)
-                if parent < 0:  # it was removed, or has none any more
+                if parent < 0:  # it was removed, or no longer has a parent
                     self.expected.pop(nonce, None)
                 elif self._can_be_heard(child):
                     try:
@@ -80,7 +86,7 @@ class Uplinks:
             await asyncio.sleep(HELLO_INTERVAL)
 
     def _can_be_heard(self, child: int) -> bool:
-        """It and its parent are there."""
+        """Return whether the switch and its parent are both available."""
         _, parent = self._inventory.uplink(child)
         switches = self._inventory.switches
         return parent >= 0 and not (switches[child].unavailable or switches[parent].unavailable)

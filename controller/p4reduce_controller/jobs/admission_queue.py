@@ -236,7 +236,7 @@ class AdmissionQueue:
         return before != self._kept
 
     def expect_returns(self, now: float) -> None:
-        """Allow ranks to come back from now on."""
+        """Start the time in which the ranks of restored entries can come back."""
         for one in self.waitlist:
             if not one.ranks:
                 one.deadline = now + RETURN

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service asks of a switch. `switch.P4RuntimeSwitch` is the real one; tests have another."""
+"""The interface of a switch for the service.
+
+`P4RuntimeSwitch` implements it; tests have an implementation of their own.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,11 @@ from p4reduce_controller.switches.pools import SlotRange
 
 @dataclass
 class ControlCounts:
-    """rpc_errors: calls that failed, by gRPC's code. cpu_drops: packets between the switch's CPU port and the
-    controller that came to nothing, by why."""
+    """Counters of the connection between the controller and a switch.
+
+    rpc_errors: failed calls, by gRPC status code.
+    cpu_drops: packets between the switch's CPU port and the controller that were dropped, by reason.
+    """
 
     rpc_errors: Counter[str] = field(default_factory=Counter)
     cpu_drops: Counter[str] = field(default_factory=Counter)
@@ -29,15 +35,15 @@ DOWN = ("DOWN", "LOWER_LAYER_DOWN", "NOT_PRESENT")  # states of a port, as OpenC
 
 
 class SwitchError(Exception):
-    """The switch did not do what was asked; the message says what and why."""
+    """An error: the switch did not do what was asked. The message says what and why."""
 
 
 class SwitchUnavailable(SwitchError):
-    """There is no connection to the switch."""
+    """An error: there is no connection to the switch."""
 
 
 class Superseded(SwitchError):
-    """Another controller is the switch's primary."""
+    """An error: another controller is the switch's primary."""
 
 
 _IPV4_AND_UDP = 20 + 8  # bytes of headers
@@ -45,7 +51,7 @@ _IPV4_AND_UDP = 20 + 8  # bytes of headers
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape of the aggregator program: blocks a packet, values a block, slots of the whole switch."""
+    """The shape of the aggregator program: blocks per packet, values per block, and slots of the whole switch."""
 
     lanes: int
     block_size: int
@@ -53,15 +59,16 @@ class Layout:
 
     @property
     def mtu(self) -> int:
-        """The least of links that carry the program's packets: bytes of the longest with its IPv4 header."""
+        """The smallest MTU that carries the program's longest packet with its IPv4 header, in bytes."""
         return Codec(self.lanes, self.block_size).largest + _IPV4_AND_UDP
 
 
 @dataclass(frozen=True)
 class Heard:
-    """A HELLO that reached the switch: on which port, from whom, and what it claims.
+    """A HELLO that reached the switch: its port, its sender, and what it claims.
 
-    full: as long as any packet. short: not, though its sender sends full ones, too.
+    full: whether it is as long as the longest packet.
+    short: whether it is shorter, from a sender that sends full ones too.
     """
 
     port: int
@@ -76,7 +83,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Parent:
-    """The switch above: behind which port it is, where packets to it go, and as which of its workers this one sends."""
+    """The parent of a switch: the port toward it, the address of its packets, and this switch's worker number there."""
 
     port: int
     endpoint: Endpoint
@@ -85,10 +92,11 @@ class Parent:
 
 @dataclass(frozen=True)
 class Placement:
-    """A job as the switch knows it. `workers[i]` is where worker i was heard; the last `children` are switches.
+    """A job as the switch knows it. `workers[i]` is where worker i was heard; the last `children` of them are switches.
 
-    Without a `parent` the switch is the root of the job's tree. `hosts`: MAC addresses, and on which port they are.
-    `abort_secret`: what shows the ranks that an ABORT is the controller's.
+    `parent`: None if the switch is the root of the job's tree.
+    `hosts`: MAC addresses and the port of each.
+    `abort_secret`: proves to the ranks that an ABORT is the controller's.
     """
 
     job: int
@@ -107,13 +115,13 @@ class Placement:
 
     @property
     def group(self) -> int:
-        """Multicast group of the job: its number."""
+        """The multicast group of the job: its number."""
         return self.job
 
 
 @dataclass(frozen=True)
 class Counted:
-    """As a switch counts; bytes are those of frames."""
+    """Counters of a switch. Bytes are those of frames."""
 
     packets: int
     bytes: int
@@ -121,7 +129,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class HalfState:
-    """What a QUERY tells of a slot half."""
+    """The state of a slot half, as the answer to a QUERY tells it."""
 
     half: int
     seq: int
@@ -130,19 +138,25 @@ class HalfState:
 
 
 class Listener(Protocol):
-    """Told what happens at the switch; not of a lost connection, as the data plane goes on without one."""
+    """A listener to what happens at the switch.
+
+    It does not hear of a lost connection, which the data plane survives.
+    """
 
     def awaits(self, nonce: int) -> bool:
-        """Whether a HELLO with this nonce would be news to anyone."""
+        """Return whether a HELLO with this nonce would be news."""
 
     def heard(self, hello: Heard) -> None: ...
 
     def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:
-        """The switch is (again) in hand. Entries of `lost_jobs` were gone from it, and where it was `restarted`, its
-        program too."""
+        """Handle that the controller controls the switch, for the first time or again.
+
+        `lost_jobs`: jobs whose entries were gone from the switch.
+        `restarted`: whether its program was gone too.
+        """
 
     def ports_changed(self) -> None:
-        """Some are up, or down, that were not; or it is not known any more."""
+        """Handle that ports have gone up or down, or that their state is no longer known."""
 
 
 class Aggregator(Protocol):
@@ -153,73 +167,75 @@ class Aggregator(Protocol):
 
     @property
     def address(self) -> Endpoint:
-        """Where workers send to."""
+        """The address that workers send to."""
 
     @property
     def target(self) -> str:
-        """Where the switch itself is reached, for people."""
+        """The address of the switch's P4Runtime server, as users write it."""
 
     @property
     def unavailable(self) -> Unavailable | None:
-        """Why the switch cannot be asked anything now."""
+        """The reason why the switch cannot be asked anything now."""
 
     @property
     def counts(self) -> ControlCounts: ...
 
     @property
     def ports(self) -> Mapping[int, str]:
-        """What OpenConfig calls the state of each, as "UP" and "DOWN"; {} where that is not known."""
+        """The state of each port, as OpenConfig calls it, such as "UP" and "DOWN"; {} if unknown."""
 
     @property
     def ports_unknown(self) -> str:
-        """Why it is not, or ""."""
+        """The reason why the ports are unknown, or ""."""
 
     def expect(self, job: Placement) -> None:
-        """Before `start`: an earlier controller has installed that job, which carries on."""
+        """Note before `start` that an earlier controller has installed that job, which runs on."""
 
     async def look(self, timeout: float) -> None:
-        """Before `start`: connects and looks, and changes nothing. Raises SwitchUnavailable, or Superseded where
-        another controller is the primary and shall not give way."""
+        """Connect before `start`, read the switch's state, and change nothing.
+
+        Raises SwitchUnavailable, or Superseded if another controller is the primary and must not be replaced.
+        """
 
     async def start(self, listener: Listener, timeout: float) -> None:
-        """Connect, become primary, and clear what an earlier controller left, but for jobs that were expected.
+        """Connect, become primary, and remove what an earlier controller left, except for expected jobs.
 
-        Raises SwitchUnavailable when that has taken too long. It goes on then, and mends later losses of the
-        connection, until `close`.
+        Raises SwitchUnavailable if that takes too long. Connecting goes on then, and the connection is restored
+        whenever it is lost, until `close`.
         """
 
     async def close(self, *, keep: bool = False) -> None:
-        """Disconnects, after taking every entry off the switch unless they are to stay."""
+        """Disconnect, after removing every entry from the switch unless `keep` is set."""
 
     async def wait_connected(self) -> None:
-        """Or given up."""
+        """Wait until the switch is connected or given up."""
 
     def give_up(self) -> None:
-        """It is away, and is not waited for any more: what it holds is nobody's concern."""
+        """Stop waiting for a switch that is away. What it holds no longer matters."""
 
     @property
     def given_up(self) -> bool: ...
 
     async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
-        """Send a HELLO of the switch's own out of a port, of job 0: a full one, or a `short` one."""
+        """Send a HELLO of the switch's own, of job 0, out of a port: a full one, or a `short` one."""
 
     async def install(self, job: Placement) -> None:
-        """Admission and delivery entries, the multicast group, and the way to the parent."""
+        """Write the job's entries for admission and delivery, its multicast group, and the route to the parent."""
 
     async def reset(self, job: Placement, timeout: float) -> None:
         """Make every half of the job's slots ready for its first round; return when all have acknowledged.
 
-        timeout: seconds that it may take at least; a large pool has more.
+        timeout: seconds that it may take at least; a large pool gets more.
         """
 
     async def fence(self, job: Placement) -> None:
         """Remove the admission entries: from now on nothing reaches the job's slots."""
 
     async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
-        """Multicasts ABORT to the job's group."""
+        """Multicast an ABORT to the job's group."""
 
     async def forget(self, job: Placement) -> None:
-        """Remove the rest of what `install` made."""
+        """Remove the rest of what `install` wrote."""
 
     async def query(self, half: int) -> HalfState: ...
 
@@ -229,11 +245,13 @@ class Aggregator(Protocol):
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]: ...
 
     async def outcomes(self) -> dict[str, int]:
-        """Packets to the aggregator, by what became of them; and as `forged`, frames to others in the switch's name."""
+        """Return the packets to the aggregator by outcome, and under `forged` frames to others in the switch's name."""
 
     async def job_traffic(self) -> dict[tuple[int, int], Counted]:
-        """What the members of each job that the switch knows have sent to it, by the job's number and generation; {}
-        where it does not count that."""
+        """Return what each job's members have sent to the switch, by job number and generation.
+
+        It is {} if the switch does not count that.
+        """
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
-        """Packets lost on purpose."""
+        """Return the number of packets that were dropped artificially."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why something cannot be used, as one value, and the states of a switch that operators see."""
+"""The reason why something cannot be used, as one value, and the states of a switch that operators see."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from enum import Enum
 class SwitchState(Enum):
     READY = "Ready"
     NOT_READY = "NotReady"
-    """It is not connected, is another controller's, or none of its ports is up."""
+    """The controller is not connected to it, another controller is its primary, or all its ports are down."""
     UPLINK_DOWN = "UplinkDown"
-    """It does not reach its parent."""
+    """Its link to its parent is down."""
     DRAINING = "Draining"
-    """An operator drains or removes it: it takes no new jobs, and those that it has run on."""
+    """An operator drains or removes it. It takes no new jobs; its running jobs go on."""
     CORDONED = "Cordoned"
-    """It takes no new jobs, and has none any more."""
+    """It takes no new jobs, and its last job has ended."""
     UNSCHEDULABLE = "Unschedulable"
-    """Nothing is wrong with it, but new jobs would also need a switch that cannot be used."""
+    """It works, but new jobs would also need a switch that cannot be used."""
 
 
 @dataclass(frozen=True)
 class Unavailable:
-    """`summary`: the reason in a few words, where `reason` has the details. `brief`: it began a moment ago, so new jobs
-    still count on the switch."""
+    """The reason why something cannot be used.
+
+    `summary`: the reason in a few words, where `reason` has the details.
+    `brief`: it began a moment ago, so new jobs still count on the switch.
+    """
 
     reason: str
     state: SwitchState = SwitchState.NOT_READY

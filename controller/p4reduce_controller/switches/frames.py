@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of the aggregation packets that the controller sends and hears: RESET, QUERY, ABORT and HELLO."""
+"""Frames of the aggregation packets that the controller sends and receives: RESET, QUERY, ABORT and HELLO."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from p4reduce.protocol.header import NONCE
 from p4reduce.protocol.packet import Codec, Packet, ProtocolError, pack
 from p4reduce.transport.frames import ANY_FRAGMENT, ETHERTYPE_IPV4, HEADERS, UDP, frame_headers
 
-# Names of the counter `outcomes`, by index.
+# Names of the indices of the counter `outcomes`.
 OUTCOMES = tuple(outcome.name.lower() for outcome in Outcome)
 
 _NONCE = slice(HEADERS.size + NONCE.start, HEADERS.size + NONCE.stop)
@@ -21,7 +21,7 @@ _NONCE = slice(HEADERS.size + NONCE.start, HEADERS.size + NONCE.stop)
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a host sits: MAC as "02:00:7f:00:00:01", dotted IPv4 address, UDP port."""
+    """A host's address: MAC as in "02:00:7f:00:00:01", dotted IPv4 address, UDP port."""
 
     mac: str
     ip: str
@@ -32,13 +32,18 @@ class Endpoint:
 
 
 def synthetic_mac(ip: str) -> str:
-    """Return the MAC that a UDP port of an embedded target gives to whoever has this address: 02:00 and its four
-    bytes."""
+    """Return the MAC address that an embedded target's UDP port gives to the host with this IPv4 address.
+
+    It is 02:00, followed by the four bytes of the IPv4 address.
+    """
     return format_mac(b"\x02\x00" + IPv4Address(ip).packed)
 
 
 def parse_mac(text: str) -> bytes:
-    """Six bytes from "02:00:7f:00:00:01"; ValueError names what is accepted."""
+    """Return the six bytes of an address such as "02:00:7f:00:00:01".
+
+    The text of its ValueError says what is accepted.
+    """
     try:
         mac = bytes(int(part, 16) for part in text.replace("-", ":").split(":"))
     except ValueError:
@@ -53,19 +58,19 @@ def format_mac(mac: bytes) -> str:
 
 
 def build(packet: Packet, source: Endpoint, destination: Endpoint) -> bytes:
-    """Return the whole Ethernet frame. The UDP checksum is 0, the IPv4 checksum right."""
+    """Return the whole Ethernet frame. The UDP checksum is 0, and the IPv4 checksum is correct."""
     payload = pack(packet)
     return frame_headers(_packed(source), _packed(destination), len(payload), fragment=0) + payload
 
 
 @lru_cache(maxsize=4096)
 def _packed(endpoint: Endpoint) -> tuple[bytes, bytes, int]:
-    """MAC address, IPv4 address and UDP port. Raises ValueError."""
+    """Return MAC address, IPv4 address and UDP port. Raises ValueError."""
     return parse_mac(endpoint.mac), IPv4Address(endpoint.ip).packed, endpoint.udp_port
 
 
 def parse(frame: bytes, codec: Codec) -> tuple[Endpoint, Packet] | None:
-    """Return the sender and the packet, or None where this is not an aggregation frame of ours."""
+    """Return the sender and the packet; None if this is not a frame of the aggregation protocol."""
     if len(frame) < HEADERS.size:
         return None
     fields = HEADERS.unpack_from(frame)
@@ -83,7 +88,7 @@ def parse(frame: bytes, codec: Codec) -> tuple[Endpoint, Packet] | None:
 
 
 def nonce_at_a_glance(frame: bytes) -> int | None:
-    """Return the nonce of a frame that the switch sends to the controller, where it looks like a HELLO."""
+    """Return the nonce of a frame that the switch sent to the controller; None unless it looks like a HELLO."""
     if len(frame) < _NONCE.stop or frame[HEADERS.size] & 15 != Op.HELLO:
         return None
     return int.from_bytes(frame[_NONCE], "big")

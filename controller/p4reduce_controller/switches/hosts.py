@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where MAC addresses live at one switch: some are told, and others learned from ranks, for as long as their jobs are.
+"""MAC addresses and their ports at one switch: some are configured, others learned from ranks while their jobs last.
 
-A rank's HELLO says where it is, and anybody may say anything. So no address moves, and none that is told is learned.
+A rank's HELLO says where the rank is, but anybody may send one. So no address moves, and configured addresses are
+never learned.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ipaddress import IPv4Address
 
 from p4reduce_controller.switches.frames import Endpoint, parse_mac
 
-# Of the 4096 addresses that the switch has room for. Those that exceed this are flooded to, and lose nothing else.
+# The switch has room for 4096 addresses. Frames to addresses beyond this limit are flooded, and work all the same.
 MOST = 2048
 MOST_OF_A_PORT = 1024
 
@@ -20,12 +21,12 @@ MOST_OF_A_PORT = 1024
 @dataclass
 class _Home:
     port: int
-    learned: bool  # and forwarded to
+    learned: bool  # whether the switch forwards to it
     jobs: set[int] = field(default_factory=set)
 
 
 def problem_of(sender: Endpoint) -> str:
-    """Why nothing can be sent to where a HELLO says that it comes from, or ""."""
+    """Return why nothing can be sent to the address that a HELLO came from, or ""."""
     octets, ip = parse_mac(sender.mac), IPv4Address(sender.ip)
     if octets[0] & 1 or not any(octets):
         return f"its MAC address is {sender.mac}, which is not a host's address"
@@ -37,7 +38,11 @@ def problem_of(sender: Endpoint) -> str:
 
 
 class Hosts:
-    """Without I/O. `fixed`: the ports of hosts and routers that were told. `switches`: all, this one too."""
+    """The hosts at one switch, without I/O.
+
+    `fixed`: the configured ports of hosts and routers.
+    `switches`: the addresses of all switches, including this one.
+    """
 
     def __init__(self, fixed: Mapping[str, int], switches: Iterable[Endpoint]) -> None:
         self._fixed = dict(fixed)
@@ -46,18 +51,18 @@ class Hosts:
         self._homes: dict[str, _Home] = {}
 
     def meet(self, switches: Iterable[Endpoint]) -> None:
-        """From now on these are all."""
+        """Replace the addresses of all switches."""
         self._switches = {}
         for one in switches:
             self._switches.setdefault(one.mac, set()).add(one.ip)
 
     def claim(self, sender: Endpoint, port: int, job: int) -> str:
-        """Return the job has a rank there. Returns why that cannot be; then nothing is claimed."""
+        """Record that the job has a rank at that port. Return why that cannot be, or ""; then nothing is recorded."""
         if problem := problem_of(sender):
             return problem
         mac = sender.mac
         if mac in self._switches:
-            # A host that runs a switch on UDP sockets has its address in common with it. It is not learned.
+            # A host that runs a switch on UDP sockets shares its address with it. The address is not learned.
             return "" if sender.ip in self._switches[mac] else f"its MAC address {mac} is that of a switch"
         home = self._homes.get(mac)
         lives_on = self._fixed.get(mac, home.port if home is not None else port)
@@ -73,14 +78,14 @@ class Hosts:
         return ""
 
     def release(self, job: int) -> None:
-        """All that it claimed."""
+        """Release all addresses that the job claimed."""
         for mac, home in list(self._homes.items()):
             home.jobs.discard(job)
             if not home.jobs:
                 del self._homes[mac]
 
     def learned_for(self, job: int) -> tuple[tuple[str, int], ...]:
-        """Which the switch shall forward to, and to which port, while the job is."""
+        """Return the addresses that the switch must forward to while the job exists, with their ports."""
         return tuple((mac, home.port) for mac, home in self._homes.items() if home.learned and job in home.jobs)
 
     def _has_room(self, port: int) -> bool:

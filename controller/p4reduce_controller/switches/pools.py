@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch's slots, shared by jobs: each holds one contiguous range of them."""
+"""The pool of a switch's slots, shared by jobs: each job has one contiguous range."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 
 class PoolFull(Exception):
-    """No free range is long enough; the message says how many slots are free."""
+    """An error: no free range is long enough. The message says how many slots are free."""
 
 
 @dataclass(frozen=True, order=True)
 class SlotRange:
-    """Slots `first` to `first + count - 1` of the switch."""
+    """The slots `first` to `first + count - 1` of a switch."""
 
     first: int
     count: int
@@ -24,7 +24,7 @@ class SlotRange:
         return self.first + self.count
 
     def joined(self, other: SlotRange) -> list[SlotRange]:
-        """Both of them: as one, where they overlap or touch."""
+        """Return both ranges, as one if they overlap or touch."""
         low, high = sorted((self, other))
         if low.end < high.first:
             return [low, high]
@@ -32,7 +32,7 @@ class SlotRange:
 
 
 class SlotPool:
-    """Hands out ranges, first fit. Free ranges are kept sorted and never touch each other."""
+    """The first-fit allocator of slot ranges. The list of free ranges is sorted, and no two of them touch."""
 
     def __init__(self, slots: int) -> None:
         if slots < 1:
@@ -40,7 +40,7 @@ class SlotPool:
         self.slots = slots
         self._free = [SlotRange(0, slots)]
         self._taken: set[SlotRange] = set()
-        self._longest: int | None = slots  # None where it has to be looked for
+        self._longest: int | None = slots  # None if it has to be computed
 
     @property
     def free(self) -> int:
@@ -52,13 +52,13 @@ class SlotPool:
 
     @property
     def longest(self) -> int:
-        """Length of the longest free range: what `take` can give at most."""
+        """The length of the longest free range, which is the most that `take` can give."""
         if self._longest is None:
             self._longest = max((part.count for part in self._free), default=0)
         return self._longest
 
     def around(self, taken: SlotRange) -> int:
-        """How long a free range there would be if that one, which is taken, were given back."""
+        """Return how long the free range there would be if `taken` were given back."""
         after = bisect_right(self._free, taken)
         touching = [
             part
@@ -68,8 +68,10 @@ class SlotPool:
         return taken.count + sum(part.count for part in touching)
 
     def find(self, count: int) -> SlotRange:
-        """Return the first free range of `count` slots, which stays free. Raises PoolFull, or ValueError when count <
-        1."""
+        """Return the first free range of `count` slots, without taking it.
+
+        Raises PoolFull, or ValueError if count < 1.
+        """
         if count < 1:
             raise ValueError(f"count={count}: a job has at least 1 slot")
         if count <= self.longest:
@@ -78,14 +80,17 @@ class SlotPool:
         raise PoolFull(f"{count} slots asked, {self.free} of {self.slots} free{in_a_row}")
 
     def copy(self) -> SlotPool:
-        """What is taken and given back there changes nothing here."""
+        """Return an independent copy."""
         copied = SlotPool(self.slots)
         copied._free, copied._taken, copied._longest = list(self._free), set(self._taken), self._longest
         return copied
 
     def without(self, counts: Iterable[int]) -> SlotPool:
-        """As it looks to who has to leave free ranges of these lengths, which are those at its end; where none is so
-        long, as many slots as there are."""
+        """Return the pool as a job sees it that must leave free ranges of these lengths.
+
+        The ranges are at the end of the pool. If no free range is long enough, the longest ones are left, up to that
+        number of slots.
+        """
         seen = self.copy()
         for count in counts:
             fits = [part for part in seen._free if part.count >= count]
@@ -98,7 +103,7 @@ class SlotPool:
         return seen
 
     def take(self, wanted: SlotRange) -> None:
-        """That range and no other. Raises ValueError where some of it is not free."""
+        """Take exactly this range. Raises ValueError if some of it is not free."""
         index = bisect_right(self._free, wanted.first, key=lambda part: part.first) - 1
         if index >= 0 and wanted.end <= (part := self._free[index]).end and wanted.count > 0:
             before = SlotRange(part.first, wanted.first - part.first)
@@ -111,7 +116,7 @@ class SlotPool:
         raise ValueError(f"slots {wanted.first} to {wanted.end - 1} are not all free")
 
     def give_back(self, taken: SlotRange) -> None:
-        """Frees what was taken. Raises ValueError for anything else, so that nothing is freed twice."""
+        """Free a range that was taken. Raises ValueError for any other, so that nothing is freed twice."""
         if taken not in self._taken:
             raise ValueError(f"{taken} is not taken")
         self._taken.remove(taken)

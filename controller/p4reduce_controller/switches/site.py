@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which switches there are for a job, and how they hang together."""
+"""The site of a job: the switches that it can use, and their trees."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ GONE = -1
 
 @dataclass(frozen=True)
 class Site:
-    """The switches as they are for some jobs: the layout of every one, where workers send to, and how they hang
-    together. It does not change: a job keeps the one that it began with, and its places are of that.
+    """The switches as some jobs see them: their layout, the addresses that workers send to, and their trees.
 
-    `numbers`: what the controller calls each of them, or () for their places; `GONE` for one that no job of this site
-    needs any more.
+    A site is immutable: a job keeps the site that it began with. A site index (`place` in names) is an index into
+    `addresses`; it stands for one switch and one thread.
+
+    `numbers`: the controller's number of each switch, or () if these are the site indices. A switch that no job of this
+    site needs any more has `GONE`.
     """
 
     layout: Layout
@@ -30,8 +32,10 @@ class Site:
     numbers: tuple[int, ...] = ()
 
     def for_threads(self, threads: int) -> Site:
-        """As jobs see it of which each rank has so many: every switch, and every tree, has as many places, one for each
-        thread, and those of the first thread come first."""
+        """Return the site of jobs with so many threads per rank.
+
+        Every switch and every tree occurs once for each thread; those of the first thread come first.
+        """
         if threads == self.threads:
             return self
         count = len(self.addresses)
@@ -46,23 +50,23 @@ class Site:
 
     @property
     def switches(self) -> int:
-        """How many there are."""
+        """The number of switches."""
         return len(self.addresses) // self.threads
 
     def number(self, place: int) -> int:
-        """Return the controller's, of the switch there."""
+        """Return the controller's number of the switch at that site index."""
         return self.numbers[place % self.switches] if self.numbers else place % self.switches
 
     def place_of(self, number: int) -> int | None:
-        """Return the first of the switch that the controller calls so, or None where it is not here."""
+        """Return the first site index of the switch with the controller's number; None if it is not in the site."""
         numbers = self.numbers or range(self.switches)
         return numbers.index(number) if number in numbers else None
 
     def without(self, unusable: Collection[int]) -> Site:
-        """For one thread: without these of its switches, as far as there are others.
+        """Return the site of one thread without these switches, as far as others remain.
 
-        A tree goes whose root is unusable, where another's is not, and a leaf that has no other below it. What is left
-        and unusable are switches that some jobs do not need.
+        A tree is left out if its root is unusable and another tree's root is not. A leaf is left out if it is unusable
+        and has no remaining switch below it. Unusable switches that remain are ones that some jobs do not need.
         """
         trees, every = self.trees, range(self.switches)
         alive = [root for root in trees.roots if root not in unusable]
@@ -83,38 +87,40 @@ class Site:
         )
 
     def places(self, switch: int) -> list[int]:
-        """Those of one switch, thread after thread."""
+        """Return the site indices of one switch, thread after thread."""
         return list(range(switch, len(self.addresses), self.switches))
 
     def slot_at(self, half: int, slots: int) -> tuple[int, int]:
-        """Return the tree that has this half of a job of so many slots, and which it is there."""
+        """Return the tree with this half of a job of so many slots, and the number of the half there."""
         thread, own = to_thread(half, slots, self.threads)
         trees = len(self.trees.roots) // self.threads
         tree, there = to_aggregator(own, trees)
         return thread * trees + tree, there
 
     def pool_at(self, place: int, slots: int) -> int:
-        """How many slots a job of so many has at that place, or would have if it were on the way."""
+        """Return how many of a job's slots are at that site index, if its tree uses that switch."""
         own = slots_of(place // self.switches, slots, self.threads)
         return slots_at_each(own, len(self.trees.roots) // self.threads)
 
     def pools_at(self, switch: int, slots: int) -> int:
-        """Return the same at all places of that switch."""
+        """Return how many of a job's slots are at all site indices of that switch."""
         return sum(self.pool_at(place, slots) for place in self.places(switch))
 
     @property
     def capacity(self) -> int:
-        """Slots that one job can have at most."""
+        """The most slots that one job can have."""
         return len(self.trees.roots) // self.threads * self.layout.slots
 
     @property
     def always_needed(self) -> list[int]:
-        """Switches that are a whole tree: each has some of the slots of every job."""
+        """The roots without children: such a switch is a whole tree, and has some of the slots of every job."""
         return [root for root in self.trees.roots if not self.trees.children(root)]
 
     def within_reach(self, named: str) -> list[int]:
-        """Return the switches that a rank says HELLO to, tree after tree: all, or of a tree the one that it has
-        named."""
+        """Return the switches that a rank sends HELLOs to, tree after tree.
+
+        In each tree, it is the switch that the rank has named, or else all switches.
+        """
         switches: list[int] = []
         for tree in range(len(self.trees.roots)):
             every = self.trees.among(range(len(self.addresses)), tree)
@@ -125,7 +131,10 @@ class Site:
         return len(heard) == len(self.trees.roots)
 
     def leads_to_a_switch(self, switch: int, port: int, children: Mapping[int, Heard]) -> bool:
-        """`children`: where each switch with a parent was heard by it."""
+        """Return whether the port leads to a parent or a child.
+
+        `children`: where each switch was heard by its parent.
+        """
         uplinks = self.trees.uplinks
         below = (children[child] for child, up in uplinks.items() if up.parent == switch and child in children)
         return (switch in uplinks and uplinks[switch].port == port) or any(child.port == port for child in below)

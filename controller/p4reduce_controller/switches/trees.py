@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How switches hang together: each job's slots are dealt over trees, and a tree is a root with leaves below it."""
+"""The trees of switches: each job's slots are striped over the trees, and a tree is a root with leaves below it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from p4reduce.protocol.constants import MAX_WORKERS, PARENT
 
 
 class Misplaced(Exception):
-    """The ranks of a job cannot be served where they are; the message says why."""
+    """An error: the ranks of a job cannot be served where they are. The message says why."""
 
 
 @dataclass(frozen=True)
 class Uplink:
-    """The `port` of a switch behind which its parent is: switch number `parent`."""
+    """The `port` of a switch that leads to its parent, the switch at index `parent`."""
 
     port: int
     parent: int
@@ -23,8 +23,7 @@ class Uplink:
 
 @dataclass(frozen=True)
 class Node:
-    """A switch in a job's tree: whose packets it adds up, ranks that send first, in the order of their places as
-    workers."""
+    """A switch in a job's tree, and the ranks and switches that are its workers, in this order."""
 
     switch: int
     ranks: tuple[int, ...]
@@ -34,9 +33,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Trees:
-    """`names` of the switches; `uplinks` by the number of a switch, for all that are not the root of a tree.
+    """The switches' names, and the uplink of each switch that is not a root, by its index.
 
-    Raises ValueError where following the uplinks leads around in a circle.
+    Raises ValueError if the uplinks form a cycle.
     """
 
     names: Sequence[str]
@@ -50,14 +49,14 @@ class Trees:
                 if path[-1] == switch:
                     raise ValueError(f"the uplinks form a cycle: {', '.join(self.names[at] for at in path)}")
                 if len(path) > len(self.names):
-                    break  # into a circle that another switch is on
+                    break  # a cycle that does not contain this switch
 
     @property
     def roots(self) -> tuple[int, ...]:
         return tuple(switch for switch in range(len(self.names)) if switch not in self.uplinks)
 
     def path(self, switch: int) -> list[int]:
-        """From a switch to its root, both included."""
+        """Return the path from a switch to its root, both included."""
         path = [switch]
         while path[-1] in self.uplinks:
             path.append(self.uplinks[path[-1]].parent)
@@ -73,14 +72,15 @@ class Trees:
         return tuple(switch for switch in switches if self.tree(switch) == tree)
 
     def nodes(self, places: Mapping[int, int]) -> list[Node]:
-        """One tree of a job whose sending ranks are at these of its switches: those that have something to add up, root
-        first.
+        """Return the switches of one tree that have something to add for a job, root first.
 
-        Raises Misplaced where a switch would have more workers than it can count.
+        Raises Misplaced if a switch would have more workers than it can count.
+
+        `places`: the switch of each rank that sends.
         """
         paths = [self.path(switch) for switch in places.values()]
         used = {switch for path in paths for switch in path}
-        # Where all come together is root enough.
+        # The lowest switch that all paths have in common is the job's root.
         root = next(switch for switch in paths[0] if all(switch in path for path in paths))
         used -= set(self.path(root)[1:])
         nodes = []
