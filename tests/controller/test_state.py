@@ -413,7 +413,7 @@ def test_what_is_written_now_is_among_the_samples(kept: Kept) -> None:
 
 @pytest.mark.parametrize("state", [*READ, *REFUSED])
 def test_in_etcd_it_is_the_same(kept: Kept, state: str) -> None:
-    """etcd has a state of version 3 only if somebody has copied it there."""
+    """A state of version 3 is in etcd only if somebody has copied it there."""
     root = json.loads((STATES / state).read_text())
     etcd = FakeEtcd()
     keys = {f"jobs/{job['number']}": job for job in root["jobs"]}

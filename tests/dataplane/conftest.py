@@ -28,7 +28,7 @@ def running_switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
 
 @pytest.fixture
 def switch(running_switch: Switch) -> Iterator[Switch]:
-    """Yield a switch without entries, but for its own address."""
+    """Yield a switch with its own address and no other entries."""
     running_switch.own_address()
     yield running_switch
     running_switch.reset()

@@ -27,7 +27,7 @@ def _learned(switch: Switch) -> Iterator[None]:
 
 
 def foreign_frames(switch: Switch) -> dict[str, bytes]:
-    """What other hosts send to each other, some of it damaged, some of it looking like ours."""
+    """Return frames that other hosts send to each other, by name. Some are damaged, some look like aggregation."""
     ours = Aggregation(active=1, keys=(5,) * switch.lanes, values=values_of(1, switch, [0]))
     inner = frames.udp(HERE.udp_port, frames.AGGREGATION_PORT, ours.pack())
     there = Host(THERE.mac, THERE.ip)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an admitted member that sends what it should not can do to a job, on every data plane with its ports."""
+"""A faulty member of a job never gets a wrong sum accepted, on any data plane and with its real ports."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ROUTER = "02:fe:00:00:00:01"
 
 
 def in_the_name_of(own: Host, lanes: int) -> dict[str, bytes]:
-    """What a stranger could have others believe, some of it in pieces that they put together."""
+    """Return frames with which a stranger pretends to be the switch, by name. Some are fragments of a datagram."""
     keys = (0,) * lanes
     ours = Aggregation(op=frames.RESULT, job=7, generation=1, keys=keys)
     datagram = frames.udp(own.udp_port, VICTIM.udp_port, ours.pack())
@@ -88,7 +88,7 @@ def test_neither_are_they_routed(switch: Switch) -> None:
 
 
 def test_an_address_that_is_no_longer_the_switchs_own(switch: Switch) -> None:
-    """What others send from is forwarded, whatever their MAC address."""
+    """Packets from a former address of the switch are forwarded, even with the switch's MAC address."""
     switch.forward(VICTIM.mac, 2)
     frame = frames.udp_frame(replace(AGAIN, mac=SWITCH.mac), VICTIM, b"x")
     switch.exchange((1, frame)).expect({2: [frame]})
@@ -107,7 +107,7 @@ def test_the_controller_speaks_in_the_switchs_name(switch: Switch) -> None:
 
 
 def test_ranks_may_share_the_switchs_address(switch: Switch) -> None:
-    """As on one machine, where a switch has UDP sockets for ports: what is for the switch goes to nobody else."""
+    """On one machine, where a switch's ports are UDP sockets, packets to the switch still go to nobody else."""
     rank = Host(SWITCH.mac, SWITCH.ip, 45678)
     hello = frames.frame(rank, SWITCH, Aggregation(op=frames.HELLO, job=7, keys=(0,) * switch.lanes))
     switch.exchange((1, hello)).expect(packet_ins=[PacketIn(1, 0, hello)])

@@ -43,7 +43,7 @@ def test_every_port_has_its_own_limit(switch: Switch) -> None:
 
 
 def test_other_packets_are_no_hellos(switch: Switch) -> None:
-    """What is bridged or malformed takes nothing from the limit, and nothing but HELLOs is held to it."""
+    """The limit applies to HELLOs alone, and bridged or malformed packets do not use it up."""
     switch.limit_hellos(1, 0, 1)
     switch.forward(OTHER.mac, 2)
     bridged = hello(switch, RANK, OTHER)
@@ -95,7 +95,7 @@ def test_what_is_refused(switch: Switch) -> None:
 
 
 def test_the_leaf_and_the_controller_are_not_limited(switch: Switch) -> None:
-    """What a switch sends of its own goes out of a port, and the answers to the controller are no HELLOs."""
+    """HELLOs that the switch itself sends out of a port, and answers to the controller, are not limited."""
     switch.limit_hellos(1, 0, 0)
     own = hello(switch, replace(SWITCH), OTHER)
     switch.packet_out(own, through_pipeline=False, egress_port=1).expect({1: [own]})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each member of a job has sent is counted at its entry: packets and bytes. `fuzz.py` compares targets."""
+"""Packets and bytes that each member of a job has sent are counted at its entry. `fuzz.py` compares targets."""
 
 from __future__ import annotations
 

@@ -12,8 +12,10 @@ from tests.support.dataplane.switch import Switch
 
 
 def key(block: int, exponent: int) -> int:
-    """Block number within the stream, then 255 minus the biased exponent: the least key is the first block, and among
-    the workers that have it the largest exponent."""
+    """Return the key of a block: its number within the stream, then 255 minus the biased exponent.
+
+    So the least key is that of the first block, with the largest exponent of all workers that have this block.
+    """
     return block << 8 | 255 - exponent
 
 

@@ -18,7 +18,7 @@ RESETS = 4  # of a job with two slots
 
 
 def leaf_job(switch: Switch, size: int = 3, index: int = 5, **other: int) -> Job:
-    """Return a job of workers on the first ports; the spine is behind the last one."""
+    """Start a job whose workers are on the first ports, with the spine behind the last one, and return it."""
     return Job(switch, size, parent=Member(switch.ports[-1], SPINE), index=index, **other).start()
 
 
@@ -46,7 +46,7 @@ class LeafRound(Round):
         self.send(self.job.size - 1).expect(self.job.to_parent(self.partial))
 
     def answered(self) -> None:
-        """The parent's answer goes to all."""
+        """Send the parent's answer, and expect it at all members."""
         named = self.job.named(self.answer, envoy=self.job.size - 1)
         self.from_parent(self.answer).expect(self.job.to_all(named))
 
@@ -244,7 +244,7 @@ def test_the_parent_may_send_nothing_else(switch: Switch) -> None:
 
 
 def test_an_error_goes_to_the_root_first(switch: Switch) -> None:
-    """Of ranks here that disagree; and it comes down from there to all."""
+    """If ranks below this leaf disagree, the error goes up to the root, and comes down from there to all."""
     job = leaf_job(switch)
     one = LeafRound(job)
     one.send(0).expect()
@@ -257,7 +257,7 @@ def test_an_error_goes_to_the_root_first(switch: Switch) -> None:
 
 
 def test_an_error_from_below_goes_up_as_it_is(switch: Switch) -> None:
-    """Of another leaf below this switch, in a tree of three levels."""
+    """In a tree of three levels, this switch passes on the error of a leaf below it."""
     job = leaf_job(switch)
     error = job.error(job.packet(1, 2, fingerprint=0xBAD00), 0xC0DE)
     switch.exchange(job.sent(error)).expect(job.to_parent(error))

@@ -19,7 +19,7 @@ ETHERNET, IPV4_END, UDP_END, HEADER_END = 14, 34, 42, 60
 
 @pytest.fixture
 def job(switch: Switch) -> Iterator[Job]:
-    """Yield a job in whose slot 0 rank 1 has been heard; whatever the test sends must leave it so."""
+    """Yield a job whose slot 0 has rank 1's packet. Nothing that the test sends may change the slot."""
     job = Job(switch, 2).start()
     switch.exchange(job.data(1, 2, values=values_of(1, switch, [0]), keys=(0x700,) * switch.lanes)).expect()
     before = switch.query(job.pool_base), switch.query(job.pool_base + 1)

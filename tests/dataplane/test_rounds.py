@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a slot half makes of a DATA packet: every row of the protocol's table of cases."""
+"""Answers of a slot half to a DATA packet: every row of the protocol's table of cases."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_a_hook_with_the_state_of_another(hook: Any, communicator: Any) -> None:
 
 
 def test_what_follows_a_hook_may_wait(communicator: Any) -> None:
-    """As PyTorch's wrappers and PowerSGD have it."""
+    """A callback of a hook's future may wait for another hook, as PyTorch's wrappers and PowerSGD do."""
     state = AllreduceState(communicator)
     deeper: list[torch.Tensor] = []
     future = allreduce_hook(state, bucket()).then(lambda _: deeper.append(allreduce_hook(state, bucket()).wait()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recorder writes, and when."""
+"""Tests of the gradients that a recorder writes, and of when it writes them."""
 
 from __future__ import annotations
 

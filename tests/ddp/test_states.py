@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sparsifiers send, and that nothing of a gradient is lost: without DDP and without a network."""
+"""Sparsifiers send the right values and lose nothing of a gradient. The tests need neither DDP nor a network."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def chosen(sent: torch.Tensor) -> list[int]:
 def test_what_was_sent_and_what_is_kept_are_the_gradients(
     make: Make, orders: list[tuple[list[str], list[int]]], seed: int, dtype: torch.dtype
 ) -> None:
-    """What rounding to 16 bits takes is kept, too."""
+    """The error of rounding to 16 bits is kept, too."""
     made = model(**SHAPES)
     parameters = dict(made.named_parameters())
     state = make(made)
@@ -145,7 +145,7 @@ def test_the_largest_blocks_are_sent() -> None:
     state = BlockTopKState(Communicator(), made, ratio=0.25)
     sent = step(state, parameters, vector([3, 1, 4, 1, 5, 9, 2, 6, 5.5, 3]), [["a"]])["a"]
     assert chosen(sent) == [5, 7, 8]  # 2.5 of 10, rounded up
-    # What was left waits: 5 is the largest of the old, and nothing new is larger than 2.
+    # Values that were not sent stay in the residual: 5 is the largest of these, and no new value is larger than 2.
     sent = step(state, parameters, vector([0] * 9 + [1]), [["a"]])["a"]
     assert chosen(sent) == [2, 4, 9]
     assert state.stats().density == 6 / 20

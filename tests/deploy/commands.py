@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in deploy/ calls p4reduce: whether the command line takes it, and what its settings files say."""
+"""Checks of the calls of p4reduce in deploy/: the command line accepts them, and their settings files are valid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
 
 
 def settings_of(config: Path, words: Sequence[str]) -> Settings:
-    """Of `p4reduce controller WORDS` with that file. Raises SettingsError, as the controller does."""
+    """Return the settings of `p4reduce controller WORDS` with that file. Raises SettingsError for wrong ones."""
     given = {key: value for key, value in parsed(words).items() if key in SCHEMA and value not in (None, ())}
     settings = load(config, {key: SCHEMA[key].of_option(value) for key, value in given.items()})
     check_store(settings)

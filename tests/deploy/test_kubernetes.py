@@ -43,7 +43,7 @@ def as_job(name: str, spec: Any) -> Any:
 
 
 def pods() -> Iterator[tuple[str, Any]]:
-    """Yield the pods' specifications, by what has them."""
+    """Yield the kind and name of each object that starts pods, and the pods' specification."""
     for one in manifests():
         if template := one["spec"].get("template") if "spec" in one else None:
             yield f"{one['kind']} {one['metadata']['name']}", template["spec"]

@@ -41,7 +41,7 @@ exit "$status"
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of the script's job."""
+    """Return the environment in which Slurm runs the script, with fake tools."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name, text in (("scontrol", SCONTROL), ("srun", SRUN)):
@@ -110,7 +110,7 @@ def test_shellcheck_finds_nothing() -> None:
 
 
 def test_its_options_are_above_its_commands() -> None:
-    """sbatch reads none after the first."""
+    """After the script's first command, sbatch reads no more options."""
     head = SCRIPT.read_text().split("set -euo pipefail")[0]
     assert len(re.findall(r"^#SBATCH --", head, re.MULTILINE)) == len(re.findall("#SBATCH", SCRIPT.read_text())) > 4
 

@@ -25,7 +25,7 @@ def values(unit: Path, key: str) -> list[str]:
 
 
 def called(unit: Path) -> list[str]:
-    """What p4reduce is given."""
+    """Return the arguments with which a unit calls p4reduce."""
     (line,) = values(unit, "ExecStart")
     ports = "--port 1=udp:10.0.0.5:31314 --port 2=eth:eth1"
     program, *words = words_of(line.replace("$PORTS", ports).replace("${P4RUNTIME}", "10.0.0.5:9559"))
@@ -35,7 +35,7 @@ def called(unit: Path) -> list[str]:
 
 @pytest.fixture
 def units(tmp_path: Path) -> list[str]:
-    """Where systemd finds the program, which is not installed here."""
+    """Return the paths of copies of the units, which call a program that exists in place of p4reduce."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze (Debian: systemd)")
     for unit in UNITS:

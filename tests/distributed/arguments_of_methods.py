@@ -125,7 +125,7 @@ def forms_are_pytorchs(group: Group) -> None:
 
 
 def what_is_wrong_is_refused(group: Group) -> None:
-    """As Gloo refuses it, and before anything is begun: the group goes on."""
+    """Refuse wrong arguments as Gloo does, and before anything is begun, so that the group goes on."""
     size = group.size()
     one, double, longer = torch.zeros(1), torch.zeros(1, dtype=torch.float64), torch.zeros(2)
 

@@ -24,7 +24,7 @@ CHECKS = Checks()
 
 
 def inputs(size: int, *shape: int, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Return the tensor of each rank."""
+    """Return a random tensor for each rank, the same on every rank."""
     return [torch.randn(*shape, generator=torch.Generator().manual_seed(rank + 1)).to(dtype) for rank in range(size)]
 
 
@@ -53,7 +53,7 @@ def premultiplied_sum(_: int, size: int) -> None:
 
 @CHECKS.add
 def premultiplied_sum_by_gloo(rank: int, size: int) -> None:
-    """Of each tensor by itself; what is only read stays as it is, and so does what Gloo refuses."""
+    """Scale each tensor by itself, and leave inputs unchanged, and tensors whose reduction Gloo refuses."""
     half, total = dist._make_nccl_premul_sum(0.5), torch.full((4,), 0.5 * size, dtype=torch.float64)
     tensors = [torch.ones(4, dtype=torch.float64) for _ in range(3)]
     dist.all_reduce_coalesced(tensors, half)

@@ -27,7 +27,7 @@ Layout = Callable[[torch.Tensor], torch.Tensor]
 
 
 def column(values: torch.Tensor) -> torch.Tensor:
-    """Return a column of a matrix of gaps."""
+    """Return the values as one column of a matrix, so that they are not contiguous."""
     matrix = values.new_full((*values.shape, 2), GAP)
     matrix[..., 1] = values
     return matrix[..., 1]
@@ -58,12 +58,12 @@ def gaps_are_whole(tensor: torch.Tensor) -> None:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements in row-major order."""
+    """Return the bytes of the elements in row-major order."""
     return tensor.detach().cpu().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def made(number: int, dtype: torch.dtype) -> torch.Tensor:
-    """Another matrix for each small number. Sums and products over two ranks are exact in every dtype."""
+    """Return a different matrix for each small number. Sums and products over two ranks are exact in every dtype."""
     return ((torch.arange(12).view(4, 3) * 7 + number) % 13).to(dtype)
 
 
@@ -83,11 +83,11 @@ class Case:
         return [self.layout(torch.zeros(4, 3, dtype=self.dtype)) for _ in self.ranks]
 
     def part(self, source: int, target: int) -> torch.Tensor:
-        """What one rank has for another."""
+        """Return the tensor that one rank has for another."""
         return made(10 * source + target, self.dtype)
 
     def parts(self) -> list[torch.Tensor]:
-        """What this rank has for each."""
+        """Return the tensors that this rank has for each rank."""
         return [self.layout(self.part(self.rank, target)) for target in self.ranks]
 
     def folded(self, fold: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
@@ -128,7 +128,7 @@ def reductions(case: Case) -> Results:
 
 
 def exchanges(case: Case) -> Results:
-    """Yield the collectives that Gloo alone does."""
+    """Run the collectives that Gloo always carries, and yield their results."""
     outs = case.outs()
     dist.gather(case.own(), outs if case.rank == 0 else None, group=case.group)
     yield from zip(outs, case.given, strict=True) if case.rank == 0 else ()

@@ -20,7 +20,7 @@ from .saying import say
 
 
 def check(group: dist.ProcessGroup, rank: int, size: int) -> None:
-    """What a group can do on a switch, it can do without one."""
+    """Check that a group has every collective, whether it has slots at a switch or none."""
     total = size * (size + 1) / 2
     for op, expected in ((dist.ReduceOp.AVG, total / size), (dist._make_nccl_premul_sum(0.5), total / 2)):
         tensor = torch.full((100_000,), rank + 1.0)

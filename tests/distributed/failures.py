@@ -23,7 +23,7 @@ DIFFERENT = "MismatchError: .*different operations"
 
 
 def pair(limit: float = 2) -> Any:
-    """Return a new group of both ranks, which has its job. limit: seconds that a rank waits."""
+    """Return a new group of both ranks, which has joined its job. limit: its timeout in seconds."""
     group = dist.new_group(timeout=timedelta(seconds=limit))
     dist.barrier(group)
     return group

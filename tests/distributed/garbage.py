@@ -51,7 +51,7 @@ def _value(future: torch.futures.Future[Any]) -> Any:
 
 
 def left_to_collector() -> list[str]:
-    """What only the garbage collector would find of ours: tensors, objects and functions."""
+    """Return the types of our objects, functions and tensors that only the garbage collector would free."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     gc.set_debug(0)

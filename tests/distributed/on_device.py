@@ -29,7 +29,7 @@ def every_collective_of_every_layout(_: Any) -> None:
 
 @CHECKS.add
 def streams(_: Any) -> None:
-    """A tensor that a stream still computes is reduced, and the stream that waits for a work sees its result."""
+    """Reduce a tensor that a stream still computes. A stream that waits for the work sees its result."""
     ranks = dist.get_world_size()
     for dtype in (torch.float32, torch.float64):
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -49,7 +49,7 @@ def streams(_: Any) -> None:
 
 @CHECKS.add
 def graphs(_: Any) -> None:
-    """A refused capture leaves the group usable."""
+    """Call a collective after a refused capture, which leaves the group usable."""
     tensor = torch.ones(1000, device="cuda")
     try:
         with torch.cuda.graph(torch.cuda.CUDAGraph()):

@@ -59,7 +59,7 @@ def run(backend: str, case: Any, name: str, rank: int, folder: Path) -> int:
 
 
 def fork(backend: str, case: Any, name: str, rank: int, folder: Path) -> int:
-    """Return the process of one rank of a test."""
+    """Start the process of one rank of a test, and return its id."""
     child = os.fork()
     if child:
         return child

@@ -26,12 +26,12 @@ class Checks(list[Callable[..., None]]):
     """Functions, in the order in which a program has them."""
 
     def add(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Return a decorator."""
+        """Add a function, and return it, so that this is a decorator."""
         self.append(function)
         return function
 
     def run(self, *arguments: Any, after: Callable[[str], object] = lambda _: None) -> None:
-        """Call each, and print an object for each that passed."""
+        """Call each function, and print an object for each that passed."""
         for function in self:
             function(*arguments)
             say({"rank": dist.get_rank(), "passed": function.__name__})

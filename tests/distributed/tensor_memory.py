@@ -104,7 +104,7 @@ def coalesced_tensors_that_share_memory(group: Group) -> None:
 
 @CHECKS.add
 def lists_that_share_memory(group: Group) -> None:
-    """Of one call, which is not coalesced: outputs with each other, and with inputs."""
+    """Reduce and gather where outputs of one call, which is not coalesced, overlap each other or its inputs."""
     rank, size = group.rank(), group.size()
     for dtype in DTYPES:
         given = [torch.arange(2 * size) + 10 * each for each in range(size)]
@@ -177,7 +177,7 @@ def shapes_are_not_compared(group: Group) -> None:
 
 @CHECKS.add
 def parts_of_any_shape(group: Group) -> None:
-    """The numbers of elements must fit, shapes need not."""
+    """Accept parts of any shape: only the number of elements must fit."""
     rank, size = group.rank(), group.size()
     for dtype in DTYPES:
         for shape in ((), (3,), (2, 3), (0, 2)):
@@ -192,7 +192,7 @@ def parts_of_any_shape(group: Group) -> None:
 
 @CHECKS.add
 def outputs_have_no_graph(group: Group) -> None:
-    """Inputs that require a gradient give none to outputs, whoever carries the call."""
+    """Give outputs no gradient if inputs require one, whether the switch or Gloo carries the call."""
     size = group.size()
     for dtype in (torch.float32, torch.float64):
         whole, out = torch.ones(2 * size, dtype=dtype, requires_grad=True), torch.ones(2, dtype=dtype)
@@ -236,7 +236,7 @@ def versions(begin: Callable[..., object], *tensors: torch.Tensor) -> list[int]:
 
 @CHECKS.add
 def version_counters_are_gloos(group: Group) -> None:
-    """The same on all ranks, so that none raises in a backward pass where another goes on."""
+    """Count versions as Gloo does, and on all ranks alike, so that a backward pass raises on all ranks or on none."""
     rank, size = group.rank(), group.size()
     for dtype in DTYPES:
         for make in (lambda: torch.ones(6, dtype=dtype), lambda: torch.ones(6, 2, dtype=dtype)[:, 0]):  # noqa: B023

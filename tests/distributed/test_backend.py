@@ -87,7 +87,7 @@ def begin(native_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 
 def slots_of(group: Any) -> int:
-    """Return the job's slots after a sum."""
+    """Reduce a tensor, and return the number of the job's slots after that."""
     tensor = torch.ones(3)
     dist.all_reduce(tensor, group=group)
     assert tensor.tolist() == [1.0] * 3

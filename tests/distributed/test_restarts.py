@@ -29,7 +29,7 @@ def group(store: Any, rank: int, controller: str, timeout: float) -> Any:
 
 
 def check_sum(store: Any, controller: str) -> None:
-    """What two ranks of a group reduce is right."""
+    """Check that two ranks of a new group get the right sum."""
 
     def reduced(one: Any) -> Any:
         tensor = torch.ones(2)

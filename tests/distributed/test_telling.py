@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the backend says of tensors that the switch does not carry."""
+"""Messages of the backend about tensors that the switch does not carry."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def torchrun(
 
 
 def passed(events: list[Any]) -> list[list[str]]:
-    """What each rank says has passed."""
+    """Return the names of the checks that passed, for each rank."""
     return [[event["passed"] for event in events if event["rank"] == rank] for rank in range(RANKS)]
 
 

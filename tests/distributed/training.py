@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under torchrun, on the backend: DDP, with sparse gradients, hooks that wait and uneven inputs; FSDP2; a
-checkpoint; DDP under torch.compile.
+"""Trainings on the backend, under torchrun.
 
-Each is trained beside a model of one process that sees the batches of all ranks. Prints a JSON object for each that
-ended with the same parameters. Argument: a folder for the checkpoint.
+These are DDP with sparse gradients, with hooks that wait and with uneven inputs, FSDP2, a checkpoint, and DDP under
+torch.compile. Each is trained beside a model of one process that sees the batches of all ranks. Prints a JSON object
+for each that ended with the same parameters. Argument: a folder for the checkpoint.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ STEPS, BATCH, WORDS, WIDTH = 5, 8, 500, 16
 
 
 class Model(torch.nn.Module):
-    """Of word numbers, shape (batch, 4), a number each."""
+    """A network that maps word numbers of shape (batch, 4) to one number for each row."""
 
     def __init__(self, sparse: bool = False) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def train(network: Any, batch_of: Callable[[int], torch.Tensor]) -> None:
 
 
 def alone(size: int) -> dict[str, torch.Tensor]:
-    """What one process makes of all ranks' batches."""
+    """Return the parameters of a model that one process has trained with the batches of all ranks."""
     network = model()
     train(network, lambda step: torch.cat([batch(step, rank) for rank in range(size)]))
     return dict(network.state_dict())
@@ -140,7 +140,7 @@ def uneven(rank: int) -> None:
 
 
 def scaled(rank: int) -> None:
-    """An infinity in one rank's gradients is seen by the gradient scaler of every rank."""
+    """Train with a gradient scaler, which sees an infinity in one rank's gradients on every rank."""
     with hooked("scaled", DistributedDataParallel(model())) as network:
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)

@@ -115,7 +115,7 @@ def sum_in_place(tensor: torch.Tensor, group: Any) -> None:
 
 
 def sum_and_wait(tensor: torch.Tensor, group: Any) -> None:
-    """As C++ does that holds the work alone."""
+    """Wait for a work that nothing else refers to, as C++ code does."""
     dist.all_reduce(tensor, group=group, async_op=True).wait()
 
 
@@ -126,7 +126,7 @@ def sum_together(tensor: torch.Tensor, group: Any) -> None:
 
 
 def call_often(call: Callable[[torch.Tensor, Any], None], size: int, group: Any) -> None:
-    """Until this rank hears that the other one has left: which may have sent its part of the first before."""
+    """Call until an error says that the other rank has left, which may have sent its part of the first call before."""
     while True:
         tensor = torch.ones(size)
         call(tensor, group)

@@ -22,7 +22,7 @@ from p4reduce.ddp import BlockTopKState
 
 
 def capture(name: str) -> None:
-    """A file of packets, of which one is a HELLO."""
+    """Write a capture file with one packet, a HELLO."""
     payload = bytes.fromhex("18000003000500090000000000000123456789abcdef" + "ff" * 12)
     wrpcap(name, [Ether() / IP(src="10.0.0.1", dst="10.0.0.254") / UDP(sport=1234, dport=31314) / payload])
 

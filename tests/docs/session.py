@@ -22,7 +22,8 @@ from tests.support.document_blocks import ROOT
 
 LONGEST_S = 240
 
-# What serves is left when it is ready; what goes on until Ctrl-C gets it. `doctor` may find something.
+# The shim leaves servers in the background once they are ready, and interrupts commands that run until Ctrl-C.
+# `doctor` may report problems.
 SHIM = """#!/bin/bash
 case $1 in
 switch | controller)
@@ -73,7 +74,10 @@ WAIT = "for job in $(jobs -p); do wait $job; done\n"
 
 
 def run(folder: Path, script: str, addresses: Iterable[str] = (), name: str = "", needs: str = "") -> str:
-    """What a script for bash prints; it fails where any command of it does. Skips the test without root or `needs`."""
+    """Run a script by bash, and return its output. Skips the test without root or one of the tools in `needs`.
+
+    The script fails as soon as one of its commands does.
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root, for namespaces of its own")
     for tool in ("unshare", "ip", *needs.split()):
@@ -100,7 +104,7 @@ def run(folder: Path, script: str, addresses: Iterable[str] = (), name: str = ""
 
 
 def furnish(folder: Path) -> None:
-    """The files that blocks take as given."""
+    """Write the files that the documents' blocks take as given."""
     (folder / "example.py").write_text((ROOT / "examples" / "sum.py").read_text())
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "forever.py").write_text(FOREVER)

@@ -85,7 +85,7 @@ def said(block: Block) -> list[list[str]]:
 
 
 def wrong(arguments: list[str]) -> str:
-    """What of a call is not there, by its names and options; empty for a right one."""
+    """Return which commands and options of a call do not exist, or an empty string for a right call."""
     if not arguments or arguments[0].startswith("-"):
         return ""
     name, *rest = arguments

@@ -70,7 +70,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.slow
 def test_pages_have_the_structure_that_readers_of_the_files_see(site: Path) -> None:
-    """As CommonMark, which GitHub shows, has it: lists, tables, blocks and headings."""
+    """The site has the lists, tables, blocks and headings that CommonMark, and so GitHub, makes of the files."""
     different = {}
     for path in sorted((ROOT / "docs").rglob("*.md")):
         expected = counted(MarkdownIt("commonmark").enable("table").render(path.read_text()))
@@ -85,7 +85,7 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-# What is wrong with the page that is shown: wider than the window, pictures that are not there, links to no place.
+# Script that returns the faults of the page: a width beyond the window, missing pictures, links to missing anchors.
 FAULTS = """() => [
     ...(document.documentElement.scrollWidth > 390 ? [`is ${document.documentElement.scrollWidth} wide`] : []),
     ...[...document.images].filter((one) => !one.complete || !one.naturalWidth).map((one) => `no ${one.src}`),
@@ -135,7 +135,7 @@ def test_a_phone_shows_every_page(site: Path) -> None:
 
 @pytest.mark.slow
 def test_no_item_of_a_docstring_is_cut_in_two(site: Path) -> None:
-    """What belongs to an item is indented, else a paragraph begins in the middle of a sentence."""
+    """Lines that continue an item are indented, or else a paragraph begins in the middle of a sentence."""
     html = (site / "reference" / "python.html").read_text()
     assert re.findall(r"</ul>\s*<p>((?:[a-z]|<code>).*)", html) == []
 

@@ -54,7 +54,7 @@ def too_long(text: str) -> list[str]:
 
 
 def of_python(source: str) -> tuple[list[str], Counter[str]]:
-    """Docstrings and comments, and how often each identifier occurs. Comment lines that follow each other are one."""
+    """Return docstrings and comments, and how often each identifier occurs. Comment lines in a row are one comment."""
     tree = ast.parse(source)
     holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     texts = [text for node in ast.walk(tree) if isinstance(node, holders) and (text := ast.get_docstring(node))]
@@ -74,7 +74,7 @@ def of_python(source: str) -> tuple[list[str], Counter[str]]:
 
 
 def of_c(source: str) -> tuple[list[str], Counter[str]]:
-    """Comments, and how often each identifier occurs, of C or P4. Comment lines that follow each other are one."""
+    """Return the comments of C or P4, and how often each identifier occurs. Comment lines in a row are one comment."""
     texts: list[str] = []
     names: Counter[str] = Counter()
     end: int | None = None
@@ -95,7 +95,7 @@ def of_c(source: str) -> tuple[list[str], Counter[str]]:
 
 @cache
 def counted() -> dict[str, Counter[str]]:
-    """What is left in the code: openings and long sentences by folder, and identifiers of the list by name."""
+    """Count what breaks the rules in the code: openings and long sentences by folder, and identifiers by name."""
     left = {"openings": Counter[str](), "long_sentences": Counter[str](), "identifiers": Counter[str]()}
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
