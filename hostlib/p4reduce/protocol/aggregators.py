@@ -2,14 +2,14 @@
 """How a job's slots are striped over several aggregators: slot s lives at aggregator s mod A, as its slot s div A.
 
 The packet's slot field counts halves, 2 · slot + half, so a half stays a half. With one aggregator nothing changes.
-Where a rank has T threads, thread t has the slots from t · S div T to (t + 1) · S div T - 1, which are striped.
+If a rank has T threads, thread t has the slots from t · S div T to (t + 1) · S div T - 1, and these are striped.
 """
 
 from __future__ import annotations
 
 
 def slots_at_each(slots: int, aggregators: int) -> int:
-    """Slots that a job of `slots` takes at every one of its aggregators; the last of them may be idle at some."""
+    """Return how many slots a job of `slots` takes at each aggregator; at some, the last of them may stay idle."""
     return -(-slots // aggregators)
 
 
@@ -20,21 +20,21 @@ def to_aggregator(half: int, aggregators: int) -> tuple[int, int]:
 
 
 def from_aggregator(half: int, aggregator: int, aggregators: int) -> int:
-    """Return the job's half that a slot field of that aggregator stands for. It may exceed the packet's 16 bits."""
+    """Return the job's half for a slot field at that aggregator. The result may exceed the packet's 16 bits."""
     return ((half >> 1) * aggregators + aggregator) << 1 | half & 1
 
 
 def first_slot(thread: int, slots: int, threads: int) -> int:
-    """Of those of a job of `slots` that this thread of each rank has."""
+    """Return the first slot that a thread has, in a job of `slots`. It is the same at each rank."""
     return thread * slots // threads
 
 
 def slots_of(thread: int, slots: int, threads: int) -> int:
-    """How many of those of a job of `slots` this thread of each rank has."""
+    """Return how many slots a thread has, in a job of `slots`. The number is the same at each rank."""
     return first_slot(thread + 1, slots, threads) - first_slot(thread, slots, threads)
 
 
 def to_thread(half: int, slots: int, threads: int) -> tuple[int, int]:
-    """Return the thread that has the job's `half`, and which of its own that is."""
+    """Return the thread that has the job's `half`, and the half's number within that thread."""
     thread = (((half >> 1) + 1) * threads - 1) // slots
     return thread, half - 2 * first_slot(thread, slots, threads)

@@ -11,17 +11,17 @@ import numpy.typing as npt
 from p4reduce.protocol.halves import narrowed, widened
 
 ZERO = 0
-"""As a block's exponent: all its values are +0 or -0."""
+"""Exponent of a block whose values are all +0 or -0."""
 NOT_FINITE = 255
-"""As a block of floats' exponent: one of its values is NaN or infinite. Also the exponent of any int32 block."""
+"""Exponent of a block of floats if a value is NaN or infinite. Also the exponent of any non-zero int32 block."""
 
 _SCAN_ROWS = 1024  # blocks scanned at once, so that the magnitudes stay in the processor's cache
 
 
 class Blocks:
-    """Reads and writes a flat array by block: float32, int32, or 16-bit floats, whose blocks are float32.
+    """A flat array that is read and written by block: float32, int32, or 16-bit floats, whose blocks are float32.
 
-    A ragged last block reads as padded with zeros.
+    If the last block is ragged, it reads as if it were padded with zeros.
     """
 
     def __init__(self, data: npt.NDArray[Any], block_size: int) -> None:
@@ -60,11 +60,10 @@ class Blocks:
         return NOT_FINITE if self.data.dtype == np.int32 else 1
 
     def scan(self, blocks: list[int] | None = None) -> npt.NDArray[np.uint8]:
-        """Return the largest biased exponent in each of some blocks, at least one, or of all: ZERO for a block of
-        zeros.
+        """Return the largest biased exponent in each of some blocks, at least one, by default in each of all blocks.
 
-        Floats, as float32: 1 also stands for a block of subnormals only, NOT_FINITE for one with a NaN or an infinity.
-        int32: NOT_FINITE for every block that is not zero, as integers are not scaled.
+        A block of zeros has ZERO. Floats count as float32: a block that has only subnormals has 1, a block with a NaN
+        or an infinity has NOT_FINITE. An int32 block that is not zero has NOT_FINITE, because integers are not scaled.
         """
         if blocks is not None:
             return self._exponents(self._largest(self.gather(blocks)))
@@ -77,8 +76,10 @@ class Blocks:
         return self._exponents(largest)
 
     def _largest(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
-        """Return the largest magnitude of each row, as integers: so those of IEEE numbers are in the order of their
-        values."""
+        """Return the bits of each row's largest magnitude, as an integer.
+
+        As integers, the magnitudes of IEEE numbers are in the order of their values.
+        """
         magnitude = np.uint32(0xFFFFFFFF if self.data.dtype == np.int32 else 0x7FFFFFFF)  # -0 is the magnitude 0
         largest: npt.NDArray[np.uint32] = np.max(rows.view(np.uint32) & magnitude, axis=1)
         return largest
@@ -90,6 +91,6 @@ class Blocks:
         return result
 
     def clear(self, blocks: list[int]) -> None:
-        """Write +0 to some blocks, which are zero already, so that none of them keeps a -0."""
+        """Write +0 to some blocks that are zero already, so that none of them keeps a -0."""
         if blocks:
             self.scatter(blocks, np.zeros((len(blocks), self.block_size), np.float32))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of the protocol. Their home is p4src/include/constants.p4; a test holds this file to it."""
+"""The constants of the protocol. p4src/include/constants.p4 defines them; a test keeps this file equal to it."""
 
 from enum import IntEnum
 
@@ -13,22 +13,22 @@ BLOCK_SIZES_ACCEPTED = (32, 64, 128, 256)
 MAX_WORKERS = 32
 """Workers of one switch."""
 MAX_RANKS = 255
-"""Of a job, on any number of switches."""
+"""Ranks of a job, on any number of switches."""
 PARENT = 31
-"""A switch that has a parent counts it as a worker of its own, the last one."""
+"""Worker number that a switch gives its parent: the last of its own workers."""
 NOBODY = 255
-"""The worker that a packet names if it is none of those that read it."""
+"""Worker number of a packet that names none of the workers that receive it."""
 MAX_AGGREGATORS = 32
-"""Over which a job's slots may be striped. No packet says so: controller and hosts agree on it."""
+"""Aggregators over which a job's slots may be striped. No packet carries it: controller and hosts agree on it."""
 MAX_THREADS = 16
-"""Of one rank's engine. No packet says so, either."""
+"""Threads of one rank's engine. No packet carries it either."""
 MAX_GROWTH = 512
-"""Bytes that the switch's answer may be longer than the packet it is made of."""
+"""Bytes by which the switch's answer may be longer than the packet that it is made from."""
 
 NO_KEY = 0xFFFFFFFF
-"""What a lane announces when no more blocks follow."""
+"""Key that a lane announces when no more blocks follow."""
 SHORT_HELLO = 1
-"""The `seq` of a HELLO without values whose sender also sends such with the values of all lanes."""
+"""The `seq` of a HELLO without values. Its sender also sends HELLOs with the values of all lanes."""
 
 
 class Op(IntEnum):
@@ -43,7 +43,7 @@ class Op(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of a packet to the aggregator: the index into the switch's counter `outcomes`."""
+    """The outcome of a packet at the aggregator: the index into the switch's counter `outcomes`."""
 
     STARTED = 0
     ADDED = 1

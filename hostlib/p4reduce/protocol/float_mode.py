@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floating-point mode in which ranks compute what must have the same bits at each: rounding to nearest, subnormals
-kept. A program may change its thread's, as `torch.set_flush_denormal` does, and new threads begin with their maker's.
+"""The floating-point mode that gives all ranks the same bits: rounding to nearest, and subnormals kept.
+
+A program may change its thread's mode, as `torch.set_flush_denormal` does. A new thread inherits the mode of the thread
+that creates it.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ _DEFAULT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc and musl
 
 
 def set_default() -> None:
-    """Make this thread's mode the one that programs start with."""
+    """Set this thread's mode to the one that programs start with."""
     _libm().fesetenv(_DEFAULT)
 
 
 class DefaultMode:
-    """The mode that programs start with; afterwards this thread's is what it was."""
+    """A context in which this thread has the mode that programs start with. Its former mode is restored afterwards."""
 
     def __enter__(self) -> None:
         self._before = ctypes.create_string_buffer(_ROOM)

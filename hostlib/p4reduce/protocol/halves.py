@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""16-bit floats, which are added up as float32: float16, and bfloat16 as the uint16 of its bits, as NumPy has no such.
+"""16-bit floats, which are added up as float32: float16, and bfloat16, which NumPy lacks, as the uint16 of its bits.
 
-Arrays of other dtypes pass unchanged, so that what works on blocks need not know.
+Arrays of other dtypes pass unchanged, so that code for blocks need not distinguish them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 BFLOAT16 = np.dtype(np.uint16)
-"""That of an array of bfloat16's bits, the upper half of a float32's."""
+"""Dtype of an array that holds the bits of bfloat16, which are the upper half of a float32's."""
 
 
 @cache
 def type_name(dtype: np.dtype[Any]) -> str:
-    """What the elements of such an array are: "bfloat16"."""
+    """Return the name of an array's element type, such as "bfloat16"."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name
 
 
 def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """16-bit floats as float32, of the same shape."""
+    """Return 16-bit floats as float32, in the same shape."""
     if values.dtype == BFLOAT16:
         bits: npt.NDArray[np.uint32] = values.astype(np.uint32) << np.uint32(16)
         return bits.view(np.float32)
@@ -31,9 +31,9 @@ def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def narrowed(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What `widened` gives, as `dtype` again: rounded to nearest, ties to even. What is too large becomes infinite.
+    """Return the result of `widened` as `dtype` again, rounded to nearest, ties to even.
 
-    NaNs stay NaNs.
+    Values that are too large become infinite. NaNs stay NaNs.
     """
     if dtype == np.float16:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):

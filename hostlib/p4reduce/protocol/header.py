@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aggregation header's fields, from which codec, traces, the scapy layer and the Wireshark dissector are made.
 
-Big-endian, without gaps; behind them one key of 32 bits a lane. Their home is p4src/include/headers.p4, to which a test
-holds this file.
+They are big-endian, without gaps, and one key of 32 bits for each lane follows. p4src/include/headers.p4 defines them,
+and a test keeps this file equal to it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """A field of the header. title: its name for people. text: what it says."""
+    """A field of the header. title: its name for people. text: its meaning."""
 
     name: str
     bits: int
@@ -34,17 +34,17 @@ FIELDS = (
 )
 KEY = (Field("block", 24, "Block", "number of the next non-zero block within its stream"),
        Field("exponent", 8, "Exponent", "255 less the block's largest biased exponent"))  # fmt: skip
-"""The parts of a key; with all bits set, no block follows."""
+"""The parts of a key. In a key with all bits set, no block follows."""
 
 _CODES = {8: "B", 16: "H", 32: "I"}
 
 
 FIXED = struct.Struct("!B" + "".join(_CODES[field.bits] for field in FIELDS[2:]))
-"""The header without its keys; the first byte is version and op."""
+"""The header without its keys. The first byte has both version and op."""
 
 
 def place_of(name: str) -> slice:
-    """Return the bytes of a field in the header."""
+    """Return the range of bytes that a field has in the header."""
     names = [field.name for field in FIELDS]
     begin = sum(field.bits for field in FIELDS[: names.index(name)])
     return slice(begin // 8, (begin + FIELDS[names.index(name)].bits) // 8)
@@ -52,6 +52,6 @@ def place_of(name: str) -> slice:
 
 SLOT = place_of("slot")
 NONCE = slice(place_of("fingerprint").start, FIXED.size + 4)
-"""Of a HELLO: the fingerprint, and the first key."""
+"""The bytes of a HELLO's nonce: the fingerprint and the first key."""
 JOB = slice(place_of("job").start, place_of("generation").stop)
-"""The job's number and generation."""
+"""The bytes of the job's number and generation."""

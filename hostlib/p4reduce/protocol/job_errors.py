@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors that end a job, with their texts, from packets."""
+"""The errors that end a job, made from the packets that report them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ REASONS = {
     31: "a user has ended it",
     40: "an operator has ended it",
 }
-"""Of an ABORT, by the number that it has: `AbortReason` of the control service."""
+"""Reasons of an ABORT, by number: `AbortReason` of the control service."""
 
 
 def mismatch(membership: Membership, packet: Packet, tasks: Sequence[Task], slot: Slot | None) -> MismatchError:
-    """Of an ERROR. tasks: those under way here. slot: that of the packet, if the job has it."""
+    """Return the error for an ERROR packet. tasks: those under way here. slot: the packet's, if the job has it."""
     held, other = packet.fingerprint, packet.keys[0]
     involved = [t for t in tasks if same_operation(t.fingerprint, held) or same_operation(t.fingerprint, other)]
     here = ", ".join(f"operation {t.counter}, {t.operation!r}, has {t.fingerprint:08x}" for t in involved or tasks[:1])
@@ -56,10 +56,10 @@ def mismatch(membership: Membership, packet: Packet, tasks: Sequence[Task], slot
 
 
 def _verdict(membership: Membership, packet: Packet, named: tuple[int, ...], slot: Slot | None) -> str:
-    """Who is wrong, as far as this rank can tell.
+    """Return a sentence that says which rank is wrong, "" if this rank cannot tell.
 
-    A round's lanes it has from the switch. Not so the operation, of which it may be the only one that calls it, unless
-    the switch has given it the round's sums or another rank came with the same.
+    This rank can rely on a round's lanes, which it has from the switch. It cannot rely on its operation, which it may
+    be the only rank to call, unless the switch has given it the round's sums or another rank sent the same one.
     """
     own = _own_fingerprint(packet, slot)
     others = [rank for rank in range(membership.world_size) if rank != membership.rank and rank not in named]
@@ -80,12 +80,12 @@ def _verdict(membership: Membership, packet: Packet, named: tuple[int, ...], slo
 
 
 def _own_fingerprint(packet: Packet, slot: Slot | None) -> int | None:
-    """What this rank has in the packet's round, if it is in it, or was in it last."""
+    """Return this rank's fingerprint of the packet's round, if it is the slot's present round or the one before."""
     if slot is None:
         return None
     if slot.task is not None and packet.seq == slot.seq:
         return slot.fingerprint
-    # The switch has given this rank the round's sums.
+    # This rank has the sums of the round before, so the switch accepted its fingerprint.
     return packet.fingerprint if packet.seq == slot.seq - 1 & 0xFFFFFFFF else None
 
 
@@ -96,7 +96,7 @@ def _one_of(ranks: Sequence[int]) -> str:
 
 
 def implausible(membership: Membership, packet: Packet) -> MismatchError:
-    """Of a RESULT whose keys cannot be."""
+    """Return the error for a RESULT whose keys are impossible."""
     return MismatchError(
         f"the result of round {packet.seq} in slot {packet.slot >> 1} names next blocks that cannot exist: a rank "
         f"other than this one, {membership.rank}, announced them; packets do not tell which. Check that all ranks run "
@@ -105,7 +105,7 @@ def implausible(membership: Membership, packet: Packet) -> MismatchError:
 
 
 def altered(membership: Membership, task: Task) -> MismatchError:
-    """Of words that did not come back as this rank sent them."""
+    """Return the error for words that came back other than this rank sent them."""
     return MismatchError(
         f"the words that rank {membership.rank} sent in operation {task.counter}, {task.operation}, came back changed: "
         "another rank added to them; packets do not tell which. Check that all ranks run the same version, and that no "
@@ -114,8 +114,10 @@ def altered(membership: Membership, task: Task) -> MismatchError:
 
 
 def gone_ahead(membership: Membership, half: int, seq: int, ranks: Sequence[int]) -> MismatchError:
-    """Of a switch that has counted these ranks' packets in a round in which none can be while this rank is where it
-    is."""
+    """Return the error for packets of these ranks that the switch counted in an impossible round.
+
+    No rank can be in that round before this rank has sent its packet of the round before it.
+    """
     return MismatchError(
         f"rank{'s' if len(ranks) > 1 else ''} {', '.join(_with_host(membership, rank) for rank in ranks)} is ahead of "
         f"the others: the switch has counted round {seq} in slot {half >> 1}, but this rank, {membership.rank}, has "
@@ -124,14 +126,14 @@ def gone_ahead(membership: Membership, half: int, seq: int, ranks: Sequence[int]
 
 
 def _with_host(membership: Membership, leader: int) -> str:
-    """ "4", or "4 (with 5, 6 of its host)" where they share a stream."""
+    """Return "4", or "4 (with 5, 6 of its host)" if these ranks share a stream."""
     hosts = membership.hosts or range(membership.world_size)
     others = [str(rank) for rank, host in enumerate(hosts) if host == hosts[leader] and rank != leader]
     return f"{leader} (with {', '.join(others)} of its host)" if others else str(leader)
 
 
 def aborted(membership: Membership, packet: Packet) -> JobAborted:
-    """Of an ABORT."""
+    """Return the error for an ABORT."""
     if packet.worker == NOBODY:
         why = "the controller has ended it, and no rank is to blame"
     else:

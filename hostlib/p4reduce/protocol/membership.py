@@ -10,14 +10,14 @@ from p4reduce.protocol.constants import MAX_GROWTH, MAX_RANKS, MAX_WORKERS, PARE
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What the controller assigned to this rank.
+    """The job, rank, slots and sequence numbers that the controller assigned to this rank.
 
-    `peers`: the ranks at this rank's switch, each in its place as a worker there; () stands for all ranks of the job.
-    `abort_secret`: 64 bits, by which an ABORT shows that it is the controller's.
-    `hosts`: for each rank of the job a number that it has in common with those of its host, where these share one
-    stream: then `peers` are the leaders alone, the lowest ranks of their hosts. () where each rank has its own.
+    `peers`: the ranks at this rank's switch, in the order of their worker numbers; () stands for all ranks of the job.
+    `abort_secret`: 64 bits by which an ABORT proves that the controller sent it.
+    `hosts`: a host number for each rank of the job, if the ranks of a host share one stream. Then `peers` has only the
+    leaders, the lowest ranks of their hosts. () if each rank has a stream of its own.
     `more_jobs`: job numbers and generations of the rank's threads but the first, which share the slots with it.
-    A worker in Python has all slots, and no use for it.
+    A worker in Python has all slots and does not use it.
     """
 
     job: int
@@ -61,29 +61,29 @@ class Membership:
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """The ranks that share this one's stream, itself among them, lowest first."""
+        """The ranks that share this rank's stream, including this rank, lowest first."""
         return self._beside(self.rank)
 
     @property
     def leader(self) -> int:
-        """The rank whose stream this one's values travel in."""
+        """The rank in whose stream this rank's values travel."""
         return self.neighbours[0]
 
     @property
     def leaders(self) -> tuple[int, ...]:
-        """The job's, lowest first: all ranks where none share a stream."""
+        """The job's leaders, lowest first. If no ranks share a stream, every rank is one."""
         if not self.hosts:
             return tuple(range(self.world_size))
         return tuple(sorted({host: rank for rank, host in reversed(list(enumerate(self.hosts)))}.values()))
 
     @property
     def threads(self) -> int:
-        """How many share the slots."""
+        """How many threads share the slots."""
         return 1 + len(self.more_jobs)
 
     @property
     def worker(self) -> int:
-        """What the switch knows this rank's stream as."""
+        """The worker number of this rank's stream at its switch."""
         return (self.peers or self.leaders).index(self.leader)
 
     def ranks(self, bitmap: int) -> tuple[int, ...]:
@@ -104,5 +104,5 @@ class Membership:
 
     @property
     def max_absent_lanes(self) -> int:
-        """How many lanes of a round a packet may leave out, so that the switch has room to put the sums in it."""
+        """How many lanes of a round a packet may leave out, so that the switch has room for the sums."""
         return MAX_GROWTH // (4 * self.block_size)

@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 
 def addresses(*arrays: npt.NDArray[Any]) -> list[int]:
-    """Where each array's values begin."""
+    """Return the address of each array's values."""
     found = []
     for array in arrays:
         try:
             found.append(ctypes.addressof(ctypes.c_char.from_buffer(array)))  # type: ignore[arg-type]
-        except (TypeError, ValueError):  # it is read-only or empty, or its dtype is none that a buffer can have
-            found.append(array.ctypes.data)  # which takes three times as long
+        except (TypeError, ValueError):  # it is read-only or empty, or a buffer cannot have its dtype
+            found.append(array.ctypes.data)  # takes three times as long
     return found
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Where an array's values begin."""
+    """Return the address of an array's values."""
     return addresses(array)[0]

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How values become the int32 words that switches add, and sums become values again.
+"""Quantisation: how values become the int32 words that switches add, and how sums become values again.
 
-A float32 block is scaled by a power of two that all workers agree on, as in SwitchML (NSDI 2021): with the largest
-biased exponent e of the block over N workers and h = ceil(log2 N) bits of headroom,
+A float32 block is scaled by a power of two that all workers agree on, as in SwitchML (NSDI 2021). Let e be the largest
+biased exponent of the block over N workers, and h = ceil(log2 N) the bits of headroom.
 
-    q = rint(x * 2^(30 - h - (e - 126)))    ties to even, at every worker
-    y = (sum of q) * 2^-(30 - h - (e - 126))    rounded once, to float32
+    q = rint(x * 2^(30 - h - (e - 126))), ties to even, at every worker.
+    y = (sum of q) * 2^-(30 - h - (e - 126)), rounded once, to float32.
 
-No sum overflows, as |q| <= 2^(30 - h). Integer addition commutes, so all workers get the same bits whatever the order
-of arrival. Scaling is done in float64, where it is exact. int32 is added as it is and wraps around.
+No sum overflows, because |q| <= 2^(30 - h). Integer addition commutes, so all workers get the same bits, in whatever
+order packets arrive. Scaling is done in float64, where it is exact. int32 is added unchanged and wraps around.
 
-A word can carry two or four narrower integers, which the switch adds without knowing: word = sum of q_i * 2^(w * i)
-modulo 2^32, of w bits each, the first lowest. While every sum of q_i stays within w bits, they can be told apart again.
-With the largest p such that N * (2^p - 1) <= 2^(w - 1) - 1,
+A word can carry two or four narrower integers of w bits each, which the switch adds without knowing: the word is the
+sum of q_i * 2^(w * i) modulo 2^32, the first integer lowest. They can be separated again while every sum of q_i stays
+within w bits. So let p be the largest number such that N * (2^p - 1) <= 2^(w - 1) - 1. All q are clipped to
++-(2^p - 1).
 
-    int16: q = rint(x * 2^(p - (e - 126)))    within +-(2^p - 1)
-    int8:  q = floor((rint(x * 2^(p + 23 - (e - 126))) + r) / 2^23)    within +-(2^p - 1), r random in [0, 2^23)
-    y = (sum of q) * 2^-(p - (e - 126))    rounded once, to float32
+    int16: q = rint(x * 2^(p - (e - 126))).
+    int8: q = floor((rint(x * 2^(p + 23 - (e - 126))) + r) / 2^23), with r random in [0, 2^23).
+    Both: y = (sum of q) * 2^-(p - (e - 126)), rounded once, to float32.
 
-so that int8, whose quanta are large, errs to both sides alike. r follows from the operation, the rank and the value's
-place alone, so a rank does the same whatever computes it. A block of B words then has 2B or 4B values.
+The quanta of int8 are large. Stochastic rounding by r makes its error unbiased. r depends only on the operation, the
+rank and the value's index, so each implementation computes the same q. A block of B words has 2B or 4B values.
 
-16-bit floats are worked on as float32, and y is rounded to them in the end, ties to even.
+16-bit floats are converted to float32 first, and y is rounded to them at the end, ties to even.
 """
 
 from __future__ import annotations
@@ -44,23 +45,26 @@ WIRES: tuple[Wire, ...] = get_args(Wire)
 SUPPORTED = (np.float32, np.int32, np.float16, BFLOAT16)
 """Dtypes of arrays that are added up."""
 
-_ROWS_AT_ONCE = 4096  # of the reference, which takes 8 bytes a value besides its arrays
+_ROWS_AT_ONCE = 4096  # blocks that the reference adds at once: it needs 8 bytes for each of their values
 _NOISE_BITS = 23
 
 
 def value_bits(wire: Wire) -> int:
-    """Of a value on the wire."""
+    """Return the bits of a value on the wire."""
     return 32 // values_per_word(wire)
 
 
 @cache
 def values_per_word(wire: Wire) -> int:
-    """Of a word that switches add."""
+    """Return how many values a word carries."""
     return {"int32": 1, "int16": 2, "int8": 4}[wire]
 
 
 def magnitude_bits(wire: Wire, world_size: int) -> int:
-    """p: a value is a multiple of 2^-p of the power of two above its block's largest magnitude. 0: not even one."""
+    """Return p, the bits of a value's magnitude. 0 means that the sums of so many ranks have no room.
+
+    A value is a multiple of 2^-p of the power of two above its block's largest magnitude.
+    """
     if wire == "int32":
         return 30 - (world_size - 1).bit_length()
     levels: int = (2 ** (value_bits(wire) - 1) - 1) // world_size
@@ -72,10 +76,10 @@ def _scale_bits(exponent: npt.ArrayLike, magnitude: int) -> npt.NDArray[np.int64
 
 
 class FloatNumbers:
-    """float32 for a job of `world_size` workers, as int32, or narrower.
+    """The quantisation of float32 for a job of `world_size` workers, to int32 or narrower integers.
 
-    Blocks of shape (blocks, values) become int32 words of shape (blocks, values / per_word). exponents: those agreed
-    on, one a block. places: numbers of the blocks; seed: of the operation and the rank.
+    Blocks of shape (blocks, values) become int32 words of shape (blocks, values / per_word). exponents: one for each
+    block, as the workers agreed. places: numbers of the blocks. seed: identifies the operation and the rank.
     """
 
     def __init__(self, world_size: int, wire: Wire = "int32") -> None:
@@ -86,7 +90,7 @@ class FloatNumbers:
         bits = _scale_bits(range(256), magnitude)
         self._up = np.ldexp(1.0, bits + _NOISE_BITS * self._noisy)[:, np.newaxis]
         self._down = np.ldexp(1.0, -bits)[:, np.newaxis]
-        # Who has finite values in a block that is not finite sends zeros, and 0 * NaN makes the result NaN.
+        # In a block that is not finite, a worker sends zeros, and the scale NaN makes the result NaN: 0 * NaN.
         self._up[NOT_FINITE] = 0.0
         self._down[NOT_FINITE] = np.nan
 
@@ -112,7 +116,7 @@ class FloatNumbers:
 
 
 class Int32Numbers:
-    """int32, whatever the number of workers."""
+    """int32 values, which are sent unchanged, whatever the number of workers."""
 
     per_word = 1
 
@@ -133,10 +137,9 @@ Numbers: TypeAlias = "FloatNumbers | Int32Numbers"
 
 
 def noise(seed: int, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-    """Return a random integer from 0 to 2^23 - 1 for each place of a value in its tensor.
+    """Return a random integer from 0 to 2^23 - 1 for each index of a value in its tensor.
 
-    The mixing is that of Chris Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/), which is in the public
-    domain.
+    The hash is Chris Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/), which is in the public domain.
     """
     start = _mix(np.array([seed], np.uint32))
     mixed = _mix(places.astype(np.uint32) * np.uint32(0x9E3779B9) + start)
@@ -173,7 +176,7 @@ def _unpack(words: npt.NDArray[Any], per_word: int) -> npt.NDArray[Any]:
 
 
 def numbers_for(dtype: np.dtype[Any], world_size: int, wire: Wire = "int32") -> Numbers:
-    """What adds arrays of `dtype` in words of that form. Raises UnsupportedDtype or ValueError."""
+    """Return the quantisation for arrays of `dtype` on this wire. Raises UnsupportedDtype or ValueError."""
     if dtype not in SUPPORTED:
         raise UnsupportedDtype(
             f"dtype {dtype} cannot be aggregated: supported are native float32, int32, float16, and uint16 for bfloat16"
@@ -187,17 +190,17 @@ def numbers_for(dtype: np.dtype[Any], world_size: int, wire: Wire = "int32") -> 
 
 @cache
 def check_ranks(wire: Wire, world_size: int) -> None:
-    """Raise ValueError where the sums of so many have no room."""
+    """Raise ValueError if the sums of so many ranks do not fit into the wire's integers."""
     if magnitude_bits(wire, world_size) == 0:
         raise ValueError(f"wire {wire!r} of {world_size} ranks: sums have {value_bits(wire)} bits, for up to 127 ranks")
 
 
 def error_bound(exponents: npt.ArrayLike, world_size: int, wire: Wire = "int32") -> npt.NDArray[np.float64]:
-    """How far a sum of float32 values may be from the exact one, before it is rounded to float32.
+    """Return how far a sum of float32 values may be from the exact one, before it is rounded to float32.
 
-    `exponents`: the largest biased exponent of the element's block over all workers, as `Blocks.scan` gives it; at
-    most 254, as nothing is promised for a block with a NaN or an infinity. A value is off by half a quantum at most;
-    one of int16 that has no level as large as itself, by less than a whole, as is any of int8.
+    `exponents`: the largest biased exponent of the element's block over all workers, as `Blocks.scan` returns it. It is
+    at most 254: there is no bound for a block with a NaN or an infinity. An int32 value is off by at most half a
+    quantum. An int16 value that was clipped, and any int8 value, is off by less than one quantum.
     """
     quanta = {"int32": 0.5, "int16": 1.0, "int8": 1.0 + 2.0 ** -(_NOISE_BITS + 1)}[wire]
     return np.ldexp(quanta * world_size, -_scale_bits(exponents, magnitude_bits(wire, world_size)))
@@ -210,12 +213,11 @@ def reference_allreduce(
     wire: Wire = "int32",
     operation: int = 0,
 ) -> npt.NDArray[Any]:
-    """Return the answer that the switch must give, bit for bit, to ranks that reduce `arrays`: one a rank, equal in
-    shape.
+    """Return the result that ranks must get, bit for bit, if they reduce `arrays`, one array for each rank.
 
-    dtype one of `SUPPORTED`; the result has the shape and dtype of one of them. `op`: "sum", or "avg", which divides
-    the sum by the number of ranks (floats only). `block_size`: words. `operation`: its fingerprint, where int8's
-    rounding depends on it.
+    The arrays have the same shape and dtype, one of `SUPPORTED`, and so has the result. `op`: "sum", or "avg", which
+    divides the sum by the number of ranks (floats only). `block_size`: in words. `operation`: the operation's
+    fingerprint, on which the rounding of int8 depends.
     """
     first = arrays[0]
     if any(array.shape != first.shape or array.dtype != first.dtype for array in arrays):
@@ -228,7 +230,7 @@ def reference_allreduce(
 def added(
     arrays: Sequence[npt.NDArray[Any]], divisor: int, block_size: int, wire: Wire, operation: int
 ) -> npt.NDArray[Any]:
-    """What `reference_allreduce` gives, of arrays that are alike, with sums of floats divided by `divisor`."""
+    """Return the sum of arrays of the same shape and dtype, as ranks must get it. Divide floats by `divisor`."""
     first = arrays[0]
     numbers = numbers_for(first.dtype, len(arrays), wire)
     values = block_size * numbers.per_word

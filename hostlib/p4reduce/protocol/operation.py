@@ -25,22 +25,23 @@ ZEROS: tuple[Zeros, ...] = get_args(Zeros)
 class Operation:
     """One allreduce of a flat array, whose contents are replaced by the sum over all ranks.
 
-    `data`: 1-d, C-contiguous, writable unless `read_only`, float32, int32, float16, or uint16 that has the bits of
-    bfloat16; nobody else may touch it until `done`, and after an error its contents are undefined. `dtype` names what
-    the caller has, say "bfloat16" that is carried as float32 (None: that of `data`), and `reduce_op` what it wants;
-    `wire` says how words carry values, int32 values as they are. Ranks must agree on all three and on the number of
-    elements.
+    `data`: 1-d and C-contiguous, writable unless `read_only`. Its dtype is float32, int32, float16, or uint16 for the
+    bits of bfloat16. No other code may touch it until `done`. After an error its contents are undefined.
 
-    `divisor`: of the sums of floats, for an average; they are divided as float32.
+    `dtype` names the caller's dtype, for example "bfloat16" that is carried as float32; None means that of `data`.
+    `reduce_op` names the reduction. `wire` is the form of values in words; int32 values are sent unchanged. Ranks must
+    agree on all three, and on the number of elements.
 
-    `residual`: float32 like `data`, into which goes, block by block as they are sent, what of this rank's values the
-    wire has no digits for; what is not sent is left as it is.
+    `divisor`: divides the sums of floats, for an average, as float32.
 
-    `read_only`: `data` is what this rank adds, and is never written to, for its memory may allow none: the sum goes to
-    the other ranks alone.
+    `residual`: float32, of the same shape as `data`. When a block is sent, the part of its values that the wire cannot
+    represent is written here. Blocks that are not sent leave it unchanged.
 
-    `zeros`: what becomes of this rank's blocks of zeros: "skipped"; "first": the first block of each stream is sent as
-    if it were not zero; "sent": all are. Sums are the same, and ranks need not agree on it.
+    `read_only`: this rank adds `data` and never writes to it, because its memory may be read-only. Only the other ranks
+    get the sum.
+
+    `zeros`: how this rank's blocks of zeros are treated. "skipped": they are not sent. "first": the first block of each
+    stream is sent as if it were not zero. "sent": all are sent. The sums are the same, and ranks need not agree.
     """
 
     def __init__(
@@ -94,11 +95,11 @@ class Operation:
 
     @property
     def numbers(self) -> str:
-        """What is added: "bfloat16", or "bfloat16:int16" where words carry more than one value."""
+        """The dtype, "bfloat16", or with the wire, "bfloat16:int16", if words carry more than one value."""
         return self.dtype if self.wire == "int32" else f"{self.dtype}:{self.wire}"
 
     def finish(self, error: BaseException | None = None) -> None:
-        """For the worker: ends the operation, well or with an error."""
+        """End the operation, with success or an error. Only the worker calls this."""
         self.error = error
         self.done = True
         if self.on_done is not None:
@@ -106,7 +107,7 @@ class Operation:
 
 
 class Task:
-    """An operation under way: what is left to send of it."""
+    """An operation under way, and what is left to send of it."""
 
     def __init__(self, operation: Operation, counter: int, membership: Membership, numbers: Numbers) -> None:
         self.operation = operation
@@ -115,13 +116,13 @@ class Task:
         self.seed = self.fingerprint | membership.rank
         gathers = fits(operation.data, membership)
         self.gather = Gather(operation.data, operation.residual, membership) if gathers else None
-        # What is added: the operation's values, or all ranks'.
+        # Words of the operation's own values, or of the gather of all ranks' values.
         self.numbers = numbers if self.gather is None else Int32Numbers()
         data = operation.data if self.gather is None else self.gather.words
         residual = operation.residual if self.gather is None else None
         self.blocks = Blocks(data, membership.block_size * self.numbers.per_word)
         self.residual = None if residual is None else Blocks(residual, self.blocks.block_size)
-        # Of integers there is no exponent to agree on: the first round carries values, and is the only one.
+        # Integers need no agreed exponent: the first round carries values, and is the only one.
         self.at_once = data.dtype == np.int32 and self.blocks.count <= membership.lanes
         self.scanning = Scanning(
             self.blocks,
@@ -130,22 +131,25 @@ class Task:
             zeros_sent={"skipped": 0, "first": 1, "sent": self.blocks.count}[operation.zeros],
             read_only=operation.read_only,
         )
-        # At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
+        # At least one slot, so that an empty tensor is announced too, and a rank with another shape gets an error.
         self.slots = max(1, min(membership.slots, -(-self.blocks.count // membership.lanes)))
         self.slots_left = self.slots
 
     def quantise(self, blocks: list[int], exponents: list[int], announced: list[int]) -> npt.NDArray[np.int32]:
-        """What of some blocks goes into a packet. announced: places of those that are not there as zeros to fill it."""
+        """Return the words of some blocks for a packet, and write their residual.
+
+        announced: positions in `blocks` of those that this rank announced. The others are zeros that fill the packet.
+        """
         values = self.blocks.gather(blocks)
         words = self.numbers.quantise(values, exponents, blocks, self.seed)
         if self.residual is not None and announced:
             left = values - self.numbers.dequantise(words, exponents)
-            left[~np.isfinite(left)] = 0  # of what is infinite or NaN for all
+            left[~np.isfinite(left)] = 0  # nothing is left of values whose sum is infinite or NaN
             self.residual.scatter([blocks[place] for place in announced], left[announced])
         return words
 
     def dequantise(self, blocks: list[int], exponents: list[int], sums: npt.NDArray[np.int32]) -> None:
-        """Take the sums of some blocks."""
+        """Write the sums of some blocks into the operation's array."""
         if self.operation.read_only and self.gather is None:
             return
         values = self.numbers.dequantise(sums, exponents)
@@ -154,7 +158,7 @@ class Task:
         self.blocks.scatter(blocks, values)
 
     def finish(self) -> bool:
-        """All slots are finished: the operation's values become the sum. False where what came cannot be it."""
+        """Complete the sum when all slots have finished. Return False if another rank changed this rank's words."""
         operation = self.operation
         return self.gather is None or self.gather.finish(
             operation.divisor, operation.wire, self.fingerprint, read_only=operation.read_only

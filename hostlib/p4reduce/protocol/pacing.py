@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast packets may follow each other: a congestion window (RFC 5681) that is paced (RFC 9002, 7.7).
+"""The pace at which packets may follow each other: a congestion window (RFC 5681) that is paced (RFC 9002, 7.7).
 
 Theory of operation
 -------------------
@@ -28,16 +28,16 @@ import math
 
 from p4reduce.protocol.timing import RetransmissionTimer
 
-_INITIAL_WINDOW = 10.0  # packets (RFC 6928); also how many unused turns may be made up for after a pause
+_INITIAL_WINDOW = 10.0  # packets (RFC 6928); also the most unused turns that may be used after a pause
 _MIN_WINDOW = 2.0  # packets
-_MAX_BACKLOG = 3  # packets in queues, of which none overflows
+_MAX_BACKLOG = 3  # packets in queues: with no more than these, no queue overflows
 
 
 class Pace:
-    """Says when a packet may leave."""
+    """The congestion window of one worker, which says when a packet may leave."""
 
     def __init__(self, timer: RetransmissionTimer, slots: int) -> None:
-        """slots: how many packets can be in flight."""
+        """Start with the initial window. slots: how many packets can be in flight."""
         self._timer = timer
         self._slots = slots
         self._ssthresh = math.inf
@@ -50,7 +50,7 @@ class Pace:
         self.window = window if window < self._slots else math.inf
 
     def take_turn(self, now: float) -> bool:
-        """Whether a packet may leave now. If so, the turn is taken."""
+        """Return whether a packet may leave now. If so, take the turn."""
         if math.isinf(self.window):
             return True
         if now < self.next_turn:
@@ -60,11 +60,11 @@ class Pace:
         return True
 
     def on_answer(self) -> None:
-        """Lets the window grow."""
+        """Let the window grow."""
         self._set_window(self.window + (1 if self.window < self._ssthresh else 1 / self.window))
 
     def on_loss(self, sent_at: float, in_flight: int, now: float) -> bool:
-        """Halves the window if the loss counts. Returns whether the window is smaller.
+        """Halve the window if the loss counts. Return whether the window is smaller.
 
         sent_at: when the lost packet was first sent.
         """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels in a UDP datagram: aggregation header, one key a lane, the values of the lanes that are present.
+"""The protocol's packets: aggregation header, one key for each lane, and the values of the lanes that are present.
 
-Everything is big-endian. The header takes 18 bytes, a key 4, a lane's values 4 bytes each.
+Each packet is the payload of a UDP datagram. Everything is big-endian. The header takes 18 bytes, a key 4, and each
+value of a lane 4.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WIRE_INT = np.dtype(">i4")
 NO_VALUES = np.empty((0, 0), WIRE_INT)
 
 LANES_OF = tuple(tuple(lane for lane in range(8) if mask >> lane & 1) for mask in range(256))
-"""The lanes that are set in a mask such as `active`, lowest first."""
+"""The lanes that are set in each mask such as `active`, lowest first."""
 
 _OPS = frozenset(Op)
 _FIELDS_BEHIND_OP = attrgetter(*(field.name for field in FIELDS[2:]))
@@ -52,16 +53,16 @@ class Packet:
 
     @property
     def abort_secret(self) -> int:
-        """The 64 bits by which an ABORT shows that it is the controller's."""
+        """The 64 bits by which an ABORT proves that the controller sent it."""
         return self.seq << 32 | self.fingerprint
 
     @property
     def nonce(self) -> int:
-        """The 64 bits by which the controller knows a HELLO."""
+        """The 64 bits by which the controller recognises a HELLO."""
         return self.fingerprint << 32 | self.keys[0]
 
     def __str__(self) -> str:
-        """One line for logs and failed tests."""
+        """Return one line for logs and failed tests."""
         name = Op(self.op).name if self.op in _OPS else f"op {self.op}"
         keys = " ".join("-" if key == NO_KEY else f"{key >> 8}:{255 - (key & 255)}" for key in self.keys)
         return (
@@ -72,7 +73,7 @@ class Packet:
 
 
 def hello(lanes: int, nonce: int, **fields: Any) -> Packet:
-    """Return a HELLO with this nonce, and other fields of `Packet`."""
+    """Return a HELLO with this nonce. `fields`: other fields of `Packet`."""
     keys = (nonce & 0xFFFFFFFF,) + (NO_KEY,) * (lanes - 1)
     return Packet(Op.HELLO, fingerprint=nonce >> 32, keys=keys, **fields)
 
@@ -83,21 +84,23 @@ def _header(lanes: int) -> struct.Struct:
 
 
 def pack(packet: Packet) -> bytes:
-    """Return the UDP payload of `packet`, whatever its keys and values are."""
+    """Return the UDP payload of `packet`, with as many keys and values as it has."""
     version_and_op = PROTOCOL_VERSION << 4 | packet.op
     header = _header(len(packet.keys)).pack(version_and_op, *_FIELDS_BEHIND_OP(packet), *packet.keys)
     return header + packet.values.astype(WIRE_INT, copy=False).tobytes() if packet.present else header
 
 
 def hello_of(membership: Membership, nonce: int, **fields: Any) -> bytes:
-    """Return the HELLO that shows the controller, through the switch, where this rank is; `fields`: others of
-    `Packet`."""
+    """Return the HELLO that shows the controller, through the switch, where this rank is.
+
+    `fields`: other fields of `Packet`.
+    """
     m = membership
     return pack(hello(m.lanes, nonce, job=m.job, generation=m.generation, worker=m.rank, **fields))
 
 
 class Codec:
-    """Packs and unpacks the packets of a data plane with a given number of lanes and values a block."""
+    """Encoder and decoder for the packets of a data plane with a given number of lanes and values in a block."""
 
     def __init__(self, lanes: int = DEFAULT_LANES, block_size: int = DEFAULT_BLOCK_SIZE) -> None:
         self.lanes = lanes
@@ -118,19 +121,19 @@ class Codec:
         return hash((self.lanes, self.block_size))
 
     def length(self, present: int) -> int:
-        """Bytes of a datagram with these lanes."""
+        """Return the bytes of a datagram with these lanes."""
         return self.bare + present.bit_count() * self.block_size * 4
 
     def header(self, data: bytes, at: int = 0) -> tuple[int, ...]:
-        """Return the fields of the header at this place, version and op as one, then the keys. Nothing is checked."""
+        """Return the header's fields at this offset, version and op as one, then the keys. Nothing is checked."""
         return self._header.unpack_from(data, at)
 
     def encode(self, packet: Packet) -> bytes:
-        """Return the UDP payload of `packet`; lanes without a key announce that nothing follows."""
+        """Return the UDP payload of `packet`. If it has no keys, its lanes announce that no block follows."""
         return pack(packet if packet.keys else replace(packet, keys=(NO_KEY,) * self.lanes))
 
     def decode(self, payload: bytes | bytearray | memoryview) -> Packet:
-        """Return the packet in a UDP payload; its values are a view of it. Raises ProtocolError for anything else."""
+        """Return the packet in a UDP payload. Its values are a view. Raises ProtocolError for a malformed payload."""
         length = len(payload)
         if length < self._header.size:
             raise ProtocolError(f"datagram of {length} bytes: a packet of {self.lanes} lanes has {self._header.size}")

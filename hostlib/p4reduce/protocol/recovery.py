@@ -63,31 +63,31 @@ from p4reduce.protocol.slot import NEVER, Slot, State
 from p4reduce.protocol.stats import Stats
 from p4reduce.protocol.timing import RetransmissionTimer
 
-_PROBES = 2  # packets a time-out
-_BACKOFF_LEVELS = 8  # of packets in PARTIAL_ACK
-_COST = 64  # of an overtaken packet that is sent again, in units of the budget: a round that ends earns one
+_PROBES = 2  # packets that are probed at each time-out
+_BACKOFF_LEVELS = 8  # for packets in PARTIAL_ACK
+_COST = 64  # retransmit budget that an overtaken packet costs; a round that ends earns one
 
 
 class Recovery:
-    """Sends the packets of slots, and sends them again until they are answered."""
+    """The retransmission of slots' packets: each is sent, and sent again until it is answered."""
 
     def __init__(self, slots: Sequence[Slot], streams: int, timer: RetransmissionTimer, stats: Stats) -> None:
-        """streams: of the job, one a rank or a host."""
+        """Start with all slots idle. streams: the job's number of streams, one for each rank or host."""
         self.timer = timer
         self.pace = Pace(self.timer, len(slots))
         self.sending = Sending(self.pace, stats)
         self._stats = stats
         self._slots = slots
         self._in_state = [len(slots), *[0] * (len(State) - 1)]  # number of packets
-        # Slots whose packet is in the network, by back-off level; at each level, the one that was sent first is first.
+        # Slots whose packet is in the network, by back-off level. Each level is in the order of transmission.
         self._unacked: list[OrderedDict[Slot, None]] = [OrderedDict() for _ in range(_BACKOFF_LEVELS)]
-        # RACK: of the packets that were sent once and have a RESULT, when the latest was sent, and how long it took.
+        # RACK: transmission time and round trip of the packet sent last, among those sent once that have a RESULT.
         self._rack_sent_at = -NEVER
         self._rack_rtt = 0.0
         self._last_activity = -NEVER  # when a round last ended, or a packet was last sent
         self._backoff = 0  # doublings of the probe time-out
         self._budget = len(slots) * _COST
-        # A loss makes all ranks send the slot's packet again. So it pays for two packets of each.
+        # A loss makes all ranks send the slot's packet again. So a proven loss earns two packets for each stream.
         self._budget_of_loss = 2 * streams * _COST
         self._max_budget = self._budget + self._budget_of_loss
 
@@ -102,11 +102,11 @@ class Recovery:
     def on_result(self, slot: Slot, completed: bool, now: float) -> None:
         """Take the RESULT of the slot's packet.
 
-        completed: whether it names this worker, which completed the round or asked again.
+        completed: whether it names this worker, which completed the round or sent its packet again.
         """
         self._stats.rounds += 1
         self._last_activity = now
-        if slot.counted is not None:  # The round waited for a late rank; else the path may have become longer.
+        if slot.counted is not None:  # The round waited for a late rank. Otherwise the path may have become longer.
             self._backoff = self.timer.kept(self._backoff)
         self.pace.on_answer()
         lossy = completed and slot.transmissions > 1 and slot.counted is None
@@ -119,7 +119,7 @@ class Recovery:
         self._forget(slot)
 
     def on_late_answer(self, slot: Slot, seq: int) -> None:
-        """Take an answer to a round of the slot that has its RESULT already."""
+        """Take an answer to an earlier round of the slot, which has its RESULT already."""
         if seq == slot.seq - 1 & 0xFFFFFFFF and slot.unacked_copies > 0:
             slot.unacked_copies -= 1
 
@@ -155,7 +155,7 @@ class Recovery:
         return min(self._due_at, self.sending.next_turn)
 
     def end(self, *, insist: bool) -> None:
-        """End the job. insist: packets without a RESULT are still sent again."""
+        """End the job. insist: whether packets without a RESULT are still sent again."""
         if not insist:
             for slot in self._slots:
                 self._forget(slot)
@@ -188,7 +188,7 @@ class Recovery:
         self.sending.put(slot.packet)
 
     def _await_answer(self, slot: Slot) -> None:
-        """Put the slot last among those whose packet is in the network."""
+        """Move the slot behind all others whose packet is in the network."""
         self._unacked[slot.backoff_level].pop(slot, None)
         slot.backoff_level = 0 if slot.counted is None else min(slot.transmissions, _BACKOFF_LEVELS) - 1
         self._unacked[slot.backoff_level][slot] = None
@@ -227,7 +227,7 @@ class Recovery:
 
     @property
     def _due_at(self) -> float:
-        """When packets are to be sent again."""
+        """When the next packet is to be sent again."""
         oldest = [next(iter(unacked)) for unacked in self._unacked if unacked]
         if not oldest:
             return NEVER
@@ -236,13 +236,16 @@ class Recovery:
         return min(probe_at, *map(self._overtaken_at, oldest))
 
     def _overtaken_at(self, slot: Slot) -> float:
-        """When the slot's packet is sent again because it was overtaken; never if it was not, or there is no budget."""
+        """Return when the slot's packet is sent again because it was overtaken.
+
+        NEVER if it was not overtaken, or if the retransmit budget is used up.
+        """
         if slot.sent_at >= self._rack_sent_at or self._budget < _COST:
             return NEVER
         return slot.sent_at + (self._rack_rtt + 4 * self.timer.rttvar) * (1 << slot.backoff_level)
 
     def _take_overtaken(self, now: float) -> Iterator[Slot]:
-        """Take overtaken packets that are due, and their cost."""
+        """Yield overtaken packets that are due, and deduct their cost from the budget."""
         for unacked in self._unacked:
             for slot in unacked:
                 if self._overtaken_at(slot) > now:
@@ -251,6 +254,6 @@ class Recovery:
                 yield slot
 
     def _take_probes(self) -> list[Slot]:
-        """Take the oldest packets, and backs off."""
+        """Return the oldest packets, and double the next time-out."""
         self._backoff += 1
         return list(islice(chain.from_iterable(self._unacked), _PROBES))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A slot's rounds: what its packets say, and what a RESULT means."""
+"""A slot's rounds: the contents of its packets, and the meaning of a RESULT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEQ_MASK = 0xFFFFFFFF
 
 
 class Rounds:
-    """Makes the packets of slots' rounds, each of the answer to the one before."""
+    """The rounds of a worker's slots: each packet is made from the answer to the one before."""
 
     def __init__(self, membership: Membership, codec: Codec, stats: Stats) -> None:
         self._membership = membership
@@ -31,7 +31,7 @@ class Rounds:
         self._all_lanes = range(membership.lanes)
 
     def announce(self, slot: Slot, task: Task) -> None:
-        """Begins a task, with a round that has no values unless it is the only one."""
+        """Begin a task with its announcement, which has no values unless it is the task's only round."""
         lanes = self._membership.lanes
         slot.task = task
         slot.announced = [NO_KEY] * lanes
@@ -47,7 +47,7 @@ class Rounds:
             self._carry(slot, task, 0, NO_VALUES)
 
     def _name_all(self, slot: Slot, task: Task) -> None:
-        """Begins the only round of a task of integers: all blocks are named, as there is nothing to agree on."""
+        """Begin the only round of a small task of integers, which names all blocks, as no exponent is to be agreed."""
         if task.blocks.count:
             task.scanning.more(slot.index)
         for lane in self._all_lanes:
@@ -58,7 +58,7 @@ class Rounds:
         self._carry(slot, task, *self._contribution(slot, task, own))
 
     def plausible(self, slot: Slot, task: Task, keys: Sequence[int]) -> bool:
-        """Whether a RESULT's keys can be minimums over workers of which this is one."""
+        """Return whether a RESULT's keys can be minimums over workers, of which this is one."""
         for lane, least, key, announced in zip(self._all_lanes, slot.least, keys, slot.announced, strict=True):
             if not least <= key <= announced:
                 return False
@@ -67,7 +67,7 @@ class Rounds:
         return True
 
     def take_result(self, slot: Slot, task: Task, packet: Packet) -> bool:
-        """Take the sums of the round, and begin the next one. False when the slot has done its part."""
+        """Take the sums of the round, and begin the next one. Return False when the slot has finished the task."""
         if slot.active:
             task.dequantise(slot.agreed, slot.agreed_exponents, packet.values)
             self._stats.blocks_received += len(slot.agreed)
@@ -78,7 +78,7 @@ class Rounds:
         return slot.active != 0
 
     def complete(self, slot: Slot, task: Task) -> bytes | None:
-        """Return the round's packet; None while some lane's next block is not known."""
+        """Return the round's packet, or None while a lane's next block is not known."""
         for lane in LANES_OF[slot.unknown]:
             key = task.scanning.next_key(slot.first_stream + lane, slot.sought[lane])
             if key is not None:
@@ -90,7 +90,7 @@ class Rounds:
         return (key >> 8) * self._streams + slot.first_stream + lane
 
     def _agree(self, slot: Slot, keys: Sequence[int]) -> int:
-        """Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here."""
+        """Begin the round of the blocks that the keys name. Return the lanes whose block is not zero here."""
         active = own = 0
         slot.agreed = []
         slot.agreed_exponents = []
@@ -127,7 +127,7 @@ class Rounds:
         return present, task.quantise(blocks, exponents, announced)
 
     def _carry(self, slot: Slot, task: Task, present: int, values: npt.NDArray[Any]) -> None:
-        """Says what the round's packet has but for its keys."""
+        """Set the contents of the round's packet, except its keys."""
         slot.fingerprint = of_round(task.fingerprint, slot.active)
         slot.present = present
         slot.values = values

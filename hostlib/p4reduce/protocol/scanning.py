@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of an operation's blocks: streams of some slots are scanned a piece at a time, as packets need them."""
+"""The scan of an operation's blocks, piece by piece, as packets need them: it finds those that are not zero."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from p4reduce.protocol.constants import NO_KEY
 MAX_STREAM_LENGTH = 1 << 24
 
 SCAN_BLOCKS = 4096
-"""Blocks scanned between packets, of which a piece is a group's share."""
+"""Blocks scanned between packets. Each group of slots has a share of them, a piece."""
 GROUP_SLOTS = 16
-"""Slots whose streams are scanned together: their blocks of a row are neighbours in memory."""
+"""Slots whose streams are scanned together, because their blocks of a row are adjacent in memory."""
 
 
 class Scanning:
-    """Which blocks are to be sent, and how large their values are, of the streams of a job's slots.
+    """The exponents of an operation's blocks, and which blocks are to be sent, as far as they have been scanned.
 
-    Block b is number b // streams of stream b mod streams; a row has one block of each stream.
+    Block b is number b // streams of stream b mod streams. A row has one block of each stream.
 
-    `zeros_sent`: rows, from the first, whose blocks of zeros are to be sent as well, with the least exponent of those
-    that are not zero. Other blocks of zeros are cleared where they are scanned, so that none keeps a -0, unless
-    `read_only`.
+    `zeros_sent`: the number of rows, from the first, whose blocks of zeros are sent as well, with the least exponent
+    that a non-zero block can have. The scan clears other blocks of zeros, so that none keeps a -0, unless `read_only`.
     """
 
     def __init__(self, blocks: Blocks, *, slots: int, lanes: int, zeros_sent: int = 0, read_only: bool = False) -> None:
@@ -44,14 +43,14 @@ class Scanning:
         self._read_only = read_only
         self.piece = max(1, SCAN_BLOCKS // streams)
         self._scanned = [0] * (slots // GROUP_SLOTS + 1)  # rows of each group
-        # Stream after stream: a byte finds the next block faster than an array does.
+        # Stream after stream. `bytearray.find` finds the next block faster than NumPy does.
         self._exponents = bytearray(streams * self.rows)
         self._sent = bytearray(streams * self.rows)
 
     def next_key(self, stream: int, number: int) -> int | None:
-        """Return the key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none.
+        """Return the key of a stream's first block to be sent, from `number` on: NO_KEY if there is none.
 
-        None where that is not known yet.
+        None if the scan has not come that far.
         """
         first, scanned = stream * self.rows, self._scanned[stream // self._lanes // GROUP_SLOTS]
         place = self._sent.find(True, first + number, first + scanned)
@@ -60,7 +59,7 @@ class Scanning:
         return NO_KEY if scanned == self.rows else None
 
     def more(self, slot: int) -> int:
-        """Scan the next piece of the streams of a slot and its neighbours. Returns how many blocks it has."""
+        """Scan the next piece of the streams of a slot's group. Return how many blocks it has."""
         group = slot // GROUP_SLOTS
         begin = self._scanned[group]
         end = self._scanned[group] = min(begin + self.piece, self.rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way out of a worker: a send queue, which the pace empties, and the outbox behind it."""
+"""The way out of a worker: a send queue, from which the pace releases packets into the outbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p4reduce.protocol.stats import Stats
 
 
 class Sending:
-    """Slots wait in the send queue for their packet's turn; packets wait in the outbox for the caller."""
+    """The send queue and the outbox. Slots wait in the queue for their turn, packets in the outbox for the caller."""
 
     def __init__(self, pace: Pace, stats: Stats) -> None:
         self.pace = pace
@@ -20,17 +20,17 @@ class Sending:
         self._outbox: list[bytes] = []
 
     def may_bypass_queue(self, now: float) -> bool:
-        """Whether a packet may leave at once. If so, its turn is taken."""
+        """Return whether a packet may leave at once. If so, take its turn."""
         return not self._queue and self.pace.take_turn(now)
 
     def enqueue(self, slot: Slot) -> None:
-        """Lets the slot's packet wait for its turn. A slot that is in the queue keeps its position."""
+        """Put the slot into the queue. A slot that is in the queue already keeps its position."""
         if not slot.in_send_queue:
             slot.in_send_queue = True
             self._queue.append(slot)
 
     def dequeue(self, now: float) -> Slot | None:
-        """Take the first slot out of the queue, if its packet has its turn or needs none any more."""
+        """Take the first slot out of the queue if its packet has its turn, or no longer needs one."""
         if not self._queue or (self._queue[0].waits_for_turn and not self.pace.take_turn(now)):
             return None
         slot = self._queue.popleft()

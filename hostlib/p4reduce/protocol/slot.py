@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One slot of the job: its round, what of the task its streams have sent, and where its packet is."""
+"""One slot of the job: its task, its round, and the state of its packet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class State(IntEnum):
     PARTIAL_ACK = 5
     """The switch has the packet, as a STATUS said, and waits for other ranks."""
     POLL_QUEUED = 6
-    """As PARTIAL_ACK, and the packet waits for its turn to ask again."""
+    """The same as PARTIAL_ACK, and the packet waits for its turn to be sent again."""
 
 
 _IN_SEND_QUEUE = frozenset((State.QUEUED, State.RETRANSMIT_QUEUED, State.POLL_QUEUED))
@@ -41,27 +41,27 @@ _SENT_AGAIN = _IN_NETWORK - {State.SENT}
 
 
 class Slot:
-    """One slot. What `Rounds` does to it comes first, then what `Recovery` does."""
+    """One slot. The fields that `Rounds` owns come first, then those of `Recovery`."""
 
     def __init__(self, index: int, membership: Membership) -> None:
         self.index = index
         self.first_stream = index * membership.lanes
         self.queue: deque[Task] = deque()
         self.task: Task | None = None
-        # The round: its number, the lanes that carry values, what says both operation and lanes, blocks and exponents.
+        # The round: its number, the lanes that carry values, its fingerprint, and its blocks with their exponents.
         self.seq = membership.first_seq
         self.active = 0
         self.fingerprint = 0
         self.agreed: list[int] = []
         self.agreed_exponents: list[int] = []
-        # What of the blocks this rank has to send.
+        # The lanes whose values this rank sends, and the values.
         self.present = 0
         self.values: npt.NDArray[Any] = NO_VALUES
-        # Each lane's next block to send: its key, and where it is looked for, the number of the first that it can be.
+        # Each lane's next block to send: its key, and the number of the first block from which it is searched.
         self.announced: list[int] = []
         self.sought: list[int] = []
-        self.unknown = 0  # lanes whose next block is still looked for: the round's packet waits for them
-        # The least key that a RESULT may have in each lane, as blocks come in order.
+        self.unknown = 0  # lanes whose next block is not found yet: the round's packet waits for them
+        # The least key that a RESULT may have in each lane, because blocks come in order.
         self.least: list[int] = []
 
         # The packet that waits for its RESULT.
@@ -72,9 +72,8 @@ class Slot:
         self.last_answer = 0.0  # the last STATUS, or when the packet was first sent
         self.counted: int | None = None  # bitmap of the workers that the switch has counted, from the last STATUS
         self.backoff_level = 0  # for PARTIAL_ACK: doublings of the time until the packet is sent again
-        self.in_send_queue = False  # stays true until the slot's turn, even if the packet needs no turn any more
-        # The round before, if it seems that its packet was lost: copies that were not answered, and when the first was
-        # sent.
+        self.in_send_queue = False  # stays true until the slot's turn, even if the packet no longer needs it
+        # If the packet of the round before seems to be lost: its copies without an answer, and when the first was sent.
         self.unacked_copies = 0
         self.unacked_since = 0.0
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker counts."""
+"""The counters of a worker."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Stats:
-    """What a worker has done so far, in the order of `p4reduce_stats`. Bytes are those of UDP payloads."""
+    """Counters of a worker since its start, in the order of `p4reduce_stats`. Bytes are those of UDP payloads."""
 
     operations: int = 0
-    """Operations that ended well."""
+    """Operations that ended without an error."""
     rounds: int = 0
     """Rounds whose RESULT was taken, announcements included."""
     packets_sent: int = 0
@@ -17,22 +17,21 @@ class Stats:
     packets_received: int = 0
     bytes_received: int = 0
     blocks_sent: int = 0
-    """Non-zero blocks whose values were sent, and those of zeros that an operation sends: each counted once, however
-    often it was sent again."""
+    """Blocks whose values were sent, including blocks of zeros that an operation sends. Retransmissions count once."""
     blocks_filled: int = 0
-    """Zero blocks that were sent all the same, to give the switch room for its answer."""
+    """Zero blocks that were sent only to give the switch room for its answer."""
     blocks_skipped: int = 0
-    """Zero blocks, not to be sent, of operations that ended well."""
+    """Zero blocks that were not sent, of operations that ended without an error."""
     blocks_received: int = 0
     """Blocks whose sums were taken from a RESULT."""
     retransmissions: int = 0
     statuses: int = 0
     """STATUS answers: this worker was ahead of a straggler."""
     stale: int = 0
-    """Packets of an earlier round or generation, ignored."""
+    """Packets of an earlier round or generation, which are ignored."""
     foreign: int = 0
-    """Malformed packets, or not of this job, and ABORTs without its secret, ignored."""
+    """Packets that are malformed or of another job, and ABORTs without the job's secret. They are ignored."""
     slowdowns: int = 0
-    """Times that a queue seemed to have overflowed, and packets were spread out more."""
+    """Times that the congestion window was reduced, because a queue seemed to have overflowed."""
     local_fallbacks: int = 0
-    """Operations for which the kernel did not let ranks of the host read, or map, each other's tensors."""
+    """Operations for which the kernel did not let ranks of the host read or map each other's tensors."""

@@ -24,7 +24,7 @@ class Timing:
     initial: float = 0.02
     """The time-out before the first sample."""
     margin: float = 0.0005
-    """The least difference between time-out and round trip, as hosts do not wake up to the microsecond."""
+    """The least difference between time-out and round trip, because hosts do not wake up to the microsecond."""
     ceiling: float = 1.0
     """The longest time-out, with back-off."""
     poll: float = 0.25
@@ -36,7 +36,7 @@ class Timing:
 
 
 class RetransmissionTimer:
-    """Estimates the round trip and the time-out from samples."""
+    """The estimate of the round trip and of the time-out, from samples."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
@@ -68,8 +68,7 @@ class RetransmissionTimer:
         return min(self.timeout * (1 << min(backoff, 30)), limit)
 
     def kept(self, backoff: int) -> int:
-        """Return the doublings that outlast the wait for a late rank: as many as make the time-out no longer than
-        `poll`."""
+        """Return the doublings that remain after the wait for a late rank: the time-out is then at most `poll`."""
         while backoff > 0 and self.backed_off(backoff, polling=False) > self.timing.poll:
             backoff -= 1
         return backoff

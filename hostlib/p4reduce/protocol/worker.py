@@ -3,19 +3,19 @@
 
 An operation uses some slots of the job, each of which goes through rounds of its own:
 
-    announce: key of the first non-zero block in every lane, no values
-    RESULT names the next block of each lane and its exponent, the same for all workers
-    send the values of those that are not zero here, and the key of the block after them
-    RESULT carries their sums, and names the next ...
-    RESULT names no block: the slot is finished and begins the next operation
+    1. The worker announces the key of the first non-zero block in every lane, without values.
+    2. The RESULT names the next block of each lane and its exponent, the same for all workers.
+    3. The worker sends the values of those blocks that are not zero here, and the key of the block after them.
+    4. The RESULT carries their sums and names the next blocks. Steps 3 and 4 repeat.
+    5. If a RESULT names no block, the slot has finished, and begins the next operation.
 
-Of integers whose blocks fit into one packet nothing has to be agreed on: the first round carries them, and is the only
-one. Few floats are such integers, too: those of `gather`.
+If the blocks are integers and fit into one packet, there is nothing to agree on: the first round carries them, and is
+the only one. A few floats are sent as such integers, too: see `gather`.
 
-One packet a slot is on its way; the same bytes are sent again until its RESULT comes. `rounds` has what packets say,
-`recovery` when they are sent.
+Each slot has one packet on its way, and the same bytes are sent again until its RESULT comes. `rounds` defines the
+contents of packets, `recovery` when they are sent.
 
-Between two operations the job may come to have fewer slots, or as many again, somewhere else in the switch.
+Between two operations the controller may give the job fewer slots, or as many again, elsewhere in the switch.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = ["Membership", "Operation", "Stats", "Timing", "Worker"]
 class Worker:
     """One rank's side of the protocol.
 
-    `now` is in seconds of any clock that does not go back. After every call, send what `take_packets` gives, and call
-    `tick` no later than at `next_deadline`. Not thread-safe. `Operation.on_done` is called from within these calls,
-    as their last act, and may submit.
+    `now` is in seconds of any clock that does not go back. After every call, send the packets of `take_packets`, and
+    call `tick` no later than at `next_deadline`. Not thread-safe. These calls call `Operation.on_done` as their last
+    act, and it may submit operations.
     """
 
     def __init__(self, membership: Membership, *, timing: Timing | None = None) -> None:
         self.membership = membership
-        """With as many slots as are used now."""
+        """The membership, with the number of slots that are used now."""
         self.stats = Stats()
         self.failure: BaseException | None = None
         self._codec = Codec(membership.lanes, membership.block_size)
@@ -59,18 +59,18 @@ class Worker:
         self._assigned = membership.slots
         self._timer = RetransmissionTimer(timing or Timing())
         self._counter = 0
-        self._tasks: dict[int, Task] = {}  # those not done, by counter
-        self._waiting: list[tuple[int, int]] = []  # for the scan: counters and slots
+        self._tasks: dict[int, Task] = {}  # tasks that are not done, by counter
+        self._waiting: list[tuple[int, int]] = []  # counter and slot of each packet that waits for the scan
         self._scan_at = NEVER
         self._set_out()
 
     def _set_out(self) -> None:
-        """Has all slots at the job's first round. What is known of the path's round trips stays."""
+        """Put all slots at the job's first round. The estimate of the round trip is kept."""
         self._slots = [Slot(index, self.membership) for index in range(self.membership.slots)]
         self._rounds = Rounds(self.membership, self._codec, self.stats)
         self._recovery = Recovery(self._slots, len(self.membership.leaders), self._timer, self.stats)
 
-    # What the engine calls.
+    # Calls of the engine.
 
     def hello(self, nonce: int) -> bytes:
         """Return the HELLO datagram that shows the controller, through the switch, where this rank is."""
@@ -83,21 +83,23 @@ class Worker:
 
     @property
     def submitted(self) -> int:
-        """Operations so far."""
+        """The number of operations submitted so far."""
         return self._counter
 
     def next_first_seq(self) -> int:
-        """Of a worker that is idle: an even round that no slot has come to yet; the same on all ranks that
-        have done the same."""
+        """Return an even round number that no slot has reached. The worker must be idle.
+
+        Ranks that have executed the same operations get the same number.
+        """
         first = self._slots[0].seq
         furthest = max((slot.seq - first + 2**31) % 2**32 - 2**31 for slot in self._slots)
         return (first + furthest + 1 & ~1) % 2**32
 
     def begin_anew(self, slots: int, first_seq: int) -> None:
-        """Goes on with the first `slots` of those that the job was assigned, each of which begins with `first_seq`.
+        """Continue with the first `slots` of the slots that the job was assigned, each from round `first_seq`.
 
-        Every rank does so after the same operation, when the switch's slots have been reset. Raises ValueError where
-        that cannot be.
+        Every rank calls this after the same operation, when the switch's slots have been reset. Raises ValueError if an
+        operation is under way or an argument is out of range.
         """
         if not self.idle:
             raise ValueError("slots can change only between two operations, and one is under way")
@@ -110,7 +112,7 @@ class Worker:
         self._set_out()
 
     def submit(self, operation: Operation, now: float) -> int:
-        """Queues an operation; each slot begins it when it has finished the former. Returns how many slots it uses."""
+        """Queue an operation, and return how many slots it uses. Each slot begins it after the operation before."""
         if self.failure is not None:
             operation.finish(self.failure)
             return 0
@@ -127,7 +129,7 @@ class Worker:
         return task.slots
 
     def receive(self, payload: bytes | bytearray | memoryview, now: float) -> None:
-        """Take one UDP payload. What is malformed, not for this rank or of an earlier round is only counted."""
+        """Take one UDP payload. If it is malformed, for another job or of an earlier round, only count it."""
         self.stats.packets_received += 1
         self.stats.bytes_received += len(payload)
         try:
@@ -142,8 +144,8 @@ class Worker:
         elif packet.op == Op.RESULT or packet.op == Op.STATUS:
             self._answer(packet, now)
         elif packet.op == Op.ERROR:
-            # Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another
-            # rank whose ERROR was lost waits for ever.
+            # The switch sends an ERROR only for packets that differ, and this rank does not know whose do. So all ranks
+            # go on retransmitting: otherwise a rank whose ERROR was lost would wait for ever.
             if self.failure is None:
                 index = packet.slot >> 1
                 slot = self._slots[index] if index < len(self._slots) else None
@@ -154,8 +156,10 @@ class Worker:
             self.stats.foreign += 1
 
     def tick(self, now: float) -> None:
-        """Send again what has waited too long for its answer, and what has its turn; and scan, where packets wait for
-        it, a bounded number of blocks."""
+        """Send packets that have their turn, and those that have waited too long for an answer. Then scan.
+
+        The scan takes place only if packets wait for it, and has a bounded number of blocks.
+        """
         self._recovery.tick(now)
         if self._waiting:
             self._scan(now)
@@ -165,14 +169,14 @@ class Worker:
         return self._recovery.sending.take_packets()
 
     def next_deadline(self) -> float | None:
-        """When to call `tick` next: at once, where packets wait for the scan. None: not before something comes."""
+        """Return when to call `tick` next: at once if packets wait for the scan, None if no timer runs."""
         deadline = min(self._recovery.next_deadline, self._scan_at)
         return None if deadline == NEVER else deadline
 
     def awaited(self) -> tuple[int, ...]:
-        """Ranks that the switch, when last asked, had not heard of in rounds under way; () if it was not asked.
+        """Return the ranks that rounds under way waited for when the switch last sent a STATUS; () without a STATUS.
 
-        Where it has heard of all of its own, the ranks of other switches: it cannot tell which of them.
+        If the switch has the packets of all its own ranks, these are the ranks of other switches: it cannot tell which.
         """
         missing = 0
         elsewhere: tuple[int, ...] = ()
@@ -183,28 +187,27 @@ class Worker:
         return self.membership.ranks(missing) or elsewhere
 
     def unanswered(self, now: float, patience: float) -> int | None:
-        """Return the half in which a packet has waited longest, where for `patience` nothing has answered it though it
-        was sent again."""
+        """Return the half whose retransmitted packet has waited longest, if it had no answer for `patience` seconds."""
         waiting = [slot for slot in self._slots if slot.was_sent_again]
         slot = min(waiting, key=lambda slot: slot.last_answer, default=None)
         return None if slot is None or now - slot.last_answer < patience else slot.index << 1 | slot.seq & 1
 
     def is_impossible(self, half: int, seq: int) -> bool:
-        """Whether no rank can be in that round yet: this one has not sent the round before it.
+        """Return whether no rank can be in that round yet, because this rank has not sent the round before it.
 
-        Later is what switches take for it: they drop packets of up to 2^31 rounds before.
+        Round numbers wrap around. As at switches, a round is later if it is up to 2^31 rounds ahead.
         """
         index = half >> 1
         return index < len(self._slots) and 1 < (seq - self._slots[index].seq) % 2**32 <= 2**31
 
     def fail(self, error: BaseException) -> None:
-        """End all operations, and those yet to come, with `error`; the first failure stays."""
+        """End all operations, and those yet to come, with `error`. Only the first failure counts."""
         self._end(error)
 
     # Rounds.
 
     def _answer(self, packet: Packet, now: float) -> None:
-        """A RESULT or a STATUS."""
+        """Take a RESULT or a STATUS."""
         index = packet.slot >> 1
         if index >= self._assigned or packet.slot & 1 != packet.seq & 1:
             self.stats.foreign += 1
@@ -228,9 +231,9 @@ class Worker:
         task = slot.task
         assert task is not None
         plausible = self._rounds.plausible(slot, task, packet.keys)
-        if not plausible or not slot.active == packet.active == packet.present:  # it has not the sums of these lanes
+        if not plausible or not slot.active == packet.active == packet.present:  # it lacks the sums of these lanes
             self.stats.foreign += 1
-            if not plausible and slot.transmissions > 1:  # else it may have been spoilt on its way
+            if not plausible and slot.transmissions > 1:  # otherwise it may have been corrupted on its way
                 self._end(implausible(self.membership, packet), insist=True)
             return
         self._recovery.on_result(slot, packet.worker == self._worker, now)
@@ -240,7 +243,7 @@ class Worker:
             self._finished(slot, task, now)
 
     def _begin(self, slot: Slot, now: float) -> None:
-        """Begins the slot's next task, if there is one."""
+        """Begin the slot's next task, if there is one."""
         if slot.queue:
             task = slot.queue.popleft()
             self._rounds.announce(slot, task)
@@ -249,7 +252,7 @@ class Worker:
     def _send_round(self, slot: Slot, task: Task, now: float) -> None:
         """Send the packet of the round that has begun, or let it wait for the scan."""
         packet = self._rounds.complete(slot, task)
-        if packet is None and not self._waiting:  # else others' turn is first
+        if packet is None and not self._waiting:  # otherwise those that wait come first
             task.scanning.more(slot.index)
             packet = self._rounds.complete(slot, task)
         if packet is not None:
@@ -259,8 +262,10 @@ class Worker:
             self._scan_at = now
 
     def _scan(self, now: float) -> None:
-        """Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the
-        first are soon done, and wait for nobody."""
+        """Continue the scan, in the order of tasks and then of slots.
+
+        All ranks have this order, so the first slots are soon ready at each of them, and do not wait for other ranks.
+        """
         budget = SCAN_BLOCKS
         still = []
         for counter, index in sorted(self._waiting):
@@ -288,7 +293,7 @@ class Worker:
             task.operation.finish()
 
     def _end(self, error: BaseException, *, insist: bool = False) -> None:
-        """Fails everything. Packets that wait for answers are still sent, where `insist`."""
+        """End all operations with `error`. insist: whether packets without a RESULT are still sent again."""
         if self.failure is not None:
             return
         self.failure = error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allreduce of a communicator: prepared calls, the choice of a layout, and what is remembered of both."""
+"""The allreduce of a communicator: prepared calls, the choice of a layout, and the caches of both."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ T = TypeVar("T")
 Leave = Callable[[], None]
 
 MOST_PREPARED = 256
-"""Kinds of calls that are remembered."""
+"""Kinds of calls that are cached."""
 
 
 class PreparedCall(NamedTuple):
-    """What calls have in common that have the same dtype, size, operation, wire and layout, and are added in place."""
+    """A call that was prepared, for all later ones with the same dtype, size, operation, wire and layout, in place."""
 
     prepared: Prepared
     site: Key
     chooses: bool
     """Whether a blocking call chooses its layout."""
     why: str
-    """Why other calls go by blocks."""
+    """Why other calls are sent by blocks."""
 
 
 class Allreduce:
-    """Its methods may be called from any thread.
+    """The allreduce of one communicator. Its methods may be called from any thread.
 
-    call: without None for the communicator's defaults. leave: called where ranks no longer agree on which operation is
-        next.
+    call: the arguments, with the communicator's defaults in place of None. leave: called if the ranks no longer agree
+        on which operation is next.
     """
 
     def __init__(self, engine: Engine, submission: Submission, group: Group, block_size: int, link: int) -> None:
-        """block_size: words. link: this rank's bits a second, 0 where they are not known."""
+        """Start without prepared calls. block_size: words. link: this rank's bits a second, 0 if unknown."""
         self.link = link
         self.sites = Sites()
         self._engine, self._submission, self._group, self._block_size = engine, submission, group, block_size
@@ -55,10 +55,12 @@ class Allreduce:
         self._prepared: dict[tuple[Any, ...], PreparedCall] = {}
 
     def begin(self, tensor: T, spec: TensorSpec, call: Collective, leave: Leave, *, blocking: bool) -> Handle[T] | None:
-        """Start the reduction into the tensor. A blocking call returns None when that is there; only such a call
-        chooses its layout."""
+        """Start the reduction into the tensor, and return its handle.
+
+        A blocking call returns None when the result is there. Only a blocking call chooses its layout.
+        """
         known = None
-        can_be_known = call.op in SUMS and call.layout in LAYOUTS  # else it may be anything, also what has no hash
+        can_be_known = call.op in SUMS and call.layout in LAYOUTS  # otherwise it may be anything, even unhashable
         if can_be_known and spec.address and call.factor == 1 and call.residual is None:
             known = self._prepared.get((spec.dtype, spec.size, call.op, call.wire, call.layout))
         if known is not None:
@@ -83,7 +85,7 @@ class Allreduce:
     def _begin(
         self, tensor: T, spec: TensorSpec, call: Collective, leave: Leave, *, blocking: bool
     ) -> Handle[T] | None:
-        """As `begin`, of a call that is not prepared."""
+        """Do the same as `begin`, for a call that is not prepared."""
         if call.layout not in LAYOUTS:
             raise ValueError(f"layout={call.layout!r}: accepted are {', '.join(LAYOUTS)}")
         self._engine.check()
@@ -92,7 +94,7 @@ class Allreduce:
         can_choose = spec.dtype in WORK_DTYPES and spec.size >= LEAST and call.op in SUMS
         chooses = can_choose and call.layout == "auto" and call.residual is None
         if blocking and chooses:
-            with self._submission.lock:  # so that no other thread's call is learnt from in between
+            with self._submission.lock:  # so that no other thread's call changes the choice meanwhile
                 self._by_what_takes_less(tensor, spec, call, leave)
             return None
         plan = reductions.allreduce(self._group, tensor, spec, call)
@@ -109,7 +111,7 @@ class Allreduce:
     def _by_elements(
         self, tensor: T, spec: TensorSpec, call: Collective, leave: Leave, *, blocking: bool
     ) -> Handle[T] | None:
-        """Reduces the rows of a sparse tensor, or the elements of a dense one."""
+        """Reduce the rows of a sparse tensor, or the elements of a dense one."""
         if call.residual is not None:
             raise ValueError(
                 "residual of a tensor that is sent by elements: pass a residual only with a dense tensor sent by blocks"
@@ -122,7 +124,7 @@ class Allreduce:
         return handle
 
     def _by_what_takes_less(self, tensor: Any, spec: TensorSpec, call: Collective, leave: Leave) -> None:
-        """Reduces a dense tensor by the layout that the ranks choose."""
+        """Reduce a dense tensor by the layout that the ranks choose."""
         site = _site(spec, call)
         state = self._choices[site]
         if not state.asks:
@@ -132,7 +134,7 @@ class Allreduce:
                 self._submission.run(plan, call.limit)
                 learns()
             else:
-                # Whoever finishes the plan learns, so that ranks do it alike where a wait is interrupted.
+                # The thread that finishes the plan learns from it, so that all ranks do, even if a wait is interrupted.
                 plan.finish = partial(_one_after_the_other, plan.finish, learns)
                 self._submission.run(plan, call.limit)
             self.sites.went(site, call.wire, "blocks", state.why)
@@ -140,14 +142,15 @@ class Allreduce:
             return
         reduction = Reduction(self._group, Elements(tensor, spec), call, self._block_size, self.link)
         by_blocks = partial(reductions.allreduce, self._group, tensor, spec, call)
-        # Known before the last operation begins, so that a rank whose wait for that is interrupted chooses as others.
+        # The choice is stored before the last operation begins. So a rank whose wait for it is interrupted has the same
+        # choice as the others.
         agreed = partial(self._agreed, site, reduction)
         self._submission.agree(reduction, tensor, call.limit, by_blocks, agreed=agreed, leave=leave, blocking=True)
         why = "so few that all came with the header" if reduction.inline else ""
         self.sites.went(site, call.wire, _taken(reduction), why, reduction.estimate)
 
     def _remember(self, plan: Plan[Any], spec: TensorSpec, call: Collective, site: Key, *, chooses: bool) -> None:
-        """Prepare calls like this one, if it was executed in the tensor's own memory."""
+        """Cache the prepared call for later ones like it, if it was executed in the tensor's own memory."""
         if plan.prepared is None or plan.operation is None or call.factor != 1 or call.residual is not None:
             return
         if plan.operation.data.ctypes.data == spec.address:
@@ -158,7 +161,7 @@ class Allreduce:
             self._prepared[key] = PreparedCall(plan.prepared, site, chooses, why)
 
     def _learns(self, tensor: Any, site: Key, state: SiteState) -> Callable[[], None]:
-        """Learns from the sum that a tensor has become."""
+        """Return a function that updates the call site's choice from the sum, which is then in the tensor."""
         per_word = values_per_word(site.wire)
         return partial(self._choices.came, site, state, tensor, self._block_size * per_word, per_word)
 
@@ -168,14 +171,14 @@ class Allreduce:
 
 
 def _taken(reduction: Reduction) -> Taken:
-    """By which layout a dense tensor went, when ranks have asked each other."""
+    """Return the layout by which a dense tensor was reduced, after the ranks exchanged their estimates."""
     if reduction.inline or reduction.estimate is None:
         return "elements"
     return reduction.estimate.layout
 
 
 def _site(spec: TensorSpec, call: Collective) -> Key:
-    """Return the call site of a dense tensor that can be added."""
+    """Return the call site of a dense tensor that the protocol can add."""
     return Key(call.op, spec.size, spec.dtype, spec.wire(call.wire))
 
 

@@ -9,28 +9,28 @@ from collections.abc import Callable
 from p4reduce.engine.engine import Engine
 from p4reduce.errors import CollectiveTimeout
 
-_SHORTEST_S, _LONGEST_S = 2e-5, 1e-3  # between two looks at a device
+_SHORTEST_S, _LONGEST_S = 2e-5, 1e-3  # between two polls of a device
 
 
 class DeviceWait:
-    """Waits for devices, one collective at a time, and describes what a communicator's collectives wait for."""
+    """The wait for devices, for one collective at a time, and its description for error messages."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._awaited = ""  # the collective whose tensor a device has yet to compute
 
     def progress(self) -> str:
-        """What collectives wait for, in words. Those that the engine has come first."""
+        """Return in words what collectives wait for. Collectives that the engine executes come before those waiting."""
         awaited = self._awaited
         if awaited and not self._engine.busy:
             return f"this rank's device has yet to compute the tensor of {awaited}"
         return self._engine.progress()
 
     def wait(self, name: str, limit: float, ready: Callable[[], bool]) -> None:
-        """Wait until `ready()`. Raises the engine's failure.
+        """Wait until `ready()` is true. Raises the engine's failure if it fails meanwhile.
 
-        name: of the collective, for error messages.
-        limit: seconds, counted from the end of all earlier collectives; after them it raises CollectiveTimeout.
+        name: the collective's name, for error messages.
+        limit: seconds from the end of all earlier collectives, after which it raises CollectiveTimeout.
         """
         begun = since = time.monotonic()
         self._awaited = name

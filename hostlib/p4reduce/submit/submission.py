@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hands plans to the engine, in the order in which a communicator's collectives are called."""
+"""The submission of plans to the engine, in the order in which a communicator's collectives are called."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ T = TypeVar("T")
 
 
 class Submission:
-    """Submits a communicator's collectives in call order, and tracks those that wait for a device."""
+    """A communicator's submitter: it hands collectives to the engine in call order, and tracks those in flight."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.executor = SerialExecutor(engine.continuations)
-        """If it is idle, an operation that is given to the engine directly keeps the order of calls."""
+        """Begins collectives that wait for a device. While it is idle, the engine may be given operations directly."""
         self._device = DeviceWait(engine)
         self.lock = FifoLock(engine.check)
-        """Held while a collective begins and, for a blocking call on the host, until it ends. So no other operation
-        comes between those of one collective."""
+        """Held while a collective begins and, for a blocking call on the host, until it ends.
+
+        So no other operation comes between those of one collective.
+        """
 
     def drain(self) -> None:
-        """Wait until no collective is under way. Then raises the error of one that failed meanwhile."""
+        """Wait until no collective is under way. Then raise the error of one that failed meanwhile."""
         handles = list(self._engine.handles)
         self._engine.settle()
         for handle in handles:
@@ -52,8 +54,11 @@ class Submission:
         return plan.result
 
     def _execute(self, plan: Plan[Any], limit: float) -> Handle[Any] | BaseException | None:
-        """Execute a plan, and return the error that ended it, where no device and no earlier collective is waited
-        for: this thread does the engine's work. Otherwise it only submits the plan. The caller holds the lock."""
+        """Execute a plan in this thread and return the error that ended it, or submit it and return its handle.
+
+        This thread does the engine's work if the plan needs no device and no earlier collective still has to begin.
+        Otherwise the plan is only submitted. The caller holds the lock.
+        """
         operation = plan.operation
         if operation is not None and not plan.transfers and self.executor.is_idle:
             plan.prepared = self._engine.prepare(operation, plan.name)
@@ -65,10 +70,13 @@ class Submission:
         return self._engine.run_inline(plan.prepared, operation, limit, finish)
 
     def submit(self, plan: Plan[T], limit: float) -> Handle[T]:
-        """Hands the plan's operation to the engine. The plan is finished by who waits for its end, or by the engine's
-        thread; by that alone where a device has part in it.
+        """Hand the plan's operation to the engine, and return the handle.
 
-        Where the tensor is still to come from a device, and behind such, that happens later, in another thread.
+        A thread that waits for the handle finishes the plan, or else the engine's thread. If the plan has transfers
+        from or to a device, only the engine's thread does.
+
+        If the tensor is still to come from a device, another thread hands the operation over later. The same holds for
+        plans behind such a one.
         """
         handle = Handle(plan.result, plan.name, self._engine, plan.transfers, self._device.progress)
 
@@ -111,10 +119,12 @@ class Submission:
         return handle
 
     def start(self, prepared: Prepared, tensor: T, limit: float, address: int, finish: Callable[[], None]) -> Handle[T]:
-        """Start an operation like one that was prepared, on the tensor, whose values begin at `address`. The caller
-        holds the lock, and no earlier collective is waited for. finish: as of a plan."""
+        """Start an operation like the prepared one, on a tensor whose values begin at `address`.
+
+        The caller holds the lock, and no earlier collective still has to begin. finish: as in a plan.
+        """
         handle = Handle(tensor, prepared.name, self._engine, (), self._device.progress)
-        held = (tensor,)  # belongs to this call alone; the tensor may be that of an earlier call, too
+        held = (tensor,)  # identifies this call: the tensor may be the same as in an earlier one
 
         def end(error: BaseException | None) -> None:
             handle.complete(error or error_of(finish))
@@ -139,11 +149,11 @@ class Submission:
         leave: Callable[[], None],
         blocking: bool,
     ) -> Handle[T] | None:
-        """Execute all operations that the reduction takes but the last, which it submits. blocking: executes it, too,
-        and returns None.
+        """Execute all operations of a reduction except the last, submit the last one, and return its handle.
 
-        by_blocks: as of `Reduction.plan`. agreed: called when the ranks have told each other of their rows, before the
-        last operation begins. leave: called where the ranks no longer agree on which operation is next.
+        blocking: execute the last one, too, and return None. by_blocks: as in `Reduction.plan`. agreed: called when the
+        ranks have exchanged their rows' numbers, before the last operation begins. leave: called if the ranks no longer
+        agree on which operation is next.
         """
         begun = ""
         has_ended = False
@@ -183,12 +193,12 @@ class Submission:
             if failure is not None:
                 raise without_frames(failure)
         finally:
-            del failure  # which has this frame
+            del failure  # otherwise it and this frame would refer to each other
         return None
 
 
 def as_failure(name: str, what: str, error: BaseException) -> BaseException:
-    """Return the failure of a communicator whose collective cannot begin, or go on."""
+    """Return the failure of a communicator whose collective cannot begin or go on."""
     if isinstance(error, P4ReduceError):
         return without_frames(error)
     failure = P4ReduceError(f"{name} cannot {what}: {type(error).__name__}: {error}")
@@ -197,7 +207,7 @@ def as_failure(name: str, what: str, error: BaseException) -> BaseException:
 
 
 def _end(outcome: Handle[Any] | BaseException | None) -> BaseException | None:
-    """Return the error of a plan that was executed. Waits for its end if it was only submitted."""
+    """Return the error of a plan that was executed. If it was only submitted, wait for its end first."""
     if not isinstance(outcome, Handle):
         return outcome
     error = outcome.exception()
