@@ -52,7 +52,7 @@ __all__ = [
     "shared_empty",
 ]
 
-# Imported when first used, for they bring in gRPC, which the protocol and most commands do without.
+# These are imported when first used, because they import gRPC, which the protocol and most commands do not need.
 _LAZY = {
     "Backend": "p4reduce.backends",
     "backend": "p4reduce.backends",

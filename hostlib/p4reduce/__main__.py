@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m p4reduce` is the command line."""
+"""The entry point of `python -m p4reduce`, which is the command line."""
 
 from p4reduce.commands.entry import main
 

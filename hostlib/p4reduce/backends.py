@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which implementation of the host's side of the protocol is used: the one in C, or the readable one in Python."""
+"""The choice between the two implementations of the protocol's host side: the fast one in C, and the one in Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = ("c", "python")
 
 @dataclass(frozen=True)
 class Backend:
-    """What is used, and why."""
+    """The implementation that is used, and why."""
 
     name: Literal["c", "python"]
     why: str
@@ -34,10 +34,11 @@ class Backend:
 
 
 def backend() -> Backend:
-    """Which implementation new communicators use, and why: P4REDUCE_BACKEND's, else C where it is installed.
+    """Return the implementation that new communicators use, and why.
 
-    Transports that it does not have use Python's. Raises ValueError for an unknown name, LibraryError where C is asked
-    for and cannot be used.
+    P4REDUCE_BACKEND chooses it. By default it is C, if the library is installed, otherwise Python. Transports that C
+    does not have use Python. Raises ValueError for an unknown name, and LibraryError if C is asked for and cannot be
+    used.
     """
     name, why = os.environ.get(VARIABLE), f"{VARIABLE} says so"
     if not name:
@@ -55,7 +56,7 @@ def backend() -> Backend:
 
 
 def check_threads(threads: int, transport: str) -> None:
-    """Raise ValueError where a rank's engine cannot have so many threads with this transport."""
+    """Raise ValueError if a rank's engine cannot have so many threads with this transport."""
     used = backend()
     if threads > 1 and (used.name != "c" or transport != "udp"):
         raise ValueError(
@@ -75,8 +76,8 @@ def start_engine(
 ) -> Engine:
     """Start the engine that runs a communicator's operations. It owns `transport` from then on.
 
-    switch: its address, for error messages. name: of the thread. local: whether all ranks share their host's memory.
-    timeout: seconds until the ranks must have come that share memory with this one.
+    switch: its address, for error messages. name: the thread's name. local: whether all ranks are on one host and share
+    its memory. timeout: seconds in which the ranks that share memory with this one must come.
     """
     if local or membership.hosts:
         engine = LocalEngine if local else SharingEngine

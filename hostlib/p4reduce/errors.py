@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that p4reduce raises on purpose."""
+"""The errors that p4reduce raises on purpose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class P4ReduceError(RuntimeError):
 
 
 class JoinError(P4ReduceError):
-    """The job could not be joined; the message says what to do about it. `timed_out`: for other ranks did not come."""
+    """The job could not be joined; the message says what to do. `timed_out`: because other ranks did not come."""
 
     timed_out = False
 
@@ -24,7 +24,7 @@ class SlotsExhausted(JoinError):
 
 
 class JobAborted(P4ReduceError):
-    """The job is dead. `rank` is the one that went, or None when it was nobody in particular."""
+    """The job has ended for all its ranks. `rank` is the one that left or failed, or None if no rank did."""
 
     def __init__(self, message: str, *, rank: int | None = None, reason: str = "") -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class MismatchError(P4ReduceError):
 
 
 class CollectiveTimeout(P4ReduceError, TimeoutError):
-    """A collective did not end in time. `awaited` are the ranks that were not heard of, as far as known."""
+    """A collective did not end in time. `awaited`: the ranks whose packets are missing, as far as known."""
 
     def __init__(self, message: str, *, awaited: Iterable[int] = ()) -> None:
         super().__init__(message)
@@ -49,21 +49,23 @@ class UnsupportedDtype(P4ReduceError, TypeError):
 
 
 class OperationRefused(P4ReduceError, ValueError):
-    """The job cannot carry the operation, on any rank: the tensor has too many blocks for its slots, or the wire too
-    few bits for its ranks. The job goes on."""
+    """The job cannot execute the operation, on any rank. The job goes on.
+
+    The tensor has too many blocks for the job's slots, or the wire has too few bits for its ranks.
+    """
 
 
 def without_frames(error: Error) -> Error:
-    """Return a copy of an error, and of what led to it, without the stack frames that they were raised in.
+    """Return a copy of an error, and of its causes, without the stack frames in which they were raised.
 
-    An error that is stored must be such a copy, and so must be what is raised of a stored error. Otherwise the stored
+    An error must be copied so before it is stored, and again before a stored error is raised. Otherwise the stored
     error's traceback keeps every frame that it has passed, and with them tensors, process groups and their stores.
     """
     return _without_frames(error, {})
 
 
 def _without_frames(error: Error, known: dict[int, BaseException]) -> Error:
-    """known: copies by the `id` of their originals, as errors may refer to each other."""
+    """Copy an error and its causes. known: copies by the `id` of the originals, as errors may refer to each other."""
     copied = _copied(error)
     known[id(error)] = copied
     for name in ("__cause__", "__context__"):
@@ -75,7 +77,7 @@ def _without_frames(error: Error, known: dict[int, BaseException]) -> Error:
 
 
 def _copied(error: Error) -> Error:
-    """Return the built-in base makes the copy: a class may take other arguments than those that its instances have."""
+    """Return a copy of an error, made by its built-in base: its class may take other arguments than `args`."""
     builtin: Any = type(error)
     while builtin.__module__ != "builtins":
         builtin = builtin.__base__

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA tensors, which travel through pinned memory of the host, in the order of the user's streams.
 
-Where Triton is installed, only their non-zero blocks are copied to the host; results are copied back whole.
+If Triton is installed, only their non-zero blocks are copied to the host. Results are copied back whole.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 from p4reduce.tensors.dense import copy_values, pinned
 
 Wait: TypeAlias = Callable[[Callable[[], bool]], None]
-"""Waits until a condition holds, or raises."""
+"""Function that waits until a condition holds, or raises."""
 
 
 class DeviceTransfer:
     """A tensor's way from its CUDA device to the host and back.
 
-    Made where a collective is called, it remembers how far the user's current stream is to come first. Copies go over
-    streams of our own, which wait for that: whoever calls waits for nothing.
+    It is made in the call of the collective, and records an event in the user's current stream. Copies use streams of
+    our own, which wait for that event. So they see all that the user's stream had queued before the call, and the
+    caller itself does not wait.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -41,14 +42,14 @@ class DeviceTransfer:
 
     @property
     def transfers(self) -> tuple[DeviceTransfer]:
-        """Itself, as what is made of transfers has them."""
+        """This transfer itself: the same attribute as that of objects with several transfers."""
         return (self,)
 
     def read(self, host: torch.Tensor, *, bits: bool, wait: Wait) -> None:
-        """Copy the tensor into `host`, of the same shape, pinned and full of zeros; it is there when this returns.
+        """Copy the tensor into `host`, of the same shape, pinned and full of zeros. It is there on return.
 
-        bits: of every element; otherwise its value, so that a block of float32 that holds only -0 may become +0.
-        wait: for what the user's stream has yet to compute.
+        bits: whether every element keeps its bits; otherwise a block of float32 that holds only -0 may become +0.
+        wait: waits until the user's stream has computed the tensor.
         """
         wait(self._before.query)
         stream = _stream(self._tensor.device, "to the host")
@@ -57,7 +58,7 @@ class DeviceTransfer:
             with torch.cuda.stream(stream):
                 _to_host(self._tensor, host, bits=bits)
         finally:
-            stream.synchronize()  # also after an error: then the tensor may go
+            stream.synchronize()  # also after an error: the tensor may be freed afterwards
 
     def write(self, values: torch.Tensor) -> None:
         """Start to copy values, of the same shape and in the host's memory, into the tensor."""
@@ -70,21 +71,21 @@ class DeviceTransfer:
         self._arrived = stream.record_event()
 
     def wait(self) -> None:
-        """Make the current stream wait for what is written. The caller does not wait."""
+        """Make the current stream wait for the copy that `write` started. The caller does not wait."""
         if self._arrived is not None:
             stream = torch.cuda.current_stream(self._tensor.device)
             stream.wait_event(self._arrived)
-            if self._tensor.is_sparse:  # its memory is new, and of our stream
+            if self._tensor.is_sparse:  # its memory is new, and was allocated on our stream
                 self._tensor._indices().record_stream(stream)
                 self._tensor._values().record_stream(stream)
 
     def done(self) -> bool:
-        """Whether what is written is there, for every stream."""
+        """Return whether the copy that `write` started has completed, for every stream."""
         return self._arrived is None or bool(self._arrived.query())  # type: ignore[no-untyped-call]
 
 
 def _to_host(tensor: torch.Tensor, host: torch.Tensor, *, bits: bool) -> None:
-    # Of a negated or conjugated view the memory does not say what it shows.
+    # The memory of a negated or conjugated view does not hold the values that the view shows.
     if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
         flat, to = tensor.view(-1), host.view(-1)
         if bits and tensor.nbytes % 4 == 0 and tensor.data_ptr() % 4 == 0:
@@ -100,14 +101,14 @@ def _to_host(tensor: torch.Tensor, host: torch.Tensor, *, bits: bool) -> None:
 
 @functools.cache
 def _stream(device: torch.device, way: str) -> torch.cuda.Stream:
-    """One for each way, not behind whatever the user's streams have queued."""
+    """Return our stream for one direction. It does not queue behind the user's streams."""
     del way
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @functools.cache
 def _triton_works(device: torch.device) -> bool:
-    """Whether the kernels do what they must, tried once: Triton needs a C compiler when it is first used."""
+    """Return whether the kernels pass a test, made once: Triton needs a C compiler when it is first used."""
     if importlib.util.find_spec("triton") is None:
         return False
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dense NumPy arrays and torch tensors, alike: new ones of a kind, and copies between them."""
+"""Dense NumPy arrays and torch tensors, treated alike: allocation, and copies between them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def flat_float32(name: str, tensor: Any, numel: int) -> npt.NDArray[np.float32]:
-    """Return the memory of the argument `name`, 1-d: float32 of the host, in row-major order, of `numel` elements.
+    """Return the memory of a float32 tensor of `numel` elements as a 1-d array.
 
-    Raises ValueError for any other."""
+    The tensor is in the host's memory, in row-major order. Raises ValueError for any other. `name`: of the argument.
+    """
     spec = describe(tensor, name)
     if spec.dtype != "float32" or spec.size != numel or (spec.size and not spec.address):
         raise ValueError(
@@ -31,7 +32,7 @@ def flat_float32(name: str, tensor: Any, numel: int) -> npt.NDArray[np.float32]:
 
 
 def shares_memory(tensor: Any, array: npt.NDArray[Any]) -> bool:
-    """Whether any of a dense array or tensor may lie between the first and the last byte of a contiguous array."""
+    """Return whether a dense array or tensor may have elements between the first and last byte of a contiguous one."""
     if isinstance(tensor, np.ndarray):
         return np.may_share_memory(tensor, array)
     if tensor.is_cuda or not tensor.numel():
@@ -42,7 +43,7 @@ def shares_memory(tensor: Any, array: npt.NDArray[Any]) -> bool:
 
 
 def output_for(out: Any, tensor: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Any:
-    """`out`, if it can take a result of this shape and of `tensor`'s kind and dtype; by default a new one.
+    """Return `out` if it can take a result of this shape and of `tensor`'s kind and dtype, by default a new one.
 
     Raises TypeError or ValueError that says what differs.
     """
@@ -62,7 +63,10 @@ def output_for(out: Any, tensor: Any, spec: TensorSpec, shape: tuple[int, ...]) 
 
 
 def assign(tensor: Any, values: Any) -> None:
-    """Write `values`, of the same shape, into an array or tensor of the host. Autograd sees it not, but notices."""
+    """Write `values`, of the same shape, into an array or tensor of the host.
+
+    Autograd does not record the write, but its version counters tell it that the tensor has changed.
+    """
     if isinstance(tensor, np.ndarray):
         if tensor.dtype == values.dtype:
             tensor[...] = values
@@ -72,15 +76,17 @@ def assign(tensor: Any, values: Any) -> None:
     elif tensor.is_inference():
         import torch
 
-        with torch.inference_mode():  # a thread of its own may not be in it
+        with torch.inference_mode():  # which is set for each thread, and this may be the engine's
             copy_values(tensor, values)
     else:
         copy_values(tensor.detach(), values.detach())
 
 
 def copy_values(tensor: torch.Tensor, values: torch.Tensor, *, non_blocking: bool = False) -> None:
-    """Write `values` into a torch tensor. What becomes bfloat16 has one NaN on all ranks: of torch's, the bits depend
-    on strides, processor and device."""
+    """Write `values` into a torch tensor. If they become bfloat16, all NaNs get the same bits on all ranks.
+
+    The bits of torch's own NaNs depend on strides, processor and device.
+    """
     import torch
 
     tensor.copy_(values, non_blocking=non_blocking)
@@ -89,8 +95,7 @@ def copy_values(tensor: torch.Tensor, values: torch.Tensor, *, non_blocking: boo
 
 
 def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:
-    """Return a new array or tensor in the host's memory, of the kind and dtype of `tensor`, whose contents may be
-    anything."""
+    """Return a new uninitialised array or tensor in the host's memory, of the kind and dtype of `tensor`."""
     if isinstance(tensor, np.ndarray):
         return np.empty(shape, tensor.dtype.newbyteorder("="))
     if tensor.is_cuda:
@@ -101,7 +106,7 @@ def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:
 
 
 def pinned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Memory of the host from which devices copy, whose contents may be anything."""
+    """Return a new uninitialised tensor in pinned memory of the host, from which devices copy."""
     import torch
 
     return torch.empty(tuple(shape), dtype=dtype, device="cpu", pin_memory=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton kernels that find the blocks of a tensor that are not zero, on the device, and pack them.
+"""Triton kernels that find a tensor's non-zero blocks on the device, and pack them.
 
-So only those cross the bus to the host: a byte for each block, and the values of the non-zero ones.
+So only a byte for each block and the values of the non-zero ones cross the bus to the host.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -18,7 +18,7 @@ _ROWS = 16  # blocks of each program
 
 @triton.jit
 def _words(values):
-    """What the protocol carries elements as: the bits of float32, or int32. Of bfloat16, `values` are its bits."""
+    """Return elements as the protocol carries them: the bits of float32, or int32. bfloat16 is passed as its bits."""
     if values.dtype == tl.int16:
         values = values.to(tl.int32) << 16
     if values.dtype == tl.float16:
@@ -42,7 +42,7 @@ def _scan(
     places = rows[:, None] * BLOCK + columns[None, :]
     values = _words(tl.load(elements + places, (columns[None, :] < BLOCK) & (places < size), other=0))
     if IS_FLOAT:
-        # As integers, the magnitudes of IEEE numbers are in the order of their values.
+        # The magnitudes of IEEE numbers, read as integers, are in the order of their values.
         largest = tl.max(values & 0x7FFFFFFF, axis=1)
         found = tl.where(largest == 0, 0, tl.maximum(largest >> 23, 1))
     else:
@@ -62,21 +62,21 @@ def _pack(elements, chosen, packed, size, count, BLOCK: tl.constexpr, WIDTH: tl.
 
 
 def _shape(block_size: int) -> dict[str, int]:
-    """What kernels are compiled for; their arrays have widths that are powers of two."""
+    """Return the sizes for which kernels are compiled. Triton needs arrays whose widths are powers of two."""
     return {"BLOCK": block_size, "WIDTH": triton.next_power_of_2(block_size), "ROWS": _ROWS}
 
 
 def _elements(flat: torch.Tensor) -> torch.Tensor:
-    """As the kernels take them."""
+    """Return the elements in the dtype that the kernels read."""
     kinds = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
     return flat.view(kinds.get(flat.dtype, flat.dtype))
 
 
 def scan(flat: torch.Tensor, block_size: int) -> torch.Tensor:
-    """Return the largest biased exponent in each block, as `protocol.blocks.Blocks.scan` has it: uint8, on the device.
+    """Return the largest biased exponent in each block, as `protocol.blocks.Blocks.scan` does: uint8, on the device.
 
-    flat: float32, float16, bfloat16 or int32, of one dimension, contiguous. float16 and bfloat16 count as the float32
-        that the protocol carries them as.
+    flat: float32, float16, bfloat16 or int32, of one dimension, contiguous. float16 and bfloat16 count as float32, as
+        which the protocol carries them.
     """
     blocks = -(-flat.numel() // block_size)
     exponents = torch.empty(blocks, dtype=torch.uint8, device=flat.device)
@@ -91,7 +91,7 @@ def scan(flat: torch.Tensor, block_size: int) -> torch.Tensor:
 def pack(flat: torch.Tensor, chosen: torch.Tensor, block_size: int) -> torch.Tensor:
     """Return the chosen blocks, padded with zeros: shape (blocks, block_size), float32 or int32, in the host's memory.
 
-    flat: as for `scan`. chosen: numbers of blocks, int64, on its device. Returns when they are there.
+    flat: as for `scan`. chosen: numbers of blocks, int64, on its device. The copy has completed on return.
     """
     dtype = torch.float32 if flat.dtype.is_floating_point else torch.int32
     packed = torch.empty((chosen.numel(), block_size), dtype=dtype, device="cpu", pin_memory=flat.is_cuda)

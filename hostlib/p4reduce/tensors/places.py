@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows or elements of a tensor there are, in few words: increasing numbers below a bound that all ranks know.
+"""A compact code for the numbers of a tensor's rows or elements: increasing numbers below a bound that all ranks know.
 
-`count` numbers below `bound` are a bitmap of `bound` bits, or, where that is less, Elias and Fano's code: the lower
-l = floor(log2(bound / count)) bits of each number as they are, and the rest in unary, as one bitmap in which the i-th
-number has the bit (number >> l) + i. That is 2 to 3 bits a number more than l, within half a bit a number of the least
-of any code of random numbers (Elias, JACM 1974; Fano, MIT 1971; Vigna, "Quasi-succinct indices", WSDM 2013).
+`count` numbers below `bound` are written either as a bitmap of `bound` bits, or in the Elias-Fano code, whichever is
+shorter. Let l = floor(log2(bound / count)). The Elias-Fano code stores the lower l bits of each number unchanged. It
+stores the upper bits in unary, as one bitmap in which number i sets bit (number >> l) + i. It takes l + 2 to l + 3 bits
+for each number. For random numbers, this is within half a bit for each number of the shortest possible code.
 
-C does all this where the library is installed, and NumPy elsewhere, to the same result.
+Sources: Elias, JACM 1974; Fano, MIT 1971; Vigna, "Quasi-succinct indices", WSDM 2013.
+
+The C library does all this if it is installed, otherwise NumPy does, with the same result.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ Words = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]
 
 _WORD = 32  # bits
-_BYTES = 64  # of a bitmap, for each number that it may have, up to which it takes less time than sorting them
+_BYTES = 64  # bitmap bytes for each number, up to which a bitmap is faster than sorting
 
 
 class Code:
-    """How `count` numbers below `bound` are written: `words` words of 32 bits."""
+    """The code of `count` numbers below `bound`, which takes `words` words of 32 bits."""
 
     def __init__(self, count: int, bound: int) -> None:
         if not 0 <= count <= bound < 1 << 63:
             raise ValueError(f"{count} different numbers below {bound}: there are fewer")
         self.count, self.bound = count, bound
-        self._low = self._bits = 0  # bits of a number that are written as they are, and of the code
+        self._low = self._bits = 0  # lower bits of a number, and bits of the whole code
         self._is_bitmap = False
         if count not in (0, bound):
             self._low = (bound // count).bit_length() - 1
@@ -60,8 +62,7 @@ class Code:
         return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
     def decode(self, words: Words) -> Places:
-        """Return the numbers, from `words` of shape (words,). Raises ValueError for what is no code of so many
-        numbers."""
+        """Return the numbers that `words`, of shape (words,), encode. Raises ValueError if the code is not valid."""
         if not self._bits:
             return np.arange(self.count)
         c = _in_c()
@@ -82,7 +83,7 @@ class Code:
         return self._checked(places if increase else None)
 
     def _planes(self, bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Of each lower bit, one of each number: shape (lower bits, count)."""
+        """Return a view of the lower bits, bit by bit: shape (lower bits, count)."""
         return bits[: self._low * self.count].reshape(self._low, self.count)
 
     def _checked(self, places: Places | None) -> Places:
@@ -92,17 +93,17 @@ class Code:
 
 
 def find(values: npt.NDArray[Any]) -> Places:
-    """Return the numbers of those of a flat array of float32 or int32 that are not zero."""
+    """Return the indices of the non-zero elements of a flat array of float32 or int32."""
     c = _in_c()
     if c is not None:
         found: Places = c.find(values)
         return found
-    words = values.view(np.int32)  # of which no floating-point mode makes a subnormal zero
+    words = values.view(np.int32)  # so that no floating-point mode takes a subnormal for zero
     return np.flatnonzero(words << 1 if values.dtype == np.float32 else words)
 
 
 def union(lists: Sequence[Places], bound: int) -> Places:
-    """Return the numbers that any of the lists has, each of which increase and are below `bound`."""
+    """Return the union of the lists, whose numbers increase and are below `bound`."""
     c = _in_c()
     bitmap = bound if c is None else bound // 8  # bytes
     if bitmap > _BYTES * sum(map(len, lists)):
@@ -117,7 +118,7 @@ def union(lists: Sequence[Places], bound: int) -> Places:
 
 
 def locate(all_: Places, places: Places) -> Places:
-    """Where each of `places` stands among `all_`, which has all of them; both increase."""
+    """Return the index in `all_` of each of `places`. `all_` contains all of them, and both increase."""
     c = _in_c()
     if c is None:
         return np.searchsorted(all_, places)
@@ -127,7 +128,7 @@ def locate(all_: Places, places: Places) -> Places:
 
 @cache
 def _in_c() -> Any:
-    """`fastpath.places`; None where there is no library."""
+    """Return `fastpath.places`, or None without the C library."""
     from p4reduce.fastpath import library
 
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of which few rows are not zero, as what the protocol moves: the numbers of their rows, and the rows' values.
+"""Tensors with few non-zero rows, in the form that the protocol reduces: the numbers of the rows, and their values.
 
-Ranks exchange the numbers of their rows, and then reduce one dense tensor of the rows that any of them has, in order.
+Ranks exchange the numbers of their rows. Then they reduce one dense tensor of the rows that any of them has, in order.
 It is the case of key-value pairs in OmniReduce (SIGCOMM 2021).
 """
 
@@ -27,33 +27,36 @@ Values = npt.NDArray[Any]
 
 
 class Rows(Protocol):
-    """A rank's tensor while its rows are reduced; `numbers` and `values` are those of the rows that it has."""
+    """A rank's tensor while its rows are reduced. `numbers` and `values` are those of the rows that it has."""
 
     transfers: tuple[DeviceTransfer, ...]
-    """Of CUDA tensors that are written."""
+    """Transfers of CUDA tensors that are written."""
     dtype: str
-    """Of the tensor."""
+    """The tensor's dtype."""
     description: list[int]
-    """What ranks must agree on besides: number of sparse dimensions and shape; of a dense tensor -1 and size."""
+    """Facts on which ranks must agree, too: number of sparse dimensions and shape, or -1 and size if it is dense."""
     bound: int
     """How many rows there could be."""
     width: int
-    """Values of a row."""
+    """Values in a row."""
     numbers: npt.NDArray[np.int64]
-    """Of the rows, in order."""
+    """Numbers of the rows, in order."""
     values: Values
-    """Shape (rows, width), in the dtype in which the protocol adds."""
+    """Values of shape (rows, width), in the dtype in which the protocol adds."""
 
     def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
-        """Make the tensor one of these rows alone."""
+        """Write these rows into the tensor, and make all other rows zero."""
 
 
 class SparseTensor:
-    """Of layout torch.sparse_coo: a row is what one index names, a single element or a slice of the dense dimensions,
-    as in the gradient of `torch.nn.Embedding(sparse=True)`."""
+    """A tensor of layout torch.sparse_coo, in which each index names a row.
+
+    A row is a single element, or a slice of the dense dimensions as in the gradient of
+    `torch.nn.Embedding(sparse=True)`.
+    """
 
     def __init__(self, tensor: Any, spec: TensorSpec) -> None:
-        """Raise UnsupportedDtype, or ValueError for one with an index outside its shape."""
+        """Read the rows. Raises UnsupportedDtype, or ValueError if an index is outside the tensor's shape."""
         import torch
 
         self.dtype = spec.dtype
@@ -63,10 +66,10 @@ class SparseTensor:
         self._sparse_shape = spec.shape[: tensor.sparse_dim()]
         here = tensor.detach().cpu()
         _check_indices(here)
-        # Values of the same index are added up in what the protocol adds in, too.
+        # Values with the same index are added in the dtype in which the protocol adds.
         coalesced = here.to(carried).coalesce()
         self.numbers = self._numbers_of(coalesced)
-        if not (np.diff(self.numbers) > 0).all():  # it was only called coalesced
+        if not (np.diff(self.numbers) > 0).all():  # it was marked as coalesced, but is not
             again: Any = coalesced
             coalesced = again._coalesced_(False).coalesce()
             self.numbers = self._numbers_of(coalesced)
@@ -117,7 +120,7 @@ class Elements:
     width = 1
 
     def __init__(self, tensor: Any, spec: TensorSpec) -> None:
-        """Raise UnsupportedDtype, or ValueError for one that cannot take a result."""
+        """Find the elements. Raises UnsupportedDtype, or ValueError if the tensor cannot take a result."""
         self.dtype = spec.dtype
         carried = spec.work_dtype
         spec.check_writable(tensor)
@@ -130,11 +133,11 @@ class Elements:
         self.values = self._host.work[self.numbers][:, np.newaxis]
 
     def blocks(self, size: int) -> int:
-        """How many blocks of so many elements are not zero."""
+        """Return how many blocks of `size` elements are not zero."""
         return int(np.count_nonzero(np.diff(self.numbers // size, prepend=-1)))
 
     def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
-        """Make the tensor zero but for the elements at these places."""
+        """Write the elements at these places, and make all others zero."""
         self._host.work.fill(0)
         self._host.work[places] = values[:, 0]
         self._host.write_back()
@@ -143,7 +146,10 @@ class Elements:
 
 
 def _check_indices(tensor: torch.Tensor) -> None:
-    """Torch checks them where it is asked to alone, and numbers that are not below the bound name other rows."""
+    """Raise ValueError if an index is outside the shape. Torch checks that only on demand.
+
+    Such an index would become the number of another row, or one beyond the bound.
+    """
     indices = tensor._indices()
     if not tensor._nnz() or not indices.shape[0]:
         return

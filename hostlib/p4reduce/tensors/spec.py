@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a tensor that collectives need, found out once a call: dense or sparse, of NumPy or of torch."""
+"""The facts about a tensor that collectives need, collected once for each call: dense or sparse, NumPy or torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from p4reduce.protocol.numbers import WIRES, Wire
 if TYPE_CHECKING:
     import torch
 
-# The dtype in which the protocol adds the values of each dtype that a user may hand over.
+# The dtype in which the protocol adds the values of each dtype that a user may pass.
 WORK_DTYPES: dict[str, type[np.float32] | type[np.int32]] = {
     "float32": np.float32,
     "float16": np.float32,
@@ -32,7 +32,7 @@ _ADVICE = {
 
 Half: TypeAlias = "type[np.float16] | type[np.uint16]"
 
-# That of 16-bit floats' memory, which the protocol reads and writes where no other step of a collective is in float32.
+# Dtypes of 16-bit floats' memory. The protocol reads and writes it if no other step of a collective needs float32.
 HALVES: dict[str, Half] = {"float16": np.float16, "bfloat16": BFLOAT16.type}
 
 WireChoice: TypeAlias = Literal["auto", Wire]
@@ -40,27 +40,27 @@ WIRE_CHOICES: tuple[WireChoice, ...] = ("auto", *WIRES)
 
 
 class TensorSpec(NamedTuple):
-    """A tensor's facts, see `describe`."""
+    """The facts about a tensor, as `describe` collects them."""
 
     dtype: str
-    """"float32"."""
+    """The dtype's name, such as "float32"."""
     shape: tuple[int, ...]
     size: int
     """Elements."""
     is_torch: bool
     is_cuda: bool
     is_sparse: bool
-    """Of layout torch.sparse_coo."""
+    """Whether it has the layout torch.sparse_coo."""
     address: int
-    """Where its elements begin, if they are native numbers in row-major order, writable, on the host; else 0."""
+    """Address of its elements, if they are native numbers in row-major order, writable, on the host; otherwise 0."""
 
     @property
     def work_dtype(self) -> type[np.float32] | type[np.int32]:
-        """In what the protocol adds its values. Raises UnsupportedDtype."""
+        """The dtype in which the protocol adds its values. Raises UnsupportedDtype."""
         return WORK_DTYPES.get(self.dtype) or work_dtype(self.dtype)
 
     def wire(self, choice: WireChoice) -> Wire:
-        """How its values travel. Raises UnsupportedDtype."""
+        """Return the wire for its values. Raises UnsupportedDtype."""
         return wire_for(self.dtype, choice)
 
     def check_movable(self, tensor: Any) -> None:
@@ -98,13 +98,13 @@ def describe(tensor: Any, argument: str = "tensor", *, sparse: bool = False) -> 
             raise TypeError(f"{argument} is a masked array, whose mask a collective would ignore: pass array.filled(0)")
         dtype, size, address = tensor.dtype, tensor.size, 0
         if tensor.flags.carray and dtype.isnative and size:
-            # As `memory.address` does, without a call: every collective comes here.
+            # The same as in `memory.address`, inlined, because every collective comes here.
             if dtype.kind in "biufc" and dtype.isbuiltin == 1:  # a buffer cannot have others, such as float8_e5m2
                 address = ctypes.addressof(ctypes.c_char.from_buffer(tensor))  # type: ignore[arg-type]
             else:
                 address = tensor.ctypes.data
         return TensorSpec(_name(dtype), tensor.shape, size, False, False, False, address)
-    torch: Any = sys.modules.get("torch")  # whoever has a tensor of torch has imported it
+    torch: Any = sys.modules.get("torch")  # a caller with a torch tensor has imported it
     if torch is not None and isinstance(tensor, torch.Tensor):
         is_sparse = tensor.layout is torch.sparse_coo
         if not (sparse and is_sparse) and (type(tensor) is not torch.Tensor or tensor.layout is not torch.strided):
@@ -112,7 +112,8 @@ def describe(tensor: Any, argument: str = "tensor", *, sparse: bool = False) -> 
         size, is_cuda, address = tensor.numel(), tensor.is_cuda, 0
         if not (is_cuda or is_sparse or tensor.is_cpu):
             raise TypeError(f"{argument} is on device {tensor.device}: accepted are cpu and cuda; pass tensor.cpu()")
-        # Of a negated or conjugated view the memory does not say what it shows. An empty tensor may have any strides.
+        # The memory of a negated or conjugated view does not hold the values that the view shows. An empty tensor may
+        # have any strides.
         if size and not (is_cuda or is_sparse or tensor.is_neg() or tensor.is_conj()) and tensor.is_contiguous():
             address = tensor.data_ptr()
             if address % tensor.element_size():
@@ -131,7 +132,7 @@ def _check_torch(tensor: torch.Tensor, argument: str) -> None:
             f"{argument} has layout {tensor.layout}: accepted are dense tensors, and torch.sparse_coo in "
             "allreduce; pass tensor.to_dense(), whose zero blocks are not sent"
         )
-    # A subclass with a dispatch of its own has no elements in memory of its own, as those of a DTensor are its local's.
+    # A subclass with its own dispatch does not hold its elements itself: a DTensor's are those of its local tensor.
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         local = "tensor.to_local()" if hasattr(tensor, "to_local") else "what it wraps"
         raise TypeError(f"{argument} is a {type(tensor).__name__}, which wraps other tensors: pass {local}")
@@ -143,7 +144,7 @@ def _name(dtype: Any) -> str:
 
 
 def work_dtype(name: str) -> type[np.float32] | type[np.int32]:
-    """In what the protocol adds values of the dtype of this name. Raises UnsupportedDtype."""
+    """Return the dtype in which the protocol adds values of the dtype of this name. Raises UnsupportedDtype."""
     if name not in WORK_DTYPES:
         raise UnsupportedDtype(
             f"tensor has dtype {name}: supported are {', '.join(WORK_DTYPES)}{_ADVICE.get(name, '')}"
@@ -152,9 +153,10 @@ def work_dtype(name: str) -> type[np.float32] | type[np.int32]:
 
 
 def wire_for(name: str, choice: WireChoice) -> Wire:
-    """How values of the dtype of this name travel: int32 as it is, and by default 16 bits of what has 16.
+    """Return the wire for values of the dtype of this name. Raises UnsupportedDtype.
 
-    Raises UnsupportedDtype."""
+    int32 is sent unchanged. By default, 16-bit floats are sent as int16, and float32 as int32.
+    """
     if (WORK_DTYPES.get(name) or work_dtype(name)) is np.int32:
         return "int32"
     if choice != "auto":
@@ -163,7 +165,7 @@ def wire_for(name: str, choice: WireChoice) -> Wire:
 
 
 def why_wire(name: str, choice: WireChoice) -> str:
-    """Why `wire_for` gives what it gives."""
+    """Return the reason for the result of `wire_for`, in words."""
     if WORK_DTYPES[name] is np.int32:
         return "int32 travels as it is"
     return "asked for" if choice != "auto" else f"the default of {name}"

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a tensor stands while it is reduced or moved: a flat array in the host's memory, and the way back.
+"""The staging of a tensor while it is reduced or moved: a flat array in the host's memory, and the way back.
 
 The protocol adds the values of one flat, contiguous array of float32, int32 or 16-bit floats. A tensor is either
-reduced, as numbers, or moved, as the int32 words of its memory, of which the last is padded with zero bytes: integers
-are added as they are, so what all but one rank add zeros to arrives with every bit as it was, whatever its dtype.
+reduced, as numbers, or moved, as the int32 words of its memory. The last word is padded with zero bytes. Integers are
+added unchanged. So if all ranks but one add zeros, that rank's words arrive bit for bit, whatever their dtype.
 
-A tensor whose memory is such an array already is a `View`, and what is done there is done to the tensor. Of all others
-there is a copy, a `Buffer`, and the tensor stays as it is until `write_back`. What is on a CUDA device is fetched when
-one may wait for it (`Fetched`); all else is there when a staging is made.
+If a tensor's memory is such an array already, its staging is a `View`, and writing to it changes the tensor. Otherwise
+the staging is a copy, a `Buffer`, and the tensor does not change until `write_back`. A tensor on a CUDA device is
+copied to the host in `fetch`, where waiting is allowed (`Fetched`). All other stagings have their contents when they
+are made.
 """
 
 from __future__ import annotations
@@ -28,26 +29,26 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = "type[np.float32] | type[np.int32] | Half"
 WorkDtype: TypeAlias = "Number | None"
-"""What elements are carried as; None for the words of what they are."""
+"""The dtype as which elements are carried; None for the words of their memory."""
 
 
 class Staging:
     """A tensor while it is reduced or moved."""
 
     host: Any
-    """Its elements: an array or tensor of its shape in the host's memory."""
+    """The tensor's elements: an array or tensor of its shape in the host's memory."""
     work: npt.NDArray[Any]
-    """The same memory, as the protocol has it: 1-d, in row-major order, to be reduced in place."""
+    """The same memory as the protocol needs it: 1-d, in row-major order, to be reduced in place."""
     read_only = False
-    """Whether `work` is never to be written to."""
+    """Whether `work` must not be written to."""
     transfers: tuple[DeviceTransfer, ...] = ()
-    """Of CUDA tensors that are read or written."""
+    """Transfers of CUDA tensors that are read or written."""
 
     def fetch(self, wait: Wait) -> None:
-        """Brings into `host` what is still on a device. `wait`: for what is still computed there."""
+        """Copy into `host` what is still on a device. `wait`: waits until the device has computed it."""
 
     def write_back(self) -> None:
-        """Make the tensor what `host` is."""
+        """Write the contents of `host` into the tensor."""
         raise NotImplementedError
 
 
@@ -64,8 +65,10 @@ class View(Staging):
 
 
 def mark_changed(tensor: Any) -> None:
-    """Tells autograd of values that were written into a tensor's memory, which it did not see: a backward pass that has
-    saved this tensor must notice."""
+    """Tell autograd that values were written into a tensor's memory without its knowledge.
+
+    So a backward pass that needs the former values of this tensor raises an error.
+    """
     if not isinstance(tensor, np.ndarray) and not tensor.is_inference():
         import torch
 
@@ -73,7 +76,7 @@ def mark_changed(tensor: Any) -> None:
 
 
 class Buffer(Staging):
-    """Memory of the host beside a tensor's, which may hold anything at first."""
+    """A copy of a tensor in other memory of the host, uninitialised at first."""
 
     def __init__(self, tensor: Any, dtype: WorkDtype) -> None:
         self._target = target(tensor)
@@ -88,7 +91,7 @@ class Buffer(Staging):
             memory = _words_for(tensor, _count(tensor.shape, kind))
             words = memory.numpy()
             self.host = _as_tensor(memory, tensor.shape, kind)
-        words[-1:] = 0  # of which the elements may fill only a part
+        words[-1:] = 0  # the elements may fill only a part of the last word
         work = words.view(dtype or np.int32)
         self.work = work[: -(-self.host.nbytes // work.itemsize)]
 
@@ -97,7 +100,7 @@ class Buffer(Staging):
 
 
 class Fetched(Staging):
-    """What a CUDA tensor comes into, all of it or at one place; the rest becomes zeros."""
+    """A staging that a CUDA tensor is fetched into, as a whole or at one index. The rest becomes zeros."""
 
     def __init__(self, base: Staging, place: Any, own: DeviceTransfer, *, bits: bool) -> None:
         self._base, self._own, self._bits = base, own, bits
@@ -122,7 +125,7 @@ class HostTensor:
         self._tensor = tensor
 
     def write(self, values: Any) -> None:
-        """Make the tensor `values`."""
+        """Write `values` into the tensor."""
         assign(self._tensor, values)
 
 
@@ -130,12 +133,12 @@ Target: TypeAlias = "HostTensor | DeviceTransfer"
 
 
 def target(tensor: Any) -> Target:
-    """Into what results are written: to be asked for where a collective is called."""
+    """Return the object through which results are written. Call it within the call of the collective."""
     return device_transfer(tensor) if on_device(tensor) else HostTensor(tensor)
 
 
 def transfers(*ends: Staging | Target) -> tuple[DeviceTransfer, ...]:
-    """All of these' transfers, each once."""
+    """Return the transfers of all these objects, each once."""
     found: list[DeviceTransfer] = []
     for end in ends:
         found += end.transfers
@@ -143,15 +146,14 @@ def transfers(*ends: Staging | Target) -> tuple[DeviceTransfer, ...]:
 
 
 def numbers(tensor: Any, spec: TensorSpec, dtype: Number, *, copy: bool = False) -> Staging:
-    """Return a tensor's elements as `dtype`, in which the protocol adds them; `copy`: never in its own memory."""
+    """Return a tensor's elements as `dtype`, in which the protocol adds them. `copy`: never use its own memory."""
     if not copy and (flat := _own_memory(tensor, spec, dtype)) is not None:
         return View(tensor, flat)
     return _read(tensor, dtype)
 
 
 def words(tensor: Any, spec: TensorSpec) -> Staging:
-    """Return a tensor's elements as the words of their memory, which is only read: it may be a file that is mapped
-    so."""
+    """Return the words of a tensor's memory, which is only read: it may be a file that is mapped read-only."""
     flat = _own_memory(tensor, spec, None)
     if flat is None and not spec.is_torch and tensor.flags.c_contiguous and tensor.flags.aligned:
         flat = _as_words(np.asarray(tensor).reshape(-1)) if tensor.dtype.isnative else None
@@ -161,15 +163,17 @@ def words(tensor: Any, spec: TensorSpec) -> Staging:
 
 
 def zeros(tensor: Any) -> Staging:
-    """Zeros in the place of a tensor's words, and never in its own memory."""
+    """Return zeros in place of a tensor's words, never in its own memory."""
     staging = Buffer(tensor, None)
     staging.work.fill(0)
     return staging
 
 
 def gathered(tensor: Any, spec: TensorSpec, place: Any, own: Any) -> Staging:
-    """Return a tensor's words, which become `own` at the index `place` and zeros elsewhere. `own` may be a part of
-    it."""
+    """Return a tensor's words, set to `own` at the index `place` and to zeros elsewhere.
+
+    `own` may be a part of the tensor.
+    """
     flat = _own_memory(tensor, spec, None)
     staging = Buffer(tensor, None) if flat is None else View(tensor, flat)
     if on_device(own):
@@ -181,7 +185,7 @@ def gathered(tensor: Any, spec: TensorSpec, place: Any, own: Any) -> Staging:
 
 
 def _own_memory(tensor: Any, spec: TensorSpec, dtype: WorkDtype) -> npt.NDArray[Any] | None:
-    """Return the tensor's own memory, 1-d, if it is what the protocol adds: for `dtype` None, whole words."""
+    """Return the tensor's own memory, 1-d, if the protocol can add it as `dtype` (None: as whole words)."""
     if not spec.address:
         return None
     if dtype is None:
@@ -200,14 +204,14 @@ def _as_words(flat: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
 
 
 class _Memory:
-    """The memory of a contiguous torch tensor of the host, as `numpy.asarray` takes it.
+    """The memory of a contiguous torch tensor of the host, in a form that `numpy.asarray` accepts.
 
-    After `tensor.numpy()` PyTorch resizes the tensor's storage no more: neither by `resize_`, nor to free it for a
-    while, as FSDP does.
+    `tensor.numpy()` is not used, because PyTorch then refuses to resize the tensor's storage: by `resize_`, and also to
+    free it for a while, as FSDP does.
     """
 
     def __init__(self, tensor: torch.Tensor, dtype: np.dtype[Any]) -> None:
-        self._tensor = tensor  # stays as long as the array
+        self._tensor = tensor  # lives as long as the array
         self.__array_interface__ = {
             "version": 3,
             "typestr": dtype.str,
@@ -225,7 +229,7 @@ def _read(tensor: Any, dtype: WorkDtype) -> Staging:
 
 
 def on_device(tensor: Any) -> bool:
-    """Whether it is in a CUDA device's memory."""
+    """Return whether a tensor is in a CUDA device's memory."""
     return not isinstance(tensor, np.ndarray) and bool(tensor.is_cuda)
 
 
@@ -236,17 +240,17 @@ def device_transfer(tensor: torch.Tensor) -> DeviceTransfer:
 
 
 def _count(shape: tuple[int, ...], kind: np.dtype[Any] | torch.dtype) -> int:
-    """Of the words that hold the elements; at least one, for an empty array has strides that torch does not take."""
+    """Return how many words hold the elements. At least one: torch does not accept the strides of an empty array."""
     return max(1, -(-math.prod(shape) * kind.itemsize // 4))
 
 
 def _is_half(dtype: WorkDtype) -> bool:
-    """Whether elements are carried as the 16-bit floats that they are."""
+    """Return whether elements are carried as 16-bit floats."""
     return dtype in HALVES.values()
 
 
 def _numpy_dtype(array: npt.NDArray[Any], dtype: WorkDtype) -> np.dtype[Any]:
-    """Of elements that are carried so."""
+    """Return the dtype of the array in which elements are carried."""
     return array.dtype.newbyteorder("=") if dtype is None or _is_half(dtype) else np.dtype(dtype)
 
 
@@ -259,7 +263,7 @@ def _torch_dtype(tensor: torch.Tensor, dtype: WorkDtype) -> torch.dtype:
 
 
 def _words_for(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """int32, in memory of the host that suits the tensor's device."""
+    """Return `count` int32 words in memory of the host: pinned if the tensor is on a CUDA device."""
     import torch
 
     if tensor.is_cuda:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a worker's packets reach the switch: transports that are alike to the engine and differ in what they need."""
+"""The transports that carry a worker's packets to the switch. They have one interface and different requirements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "open_transports",
 ]
 
-# Imported when asked for, because 'scapy' is slow to import and may not be installed.
+# A transport is imported when it is opened, because 'scapy' is slow to import and may not be installed.
 _CLASSES = {
     "udp": ("p4reduce.transport.udp", "UdpTransport"),
     "raw": ("p4reduce.transport.raw", "RawTransport"),
@@ -49,8 +49,10 @@ def open_transport(kind: str, switch: Switch, *, interface: str | None = None, l
 def open_transports(
     kind: str, switches: Sequence[Switch], *, interface: str | None = None, largest_payload: int = 0
 ) -> Transport:
-    """Return a transport to all of `switches`, over which the slots are striped in this order; else as
-    `open_transport`."""
+    """Open a transport to all of `switches`, over which the slots are striped in this order.
+
+    The other arguments and the errors are those of `open_transport`.
+    """
     with contextlib.ExitStack() as undo:
         parts = []
         for switch in switches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine needs of a transport, and what every transport needs to know of the job."""
+"""The interface of transports to the engine, and the code that they have in common."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Protocol
 
 from p4reduce.errors import P4ReduceError
 
-# Room for the packets of all slots at once, so that a burst of results waits in the kernel and not in the air.
+# Room for the packets of all slots at once, so that the kernel does not drop a burst of results.
 SOCKET_BUFFER_BYTES = 4 << 20
 # From <asm-generic/socket.h>; the socket module has neither.
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
-# So that a flood of packets cannot keep the engine from its timers.
+# The limit of one batch, so that a flood of packets cannot keep the engine from its timers.
 RECEIVE_BATCH = 256
-# More than any packet of the protocol: 8 lanes of 256 values are 8,242 bytes.
+# A size above that of any packet of the protocol: 8 lanes of 256 values are 8,242 bytes.
 LARGEST_DATAGRAM = 16384
-# Of links, for the shortest packets of a program that ships: a controller accepts no smaller --mtu.
+# The least MTU of links that suffices for a program that ships. A controller accepts no smaller --mtu.
 LEAST_MTU = 1086
 
 
@@ -30,7 +30,7 @@ class TransportError(P4ReduceError):
 
 @dataclass(frozen=True)
 class Switch:
-    """Where the job's switch is: its address as a host, and its MAC, which only frames that we build need."""
+    """The address of the job's switch. Only transports that build whole frames need the MAC address."""
 
     ip: str
     udp_port: int
@@ -41,40 +41,40 @@ class Switch:
 
 
 class Transport(Protocol):
-    """Carries datagrams between this worker and the switch. Never blocks; used by one thread at a time.
+    """A carrier of datagrams between this worker and the switch. It never blocks. One thread uses it at a time.
 
-    What the kernel refuses to send is lost, as on a wire: the protocol mends it or ends in its timeout.
+    A packet that the kernel refuses to send is lost, as on a wire: the protocol sends it again, or times out.
     """
 
     @property
     def trouble(self) -> OSError | None:
-        """The last that the kernel said against a packet, since one has arrived."""
+        """The kernel's last error for a packet, if none has arrived since then."""
 
     @property
     def local_address(self) -> tuple[str, int]:
-        """IP address and UDP port that the switch sees."""
+        """The IP address and UDP port from which this worker sends."""
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when `receive` has something, writable when `send` can go on."""
+        """Return a descriptor that is readable when `receive` has payloads, and writable when `send` can go on."""
 
     def send(self, payloads: Sequence[bytes]) -> int:
-        """Send payloads in order until the kernel's buffer is full. Returns how many of them it took."""
+        """Send payloads in order until the kernel's buffer is full. Return how many of them it took."""
 
     def receive(self) -> list[bytes]:
         """Return the payloads that have arrived, at most `RECEIVE_BATCH` of them."""
 
     def quietest(self) -> tuple[Switch, float] | None:
-        """Of several switches, the one that has left packets unanswered for longest, and when it was last heard.
+        """Return the switch that has left packets unanswered for longest, and when it was last heard.
 
-        `trouble` and `local_address` are about that one, too. None where there is but one switch.
+        `trouble` and `local_address` are about the same switch. None if there is only one switch.
         """
 
     def close(self) -> None:
-        """Give the sockets back. May be called more than once."""
+        """Close the sockets. May be called more than once."""
 
 
 class SocketTransport:
-    """What transports of one socket have in common."""
+    """Base class of the transports with one socket."""
 
     _socket: socket.socket
     _largest_arrival = LARGEST_DATAGRAM
@@ -91,7 +91,7 @@ class SocketTransport:
             except BlockingIOError:
                 break
             except OSError as error:
-                self.trouble = error  # the interface went down, or ICMP has come: reading it has cleared it
+                self.trouble = error  # the interface went down, or ICMP came: reading the error has cleared it
                 continue
             if payload is not None:
                 payloads.append(payload)
@@ -106,12 +106,12 @@ class SocketTransport:
         self._socket.close()
 
     def _payload(self, arrival: bytes) -> bytes | None:
-        """What the socket's datagram or frame carries; None if that is cut short."""
+        """Return the payload of a datagram or frame from the socket, or None if it is cut short."""
         return arrival
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
-    """Asks for `SOCKET_BUFFER_BYTES` both ways. Without CAP_NET_ADMIN, net.core.rmem_max and wmem_max limit them."""
+    """Ask for `SOCKET_BUFFER_BYTES` both ways. Without CAP_NET_ADMIN, net.core.rmem_max and wmem_max limit them."""
     for forced, option in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
         try:
             sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
@@ -120,7 +120,7 @@ def enlarge_buffers(sock: socket.socket) -> None:
 
 
 def lost(error: OSError, payload: bytes) -> OSError:
-    """`error`, which the kernel gave instead of sending `payload`. Raises TransportError if it will always give it."""
+    """Return the error with which the kernel refused `payload`. Raises TransportError if it will always refuse it."""
     if error.errno == errno.EMSGSIZE:
         raise TransportError(f"a packet of {len(payload)} bytes is longer than the MTU of the path") from error
     return error
@@ -142,14 +142,14 @@ _REFUSALS = {
 
 
 def explain_refusal(error: OSError, switch: Switch) -> str:
-    """What this host's kernel says against packets to the switch, and what to do about it."""
+    """Return in words why this host's kernel refuses packets to the switch, and what to do about it."""
     advice = _REFUSALS.get(error.errno or 0, "").format(switch=switch)
     said = f"this host cannot send packets to {switch}: {error.strerror or error}"
     return f"{said}: {advice}" if advice else said
 
 
 def mtu_advice(needed: int, mtu: int | None = None) -> str:
-    """What else can be done than to raise the MTU of links: "" where no program that ships has shorter packets."""
+    """Return advice besides raising the MTU of links, or "" if no program that ships has shorter packets."""
     if needed <= LEAST_MTU or (mtu is not None and mtu < LEAST_MTU):
         return ""
     least = f"--mtu {mtu}" if mtu else "the least MTU of the links, as --mtu"

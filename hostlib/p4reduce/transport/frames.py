@@ -13,7 +13,7 @@ HEADERS = struct.Struct(ETHERNET.format + IPV4.format[1:] + UDP.format[1:])
 
 ETHERTYPE_IPV4 = 0x0800
 DONT_FRAGMENT = 0x4000
-ANY_FRAGMENT = 0x3FFF  # bits of IPv4's flags and offset that are 0 in a datagram that is whole
+ANY_FRAGMENT = 0x3FFF  # bits of IPv4's flags and offset that are 0 in a whole datagram
 TTL = 64
 
 Address = tuple[bytes, bytes, int]
@@ -21,9 +21,9 @@ Address = tuple[bytes, bytes, int]
 
 
 def frame_headers(source: Address, destination: Address, length: int, *, fragment: int = DONT_FRAGMENT) -> bytes:
-    """Return the headers before `length` bytes. The UDP checksum is 0, which says that there is none.
+    """Return the headers of a datagram of `length` bytes. The UDP checksum is 0, which means that there is none.
 
-    The identification may stay 0 in a datagram that is never fragmented: RFC 6864.
+    The identification may stay 0 in a datagram that is never fragmented (RFC 6864).
     """
     ip = (0x45, 0, IPV4.size + UDP.size + length, 0, fragment, TTL, socket.IPPROTO_UDP)
     addresses = source[1], destination[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classic BPF programs for sockets, assembled by hand: linux/Documentation/networking/filter.rst."""
+"""Classic BPF programs for sockets, assembled by hand (see linux/Documentation/networking/filter.rst)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _PROTOCOL_UDP = 17
 
 
 def only_datagrams(source_ip: str, destination_ip: str, destination_port: int) -> list[tuple[int, int, int, int]]:
-    """Pass Ethernet frames with an unfragmented, optionless UDP/IPv4 datagram from and to these addresses."""
+    """Return a program that passes only frames with a UDP/IPv4 datagram from and to these addresses.
+
+    The datagram must have no IPv4 options and must not be fragmented.
+    """
     checks = [  # (load, offset in the frame, wanted value)
         (_LOAD_HALF, 12, _ETHERTYPE_IPV4),
         (_LOAD_BYTE, 14, 0x45),
@@ -31,7 +34,8 @@ def only_datagrams(source_ip: str, destination_ip: str, destination_port: int) -
         (_LOAD_HALF, 36, destination_port),
     ]
     program = []
-    # To the drop at the end: over the rest of the checks (two instructions each), the fragment check and the accept.
+    # Each jump leads to the drop at the end: over the remaining checks of two instructions each, the fragment check and
+    # the accept.
     for index, (load, offset, value) in enumerate(checks):
         program.append((load, 0, 0, offset))
         program.append((_JUMP_EQUAL, 0, 2 * (len(checks) - index - 1) + 3, value))
@@ -43,7 +47,7 @@ def only_datagrams(source_ip: str, destination_ip: str, destination_port: int) -
 
 
 def attach(sock: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
-    """Attaches (code, jump if true, jump if false, operand) instructions to `sock`."""
+    """Attach a program to `sock`: instructions of (code, jump if true, jump if false, operand)."""
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(buffer)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole Ethernet frames on one interface, past the kernel's IP stack: no routes and no ARP are needed."""
+"""The transport of whole Ethernet frames on one interface, past the kernel's IP stack, without routes and ARP."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _SIOCGIFHWADDR = 0x8927
 
 
 class RawTransport(SocketTransport):
-    """Builds and takes apart Ethernet/IPv4/UDP itself. Needs CAP_NET_RAW and an interface with an IPv4 address.
+    """A transport with Ethernet, IPv4 and UDP headers of its own. It needs CAP_NET_RAW and an interface with IPv4.
 
-    A kernel UDP socket that reads nothing holds the UDP port, so that no other program gets it and so that the kernel
-    does not answer the switch's datagrams with ICMP "port unreachable".
+    A kernel UDP socket that reads nothing reserves the UDP port. So no other program gets the port, and the kernel does
+    not answer the switch's datagrams with ICMP "port unreachable".
     """
 
     _largest_arrival = HEADERS.size + LARGEST_DATAGRAM
 
     def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
-        """`interface`: where the switch is; by default the one that the routing table names for its address."""
+        """Open the sockets. `interface`: leads to the switch; by default the one that the routing table names."""
         if not switch.mac:
             raise TransportError(f"the switch at {switch} has no MAC address, which this transport needs: use 'udp'")
         self._switch = switch
@@ -55,7 +55,7 @@ class RawTransport(SocketTransport):
             self._port_holder.bind((self._ip, 0))
             self._port: int = self._port_holder.getsockname()[1]
             self._socket = undo.enter_context(_packet_socket())
-            # Protocol 0 receives nothing, so no frame slips in between socket() and the filter.
+            # Protocol 0 receives nothing, so no unfiltered frame arrives between socket() and the filter.
             packet_filter.attach(self._socket, packet_filter.only_datagrams(switch.ip, self._ip, self._port))
             enlarge_buffers(self._socket)
             self._socket.bind((self._interface, ETHERTYPE_IPV4))
@@ -89,7 +89,7 @@ class RawTransport(SocketTransport):
 
     def _frame(self, payload: bytes) -> bytes:
         """Return the frame that carries `payload` to the switch."""
-        # A packet has one of a few lengths, and everything else in its headers is always the same.
+        # Packets have few different lengths, and all else in their headers is constant.
         headers = self._headers.get(len(payload))
         if headers is None:
             headers = self._headers[len(payload)] = self._make_headers(len(payload))
@@ -117,7 +117,7 @@ def _packet_socket() -> socket.socket:
 
 
 def _source_toward(switch: Switch, interface: str) -> str:
-    """Of the interface's addresses, the one from which the kernel would send to the switch."""
+    """Return the interface's address from which the kernel would send to the switch."""
     try:
         if not addresses_of(interface):
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
@@ -130,6 +130,6 @@ def _source_toward(switch: Switch, interface: str) -> str:
 
 
 def _ask(sock: socket.socket, request: int, interface: str) -> bytes:
-    """Return the union of `struct ifreq` after an ioctl about `interface`: netdevice(7)."""
+    """Return the union of `struct ifreq` after an ioctl about `interface`, as in netdevice(7)."""
     answer: bytes = fcntl.ioctl(sock, request, struct.pack("16s24x", interface.encode()[:15]))
     return answer[16:]

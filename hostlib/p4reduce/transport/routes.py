@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's routes and addresses, asked over rtnetlink(7), and the rate of a link as far as it knows.
+"""The kernel's routes and addresses, read over rtnetlink(7), and the rate of a link if the kernel knows it.
 
-The older ioctl SIOCGIFADDR knows an interface's first address alone, and of no route.
+The older ioctl SIOCGIFADDR returns only an interface's first address, and no routes.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _MEGABIT = 10**6
 
 @dataclass(frozen=True)
 class Route:
-    """The interface that packets leave by, and the address that they come from."""
+    """The interface by which packets leave, and their source address."""
 
     interface: str
     source: str
 
 
 def route_to(ip: str, interface: str | None = None) -> Route:
-    """Return the route to an IPv4 address; `interface`: through that one, also where no route leads there.
+    """Return the route to an IPv4 address. `interface`: go through this one, even if no route leads there.
 
-    Raises OSError where there is no route, or no such interface.
+    Raises OSError if there is no route, or no such interface.
     """
     attributes = _attribute(_DESTINATION, socket.inet_aton(ip))
     if interface is not None:
@@ -58,7 +58,7 @@ def route_to(ip: str, interface: str | None = None) -> Route:
 
 
 def addresses_of(interface: str) -> list[str]:
-    """All IPv4 addresses of an interface, those with labels of their own among them. Raises OSError."""
+    """Return all IPv4 addresses of an interface, including those with labels of their own. Raises OSError."""
     index = socket.if_nametoindex(interface)
     found = []
     for body in _asked(_GET_ADDRESSES, _DUMP, _ADDRESS.pack(socket.AF_INET, 0, 0, 0, 0)):
@@ -80,7 +80,10 @@ def interface_toward(switch: Switch) -> str:
 
 
 def rate_toward(switch: Switch, interface: str | None) -> int:
-    """Bits a second of the interface toward the switch, by default the routing table's; 0 where nobody knows."""
+    """Return the bits a second of the interface toward the switch, or 0 if unknown.
+
+    `interface`: by default the one that the routing table names.
+    """
     with contextlib.suppress(OSError, ValueError, TransportError):
         if interface is None:
             interface = interface_toward(switch)

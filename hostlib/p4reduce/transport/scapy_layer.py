@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregation packet as a scapy layer: importing this module teaches scapy to dissect port 0x7A52.
+"""The aggregation packet as a scapy layer. If this module is imported, scapy dissects UDP port 0x7A52.
 
     from scapy.all import rdpcap
     from p4reduce.transport.scapy_layer import P4Reduce
     rdpcap("trace.pcap")[0][P4Reduce].show()
 
-A datagram may have several packets, as the kernel sends and receives several as one: each is the payload of the one
-before it. A packet does not say how many lanes its pipeline has, nor how large their blocks are. Where that is not the
-default, set `P4Reduce.lanes` and `P4Reduce.block_size` first.
+A datagram may have several packets, because the kernel may send and receive several as one. Each is the payload of the
+one before it. A packet does not say how many lanes its pipeline has, nor how large their blocks are. If these are not
+the defaults, set `P4Reduce.lanes` and `P4Reduce.block_size` first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPS = {op.value: op.name for op in constants.Op}
 
 
 def _field(field: Field) -> AnyField:
-    """Return a field of the header, as scapy has it."""
+    """Return the scapy field for a field of the header."""
     if field.name == "op":
         return BitEnumField(field.name, constants.Op.DATA.value, field.bits, OPS)
     if field.name in ("active", "present"):
@@ -47,7 +47,7 @@ def _field(field: Field) -> AnyField:
 
 
 class Values(FieldListField):
-    """The values, as far as they were captured. A part of a value, at the end, is left to the payload."""
+    """The values, as far as they were captured. An incomplete value at the end is left to the payload."""
 
     def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, list[int]]:
         whole = len(s) // 4 * 4
@@ -56,7 +56,7 @@ class Values(FieldListField):
 
 
 class P4Reduce(Packet):
-    """Header, one key a lane, and the values of the lanes in `present`, lane 0 first."""
+    """One packet: header, one key for each lane, and the values of the lanes in `present`, lane 0 first."""
 
     lanes: ClassVar[int] = constants.DEFAULT_LANES
     block_size: ClassVar[int] = constants.DEFAULT_BLOCK_SIZE
@@ -78,7 +78,7 @@ class P4Reduce(Packet):
     ]
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        """Return the next packet of a chain begins with the version and an op; anything else is no packet of ours."""
+        """Return P4Reduce if the payload begins with the protocol's version and an op, otherwise scapy's guess."""
         size = FIXED.size + 4 * self.lanes
         begins = len(payload) >= size and payload[0] >> 4 == constants.PROTOCOL_VERSION and payload[0] & 15 in OPS
         return P4Reduce if begins else Packet.guess_payload_class(self, payload)

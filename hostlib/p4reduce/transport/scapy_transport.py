@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The raw transport with its frames built and read by scapy: slow, and the clearest to read."""
+"""The raw transport, with frames that scapy builds and reads: slow, and the easiest to read."""
 
 from __future__ import annotations
 

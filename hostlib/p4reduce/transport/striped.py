@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports of several parts: to aggregators that share a job's slots, and of engine threads that do."""
+"""Transports of several parts: one part for each aggregator, or for each engine thread, that has some of the slots."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LARGEST_HALF = 0xFFFF
 
 
 class StripedTransport:
-    """Gives each packet to the transport of its slot's aggregator, and takes what comes from all of them.
+    """A transport to several aggregators. Each packet goes to the aggregator of its slot.
 
-    Between here and the aggregators a packet's slot field is the aggregator's; the worker sees the job's. A HELLO goes
-    to every aggregator, as each has to hear the rank.
+    In packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's. A HELLO goes to
+    every aggregator, because each must learn of the rank.
     """
 
     def __init__(
         self, parts: Sequence[Transport], switches: Sequence[Switch], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`parts`: one to each of `switches`, owned from now on."""
+        """Take over the transports `parts`, one to each of `switches`."""
         self.parts = tuple(parts)
         self.switches = tuple(switches)
         self._clock = clock
@@ -59,7 +59,8 @@ class StripedTransport:
                 continue
             aggregator, half = to_aggregator(int.from_bytes(payload[SLOT], "big"), len(self.parts))
             if not self.parts[aggregator].send([_with_half(payload, half)]):
-                # An epoll descriptor never becomes writable; this one becomes readable when that transport is.
+                # An epoll descriptor never becomes writable. With EPOLLOUT set, it becomes readable when that transport
+                # becomes writable.
                 self._full = self.parts[aggregator]
                 self._poll.modify(self._full, select.EPOLLIN | select.EPOLLOUT)
                 return sent
@@ -76,7 +77,7 @@ class StripedTransport:
                 self._heard_at[aggregator] = self._clock()
             for payload in arrived:
                 half = from_aggregator(int.from_bytes(payload[SLOT], "big"), aggregator, len(self.parts))
-                if half <= _LARGEST_HALF:  # else it is none that a worker has ever sent
+                if half <= _LARGEST_HALF:  # otherwise no worker has sent it
                     payloads.append(_with_half(payload, half))
         return payloads
 
@@ -85,7 +86,7 @@ class StripedTransport:
         return self.switches[index], self._heard_at[index]
 
     def keep(self, indices: Sequence[int]) -> Transport:
-        """Return a transport to those of the switches alone, which takes this one's place."""
+        """Return a transport to some of the switches only, which replaces this one. Close the other parts."""
         self._poll.close()
         for index, part in enumerate(self.parts):
             if index not in indices:
@@ -101,7 +102,7 @@ class StripedTransport:
             part.close()
 
     def _quietest(self) -> int:
-        """Where nobody owes an answer, it is the one that was heard last."""
+        """Return the part that has left packets unanswered for longest; the one heard last if none has any."""
         owing = [index for index, unanswered in enumerate(self._unanswered) if unanswered]
         if owing:
             return min(owing, key=self._heard_at.__getitem__)
@@ -109,10 +110,10 @@ class StripedTransport:
 
 
 class SharedTransport:
-    """The transports of a rank's engine threads. It carries nothing by itself: each thread uses its own of `parts`."""
+    """The transports of a rank's engine threads. Each thread uses its own of `parts`."""
 
     def __init__(self, parts: Sequence[Transport]) -> None:
-        """`parts`: one for each thread, owned from now on."""
+        """Take over the transports `parts`, one for each thread."""
         self.parts = tuple(parts)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plain UDP socket: works everywhere and needs no privileges. The kernel finds the way to the switch."""
+"""The transport over a plain UDP socket. It needs no privileges, and the kernel finds the way to the switch."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ IP_MTU = 14
 
 
 class UdpTransport(SocketTransport):
-    """A UDP socket connected to the switch, so the kernel hands over its datagrams only."""
+    """A UDP socket that is connected to the switch, so that the kernel delivers only the switch's datagrams."""
 
     def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
-        """`interface`: send through this network interface only; by default the routing table decides."""
+        """Open the socket. `interface`: the only one to send through; by default the routing table decides."""
         try:
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except OSError as error:
             raise TransportError(f"no UDP socket to the switch at {switch}: {error.strerror}") from error
         try:
             enlarge_buffers(self._socket)
-            # Fragments are never sent, and ICMP that tells of a narrow path is not believed: anybody can make it up.
+            # Fragments are never sent, and ICMP about a smaller path MTU is ignored, because anybody can forge it.
             self._socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
@@ -61,8 +61,8 @@ class UdpTransport(SocketTransport):
             except BlockingIOError:
                 return sent
             except OSError as error:
-                # Perhaps ICMP about an earlier datagram, which a switch that restarts has not taken. Hearing of it has
-                # cleared it; what is said again is about this one.
+                # This may be ICMP about an earlier datagram, which a restarting switch did not take. Reporting it has
+                # cleared it, so an error of the second attempt is about this payload.
                 self.trouble = error
                 try:
                     self._socket.send(payload)
@@ -74,7 +74,7 @@ class UdpTransport(SocketTransport):
 
 
 def _path(interface: str | None, switch: Switch) -> str:
-    """Where packets to it go, for an error."""
+    """Return the name of the path to the switch, for error messages."""
     try:
         return f"the path to {switch} through {interface or interface_toward(switch)!r}"
     except TransportError:
