@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the certificates end that are in use."""
+"""The expiry times of the certificates in use, as a metric."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ class Ends(Collector):
 
 
 def ends_of(files: TlsFiles) -> dict[str, float]:
-    """By their file, in Unix time: a chain ends with the first of its certificates, and while authorities are replaced
-    each other's certificates are accepted, so these end with the last."""
+    """Return the expiry times by file, as Unix times.
+
+    A chain ends with its first certificate to expire. Authorities end with the last one, because while authorities are
+    replaced, either one's certificates are accepted.
+    """
     pem = files.current()
     first = (files.certificate, pem.certificate, min), (files.authorities, pem.authorities, max)
     return {file: which(ends) for file, text, which in first if text and (ends := _ends(text))}
 
 
 def end_of(der: bytes) -> float:
-    """Unix time. Raises ValueError."""
+    """Return the expiry time of a certificate as Unix time. Raises ValueError."""
     return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
 
 
 def _ends(text: bytes) -> list[float]:
     try:
         return [one.not_valid_after_utc.timestamp() for one in x509.load_pem_x509_certificates(text)]
-    except ValueError:  # OpenSSL takes it, and so it is in use; it is the stricter reader here that does not
+    except ValueError:  # OpenSSL has accepted the file, so it is in use; this reader is stricter
         return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's log: for people, or as JSON, an object a line, with the job that it is about."""
+"""The controller's log: as text, or as JSON with one object per line, with the job that a line is about."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ABOUT: ContextVar[Mapping[str, str] | None] = ContextVar("about", default=None)
 
 
 def about(job: Job) -> dict[str, str]:
-    """Of a log record: `extra=about(job)`."""
+    """Return the extra fields of a log record: `extra=about(job)`."""
     told = {"job": job.name, "job_number": f"{job.number}.{job.generation}"}
     return {**told, "tenant": job.tenant} if job.tenant else told
 
 
 @contextmanager
 def logging_about(job: Job) -> Iterator[None]:
-    """What this task logs meanwhile, and those that it begins."""
+    """Add the job to what this task, and tasks that it starts, log meanwhile."""
     token = _ABOUT.set(about(job))
     try:
         yield
@@ -43,7 +43,7 @@ def start_logging(form: str, level: int) -> None:
 
 
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """What stderr is whenever something is logged."""
+    """A handler that writes to the present `sys.stderr`, even if that was replaced."""
 
     @property
     def stream(self) -> TextIO:
@@ -55,8 +55,11 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class JsonFormatter(logging.Formatter):
-    """time (RFC 3339, UTC), level, logger, message; job, job_number and tenant where there are such; error, with its
-    traceback."""
+    """A formatter of log records as JSON.
+
+    Each has time (RFC 3339, UTC), level, logger and message. If they exist, it also has job, job_number and tenant, and
+    error with its traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, Any] = {

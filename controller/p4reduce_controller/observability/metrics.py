@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What monitoring sees, in Prometheus's terms. What is of a job is told while it lives, and of a bounded number of
-ranks. A job's label is `job_name`, as `job` is Prometheus's own for what it scrapes."""
+"""The metrics for Prometheus.
+
+Series of a job exist while it lives, and those of ranks only for a limited number. The label of a job is `job_name`,
+because Prometheus uses `job` for the scraped target.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from p4reduce_controller.observability.watch import View, live
 from p4reduce_controller.switches.aggregator import DOWN
 from p4reduce_controller.switches.availability import SwitchState
 
-_Sample = tuple[Sequence[str], float]  # values of the labels, and what is measured
+_Sample = tuple[Sequence[str], float]  # values of the labels, and the measured value
 _JOB = ["tenant", "job_name"]
 MOST_RANKS = 2048  # that have series of their own
 
 
 class Metrics(Collector):
-    """Of what was seen last."""
+    """A collector of the latest view."""
 
     def __init__(self, view: Callable[[], View | None]) -> None:
         self._view = view
@@ -95,7 +98,7 @@ def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
 
 
 def _of_ports(view: View) -> Iterator[Metric]:
-    """As ranks behind them have counted; of several threads' or aggregators' ports, evenly."""
+    """Yield the traffic that ranks behind each port report; of several ports of a rank, each gets an equal part."""
     addresses = {switch.number: switch.address for switch in view.status.switches}
     each = [
         ([addresses[number], str(port)], traffic)
@@ -112,7 +115,7 @@ def _of_ports(view: View) -> Iterator[Metric]:
 
 
 def _both_ways(each: Iterable[tuple[list[str], Any]], *ways: tuple[str, str]) -> Iterator[_Sample]:
-    """`ways`: names of directions, and the attribute that has their count."""
+    """Yield a sample per direction. `ways`: names of directions, and the attribute with the count of each."""
     return (([*at, way], getattr(counts, attribute)) for at, counts in each for way, attribute in ways)
 
 
@@ -172,7 +175,7 @@ def _of_ranks(jobs: Iterable[pb.Job]) -> Iterator[Metric]:
 
 
 def _of_tenants(tenants: Iterable[pb.Tenant]) -> Iterator[Metric]:
-    """Where the controller has users."""
+    """Yield the series of tenants, if the controller has users."""
     each = [([tenant.name], tenant) for tenant in tenants if tenant.name]
     for make, name, text, attribute in (
         (_gauge, "jobs", "Jobs of the tenant", "jobs"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller measures of itself: how long jobs take to be ready, and how calls to it end."""
+"""Measurements of the controller itself: how long jobs take to become ready, and how calls to it end."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 def serving(registry: CollectorRegistry, value: int) -> None:
-    """1 of a controller that serves, 0 of one that stands by."""
+    """Add the metric that is 1 for a controller that serves, and 0 for a standby."""
     gauge = Gauge("p4reduce_serving", "Whether this controller serves, or stands by", registry=registry)
     gauge.set(value)
 
 
 class Telemetry(grpc.aio.ServerInterceptor):
-    """`registry` has all of it. As an interceptor of the service's server it counts calls, refused ones too."""
+    """The measurements, in `registry`. As an interceptor of the server it counts calls, including refused ones."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -37,13 +37,13 @@ class Telemetry(grpc.aio.ServerInterceptor):
         text = "Calls of the control service that have ended, by gRPC's code"
         self._calls = Counter("p4reduce_rpcs", text, ["method", "code"], registry=self.registry)
         serving(self.registry, 1)
-        self._installing: dict[int, float] = {}  # since when, by the number of the job
+        self._installing: dict[int, float] = {}  # the start, by job number
 
     def installing(self, job: Job, now: float) -> None:
         self._installing[job.number] = now
 
     def installed(self, job: Job, now: float) -> None:
-        """Or not to be any more."""
+        """Record that a job is installed, or will not be."""
         since = self._installing.pop(job.number, now)
         if job.state is State.READY:
             self._install.observe(now - since)
@@ -78,6 +78,6 @@ class Telemetry(grpc.aio.ServerInterceptor):
 
 
 def _code(context: Any, otherwise: grpc.StatusCode) -> grpc.StatusCode:
-    """As the handler has set it, or else."""
+    """Return the code that the handler has set, or else `otherwise`."""
     known = context.code()
     return known if isinstance(known, grpc.StatusCode) and known is not grpc.StatusCode.OK else otherwise

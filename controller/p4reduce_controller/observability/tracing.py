@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of joins, by OpenTelemetry: a job's way from its first join until it is ready. Off unless an exporter is
-configured, as OpenTelemetry says it: OTEL_TRACES_EXPORTER names one that is installed ("otlp", "console").
+"""OpenTelemetry traces of joins, from a job's first join until it is ready.
 
-    join                       from the first rank's join until the job is ready, or dead
+They are off unless an exporter is configured: OTEL_TRACES_EXPORTER names an installed one ("otlp", "console").
+
+    join                       from the first rank's join until the job is ready, or aborted
       gathering                ranks join, as events, and are heard by the switches
       installing
         switch                 for each: its entries, and
@@ -32,7 +33,10 @@ _OTLP = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}  # names
 
 
 class Traces:
-    """Does nothing without a `provider`. Jobs are told apart by their numbers; times are the system clock's."""
+    """The traces of jobs, which are identified by number. Times are the system clock's.
+
+    Without a `provider`, it does nothing.
+    """
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._provider = provider
@@ -55,7 +59,7 @@ class Traces:
             spans["installing"] = self._below(spans["join"], "installing")
 
     def settled(self, number: int, error: str = "") -> None:
-        """The job of that number is ready, or dead for that reason."""
+        """End the spans of that job, which is ready, or was aborted for the reason in `error`."""
         spans = self._joins.pop(number, {})
         for name in ("gathering", "installing", "join"):
             if span := spans.get(name):
@@ -64,8 +68,10 @@ class Traces:
                 span.end()
 
     def keep(self, jobs: Sequence[Job]) -> None:
-        """Those that are not over. What else has begun has ended before all ranks were there. Those that have come from
-        the queue begin here."""
+        """Begin spans of jobs that have come from the queue, and end those of jobs that are gone.
+
+        `jobs`: those that have not ended.
+        """
         for job in jobs if self._tracer is not None else ():
             if job.state is State.GATHERING and job.number not in self._joins:
                 for rank in list(job.members):
@@ -75,7 +81,7 @@ class Traces:
 
     @contextmanager
     def step(self, job: Job, name: str, **attributes: str) -> Iterator[None]:
-        """Of installing the job; one that is begun within another, in the same task, is below it."""
+        """Record a step of the job's installation. A step within another, in the same task, becomes its child."""
         spans = self._joins.get(job.number, {})
         if self._tracer is None or "installing" not in spans:
             yield
@@ -96,7 +102,7 @@ class Traces:
             span.end()
 
     def close(self) -> None:
-        """Send what has not been sent."""
+        """Send the spans that have not been sent."""
         if self._provider is not None:
             self._provider.shutdown()
 
@@ -114,7 +120,7 @@ class Traces:
 
 
 def configured() -> Traces:
-    """As the environment says it. Raises SettingsError where the exporter that it names cannot be had."""
+    """Return the traces that the environment configures. Raises SettingsError if their exporter is not installed."""
     name = os.environ.get(EXPORTER, "").strip()
     if name in ("", "none"):
         return Traces()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scrapes and pages are told: looked at every two seconds, however many ask, so that none reaches a switch."""
+"""The status for scrapes and pages. It is polled every two seconds, so that scrapes and pages never query a switch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 POLL = 2.0
 HISTORY_S = 3600.0
-POINT_S = 10.0  # between points of the history
-MOST_JOBS = 64  # that a point of the history names
-_TWICE = ("completed", "sent_up")  # outcomes that count a packet once more
+POINT_S = 10.0  # seconds between points of the history
+MOST_JOBS = 64  # in each point of the history
+_TWICE = ("completed", "sent_up")  # outcomes that are counted in addition to another outcome of the packet
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a switch, a second, between two looks."""
+    """Rates of a switch per second, between two polls."""
 
     packets: float
     rounds: float
@@ -35,7 +35,10 @@ class Rates:
 
 @dataclass(frozen=True)
 class Point:
-    """A moment of the history. at: seconds since the epoch. Rates are a second; those of switches and jobs by name."""
+    """A point of the history. Rates are per second; those of switches and jobs are by name.
+
+    at: seconds since the epoch.
+    """
 
     at: float
     bytes: float
@@ -48,18 +51,22 @@ class Point:
 
 @dataclass
 class View:
-    """What was seen last. at: seconds since the epoch."""
+    """The latest status. at: seconds since the epoch."""
 
     at: float
     status: pb.StatusReply
     rates: dict[str, Rates]
     ports: dict[tuple[int, int], Traffic]
-    port_rates: dict[tuple[int, int], float]  # bytes a second, both ways
+    port_rates: dict[tuple[int, int], float]  # bytes per second, both directions together
 
 
 @dataclass
 class Watch:
-    """`status` is asked for all there is to know, `ports` has what crossed the switches' ports so far."""
+    """The poller of the status.
+
+    `status`: returns the status.
+    `ports`: the traffic of the switches' ports so far.
+    """
 
     status: Callable[[], Awaitable[pb.StatusReply]]
     ports: Mapping[tuple[int, int], Traffic]
@@ -79,7 +86,7 @@ class Watch:
                 self.look(await self.status(), time.time())
             except Exception:
                 log.exception("the status for monitoring")
-                self.latest = None  # rather nothing than what was
+                self.latest = None  # better nothing than old values
             await asyncio.sleep(POLL)
 
     def look(self, status: pb.StatusReply, at: float) -> None:
@@ -97,7 +104,7 @@ class Watch:
 
 
 def live(status: pb.StatusReply) -> list[pb.Job]:
-    """Those that are not over; of these no two of a tenant have one name."""
+    """Return the jobs that have not ended. Their names are unique within each tenant."""
     over = (State.FINISHED.value, State.ABORTED.value)
     return [job for job in status.jobs if job.state not in over]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled programs that are installed with us, by the links that they are for."""
+"""The compiled programs that are installed with this package, and the links that each is for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ DEFAULT_MTU, MOST_MTU = 1500, 65535
 
 @dataclass(frozen=True)
 class Build:
-    """`folder` is below `compiled`. `mtu`: the least of links, which is the longest packet with its IPv4 header."""
+    """A compiled program: its folder below `compiled`, and the shape of its packets.
+
+    `mtu`: the smallest MTU of links that carry its longest packet with the IPv4 header.
+    """
 
     folder: str
     mtu: int
@@ -24,5 +27,5 @@ LARGEST_BUILD, LEAST_MTU = BUILDS[0].mtu, BUILDS[-1].mtu
 
 
 def build_for(mtu: int) -> Build:
-    """Return the build with the longest packets that such links carry. `mtu`: `LEAST_MTU` or more."""
+    """Return the build with the longest packets that links of this MTU carry. `mtu`: `LEAST_MTU` or more."""
     return next(build for build in BUILDS if build.mtu <= mtu)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller and the aggregator program say to each other in packets: RESET, QUERY, ABORT and HELLO."""
+"""The packets between the controller and the aggregator program: RESET, QUERY, ABORT and HELLO."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from p4reduce_controller.p4runtime.resets import WINDOW, ResetBatch, time_for
 from p4reduce_controller.switches.aggregator import HalfState, Heard, Layout, Placement, SwitchError
 from p4reduce_controller.switches.frames import Endpoint, build, nonce_at_a_glance, parse
 
-RESET_TIMEOUT = 30.0  # at least, besides what so many take: a switch may stand still for a while
+RESET_TIMEOUT = 30.0  # seconds, to which the time for the slots is added, since a switch may be stopped for a while
 QUERY_TIMEOUT = 2.0
 QUERY_RETRY = 0.25
-ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service
+ABORT_COPIES = 3  # each copy may be lost; the service tells ranks too
 ABORT_SPACING = 0.02
 
 
 @dataclass
 class _Reset:
-    """A job's. `news`: an acknowledgement has come, of this job's, or of another's when this one begins."""
+    """The RESETs of a job.
+
+    `news`: set by an acknowledgement of this job, or of any job while this one is sending its first attempts.
+    """
 
     batch: ResetBatch
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -39,18 +42,21 @@ class _Reset:
     deadline: float = 0.0
 
     def begin(self, limit: float) -> None:
-        """It has so many seconds from now on."""
+        """Start the time limit, in seconds."""
         self.clock = Clock()
         self.limit, self.deadline = limit, self.clock() + limit
 
 
 @dataclass(eq=False, repr=False)
 class CpuChannel:
-    """Of the switch at `target`, whose aggregator is at `address`. `on_packet` has to be given every packet-in.
+    """The channel of packet-ins and packet-outs of one switch. `on_packet` must be given every packet-in.
 
-    `link` gives its connection, and raises SwitchUnavailable where there is none. `heard` is told of every HELLO whose
-    nonce `awaits` knows: anybody can send others, as fast as he likes, and they must not hold up acknowledgements.
-    `drops` counts packets that came to nothing, by why.
+    `target`: the switch's P4Runtime server.
+    `address`: the address of its aggregator.
+    `link`: returns its connection, or raises SwitchUnavailable if there is none.
+    `heard`: is given every HELLO whose nonce `awaits` knows. Anybody can send other HELLOs at any rate, and these must
+    not delay acknowledgements.
+    `drops`: counts dropped and unanswered packets by reason.
     """
 
     target: str
@@ -80,11 +86,12 @@ class CpuChannel:
         await self.link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
 
     async def reset(self, job: Placement, timeout: float = 0.0) -> None:
-        """Every half of the job's slots, until all have acknowledged. Raises SwitchError.
+        """Reset every half of the job's slots, and wait until all are acknowledged. Raises SwitchError.
 
-        timeout: seconds that it may take, if they are more than `RESET_TIMEOUT`; besides what so many take.
+        timeout: the seconds that it may take if they are more than `RESET_TIMEOUT`; the time for the slots is added.
 
-        Jobs share what the switch can queue for the controller, so a job begins when those before it have sent theirs.
+        Jobs share the switch's queue to the controller. So a job starts once the jobs before it have sent all of
+        theirs.
         """
         key = (job.job, job.generation)
         mine = self._resets[key] = _Reset(ResetBatch(*key, job.slots, job.first_seq, self.layout.lanes))
@@ -100,7 +107,7 @@ class CpuChannel:
             del self._resets[key]
 
     async def _send_resets(self, mine: _Reset, room: int) -> None:
-        """What is due now, and of those that were not sent yet so many; then waits for news or for what is due next."""
+        """Send what is due and up to `room` first attempts, then wait for news or until more is due."""
         now = mine.clock()
         if now >= mine.deadline:
             missing = len(mine.batch.missing)
@@ -120,7 +127,7 @@ class CpuChannel:
         mine = self._resets.get((packet.job, packet.generation))
         if mine is not None and mine.batch.acknowledged(packet):
             mine.news.set()
-            if self._beginning is not None:  # for which there is more room now
+            if self._beginning is not None:  # the acknowledgement has made room for it
                 self._beginning.news.set()
 
     async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
@@ -139,14 +146,14 @@ class CpuChannel:
             await self._send(packet, group=job.group)
 
     async def query(self, half: int) -> HalfState:
-        """Raise SwitchError, or ValueError for a half that there is not."""
+        """Return the state of a slot half. Raise SwitchError, or ValueError for a half that does not exist."""
         if not 0 <= half < 2 * self.layout.slots:
             raise ValueError(f"half={half}: the switch has halves 0 to {2 * self.layout.slots - 1}")
-        # The answer brings back job and generation as they were, so the generation tells answers apart.
+        # The answer has the job number and generation of the query, so the generation serves as the query's number.
         number = next(self._query_ids) % 2**16
         answer: asyncio.Future[HalfState] = asyncio.get_running_loop().create_future()
         self._queries[number] = answer
-        # The sums come back in the room of the zeros: the switch cannot make a packet much longer.
+        # The sums replace the zeros, because the switch cannot make a packet much longer.
         packet = Packet(
             Op.QUERY,
             generation=number,
@@ -168,7 +175,10 @@ class CpuChannel:
             del self._queries[number]
 
     def on_packet(self, frame: bytes, metadata: Callable[[], dict[str, Any]]) -> None:
-        """`metadata`: takes the packet-in's header apart, which takes longer than anything here."""
+        """Handle a packet-in.
+
+        `metadata` decodes its header, which takes longer than the rest, so it is called only if needed.
+        """
         nonce = nonce_at_a_glance(frame)
         if nonce is not None and not self.awaits(nonce):
             self.drops["hello_of_nobody"] += 1

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch shall hold: entries and groups of its own and of jobs, written as they change, and compared when the
-connection is new."""
+"""The desired state of a switch: entries and groups of its own and of jobs.
+
+They are written when they change, and compared with the switch's when the connection is new.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Wanted:
-    """An entry that the switch shall have; `owner` is the job that it belongs to, if any."""
+    """An entry that the switch must have; `owner` is the job that it belongs to, if any."""
 
     value: object
     entity: p4r.Entity
@@ -31,7 +33,10 @@ class _Wanted:
 
 
 class DesiredState:
-    """Of one switch. `link` gives its connection, and raises SwitchUnavailable where there is none."""
+    """The desired state of one switch.
+
+    `link`: returns its connection, or raises SwitchUnavailable if there is none.
+    """
 
     def __init__(self, config: SwitchConfig, program: Program, link: Callable[[], Link]) -> None:
         self._config = config
@@ -46,7 +51,7 @@ class DesiredState:
             self._want(program.loss(port, direction, config.drop_rate), None)
             self._rates[port, direction] = config.drop_rate
         self._base = frozenset(self._wanted)
-        self._learned: dict[object, dict[int, Entry]] = {}  # of each host, the entry that each job has for it
+        self._learned: dict[object, dict[int, Entry]] = {}  # for each host, the entry of each job
 
     @property
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
@@ -55,7 +60,7 @@ class DesiredState:
     # Jobs.
 
     def expect(self, job: Placement) -> None:
-        """The switch has it already."""
+        """Record the entries of a job that the switch has already."""
         for entry in self._entries_of(job):
             self._want(entry, job.job)
         for entry in self._hosts_of(job):
@@ -76,7 +81,9 @@ class DesiredState:
         nobodys = [entry for entry in hosts if self._unlearn(entry, job.job)]
         await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job), *nobodys])
         left = [next(iter(jobs.values())) for host in hosts if (jobs := self._learned.get(self._canonical(host)[0]))]
-        elsewhere = [entry for entry in left if not self._has(entry)]  # a switch of the same address, at another port
+        elsewhere = [
+            entry for entry in left if not self._has(entry)
+        ]  # switches have one address in common, at different ports
         if elsewhere:
             await self._put_hosts(elsewhere)
 
@@ -85,17 +92,17 @@ class DesiredState:
             await self._try_to_put(entries)
         except SwitchUnavailable:
             raise
-        except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss
+        except SwitchError as error:  # frames to an unknown host are flooded, so nothing is lost
             log.warning("%s", error)
 
     def _learn(self, entry: Entry, job: int) -> bool:
-        """True when it is there for no other job yet."""
+        """Record that the job needs the entry. Return whether it is the only job that does."""
         jobs = self._learned.setdefault(self._canonical(entry)[0], {})
         jobs[job] = entry
         return jobs.keys() == {job}
 
     def _unlearn(self, entry: Entry, job: int) -> bool:
-        """True when it is there for no other job."""
+        """Record that the job no longer needs the entry. Return whether no job does."""
         key = self._canonical(entry)[0]
         jobs = self._learned.get(key, {})
         jobs.pop(job, None)
@@ -108,15 +115,15 @@ class DesiredState:
         return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)]
 
     def _hosts_of(self, job: Placement) -> list[Entry]:
-        """Which the switch was not told of. Switches may share a MAC address: the first one's port counts."""
+        """Return the entries for learned hosts. If switches share a MAC address, the first one's port counts."""
         learned = [self._program.host(mac, port) for mac, port in job.hosts]
         return [entry for entry in self._one_a_key(learned) if self._canonical(entry)[0] not in self._base]
 
     def _one_a_key(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return the first of those that a table could only hold one of."""
+        """Return the entries without those whose key occurs earlier, since a table holds one entry per key."""
         return list({self._canonical(entry)[0]: entry for entry in reversed(entries)}.values())[::-1]
 
-    # Losses on purpose.
+    # Artificial loss.
 
     async def set_loss(self, port: int, direction: Direction, rate: float) -> None:
         entry = self._program.loss(port, direction, rate)
@@ -127,12 +134,13 @@ class DesiredState:
             await self._drop([entry])
             self._rates.pop((port, direction), None)
 
-    # All of it.
+    # The whole state.
 
     async def reconcile(self, link: Link) -> frozenset[int]:
-        """Make the switch hold what it shall. Returns the jobs whose entries were not all there.
+        """Make the switch hold the desired state. Return the jobs of which entries were missing.
 
-        What is not ours goes, and what is missing is put back, but for those jobs, since their slots are gone as well.
+        Unknown entries are deleted, and missing ones are written again. The entries of the returned jobs are not, since
+        their slots' contents are gone as well.
         """
         async with self._writing:
             there = await self._read(link)
@@ -170,7 +178,10 @@ class DesiredState:
             )
 
     def _limits(self, rate: int | None) -> list[p4r.Update]:
-        """They are all ours, so there is nothing to look for before they are written."""
+        """Return the updates of all HELLO meters.
+
+        The controller owns these, so they are written without being read first.
+        """
         limits = self._program.hello_limits(rate)
         return [p4r.Update(type=p4r.Update.MODIFY, entity=one.encode(self._program.schema)) for one in limits]
 
@@ -185,10 +196,10 @@ class DesiredState:
             there[key] = (value, entity)
         return there
 
-    # Some of it.
+    # Parts of the state.
 
     def _want(self, entry: Entry, owner: int | None) -> p4r.Update | None:
-        """Return the update that brings the switch there, or None when it is there."""
+        """Record the desired entry. Return the update that the switch needs for it; None if it needs none."""
         key, value, entity = self._canonical(entry)
         had = self._wanted.get(key)
         self._wanted[key] = _Wanted(value, entity, owner)
@@ -201,14 +212,14 @@ class DesiredState:
         return key in self._wanted and self._wanted[key].value == value
 
     async def _put(self, entries: Iterable[Entry], owner: int | None = None) -> None:
-        """When it fails, some of the entries may be there, until `_drop` takes them off."""
+        """Write entries. If that fails, the switch may have some of them, until `_drop` removes them."""
         async with self._writing:
             link = self._link()
             updates = [self._want(entry, owner) for entry in entries]
             await link.write([update for update in updates if update is not None])
 
     async def _drop(self, entries: Iterable[Entry]) -> None:
-        """Those that the switch does not have are passed over. When it fails, it may be tried again."""
+        """Delete those of the entries that the switch has. If that fails, it may be tried again."""
         async with self._writing:
             link = self._link()
             every = dict.fromkeys(self._canonical(entry)[0] for entry in entries)
@@ -219,7 +230,7 @@ class DesiredState:
                 del self._wanted[key]
 
     async def _try_to_put(self, entries: Sequence[Entry]) -> None:
-        """Entries that one can do without: all or none. Raises the switch's refusal after taking them off again."""
+        """Write optional entries: all or none. Raise the switch's refusal after deleting them again."""
         try:
             await self._put(entries)
         except SwitchUnavailable:
@@ -229,9 +240,9 @@ class DesiredState:
             raise
 
     def _canonical(self, entry: Entry) -> tuple[object, object, p4r.Entity]:
-        """Identity and contents of an entry, comparable however it was written, and its message.
+        """Return a key and a value that compare equal however the entry was written, and its message.
 
-        The message is always finsy's, also of what was read, so its bytes are what is compared.
+        The message is finsy's encoding even of entries that were read, so equal entries have equal bytes.
         """
         entity = entry.encode(self._program.schema)
         if isinstance(entry, fy.P4MulticastGroupEntry):
@@ -246,7 +257,7 @@ class DesiredState:
 
 
 def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
-    """Those that are there without any job."""
+    """Return the entries that exist without any job."""
     mac = config.address.mac
     entries: list[Entry] = [program.flood_group(config.ports), program.flood_unknown()] if config.ports else []
     for ip in dict.fromkeys([config.address.ip, *config.more_addresses]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which election ids a controller gives itself. The switch's primary is who has the highest."""
+"""P4Runtime election ids of the controller. The client with the highest id is a switch's primary."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from dataclasses import dataclass
 
 from p4reduce_controller.switches.availability import Unavailable
 
-DEFAULT_RANK = 1 << 32  # p4runtime-shell has 1 unless told otherwise
+DEFAULT_RANK = 1 << 32  # p4runtime-shell has 1 by default
 HIGHEST_RANK = (1 << 64) - 1
 _HIGHEST = (1 << 128) - 1
-_TERMS = 16  # bits for the connections of a term, each of which is one more than the highest before
+_TERMS = 16  # bits that count the connections of a term, each with a higher id than the one before
 
 
 @dataclass(frozen=True)
 class Election:
-    """`rank`: the high 64 bits of our ids. `take_over`: whether a primary that is there has to give way, once.
+    """The rules by which a controller chooses its election ids.
 
-    `term`: which turn of serving this is, where controllers take turns; later ones are higher. `bar`: why this one may
-    not become primary now.
+    `rank`: the high 64 bits of its ids.
+    `take_over`: whether an existing primary must give way, once.
+    `term`: the number of this leadership, if controllers elect a leader; it rises with each leader.
+    `bar`: returns why this controller must not become primary now.
     """
 
     rank: int = DEFAULT_RANK
@@ -29,16 +31,17 @@ class Election:
     bar: Callable[[], Unavailable | None] = lambda: None
 
     def id_above(self, highest: int) -> int:
-        """Return an id of ours that is new, and higher than that one.
+        """Return a new id of this controller that is higher than `highest`.
 
-        The low 64 bits are the time, so that ours rise: a switch may not have noticed yet that our last connection is
-        gone, and accepts each id once. A switch may also remember the highest id ever, and want a higher one. Of
-        controllers that take turns they are the term: clocks differ, and an id of an earlier term must not be the
-        higher one.
+        The low 64 bits are the time, so that ids rise. A switch accepts each id once, and may not have noticed yet that
+        the last connection is gone. A switch may also remember the highest id ever seen, and require a higher one.
+
+        With leader election, the low bits are the term instead. Clocks differ, and the id of an earlier term must never
+        be the higher one.
         """
         return min(max(self.rank << 64 | (self.term << _TERMS or time.time_ns()), highest + 1), _HIGHEST)
 
 
 def in_words(election_id: int) -> str:
-    """Its high and its low 64 bits, as P4Runtime's tools write them."""
+    """Return the high and the low 64 bits as text, as P4Runtime's tools write them."""
     return f"{election_id >> 64},{election_id & (1 << 64) - 1}"

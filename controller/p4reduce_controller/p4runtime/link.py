@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One P4Runtime connection to a switch, as its primary controller."""
+"""A P4Runtime connection to a switch, as its primary controller."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ _OPEN_TIMEOUT = 10.0
 _PULSE = 2.0
 _LOW_IDS = 1 << 16
 _CONNECTING = "connecting"
-_OPTIONS = (("grpc.max_metadata_size", 64 * 1024),)  # what failed is said in metadata, for each update
-_BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
+_OPTIONS = (("grpc.max_metadata_size", 64 * 1024),)  # the errors of a request's updates are in metadata
+_BATCH = 256  # updates per write, well below gRPC's limit of 4 MiB per message
 
 Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
 _T = TypeVar("_T")
 _E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry, fy.P4DirectCounterEntry)
-PacketHandler = Callable[[bytes, Callable[[], dict[str, Any]]], None]  # the second gives the packet's metadata
+PacketHandler = Callable[
+    [bytes, Callable[[], dict[str, Any]]], None
+]  # the second argument decodes the packet's metadata
 
 
 @dataclass(frozen=True)
 class MastershipState:
-    """Whose a switch is: the primary's election id, or where there is none, the highest that the switch remembers."""
+    """The mastership of a switch: the primary's election id, or if there is none, the highest that it remembers."""
 
     election_id: int
     has_primary: bool
@@ -49,9 +51,11 @@ class MastershipState:
 
 @dataclass(eq=False, repr=False)
 class Link:
-    """Connected once, closed once. `errors` counts what failed, by gRPC's code.
+    """One connection, which is opened once and closed once.
 
-    All that waits when it is closed, and all that comes later, fails with SwitchUnavailable.
+    After `close`, everything that waits fails with SwitchUnavailable, and so does every later call.
+
+    `errors`: counts failed calls by gRPC status code.
     """
 
     target: str
@@ -73,24 +77,24 @@ class Link:
         self._client.tls = self.tls
 
     async def look(self) -> MastershipState:
-        """Connect, and say whose the switch is without changing that."""
+        """Connect, and return the mastership without changing it."""
         await self._client.open(schema=self.schema, complete_request=self._complete)
         return await self._ask(_CONNECTING, asyncio.wait_for(self._look(), _OPEN_TIMEOUT))
 
     async def wait_for_no_primary(self) -> MastershipState:
-        """After `look`: waits until there is no primary any more, or another one."""
+        """Wait, after `look`, until there is no primary, or another one."""
         return await self._ask("the connection", self._next_standing())
 
     async def take(self, election_id: int) -> bool:
-        """After `look`: becomes primary and sees that the pipeline is ours. True when it had to be installed.
+        """Become primary, after `look`, and install the pipeline if another one runs. Return whether it was installed.
 
-        Raises Superseded where somebody's id is higher.
+        Raises Superseded if another client has a higher id.
         """
         self._election_id = election_id
         return await self._ask("becoming primary", self._take_over())
 
     async def run(self) -> None:
-        """Receives until the connection breaks, which it raises as SwitchUnavailable or Superseded."""
+        """Receive until the connection breaks. Raises SwitchUnavailable or Superseded then."""
         await self._ask("the connection", self._live())
 
     async def close(self) -> None:
@@ -98,9 +102,9 @@ class Link:
         await self._client.close()
 
     async def write(self, updates: Sequence[p4r.Update], *, missing_ok: bool = False) -> None:
-        """All updates, in order, in as few requests as fit. Raises SwitchError naming those that failed.
+        """Write all updates in order, in as few requests as possible. Raises SwitchError naming those that failed.
 
-        With `missing_ok`, it is no failure to delete what is not there.
+        With `missing_ok`, deleting what does not exist is no failure.
         """
         for start in range(0, len(updates), _BATCH):
             await self._ask("a write", self._write(updates[start : start + _BATCH], missing_ok=missing_ok))
@@ -117,18 +121,18 @@ class Link:
         if key not in self._headers:
             self._headers[key] = list(fy.P4PacketOut(b"", **metadata).encode_update(self.schema).packet.metadata)
         message = p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=frame, metadata=self._headers[key]))
-        async with self._sending:  # gRPC takes one write at a time
+        async with self._sending:  # gRPC accepts one write at a time
             await self._ask("a packet-out", self._client.send(message))
 
     async def _ask(self, doing: str, work: Coroutine[Any, Any, _T]) -> _T:
-        """Whatever is asked of the switch. gRPC cancels what still waits when the connection is closed."""
+        """Do one request. gRPC cancels it if the connection is closed meanwhile."""
         closed = SwitchUnavailable(f"switch at {self.target}: {doing} failed: the connection is closed")
         if self._closed:
             work.close()
             raise closed
         try:
             return await isolate_cancellation(work)
-        except AssertionError as error:  # finsy's, if the connection was closed before the work began
+        except AssertionError as error:  # finsy raises it if the connection was closed before
             if not self._closed:
                 raise
             raise closed from error
@@ -140,7 +144,7 @@ class Link:
             task.result()
 
     async def _pulse(self) -> None:
-        """A switch that hangs keeps its connection, and is asked for little while no job changes."""
+        """Query the switch at intervals, because a switch that hangs keeps its connection."""
         while True:
             await asyncio.sleep(_PULSE)
             await self._cookie()
@@ -163,7 +167,7 @@ class Link:
     async def _next_message(self) -> p4r.StreamMessageResponse:
         try:
             return await self._client.receive()
-        except RuntimeError as error:  # finsy's, for the end of the stream
+        except RuntimeError as error:  # finsy raises it at the end of the stream
             raise SwitchUnavailable(f"switch at {self.target}: the connection failed: {error}") from error
 
     async def _write(self, updates: Sequence[p4r.Update], *, missing_ok: bool) -> None:
@@ -179,7 +183,7 @@ class Link:
                 raise
 
     def _give_up(self) -> None:
-        """What the switch holds now is only known after a new connection has looked."""
+        """End the connection: only a new one can find out what the switch holds now."""
         if self._receiver is not None:
             self._receiver.cancel()
 
@@ -188,13 +192,14 @@ class Link:
         return [entity async for reply in self._client.request_iter(request) for entity in reply.entities]
 
     async def _look(self) -> MastershipState:
-        # Without an id one is never primary. BMv2 takes that for the lowest of all ids, so two cannot look at a time.
+        # A client without an election id is never primary. BMv2 treats it as the lowest of all ids, so only one such
+        # client can be connected at a time.
         await self._arbitrate(None)
         try:
             return await self._next_standing()
         except fy.P4ClientError as error:
-            if error.code == fy.GRPCStatusCode.INTERNAL:  # where the stream had ended before we wrote to it
-                await self._cookie()  # which fails as the stream did
+            if error.code == fy.GRPCStatusCode.INTERNAL:  # the stream had ended before the write
+                await self._cookie()  # raises the stream's error
             if not error.is_election_id_used:
                 raise
         await self._arbitrate(1 + secrets.randbelow(_LOW_IDS))
@@ -232,7 +237,7 @@ class Link:
         try:
             await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
         except fy.P4ClientError as error:
-            if error.code != fy.GRPCStatusCode.INTERNAL:  # so gRPC calls a stream that has ended; reading it says why
+            if error.code != fy.GRPCStatusCode.INTERNAL:  # gRPC reports an ended stream so; reading the stream says why
                 raise
 
     def _check_primary(self, update: p4r.MasterArbitrationUpdate) -> None:
@@ -252,7 +257,7 @@ class Link:
             self.schema.set_p4runtime_version(fy.P4RuntimeVersion.parse(reply.p4runtime_api_version))
 
     async def _install_pipeline(self) -> bool:
-        # The cookie is a hash of P4Info and program, so the same cookie means the same pipeline.
+        # The cookie is a hash of P4Info and program: equal cookies mean equal pipelines.
         try:
             reply = await self._cookie()
             if reply.config.HasField("cookie") and reply.config.cookie.cookie == self.schema.p4cookie:
@@ -270,8 +275,10 @@ class Link:
         return True
 
     async def _delete_groups(self) -> None:
-        """Delete the groups of another program. BMv2 would keep them without listing them, and a group inserted again
-        would send each frame twice."""
+        """Delete the multicast groups of another program.
+
+        BMv2 would keep them without listing them, and a group inserted again would send each frame twice.
+        """
         groups = await self._read([fy.P4MulticastGroupEntry().encode(self.schema)])
         if groups:
             await self._write([p4r.Update(type=p4r.Update.DELETE, entity=group) for group in groups], missing_ok=True)
@@ -317,7 +324,7 @@ class Link:
 
 
 class _Client(fy.P4Client):
-    """finsy's, over a channel of ours."""
+    """finsy's client with a channel from `switch_channel`."""
 
     tls: TlsFiles | None = None
 
@@ -331,6 +338,6 @@ class _Client(fy.P4Client):
 
 
 def switch_channel(target: str, tls: TlsFiles | None) -> grpc.aio.Channel:
-    """With certificates as the files are now: of this connection, and not of those that follow."""
+    """Open a channel with the certificates that the files contain now. Later connections read the files again."""
     how = channel_credentials(tls.current()) if tls is not None else None
     return open_aio_channel(target, how, _OPTIONS)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ports of a switch are up, as its gNMI server tells it beside P4Runtime: OpenConfig's `oper-status`, as Stratum
-and the switches of `p4reduce switch` have it."""
+"""The states of a switch's ports, from its gNMI server, which runs beside P4Runtime.
+
+They are OpenConfig's `oper-status`, as Stratum and the switches of `p4reduce switch` implement it.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ from p4reduce.control.diagnostics import of_grpc
 _INDEX = fy.GNMIPath("interfaces/interface[name=*]/state/ifindex")
 _STATUS = fy.GNMIPath("interfaces/interface[name=*]/state/oper-status")
 NO_GNMI = "it has no gNMI server"
-ANSWER = 10.0  # seconds for the first word of all ports
+ANSWER = 10.0  # seconds for the first state of all ports
 
-States = Mapping[int, str]  # a port's number -> what OpenConfig calls its state, as "UP"
+States = Mapping[int, str]  # a port's number -> OpenConfig's name of its state, such as "UP"
 
 
 async def watch_ports(channel: grpc.aio.Channel, changed: Callable[[States], None]) -> str:
-    """Call `changed` with all ports at once, and whenever one changes, until the switch says no more. Returns why."""
+    """Call `changed` with all ports at once, and whenever one changes, until the stream ends. Return why it ended."""
     client = fy.GNMIClient("")
     await client.open(channel=channel)
     try:

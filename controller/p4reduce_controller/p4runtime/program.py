@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled P4 program: where its files are, its shape, and its tables' entries in our words.
+"""The compiled P4 program: its files, its shape, and how entries of its tables are made.
 
-Names are looked up by how they end, since the outermost control is called differently on each architecture.
+Names are looked up by their ends, since the name of the outermost control depends on the architecture.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MEMBERS = "Ingress.aggregation.admission.counted"
 
 
 class PipelineError(Exception):
-    """The pipeline's files are missing or are not the aggregator's."""
+    """An error: the pipeline's files are missing, or are not those of the aggregator."""
 
 
 class _Named(Protocol):
@@ -57,7 +57,7 @@ class _Named(Protocol):
 
 
 def load_schema(directory: Path | None = None, mtu: int = DEFAULT_MTU) -> fy.P4Schema:
-    """P4Info and program from `directory`, or of those that were installed with us the ones for links of this MTU."""
+    """Load P4Info and program from `directory`, or from the installed build for links of this MTU."""
     try:
         root = directory or resources.files("p4reduce_controller.compiled") / build_for(mtu).folder
     except ModuleNotFoundError:
@@ -67,8 +67,8 @@ def load_schema(directory: Path | None = None, mtu: int = DEFAULT_MTU) -> fy.P4S
         if not file.is_file():
             raise PipelineError(f"there is no {file}; compile the P4 program first")
     p4info = text_format.Parse(files[0].read_text("utf-8"), p4i.P4Info())
-    # finsy 0.30 cannot load an alias that is a whole name of three parts, as actions of a control with two instances
-    # have.
+    # finsy 0.30 cannot load an alias that is a full name of three parts. Actions of a control with two instances have
+    # such aliases.
     for action in p4info.actions:
         if action.preamble.alias == action.preamble.name:
             action.preamble.alias = action.preamble.name.replace(".", "_")
@@ -76,7 +76,7 @@ def load_schema(directory: Path | None = None, mtu: int = DEFAULT_MTU) -> fy.P4S
 
 
 class Program:
-    """Makes entries for the tables of one compiled program, and knows its `layout`."""
+    """Entries for the tables of one compiled program, and its `layout`."""
 
     def __init__(self, schema: fy.P4Schema) -> None:
         self.schema = schema
@@ -85,17 +85,17 @@ class Program:
         self._tables = {
             key: _find(schema.tables, suffix, "table")
             for key, suffix in _TABLES.items()
-            if key != "uplinks" or any(name.endswith(suffix) for name in there)  # a program can be that of a root only
+            if key != "uplinks" or any(name.endswith(suffix) for name in there)  # a program may be for roots only
         }
         self._counters = {key: _find(schema.counters, suffix, "counter") for key, suffix in _COUNTERS.items()}
         self._hellos = _find(schema.meters, _METER, "meter")
-        # Programs of earlier releases have none.
+        # Programs of earlier releases have no such counter.
         self._members = next((one.name for one in schema.direct_counters if one.name.endswith(_MEMBERS)), "")
         cells = schema.counters[self._counters["outcomes"]].size
         if cells != len(OUTCOMES):
             raise PipelineError(f"its counter `outcomes` has {cells} cells, and this controller knows {len(OUTCOMES)}")
 
-    # Of jobs.
+    # Entries of jobs.
 
     def admissions(self, job: Placement) -> list[fy.P4TableEntry]:
         members = [(index, worker.port, worker.sender) for index, worker in enumerate(job.workers)]
@@ -142,17 +142,17 @@ class Program:
         ]
 
     def job_group(self, job: Placement) -> fy.P4MulticastGroupEntry:
-        """Each worker is a replica of its own, on the same port or not."""
+        """Return the job's multicast group, with one replica for each worker, even if workers share a port."""
         replicas = [(worker.port, index + 1) for index, worker in enumerate(job.workers)]
         return fy.P4MulticastGroupEntry(job.group, replicas=replicas)
 
-    # Of the switch.
+    # Entries of the switch itself.
 
     def own_address(self, ip: str, mac: str) -> fy.P4TableEntry:
         return self._entry("own_addresses", {"address": ip}, "own", mac=mac)
 
     def own_source(self, ip: str) -> fy.P4TableEntry:
-        """Nobody else sends from this address."""
+        """Return the entry that treats frames from this address as forged, since only the switch may use it."""
         return self._entry("own_sources", {"address": ip}, "forged")
 
     def host(self, mac: str, port: int) -> fy.P4TableEntry:
@@ -169,40 +169,40 @@ class Program:
         return fy.P4MulticastGroupEntry(FLOOD_GROUP, replicas=list(ports))
 
     def flood_unknown(self) -> fy.P4TableEntry:
-        """Return the default entry that floods what no host is known for."""
+        """Return the default entry that floods frames to unknown hosts."""
         return self._entry("mac_addresses", {}, "flood", group=FLOOD_GROUP)
 
     def discard_unknown(self) -> fy.P4TableEntry:
-        """Return the default entry as the program has it."""
+        """Return the default entry that the program starts with."""
         return self._entry("mac_addresses", {}, "discard")
 
     def loss(self, port: int, direction: Direction, rate: float) -> fy.P4TableEntry:
-        """`rate` is the share of packets to lose, 0 to 1."""
+        """Return the entry for artificial loss. `rate`: the share of packets to lose, 0 to 1."""
         threshold = min(round(rate * 2**32), 2**32 - 1)
         return self._entry(f"loss_{direction}", {"port": port}, "lose", threshold=threshold)
 
     def hello_limits(self, rate: int | None) -> list[fy.P4MeterEntry]:
-        """Of every port: `rate` packets a second, and as many at once; None: any number."""
+        """Return the meters of all ports. `rate`: HELLOs a second, and as many in a burst; None: unlimited."""
         config = None if rate is None else fy.P4MeterConfig(cir=rate, cburst=rate, pir=rate, pburst=rate)
         ports = range(self.schema.meters[self._hellos].size)
         return [fy.P4MeterEntry(self._hellos, index=port, config=config) for port in ports]
 
-    # To read.
+    # Entries to read.
 
     def every_entry(self) -> list[fy.P4TableEntry]:
         return [fy.P4TableEntry(table) for table in self._tables.values()]
 
     def counter(self, name: str) -> fy.P4CounterEntry:
-        """Asks for all cells of one of _COUNTERS."""
+        """Return the request for all cells of one of _COUNTERS."""
         return fy.P4CounterEntry(self._counters[name])
 
     def members(self) -> list[fy.P4DirectCounterEntry]:
-        """Asks for what each member of each job has sent, where the program counts that."""
+        """Return the request for what each member of each job has sent; [] if the program does not count that."""
         return [fy.P4DirectCounterEntry(self._members)] if self._members else []
 
     def _entry(self, table: str, match: dict[str, Any], action: str, **arguments: Any) -> fy.P4TableEntry:
         name = self._tables[table]
-        # Actions live in the control of their table, but for those of the language itself.
+        # Actions are in the control of their table, except those that P4 itself defines.
         full_action = action if action == "NoAction" else f"{name.rpartition('.')[0]}.{action}"
         return fy.P4TableEntry(
             name,
@@ -220,7 +220,7 @@ def _find(entities: Iterable[_Named], suffix: str, what: str) -> str:
 
 
 def _layout_of(schema: fy.P4Schema) -> Layout:
-    """Every lane has the same registers, and every register one cell a slot half."""
+    """Return the layout, after checking that all lanes have the same registers, with one cell per slot half."""
     values = set(_sums(schema))
     lanes = {lane for lane, _, _ in values}
     block = {index for _, index, _ in values}
@@ -233,7 +233,7 @@ def _layout_of(schema: fy.P4Schema) -> Layout:
 
 
 def _sums(schema: fy.P4Schema) -> Iterator[tuple[int, tuple[int, int], int]]:
-    """Lane, name of the value and cells of every sum; a cell of a pair's register holds two."""
+    """Yield lane, name of the value and number of cells of every sum. A cell of a pair's register holds two sums."""
     for register in schema.registers:
         if found := re.search(r"\.lane(\d+)\.(value|pair)(\d+)\.sums$", register.name):
             for word in range(2 if found[2] == "pair" else 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resets slot halves by packets that may be lost, without I/O: what to send when, and whether all is done."""
+"""Resets of slot halves by packets that may be lost, without I/O: what to send when, and whether all are done."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce.protocol.packet import Packet
 from p4reduce_controller.switches.pools import SlotRange
 
-WINDOW = 32  # unacknowledged at once at a switch: half of what simple_switch queues for the controller's port
-RETRY = 0.25  # seconds until the second attempt; twice as long until the third, and so on
-SLOWEST = 200.0  # RESETs a second: no switch acknowledges fewer
+WINDOW = 32  # unacknowledged RESETs at a switch: half of what simple_switch queues for its CPU port
+RETRY = 0.25  # seconds until the second attempt, twice as long until the third, and so on
+SLOWEST = 200.0  # RESETs per second that every switch can acknowledge
 
 
 def time_for(slots: int) -> float:
-    """Seconds that the slowest switch takes for so many."""
+    """Return the seconds that the slowest switch takes for so many slots."""
     return 2 * slots / SLOWEST
 
 
@@ -30,16 +30,19 @@ class _Sent:
 
     @property
     def due(self) -> float:
-        """When to try again. A switch that is slower than any fixed pace would else never be seen to be done."""
+        """The time of the next attempt.
+
+        With a fixed interval, a slow switch might never acknowledge the latest attempt.
+        """
         return self.at + RETRY * self.attempt
 
 
 class ResetBatch:
     """The RESETs of one job's slots.
 
-    A half counts as reset when the *latest* attempt is acknowledged: packets to the switch keep their order, so no
-    earlier attempt can then still be on its way and wipe out a round. The attempt travels as the fingerprint, counted
-    from a number of the batch's own, for slots may have been reset in vain before.
+    A half is reset when its *latest* attempt is acknowledged. Packets to the switch keep their order, so no earlier
+    attempt can still be in flight and erase a round. The fingerprint contains the number of the attempt, counted from a
+    random number, because earlier batches may have reset the same slots.
     """
 
     def __init__(self, job: int, generation: int, slots: SlotRange, first_seq: int, lanes: int) -> None:
@@ -49,7 +52,7 @@ class ResetBatch:
             2 * slot + half: (first_seq - 2 + half) % 2**32 for slot in range(slots.first, slots.end) for half in (0, 1)
         }
         self._keys = (NO_KEY,) * lanes
-        self._first = secrets.randbits(32)  # fingerprint
+        self._first = secrets.randbits(32)  # fingerprint of attempt 0
         self._waiting = deque(self._seqs)
         self._sent: dict[int, _Sent] = {}
 
@@ -63,7 +66,7 @@ class ResetBatch:
 
     @property
     def under_way(self) -> int:
-        """Sent and not acknowledged yet."""
+        """The number of halves whose RESET has been sent and not acknowledged."""
         return len(self._sent)
 
     @property
@@ -75,10 +78,10 @@ class ResetBatch:
         return (*self._sent, *self._waiting)
 
     def to_send(self, now: float, room: int = WINDOW) -> Iterable[Packet]:
-        """What is due now, with at most `room` of those that were not sent yet; call again after an acknowledgement,
-        and at `next_time`.
+        """Yield the packets that are due now, and at most `room` first attempts.
 
-        Acknowledgements may come while the caller is still sending what this yields.
+        Call it again after an acknowledgement, and at `next_time`. Acknowledgements may arrive while the caller is
+        still sending packets.
         """
         for half, sent in list(self._sent.items()):
             if half in self._sent and now >= sent.due:
@@ -94,7 +97,7 @@ class ResetBatch:
         return min((sent.due for sent in self._sent.values()), default=math.inf)
 
     def acknowledged(self, packet: Packet) -> bool:
-        """True when the packet is news."""
+        """Handle an acknowledgement. Return whether it was awaited."""
         if (packet.op, packet.job, packet.generation) != (Op.RESET, self._job, self._generation):
             return False
         sent = self._sent.get(packet.slot)

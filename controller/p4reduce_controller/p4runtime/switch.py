@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregator behind P4Runtime. It cannot tell one target from another."""
+"""The aggregator behind P4Runtime, the same for all targets."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 3.0
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-PREDECESSOR = 2.0  # for a primary that is just ending: its switch may notice a little later
+PREDECESSOR = 2.0  # seconds for a previous primary that is ending, because the switch may notice its end later
 PORTS_AGAIN = 2.0
-_QUIET = 1.5  # seconds without a switch, after which that is told
-SHORT_BREAK = 2.0  # which new jobs may wait for
+_QUIET = 1.5  # seconds without a switch until that is logged
+SHORT_BREAK = 2.0  # seconds; new jobs may wait for a switch that is away no longer than that
 
 
 class P4RuntimeSwitch:
-    """Implements `aggregator.Aggregator`: keeps the connection, and leaves entries and packets to its parts.
+    """An `aggregator.Aggregator` that keeps the connection, and leaves entries and packets to its parts.
 
-    On every connection, jobs that miss something are reported lost. Where another controller is the switch's primary,
-    it waits until that one is gone.
+    On every connection, jobs that miss entries are reported as lost. While another controller is the switch's primary,
+    it waits.
     """
 
     def __init__(
         self, config: SwitchConfig, program: Program, election: Election | None = None, tls: TlsFiles | None = None
     ) -> None:
-        """`tls`: how the switch is reached; without it, in the clear."""
+        """Prepare the connection. `tls`: for connections to the switch; None for plain text."""
         self.layout, self.address, self.target = program.layout, config.address, config.target
         self.counts = ControlCounts()
         self.ports: States = {}
@@ -73,7 +73,7 @@ class P4RuntimeSwitch:
         self.say_hello, self.reset, self.abort = self._cpu.say_hello, self._cpu.reset, self._cpu.abort
         self.query = self._cpu.query
         self._link: Link | None = None
-        self._own_id = 0  # the latest that made us primary
+        self._own_id = 0  # the latest id with which this controller was primary
         self._is_backup = False
         self._away_since = time.monotonic()
         self._connected = asyncio.Event()
@@ -122,7 +122,7 @@ class P4RuntimeSwitch:
             await asyncio.sleep(_backoff(failures))
 
     async def _find_vacant(self, link: Link) -> None:
-        """Raise Superseded where there is a primary that shall not give way, and does not end by itself."""
+        """Raise Superseded if there is a primary that must not be replaced and does not end by itself."""
         standing = await link.look()
         if standing.has_primary and not self._take_over:
             try:
@@ -183,7 +183,7 @@ class P4RuntimeSwitch:
             failures += 1
 
     async def _use(self, link: Link) -> None:
-        """Until it breaks, which raises SwitchUnavailable or Superseded."""
+        """Use the connection until it breaks. Raises SwitchUnavailable or Superseded then."""
         standing = await link.look()
         if standing.has_primary and not self._take_over and standing.election_id != self._own_id:
             self._is_backup = True
@@ -194,7 +194,7 @@ class P4RuntimeSwitch:
         election_id = self._election.id_above(standing.election_id)
         installed = await link.take(election_id)
         self._own_id = election_id
-        self._take_over = False  # or two that may would do nothing else
+        self._take_over = False  # otherwise two controllers with this option would replace each other forever
         lost = await self._desired.reconcile(link)
         log.info("connected to the switch at %s%s", self.target, ", pipeline installed" if installed else "")
         self._link = link
@@ -209,7 +209,7 @@ class P4RuntimeSwitch:
             self.ports, self.ports_unknown = {}, "it is not connected"
 
     async def _watch_ports(self) -> None:
-        """Until it is cancelled, or the switch cannot tell."""
+        """Watch the ports until cancelled, or until it is clear that the switch has no gNMI server."""
         while True:
             try:
                 async with switch_channel(self.target, self._tls) as channel:

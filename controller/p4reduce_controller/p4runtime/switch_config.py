@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One switch as settings describe it."""
+"""The configuration of one switch, as the settings describe it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ class Route:
 
 @dataclass(frozen=True)
 class SwitchConfig:
-    """Where the switch is, who it is on the network, and what it forwards besides.
+    """A switch: where it is, its addresses, and what else it forwards.
 
-    `address` is where workers send to; `more_addresses` are answered for ARP and ping too. All have `address.mac`,
-    which is the routers' MAC as well. `ports` are flooded, and lose the share `drop_rate` of their packets both ways.
-    From each port there is, `hello_rate` HELLOs a second come to the controller, and as many at once. `uplink` is the
-    port toward its parent, and the parent's name.
+    `address`: where workers send to.
+    `more_addresses`: more addresses for which it answers ARP and ping. All have `address.mac`, which is also its MAC
+    address as a router.
+    `ports`: those that frames are flooded to. They lose the share `drop_rate` of their packets in both directions.
+    `hello_rate`: HELLOs a second from each port that reach the controller, and as many in a burst.
+    `uplink`: the port toward its parent, and the parent's name.
     """
 
     target: str
@@ -41,5 +43,5 @@ class SwitchConfig:
 
     @property
     def fixed(self) -> dict[str, int]:
-        """The ports of MAC addresses that do not have to be learned: of hosts and of routers."""
+        """The configured ports of MAC addresses, of hosts and of routers, which need not be learned."""
         return {**{route.next_hop_mac: route.port for route in self.routes}, **self.hosts}
