@@ -28,12 +28,12 @@ P = ParamSpec("P")
 
 
 class Communicator:
-    """Reduces tensors over the ranks of one job, on the switch.
+    """A rank's membership in a job, whose tensors the switch reduces.
 
-    Making one joins the job, and returns when all ranks have. Methods may be called from any thread; all ranks must
-    call collectives in the same order. While one thread is in a blocking call, calls of other threads wait to begin.
-    After a failure every call raises it again: all ranks need a new communicator.
-    It is a failure, too, where an exception of a signal's handler leaves a call that waits for its collective.
+    The constructor joins the job and returns when all ranks have joined. Methods may be called from any thread, but all
+    ranks must call collectives in the same order. While one thread is in a blocking call, calls of other threads wait.
+    After a failure, every call raises the same error again: all ranks need a new communicator. An exception from a
+    signal handler that interrupts a blocking collective is such a failure.
     """
 
     def __init__(
@@ -61,35 +61,34 @@ class Communicator:
 
         controller: "host:port"; by default P4REDUCE_CONTROLLER, else 127.0.0.1:7700.
         job: ranks that give the same name reduce together.
-        rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them. At most 255 ranks, and at one switch
-            32 that send: one of each host where `local` is "auto".
-        slots: packets under way at once; 0 for the controller's default. What it gives may be fewer.
+        rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them. At most 255 ranks; at most 32 of them
+            send to the same switch: one of each host where `local` is "auto".
+        slots: packets in flight; 0 for the controller's default. The controller may assign fewer.
         transport: "udp", "raw" or "scapy"; by default P4REDUCE_TRANSPORT, else "udp".
         interface: network interface toward the switch; by default the routing table decides.
-        token: what the controller asks for; by default P4REDUCE_TOKEN.
+        token: authenticates this rank to the controller; by default P4REDUCE_TOKEN.
         tls: how to trust the controller; by default the authorities in the PEM file that P4REDUCE_TLS_CA names, with
             the certificate to show in P4REDUCE_TLS_CERT and its key in P4REDUCE_TLS_KEY; where none is set, the
             connection is not encrypted.
-        timeout: seconds, for joining and for each collective; by default 30 minutes, as torch.distributed's. Who is
-            waited for is logged as a warning long before, after 30 s.
-        switch: the controller's name for the one that this rank is at; by default P4REDUCE_SWITCH, else the first that
-            hears it.
-        wire: how sums of floats travel where a call does not say, see `allreduce`; by default P4REDUCE_WIRE, else
+        timeout: seconds, for joining and for each collective; by default 30 minutes, as in torch.distributed. After
+            30 s, a warning names the ranks that are waited for.
+        switch: the controller's name for this rank's switch; by default P4REDUCE_SWITCH, else the first switch that
+            receives this rank's HELLO.
+        wire: the wire type of sums of floats in calls that give none, see `allreduce`; by default P4REDUCE_WIRE, else
             "auto".
         link: the rate of this rank's link, such as "10gbit", by which `allreduce` chooses a layout; by default
-            P4REDUCE_LINK, else what the interface toward the switch says, if it does.
-        local: "auto": ranks of one host reduce in its memory, with the same results. Where all ranks of the job are
-            there, they send no packets, else one of them does for all; "off": this rank sends for itself. By default
-            P4REDUCE_LOCAL, else "auto".
-        threads: of this rank's engine, the same on every rank, each with a share of the slots and a socket of its own;
-            by default P4REDUCE_THREADS, else 1. More are worth it where packets keep one busy, and each has a core of
-            its own; then every rank sends for itself, unless all are on one host, where one thread works. For the C
-            backend and the transport "udp".
-        on_admitted: called when the job has its slots, before the other ranks are waited for.
-        attempt: for this library: with which another thread can give up joining.
+            P4REDUCE_LINK, else the rate that the interface toward the switch reports, if any.
+        local: "auto": ranks of one host reduce in shared memory, with the same results. If all ranks of the job are on
+            one host, they send no packets; else one rank of each host sends for all. "off": this rank sends its own
+            packets. By default P4REDUCE_LOCAL, else "auto".
+        threads: threads of this rank's engine, the same number on every rank, each with its own socket and share of the
+            slots; by default P4REDUCE_THREADS, else 1. More are worth it where packets keep one thread busy and each
+            has its own core. Then every rank sends its own packets, unless all are on one host: there one thread works.
+            Needs the C backend and the transport "udp".
+        on_admitted: called when the job has its slots, before the wait for the other ranks.
+        attempt: for this library: lets another thread give up joining.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
-        slots are free than it wants), TransportError when the switch
-        cannot be reached with this transport.
+        slots are free than it wants), TransportError when the switch cannot be reached with this transport.
         """
         self._options = JoinOptions.checked(
             controller=controller,
@@ -130,13 +129,18 @@ class Communicator:
 
     @property
     def block_size(self) -> int:
-        """Words a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude. For
-        how many elements these are, see `values_per_block`."""
+        """Words of a block.
+
+        Blocks that hold only zeros are not sent, and each block has its own scale. `values_per_block` says how many
+        elements a block has.
+        """
         return self._running.membership.block_size
 
     def values_per_block(self, tensor: Any, wire: WireChoice | None = None) -> int:
-        """Elements a block of `tensor`, when it is reduced in this form: as many for each word of `block_size` as the
-        word carries. Raises UnsupportedDtype."""
+        """Return how many elements of `tensor` a block has when it is reduced with this wire type.
+
+        A word carries one, two or four elements. Raises UnsupportedDtype.
+        """
         return self.block_size * values_per_word(describe(tensor).wire(self._form(wire)))
 
     def allreduce(
@@ -150,33 +154,34 @@ class Communicator:
         residual: Any = None,
         timeout: float | None = None,
     ) -> T:
-        """Replace `tensor` by its reduction over all ranks, bit for bit the same on each, and return it.
+        """Replace `tensor` by its reduction over all ranks, with the same bits on each, and return it.
 
         tensor: NumPy array or torch tensor, of any shape and strides, with the same shape and dtype on every rank.
-        op: "sum" or "average" of float32, float16, bfloat16 or int32 (no average). Sums of
-            float32 are exact to 31 - log2(world_size) bits of the largest magnitude in each block, others to what
-            `wire` says; int32 wraps around. "max" or "min" of any dtype that has an order, exactly, NaN where any is:
-            switches only add, so every rank receives the tensors of all, world_size times the traffic and memory.
-        factor: what this rank multiplies its tensor with before it is added (a premultiplied sum); not of int32.
-        wire: how sums of floats travel, the same on every rank; by default the communicator's. "int32", "int16" and
-            "int8" are integers that share a scale in each block, of 64 words of one, two or four of them. "int16" has
-            16 - log2(world_size) bits of the block's largest magnitude, "int8" 8 less, rounded by chance, for up to 127
-            ranks. "auto": "int16" for float16 and bfloat16, "int32" for float32.
-        layout: how zeros are left out of a dense tensor, the same on every rank: by "blocks", or by "elements", where
-            each rank tells the places of its elements that are not zero, and then their values are added. "auto"
-            chooses what takes less time, by what all ranks know and nothing that is measured: blocks first; where a sum
-            has many zeros within its blocks, by what ranks tell of the next one of its size and dtype.
-        residual: what this rank's values, times `factor`, lose on the wire is written here, for error feedback: float32
-            in the host's memory, contiguous, of as many elements as `tensor`. What is not sent, as blocks of zeros, is
-            left as it is. Of sums and averages of dense tensors of floats, at all ranks or at none, for what has a
+        op: "sum" or "average" of float32, float16, bfloat16 or int32 (int32: sum only). Sums of float32 are exact to
+            31 - log2(world_size) bits of the largest magnitude in each block, others to the bits of `wire`; int32 wraps
+            around. "max" or "min" of any dtype that has an order, exactly, NaN where any rank has NaN. Switches only
+            add, so for these every rank receives all ranks' tensors: world_size times the traffic and memory.
+        factor: this rank multiplies its tensor by it before the sum (a premultiplied sum); not for int32.
+        wire: integer type that sums of floats have in packets, the same on every rank; by default the communicator's.
+            The values of a block share a scale. A block has 64 words, each of one "int32", two "int16" or four "int8".
+            "int16" keeps 16 - log2(world_size) bits of the block's largest magnitude; "int8" keeps 8 fewer, uses
+            stochastic rounding, and accepts up to 127 ranks. "auto": "int16" for float16 and bfloat16, "int32" for
+            float32.
+        layout: how zeros of a dense tensor are left out, the same on every rank. "blocks": blocks of zeros are not
+            sent. "elements": each rank sends the indices of its non-zero elements, then their values are added. "auto"
+            chooses the faster one, from facts that all ranks share and not from measurements. It begins with blocks.
+            Where a sum has many zeros within its blocks, ranks compare both layouts in the next call of its size and
+            dtype.
+        residual: for error feedback: receives what this rank's values, times `factor`, lose on the wire. Contiguous
+            float32 in the host's memory, with as many elements as `tensor`. Its elements for blocks of zeros, which are
+            not sent, stay as they are. For sums and averages of dense floats, on all ranks or on none; a call with a
             residual goes by blocks.
         timeout: seconds; by default the communicator's.
-        A torch.sparse_coo tensor of the dtypes that can be added becomes the coalesced sum, of all rows that any rank
-        has; its dense form is never made. It takes three operations: how many rows each rank has, the numbers of these
-        rows (1 to 2 bytes each, sent once and received by all), and then their values, of which each rank sends its own
-        and receives the union; of 2 KiB or less at every rank, only the first. A CUDA tensor travels through pinned
-        memory of the host.
-        Raises CollectiveTimeout, MismatchError if ranks called different things, JobAborted if one went.
+        A torch.sparse_coo tensor of a dtype that can be added becomes the coalesced sum of all ranks' rows; its dense
+        form is never made. It takes three operations: the number of rows of each rank; the indices of these rows, 1 to
+        2 bytes each; and their values, of which each rank sends its own and receives the union. If every rank has 2 KiB
+        or less, the first operation carries all. A CUDA tensor travels through pinned memory of the host.
+        Raises CollectiveTimeout, MismatchError if ranks called different collectives, JobAborted if a rank ended.
         """
         form = self._wire if wire is None else settings.wire(wire)
         limit = self._options.timeout if timeout is None else settings.seconds("timeout", timeout)
@@ -197,12 +202,12 @@ class Communicator:
     ) -> Handle[T]:
         """Start what `allreduce` does and return at once. The tensor must not be touched until the handle is done.
 
-        Of a sparse tensor, and of one that goes by elements, it returns when the ranks know each other's rows; "auto"
-        is "blocks" here, as ranks may differ in which results they have when they call: what one rank begins so, no
-        other may begin with `allreduce`, but with the same `layout`. A CUDA tensor is reduced when
-        the stream that is current has come here; the handle's `wait` makes the stream that is current there wait for
-        the result.
-        timeout: seconds from when no earlier collective is under way any more.
+        With a sparse tensor, or layout="elements", it returns when the ranks know each other's rows. "auto" means
+        "blocks" here, since ranks may have different results when they call. If one rank calls this method with "auto",
+        no other rank may call `allreduce` with "auto": it must give the same `layout`. A CUDA tensor is reduced after
+        the work that its current stream has been given; the handle's `wait` makes the stream that is current there wait
+        for the result.
+        timeout: seconds, counted from when no earlier collective is in flight.
         """
         call = Collective(op, factor, self._form(wire), layout, residual, self._time_limit(timeout))
         handle = self._allreduce.begin(tensor, describe(tensor, sparse=True), call, self.close, blocking=False)
@@ -220,9 +225,9 @@ class Communicator:
         wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> T:
-        """Replace `tensor` by its reduction on rank `dst` alone; on the others it stays as it is. Returns it.
+        """Replace `tensor` by its reduction on rank `dst` alone, and return it; other ranks' tensors stay as they are.
 
-        Arguments and errors are those of `allreduce`, and so is the traffic, as a switch answers all ranks.
+        Arguments and errors are those of `allreduce`. So is the traffic, since a switch answers all ranks.
         """
 
     def reduce_async(
@@ -275,9 +280,9 @@ class Communicator:
 
         tensor: NumPy array or torch tensor of any dtype, shape and strides, the same on every rank.
         timeout: seconds; by default the communicator's.
-        It is the sum of the tensor's bits with the others' zeros, which are not sent: rank `src` sends what of it is
-        not zero, and all receive that: in as much memory again, so that a failure leaves their tensors as they were.
-        Raises UnsupportedDtype for an array of Python objects, else what `allreduce` raises.
+        A broadcast is the sum of the tensor's bits and the other ranks' zeros. Rank `src` sends its non-zero blocks;
+        the others receive them in a copy, so that a failure leaves their tensors as they were.
+        Raises UnsupportedDtype for an array of Python objects, else the errors of `allreduce`.
         """
 
     def broadcast_async(self, tensor: T, src: int, *, timeout: float | None = None) -> Handle[T]:
@@ -292,9 +297,9 @@ class Communicator:
             `out`.
         out: where to write the result; by default a new array or tensor.
         timeout: seconds.
-        It is one sum of tensors that hold zeros outside the rank's own part: a rank sends what of its own tensor is not
-        zero, and receives that of all.
-        Raises UnsupportedDtype for an array of Python objects, else what `allreduce` raises.
+        It is one sum of tensors that hold zeros outside the rank's own part. A rank sends the non-zero blocks of its
+        own tensor and receives those of all ranks.
+        Raises UnsupportedDtype for an array of Python objects, else the errors of `allreduce`.
         """
 
     def all_gather_async(self, tensor: T, *, out: T | None = None, timeout: float | None = None) -> Handle[T]:
@@ -303,9 +308,10 @@ class Communicator:
 
     @synchronous
     def barrier(self, timeout: float | None = None) -> None:
-        """Return when all ranks have called it. `timeout`: seconds; by default the communicator's.
+        """Return when all ranks have called it.
 
-        It is an allreduce of nothing: one packet each way. It does not wait for earlier collectives' results.
+        timeout: seconds; by default the communicator's.
+        A barrier is an allreduce of an empty tensor: one packet each way. It does not wait for earlier collectives.
         """
 
     def barrier_async(self, timeout: float | None = None) -> Handle[None]:
@@ -319,29 +325,29 @@ class Communicator:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Handle[T]:
-        """For this library: starts the collective that `make_plan`, called with the ranks and `args`, has staged."""
+        """Start the collective that `make_plan`, called with the ranks and `args`, stages. For this library."""
         limit = self._time_limit(timeout)
         self._engine.check()
         return self._submission.submit(make_plan(self._group, *args, **kwargs), limit)
 
     def execute(self, tensor: Any, call: Collective) -> None:
-        """For this library: `allreduce` as `call` says, of arguments that were checked."""
+        """Carry out the `allreduce` that `call` describes, with arguments that were checked. For this library."""
         self._allreduce.begin(tensor, describe(tensor), call, self.close, blocking=True)
 
     def submit(self, plan: Plan[T], timeout: float) -> Handle[T]:
-        """For this library: starts a collective that is staged."""
+        """Start a collective that is staged. For this library."""
         self._engine.check()
         return self._submission.submit(plan, timeout)
 
     def promise(self, tensor: T, name: str, arrivals: Sequence[Arrival] = ()) -> Handle[T]:
-        """For this library: a handle of what consists of several collectives, which its caller completes."""
+        """Return a handle for several collectives together, which its caller completes. For this library."""
         self._engine.check()
         handle = Handle(tensor, name, self._engine, arrivals)
         self._engine.handles.add(handle)
         return handle
 
     def follow(self, task: Callable[[], object]) -> None:
-        """For this library: runs a task in a thread where it may wait for collectives."""
+        """Run a task in a thread where it may wait for collectives. For this library."""
         self._engine.continuations.run(task)
 
     @property
@@ -351,35 +357,35 @@ class Communicator:
 
     @property
     def failed(self) -> bool:
-        """For this library: whether every call raises an error from now on."""
+        """Whether every call raises an error from now on. For this library."""
         return self._engine.failure is not None
 
     def stats(self) -> Stats:
-        """What was done so far."""
+        """Return the statistics so far."""
         return Stats.of(self._engine, self._allreduce.sites.all(), local=self._running.local, threads=self._threads)
 
     def drain(self) -> None:
-        """Wait until no collective is under way. Then raises the error of one that failed meanwhile."""
+        """Wait until no collective is in flight, then raise the error of one that failed meanwhile."""
         self._submission.drain()
 
     def close(self) -> None:
-        """Leaves the job, which ends when all ranks have. Collectives still under way fail, and the job with them,
-        for all ranks at once. May be called repeatedly.
+        """Leave the job, which ends when all ranks have left.
 
-        As a context manager, the communicator first waits for them; after an exception it ends the job for all ranks.
+        Collectives that are still in flight fail, and end the job for all ranks at once. May be called repeatedly.
+        A `with` block first waits for its collectives; after an exception it ends the job for all ranks.
         """
         running = self.detach()
         if running is not None:
             running.leave()
 
     def abort(self) -> None:
-        """End the job for all ranks at once, where it has not been left. Collectives under way fail."""
+        """End the job for all ranks at once, unless this rank has left it. Collectives in flight fail."""
         running = self.detach()
         if running is not None:
             running.leave(well=False)
 
     def detach(self) -> RunningJob | None:
-        """For this library: the first caller gets the running job, and has to leave it."""
+        """Return the running job to the first caller, which has to leave it; None to later ones. For this library."""
         return self._running if self._finalizer.detach() is not None else None
 
     def __enter__(self) -> Communicator:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's profiler shows of the switch's collectives."""
+"""Events of the switch's collectives in PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 
 
 def span(name: str) -> contextlib.AbstractContextManager[object]:
-    """Return an event `p4reduce:NAME` of the profiler, if one runs; else nothing.
+    """Return a context that records an event `p4reduce:NAME`, if a profiler runs; else one that does nothing.
 
-    Of what this thread does: to begin a collective, or to wait for it. Its end comes in another thread, for which a
-    profiler that is being stopped does not wait.
+    The event is what this thread does: begin a collective, or wait for it. The collective ends in another thread, for
+    which a profiler that is being stopped does not wait.
     """
     if not torch._C._autograd._profiler_enabled():
         return contextlib.nullcontext()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a communicator has done, in numbers."""
+"""Statistics of a communicator."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from p4reduce.engine.engine import Engine
 
 @dataclass(frozen=True)
 class Stats:
-    """What a communicator has done so far. Bytes are those of UDP payloads."""
+    """Statistics of a communicator since it was made. Bytes are those of UDP payloads."""
 
     seconds: float
-    """Time with at least one operation under way."""
+    """Time with at least one operation in flight."""
     operations: int
     """Collectives that ended well."""
     rounds: int
     retransmissions: int
     slowdowns: int
-    """Times that a queue in the network seemed to have overflowed, and packets were spread out more."""
+    """Times that the rank began to send more slowly, because a queue in the network seemed to have overflowed."""
     packets_sent: int
     packets_received: int
     bytes_sent: int
@@ -32,22 +32,22 @@ class Stats:
     foreign: int
     """Packets that were ignored: malformed ones, those of other jobs, and ABORTs without this job's secret."""
     local_fallbacks: int
-    """Operations of ranks of one host for which the kernel did not let one read another's tensor, or map it, and values
-    were copied, or added up by others: slower, with the same results."""
+    """Operations in which the kernel did not let a rank read or map another's tensor on the same host. Values were
+    copied, or added by other ranks: slower, with the same results."""
     local: bool
-    """Whether the ranks are all on one host and reduce in its memory: then they send no packets."""
+    """Whether all ranks are on one host and reduce in its memory: then they send no packets."""
     threads: int
-    """Of this rank's engine."""
+    """Threads of this rank's engine."""
     sites: tuple[CallSite, ...]
-    """How sums of dense tensors went and why, of the 64 latest sizes, dtypes and operations; the last call's last."""
+    """How sums of dense tensors were sent and why, for the 64 latest sizes, dtypes and operations; newest last."""
 
     @classmethod
     def of(cls, engine: Engine, sites: tuple[CallSite, ...], *, local: bool, threads: int) -> Stats:
-        """What this engine and its worker have done, for calls at these sites."""
+        """Return the statistics of this engine and its worker, with these call sites."""
         counts = {name: getattr(engine.stats, name) for name in _OF_WORKER}
         return cls(seconds=engine.seconds, local=local, threads=threads, sites=sites, **counts)
 
 
-# Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.
+# Computed once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.
 _OF_CALLERS = ("seconds", "local", "threads", "sites")
 _OF_WORKER = tuple(field.name for field in fields(Stats) if field.name not in _OF_CALLERS)

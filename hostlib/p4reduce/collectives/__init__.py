@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives, each as a plan: what a rank stages, what is added over the ranks, and what it makes of the sums."""
+"""The collectives, each as a plan: the tensor that a rank stages, the sum over the ranks, and the use of the result."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a dense tensor's zeros are left out by blocks or by elements: whichever takes less time.
+"""The choice of a dense tensor's layout, by blocks or by elements: the one that takes less time.
 
-That is the bytes of each way on the ranks' slowest link, and what hosts have to compute. All is decided by what all
-ranks know alike, results and the headers of `collectives.sparse`, and by nothing that is measured: so a program that
-runs again chooses the same, and has the same bits.
+The time is estimated from each layout's bytes on the ranks' slowest link and from the hosts' computing. All ranks
+decide from the same facts, results and the headers of `collectives.sparse`, and never from measurements. So all choose
+the same layout, and a program that runs again gets the same bits.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from p4reduce.collectives.plan import Layout, Taken
 from p4reduce.tensors.places import Code
 
 LEAST = 1 << 14
-"""Elements of a tensor of which it is worth while to ask."""
+"""Fewest elements of a tensor for which a header is worth its time."""
 MOST = 1 << 12
-"""Sites that are remembered."""
-_SAMPLE = 1024  # blocks of a result that are looked at
+"""Most sites that are remembered."""
+_SAMPLE = 1024  # blocks of a result that are sampled
 _LONGEST_PAUSE = 64  # calls
 _WORD = 4  # bytes
-# What a host takes for it, in seconds, by `p4reduce bench allreduce` on loopback: rough figures are enough here.
-_PER_BYTE = 1.2e-9  # that travels, in the kernel and in workers
-_PER_ELEMENT = 3e-9  # of a dense tensor that is looked through and written again
-_PER_NUMBER = 70e-9  # that any rank tells, to be coded, merged and looked up
+# Seconds of a host, from `p4reduce bench allreduce` on loopback: rough figures are enough here.
+_PER_BYTE = 1.2e-9  # sent: time in the kernel and in workers
+_PER_ELEMENT = 3e-9  # of a dense tensor: to scan and write it
+_PER_NUMBER = 70e-9  # index that any rank sends: to code, merge and look it up
 _HEADERS = 300e-6  # the operations before that of the values
 
 
 @dataclass(frozen=True)
 class Way:
-    """What a tensor takes by one layout."""
+    """The cost of a tensor in one layout."""
 
     count: int
-    """Blocks, or elements, that are not zero: of all ranks together."""
+    """Non-zero blocks, or elements, of all ranks together."""
     bytes: float
-    """That each rank receives, if places are random."""
+    """Bytes that each rank receives, if the non-zeros are at random indices."""
     seconds: float
-    """For these bytes on the link or in the host, and by elements for the computing, too."""
+    """Time for these bytes on the link or in the host, and for the computing if the layout is by elements."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a tensor takes by either layout."""
+    """The costs of a tensor in both layouts."""
 
     blocks: Way
     elements: Way
     link: int
-    """Bits a second: the ranks' slowest; 0 where none is known."""
+    """Bits a second of the ranks' slowest link; 0 where none is known."""
 
     @property
     def layout(self) -> Taken:
-        """Which takes less time."""
+        """The layout that takes less time."""
         return "blocks" if self.blocks.seconds <= self.elements.seconds else "elements"
 
     def __str__(self) -> str:
-        """As a reason for `layout`: "1.2 MB a rank in place of 12.6 MB by blocks, at 200 Mbit/s: ..."."""
+        """Return a reason for `layout`: "1.2 MB a rank in place of 12.6 MB by blocks, at 200 Mbit/s: ..."."""
         ways = {"blocks": self.blocks, "elements": self.elements}
         own, (other, instead) = ways.pop(self.layout), ways.popitem()
         rate = f"{self.link / 1e9:g} Gbit/s" if self.link >= 10**9 else f"{self.link / 1e6:g} Mbit/s"
@@ -72,19 +72,23 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Costs:
-    """Of a tensor of `size` elements: the bytes that each rank receives, if places are random, and what ranks tell."""
+    """The bytes that each rank receives of a tensor, if the non-zeros are at random indices, and the ranks' counts."""
 
     elements: float
     blocks: float
     size: int
+    """Elements of the tensor."""
     numbers: int
-    """Elements of all ranks."""
+    """Non-zero elements, summed over the ranks."""
     full: int
-    """Blocks of all ranks."""
+    """Non-zero blocks, summed over the ranks."""
 
     @classmethod
     def of_counts(cls, size: int, block: int, per_word: int, elements: Sequence[int], blocks: Sequence[int]) -> Costs:
-        """`elements`, `blocks`: of each rank, those that are not zero. block: elements of one."""
+        """Return the costs for ranks with these counts of non-zeros.
+
+        elements, blocks: each rank's non-zeros. block: elements of one block. per_word: values that a word carries.
+        """
         codes = sum(Code(count, size).words for count in elements)
         return cls(
             elements=_WORD * (codes + _union(size, elements) / per_word),
@@ -95,7 +99,7 @@ class Costs:
         )
 
     def estimate(self, links: Sequence[int]) -> Estimate:
-        """links: of all ranks, bits a second, 0 where one is not known."""
+        """Return the times of both layouts. links: all ranks' rates in bits a second, 0 where one is not known."""
         slowest = min(filter(None, links), default=0)
         per_byte = max(_PER_BYTE, 8 / slowest if slowest > 0 else 0.0)
         computed = _HEADERS + _PER_ELEMENT * self.size + _PER_NUMBER * self.numbers
@@ -107,12 +111,12 @@ class Costs:
 
 
 def _union(size: int, counts: Sequence[int]) -> float:
-    """How many of `size` places some rank has, if each takes its own at random."""
+    """Return how many of `size` indices at least one rank has on average, if each draws `counts` of them at random."""
     return size * (1 - math.prod(1 - count / size for count in counts)) if size else 0.0
 
 
 def why_blocks(layout: Layout, size: int, *, residual: bool) -> str:
-    """Why a call goes by blocks that does not choose."""
+    """Return why a call that does not choose a layout goes by blocks."""
     if layout == "blocks":
         return "asked for"
     if residual:
@@ -121,19 +125,19 @@ def why_blocks(layout: Layout, size: int, *, residual: bool) -> str:
 
 
 class Choices:
-    """What a communicator remembers of its calls: those of a `site` have the same size, dtype and operation.
+    """The call sites of a communicator, each with its state; calls of a site have the same size, dtype and operation.
 
     A site's first calls go by blocks. When a result has many zeros within its blocks, the next call begins with a
-    header, by which ranks choose. Where that says blocks, more and more calls go by before it is asked for again.
+    header, by which the ranks choose. After each header that leads to blocks, the pause until the next one doubles.
 
-    The sites of the latest calls are remembered, `MOST` of them: all ranks make the same calls, so forget the same.
+    The `MOST` sites with the latest calls are remembered. All ranks make the same calls, so they forget the same sites.
     """
 
     def __init__(self) -> None:
         self._sites: dict[Hashable, SiteState] = {}  # the last call's last
 
     def __getitem__(self, site: Hashable) -> SiteState:
-        """What is known of the site of the next call."""
+        """Return the state of the next call's site, which becomes the newest."""
         state = self._sites.pop(site, None) or SiteState()
         self._sites[site] = state
         if len(self._sites) > MOST:
@@ -141,35 +145,37 @@ class Choices:
         return state
 
     def chosen(self, site: Hashable, layout: Taken, estimate: Estimate) -> None:
-        """What a header made ranks choose."""
+        """Record the layout that ranks chose from a header."""
         self._sites[site] = self[site].after_choice(layout, estimate)
 
     def came(self, site: Hashable, before: SiteState, result: Any, block: int, per_word: int) -> None:
-        """What went by blocks of so many elements gave `result`. before: what was known when it began; so it does no
-        harm to call this again, after an interrupt."""
+        """Record the `result` of a call that went by blocks of `block` elements.
+
+        before: the site's state when the call began. So it does no harm to call this again after an interrupt.
+        """
         self._sites[site] = before.after_blocks(result, block, per_word)
 
 
 class SiteState(NamedTuple):
-    """What is known of a site."""
+    """The state of a site."""
 
     asks: bool = False
     """The next call begins with a header."""
     why: str = "the first call: no sum is known yet"
-    """Why the next call goes by blocks, where it does not ask."""
+    """Why the next call goes by blocks, if it begins without a header."""
     pause: int = 0
     """Calls until the next header at the earliest."""
     last_pause: int = 0
 
     def after_choice(self, layout: Taken, estimate: Estimate) -> SiteState:
-        """After a header made ranks choose."""
+        """Return the state after ranks chose a layout from a header."""
         if layout == "elements":
             return SiteState(True, self.why)
         pause = min(_LONGEST_PAUSE, 2 * self.last_pause or 1)
         return SiteState(False, f"as the ranks chose when they last compared: {estimate}", pause, pause)
 
     def after_blocks(self, result: Any, block: int, per_word: int) -> SiteState:
-        """After a call that went by blocks of so many elements."""
+        """Return the state after a call that went by blocks of `block` elements."""
         if self.pause:
             return self._replace(pause=self.pause - 1)
         size, elements, blocks = _sampled(result, block)
@@ -179,13 +185,15 @@ class SiteState(NamedTuple):
 
 
 def elements_may_save(size: int, block: int, per_word: int, elements: int, blocks: int) -> bool:
-    """Whether a sum with so many elements and blocks that are not zero suggests elements: as if a single rank had all,
-    for what ranks have in common is not to be seen in a sum."""
+    """Return whether a sum with so many non-zero elements and blocks suggests the layout by elements.
+
+    The estimate treats the sum as one rank's tensor, since a sum does not show which elements ranks have in common.
+    """
     return Code(elements, size).words + elements / per_word < blocks * block / per_word
 
 
 def _sampled(result: Any, block: int) -> tuple[int, int, int]:
-    """How many elements some of its blocks have, how many of these are not zero, and in how many blocks."""
+    """Return how many elements a sample of its blocks has, how many are not zero, and how many blocks are not zero."""
     flat = np.asarray(result).reshape(-1) if isinstance(result, np.ndarray) else result.detach().reshape(-1)
     whole = flat.shape[0] // block
     rows = flat[: whole * block].reshape(whole, block)[:: max(1, whole // _SAMPLE)] != 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maxima and minima over the ranks, which switches cannot make: ranks gather all tensors, and each reduces them."""
+"""Maxima and minima over the ranks. Switches only add, so ranks gather all tensors, and each rank reduces them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Of arrays and tensors of shape (ranks, ...): the reduction over the first dimension.
+# Reductions over the first dimension of arrays and tensors of shape (ranks, ...).
 FOLDS: dict[str, Callable[[Any], Any]] = {
     "max": lambda every: _fold(every, "max", "amax"),
     "min": lambda every: _fold(every, "min", "amin"),
 }
 _NO_ORDER = ("complex", "str", "bytes", "void")
 
-# Of dtypes that torch does not compare: one that has all their values, and that it does.
+# For dtypes that torch cannot compare: one that has all their values, and that it can.
 _WIDER = {"uint16": "int32", "uint32": "int64", "float8": "float32"}
 
 
 class Extreme:
-    """A rank's tensor, and beside it those of all."""
+    """A rank's tensor during a max or min, with the gathered tensors of all ranks."""
 
     def __init__(
         self, group: Group, collective: str, tensor: Any, spec: TensorSpec, call: Collective, *, in_place: bool
@@ -70,14 +70,14 @@ class Extreme:
 
 
 def _fold(every: Any, of_array: str, of_tensor: str) -> Any:
-    """By methods of these names."""
+    """Reduce the first dimension with the method of this name, of an array or a tensor."""
     if isinstance(every, np.ndarray):
         return _with_one_zero(getattr(every, of_array)(0))
     return _comparable(every, lambda it: _with_one_zero(getattr(it, of_tensor)(0)))
 
 
 def _with_one_zero(folded: Any) -> Any:
-    """With +0 for both zeros and one NaN for all: libraries, and places in a tensor, choose among them differently."""
+    """Return `folded` with +0 for both zeros and one NaN for all, among which libraries choose differently."""
     if not isinstance(folded, np.ndarray | np.generic):
         return (folded + 0).masked_fill(folded.isnan(), math.nan) if folded.is_floating_point() else folded
     if not np.issubdtype(folded.dtype, np.floating):
@@ -86,11 +86,11 @@ def _with_one_zero(folded: Any) -> Any:
 
 
 def _comparable(every: torch.Tensor, fold: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """What `fold` makes of a tensor of any dtype that has an order."""
+    """Return `fold` of a tensor of any dtype that has an order."""
     import torch
 
     if every.dtype == torch.uint64:
-        # Less 2^63, they are int64 in the same order.
+        # Flipping the highest bit subtracts 2^63: the values are then int64 in the same order.
         first = torch.iinfo(torch.int64).min
         return (fold(every.view(torch.int64) ^ first) ^ first).view(torch.uint64)
     name, _, _ = str(every.dtype).removeprefix("torch.").partition("_")  # float8_e5m2
@@ -100,7 +100,10 @@ def _comparable(every: torch.Tensor, fold: Callable[[torch.Tensor], torch.Tensor
 
 @cache
 def _compares(dtype: torch.dtype) -> bool:
-    """Tried with one element, as ranks could not tell each other of an error after the collective."""
+    """Return whether torch can compare this dtype, found out before the collective with one element.
+
+    After the collective, a rank could not tell the others of an error.
+    """
     import torch
 
     try:

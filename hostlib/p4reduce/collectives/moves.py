@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that bring bits from rank to rank as they are, of any dtype: sums of words with the zeros of others."""
+"""Collectives that copy bits of any dtype from rank to rank: sums of one rank's words and the other ranks' zeros."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def broadcast(group: Group, tensor: T, src: int) -> Plan[T]:
-    """What `src` has is only read. What others have stays as it is until all of the result is there."""
+    """Stage a broadcast: rank `src` only reads its tensor; the others write theirs when the whole result is there."""
     name = f"broadcast from {group.member('src', src)}"
     spec = describe(tensor)
     spec.check_movable(tensor)
@@ -32,7 +32,7 @@ def broadcast(group: Group, tensor: T, src: int) -> Plan[T]:
 
 
 def all_gather(group: Group, tensor: T, out: T | None) -> Plan[T]:
-    """`out` is where the sum is made, if its memory allows."""
+    """Stage an all_gather. The sum is made in `out`, if its memory layout allows."""
     spec = describe(tensor)
     spec.check_movable(tensor)
     result: T = output_for(out, tensor, spec, (group.size, *spec.shape))
@@ -41,7 +41,7 @@ def all_gather(group: Group, tensor: T, out: T | None) -> Plan[T]:
 
 
 def all_gather_apart(group: Group, tensor: Any, outs: Sequence[Any]) -> Plan[Sequence[Any]]:
-    """Return the tensor of rank i into `outs[i]`, of its shape: all of the same dtype, wherever their memory is."""
+    """Stage an all_gather of rank i's tensor into `outs[i]`, of its shape: all of one dtype, on any devices."""
     spec = describe(tensor)
     spec.check_movable(tensor)
     ends = list(itertools.accumulate(describe(out).size for out in outs))
@@ -58,7 +58,7 @@ def all_gather_apart(group: Group, tensor: Any, outs: Sequence[Any]) -> Plan[Seq
 
 
 def barrier(_: Group) -> Plan[None]:
-    """Return a sum of nothing."""
+    """Stage a barrier, which is the sum of empty tensors."""
     return Plan("barrier", Operation(np.zeros(0, np.int32), reduce_op="barrier"), None)
 
 
@@ -69,12 +69,12 @@ def move(
     finish: Callable[[], None] = nothing,
     targets: Iterable[Target] = (),
 ) -> Plan[T]:
-    """Add the words of all ranks, of which no two have the same bit set: so there are no carries.
+    """Return the plan of a sum of all ranks' words, of which no two have the same bit set: so there are no carries.
 
-    targets: into which `finish` writes, besides the staging's own.
+    targets: tensors that `finish` writes, besides the staging's own.
     """
     size, dtype = staging.host.nbytes, describe(staging.host).dtype
-    # How many bytes the last word holds is not to be seen in the number of words.
+    # The fingerprint has the number of words, and so not the number of bytes in the last one.
     what = f"{collective} +{size % 4}"
     operation = Operation(staging.work, dtype=dtype, reduce_op=what, read_only=staging.read_only)
     name = f"{collective} of {size} bytes of {dtype}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a collective is called with, and what it comes down to."""
+"""The arguments of a collective, and the plan that they lead to."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 ReduceOp: TypeAlias = Literal["sum", "average", "max", "min"]
 REDUCE_OPS: tuple[str, ...] = get_args(ReduceOp)
 SUMS = ("sum", "average")
-"""Operations of which switches add the values."""
+"""Reduce operations that switches carry out by adding values."""
 Taken: TypeAlias = Literal["blocks", "elements"]
 Layout: TypeAlias = Literal["auto", Taken]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 class Collective(NamedTuple):
-    """How a tensor is reduced; see `Communicator.allreduce` for the values. It is made and handed on once a call."""
+    """The arguments of a reduction, made once a call; see `Communicator.allreduce` for the values."""
 
     op: str = "sum"
     factor: float = 1.0
@@ -41,31 +41,31 @@ class Collective(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks of a job, as one of them sees them."""
+    """A rank's index and the number of ranks of its job."""
 
     rank: int
     size: int
 
     def member(self, name: str, rank: int) -> int:
-        """Return the argument `rank`, checked."""
+        """Return `rank` if the group has it, else raise ValueError for the argument `name`."""
         return settings.integer(name, rank, 0, self.size - 1)
 
 
 def nothing(_: object = None) -> None:
-    """What there is left to do where all is there already."""
+    """Do nothing: the `finish` or `fetch` of a plan that needs none."""
 
 
 @dataclass(slots=True)
 class Plan(Generic[T]):
-    """A collective that is staged: making a plan checks the arguments, and leaves the input as it is.
+    """A collective that is staged: its arguments are checked, and its input is as it was.
 
     name: for error messages. operation: the sum over all ranks; None where nothing is left to add.
-    result: what the caller is given in the end.
-    finish: called when the sums are there, from the engine's thread or one that waits for the collective; what it
-        raises is the collective's error. It may be called again, where an interrupt ended a call.
-    fetch: called before the operation is begun, to fill its memory; with what waits for devices.
-    transfers: of all CUDA tensors that it reads or writes.
-    prepared: what the engine has made of the operation, once the plan was executed by a thread that waits for it.
+    result: the value that the caller gets in the end.
+    finish: called when the sums are there, from the engine's thread or one that waits for the collective. An exception
+        of it is the collective's error. It may be called again after an interrupt.
+    fetch: called before the operation begins, to fill its memory; its argument waits for devices.
+    transfers: those of all CUDA tensors that it reads or writes.
+    prepared: the operation as the engine has prepared it, if a thread that waits for the plan has executed it before.
     """
 
     name: str

@@ -42,7 +42,8 @@ class Sum:
         self._factor = np.float32(settings.number("factor", factor)) if factor != 1 else factor
         if factor == 1 and residual is None and not spec.is_cuda:
             carried = HALVES.get(spec.dtype, carried)
-        # A product never in the tensor's own memory, which would keep it where the plan cannot be submitted.
+        # The product is never made in the tensor's own memory: if the plan cannot be submitted, the tensor must be as
+        # it was.
         self._staging = numbers(tensor, spec, carried, copy=not in_place or factor != 1)
         work = self._staging.work
         self._name = f"{collective} ({op}) of {work.size} {spec.dtype}"
@@ -54,15 +55,15 @@ class Sum:
         self._operation = Operation(work, dtype=spec.dtype, reduce_op=what, divisor=divisor, wire=form, residual=lost)
 
     def plan(self, result: T, finish: Callable[[], None], *targets: Target) -> Plan[T]:
-        """Return the plan that reduces it. `targets`: into which `finish` writes, besides the tensor."""
+        """Return the plan of the reduction. `targets`: tensors that `finish` writes, besides this one."""
         return Plan(self._name, self._operation, result, finish, self._fetch, transfers(self._staging, *targets))
 
     def write_back(self) -> None:
-        """Make the tensor its reduction."""
+        """Write the reduction into the tensor."""
         self._staging.write_back()
 
     def write_part(self, index: int, out: Target) -> None:
-        """Make `out` the part of the reduction at `index` of the first dimension."""
+        """Write the part of the reduction at `index` of the first dimension into `out`."""
         out.write(self._staging.host[index, ...])
 
     def _fetch(self, wait: Wait) -> None:
@@ -72,7 +73,7 @@ class Sum:
 
 
 def _check_integers(call: Collective) -> None:
-    """Raise for what has no meaning for int32."""
+    """Raise UnsupportedDtype or ValueError for arguments that have no meaning for int32."""
     if call.op == "average":
         raise UnsupportedDtype("op='average' of int32, whose average may not be an integer: use op='sum' and divide")
     if call.factor != 1:
@@ -84,20 +85,20 @@ def _check_integers(call: Collective) -> None:
 
 
 def allreduce(group: Group, tensor: T, spec: TensorSpec, call: Collective) -> Plan[T]:
-    """Into the tensor of every rank."""
+    """Stage a reduction into the tensor of every rank."""
     reduction = _begin(group, "allreduce", tensor, spec, call, in_place=True)
     return reduction.plan(tensor, reduction.write_back)
 
 
 def reduce(group: Group, tensor: T, dst: int, call: Collective) -> Plan[T]:
-    """Into the tensor of rank `dst`."""
+    """Stage a reduction into the tensor of rank `dst`."""
     here = group.member("dst", dst) == group.rank
     reduction = _begin(group, f"reduce to {dst}", tensor, describe(tensor), call, in_place=here)
     return reduction.plan(tensor, reduction.write_back if here else nothing)
 
 
 def reduce_scatter(group: Group, tensor: T, out: T | None, call: Collective) -> Plan[T]:
-    """To each rank its part."""
+    """Stage a reduction of which each rank gets its part."""
     spec = describe(tensor)
     if not spec.shape or spec.shape[0] != group.size:
         raise ValueError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sums of dense tensors went, and why, call site by call site: those of one have the same size, dtype and so on."""
+"""Call sites of dense sums: for each size, dtype, operation and wire, which layout calls had, and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from p4reduce.protocol.numbers import Wire
 from p4reduce.tensors.spec import WireChoice, why_wire
 
 MOST = 64
-"""Sites that are remembered: those of the latest calls."""
+"""Most sites that are remembered: those with the latest calls."""
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,25 @@ class CallSite:
     """Elements."""
     dtype: str
     wire: Wire
-    """In words of which form values travelled."""
+    """Integer type of the values in packets."""
     wire_reason: str
     blocks: int
     """Calls that went by blocks."""
     elements: int
     """Calls that went by elements."""
     layout: Taken
-    """The last one's."""
+    """Layout of the last call."""
     reason: str
     """Why, such as "elements: 1.2 MB a rank in place of 12.6 MB by blocks, at 200 Mbit/s: 48 ms in place of 503 ms"."""
     estimate: Estimate | None
-    """By which the last one chose, or what it is by elements that were asked for; None where ranks did not tell each
-    other how many elements they have."""
+    """Costs of both layouts in the last call; None if ranks did not tell each other how many non-zeros they have."""
 
     def __str__(self) -> str:
         return f"{self.op} of {self.size} {self.dtype}, {self.reason}; {self.wire}: {self.wire_reason}"
 
 
 class Key(NamedTuple):
-    """What the calls of a site have in common."""
+    """The properties that the calls of a site have in common."""
 
     op: str
     size: int
@@ -54,14 +53,14 @@ class Key(NamedTuple):
 
 
 class Sites:
-    """What a communicator's calls were. Its methods may be called from any thread."""
+    """The call sites of a communicator. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sites: dict[Key, _Calls] = {}  # the last call's last
 
     def went(self, key: Key, choice: WireChoice, layout: Taken, why: str, estimate: Estimate | None = None) -> None:
-        """One more call. choice: of the wire. why: "" for what the estimate says."""
+        """Count one more call. choice: the wire that was asked for. why: "" if the estimate is the reason."""
         with self._lock:
             calls = self._sites.pop(key, None) or _Calls()
             self._sites[key] = calls
@@ -71,7 +70,7 @@ class Sites:
             calls.last = choice, layout, why, estimate
 
     def all(self) -> tuple[CallSite, ...]:
-        """Those of the latest calls, the last one's last."""
+        """Return the sites of the latest calls, the newest last."""
         with self._lock:
             return tuple(calls.as_site(key) for key, calls in self._sites.items())
 

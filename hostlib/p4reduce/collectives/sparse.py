@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allreduce of what has few rows that are not zero: their numbers, and the values of the rows that anybody has.
+"""The allreduce of tensors with few non-zero rows: the rows' indices, and the values of the union of all ranks' rows.
 
-It is up to three operations: a header, with how many rows each rank has; all ranks' numbers; the values of the union.
-Rows that are no larger than `INLINE` travel with the header, and where all ranks' do, it is the only operation.
+It takes up to three operations: a header, with the number of each rank's rows; all ranks' indices; the values of the
+union. Rows no larger than `INLINE` travel with the header. If those of all ranks do, the header is the only operation.
 
-What one rank tells of its rows, another could add to: so each looks whether its own came back as it was. An error in
-what all have received, all find (`Alike`); any other between two operations leaves ranks that differ in which is next.
+Headers and indices are sums of each rank's words and the other ranks' zeros, so a faulty rank could change another's
+words. Each rank therefore compares its own words in the sum with those that it sent. All ranks find an error in data
+that all have received, and raise it alike (`Alike`). After any other error between two operations, the ranks no longer
+agree on which operation is next.
 """
 
 from __future__ import annotations
@@ -32,23 +34,23 @@ T = TypeVar("T")
 Words = npt.NDArray[np.int32]
 
 INLINE = 512
-"""Words a rank."""
+"""Most words of a rank's indices and values that travel with the header."""
 LARGEST = 1 << 31
-"""Values a rank, so that what one tells of its rows makes no other ask for memory that there is not."""
+"""Most values of a rank, so that a wrong count from one rank makes no other rank run out of memory."""
 
 _Inline = tuple[list[tuple[npt.NDArray[np.int64], Values]], int]
-"""All ranks' rows, and where int8's noise begins: made of all that ranks sent, it is another for other values."""
+"""All ranks' rows, and the seed of int8's rounding noise: a checksum of all that ranks sent, so it differs by call."""
 Run = Callable[[Plan[Any]], None]
 """Executes a plan, and returns when it has ended."""
 
 
 def fits_header(code: Code, width: int = 1) -> bool:
-    """Whether a rank's rows of so many values travel with the header."""
+    """Return whether a rank's rows of `width` values travel with the header."""
     return code.words + code.count * width <= INLINE
 
 
 class Alike(Exception):
-    """Holds an error that all ranks raise, and which of the communicator's operations is next, they agree on."""
+    """Holds an error that all ranks raise; they still agree on which of the communicator's operations is next."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -56,15 +58,15 @@ class Alike(Exception):
 
 
 class Reduction:
-    """A rank's rows while they are added up."""
+    """A rank's rows during their reduction."""
 
     estimate: Estimate | None = None
-    """Of a dense tensor, what ranks have told of it comes to: known when there is a plan."""
+    """Costs of a dense tensor in both layouts, by the ranks' headers: known when there is a plan."""
     inline = False
-    """Whether all went with the header."""
+    """Whether all rows went with the header."""
 
     def __init__(self, group: Group, rows: Rows, call: Collective, block_size: int, link: int = 0) -> None:
-        """block_size: words. link: bits a second of this rank's, 0 where it is not known."""
+        """block_size: words of a block. link: bits a second of this rank's link, 0 where it is not known."""
         op, factor = call.op, call.factor
         if op not in SUMS:
             what = "a tensor sent by elements" if isinstance(rows, Elements) else "a sparse tensor"
@@ -81,9 +83,9 @@ class Reduction:
         self._block = block_size * values_per_word(self._wire)
 
     def plan(self, result: T, run: Run, by_blocks: Callable[[], Plan[T]] | None = None) -> Plan[T]:
-        """Return the last operation's; `run` carries out those before.
+        """Return the plan of the last operation; `run` carries out those before.
 
-        by_blocks: of a dense tensor, what is taken in the place of it where that is cheaper.
+        by_blocks: makes the plan that replaces this one if blocks are cheaper; for dense tensors.
         """
         inline, codes, blocks, links = self._header(run)
         if isinstance(self._rows, Elements):
@@ -106,8 +108,11 @@ class Reduction:
         return Plan(self._name, operation, result, finish, transfers=self._rows.transfers)
 
     def _header(self, run: Run) -> tuple[_Inline | None, list[Code], list[int], list[int]]:
-        """All ranks' rows, where they fit into it; then for each rank the code of its numbers, its blocks of elements
-        that are not zero, and the rate of its link."""
+        """Exchange the headers, and return what they say of each rank.
+
+        The result: all ranks' rows, or None if they do not fit into the headers; then for each rank the code of its
+        indices, the number of its non-zero blocks (of a dense tensor), and the rate of its link.
+        """
         rows, rank = self._rows, self._group.rank
         said = np.array(self._described(), np.int64).view(np.int32)
         sent = np.zeros((self._group.size, said.size + INLINE), np.int32)
@@ -117,7 +122,7 @@ class Reduction:
             words = np.concatenate([code.encode(rows.numbers), self._values.reshape(-1).view(np.int32)])
             sent[rank, said.size : said.size + words.size] = words
         own = sent[rank].copy()
-        # The fingerprint's names are what ranks must agree on before they can read each other's headers.
+        # Ranks can read each other's headers only if these names agree, which the fingerprint makes sure of.
         what = f"{rows.dtype}:{self._wire}"
         operation = Operation(sent.reshape(-1), dtype=what, reduce_op=f"rows {self._op}")
         run(Plan(f"{self._name}, their number", operation, None))
@@ -140,13 +145,13 @@ class Reduction:
         return (list(zip(numbers, values, strict=True)), zlib.crc32(sent.data) & ~0xFF), codes, all_blocks, links
 
     def _described(self) -> list[int]:
-        """What this rank tells of its rows."""
+        """Return this rank's header: its shape, its number of rows, its non-zero blocks and its link's rate."""
         rows = self._rows
         blocks = rows.blocks(self._block) if isinstance(rows, Elements) else 0
         return [*rows.description, rows.numbers.size, blocks, self._link]
 
     def _codes(self, counts: list[int], blocks: list[int]) -> list[Code]:
-        """Return the codes of all ranks' numbers. Raises `Alike` for what a rank cannot have told of its rows."""
+        """Return the codes of all ranks' indices. Raises `Alike` for counts that no rank can have."""
         rows = self._rows
         codes = []
         for rank, (count, full) in enumerate(zip(counts, blocks, strict=True)):
@@ -165,7 +170,7 @@ class Reduction:
         return codes
 
     def _numbers(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
-        """Return the numbers of all ranks' rows."""
+        """Exchange the indices of all ranks' rows, and return them."""
         ends = np.cumsum([code.words for code in codes])
         words = np.zeros(int(ends[-1]), np.int32)
         parts = np.split(words, ends[:-1])
@@ -184,7 +189,7 @@ class Reduction:
         )
 
     def _decoded(self, codes: list[Code], parts: Sequence[Words]) -> list[npt.NDArray[np.int64]]:
-        """Return the numbers, from words that begin with the code."""
+        """Return each rank's indices, decoded from the first words of its part."""
         numbers: list[npt.NDArray[np.int64]] = []
         try:
             for code, words in zip(codes, parts, strict=True):
@@ -194,7 +199,7 @@ class Reduction:
         return numbers
 
     def _write_sum(self, rows: list[tuple[npt.NDArray[np.int64], Values]], noise: int) -> None:
-        """The reduction of all ranks' rows, with the bits that a switch would give it. noise: where int8's begins."""
+        """Reduce all ranks' rows here, with the same bits as on a switch. noise: seed of int8's rounding."""
         places = union([numbers for numbers, _ in rows], self._rows.bound)
         packed = [_packed(places, numbers, values) for numbers, values in rows]
         op = "avg" if self._op == "average" else "sum"
@@ -216,7 +221,7 @@ def _different_shapes(descriptions: list[list[int]]) -> MismatchError:
 
 
 def _packed(all_: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], values: Values) -> Values:
-    """Return the rows of `all_`, zeros where `numbers` are not: shape (rows, width)."""
+    """Return a row for each index in `all_`, zeros for those that `numbers` lacks: shape (rows, width)."""
     packed = np.zeros((all_.size, values.shape[1]), values.dtype)
     packed[locate(all_, numbers)] = values
     return packed

@@ -10,14 +10,14 @@ from typer.main import get_command
 
 
 class Command(NamedTuple):
-    """Where a command's function stands, and what it does."""
+    """The module and name of a command's function, and the command's summary."""
 
     target: str
     summary: str
 
     @property
     def extra(self) -> str:
-        """The extra that has what the command's package needs."""
+        """The extra that installs what the command's package needs."""
         package = self.target.partition(".")[0]
         return "cli" if package == "p4reduce" else package.removeprefix("p4reduce_")
 
@@ -61,10 +61,10 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """Its list and its help know a command's summary alone; the command is imported when it is named."""
+    """A group that lists commands by their summaries and imports a command only when it is named."""
 
     def resolve_command(self, context: Any, args: list[str]) -> Any:
-        """As click's, for a call and for the completion of one."""
+        """Resolve a command like click's method, for a call or for shell completion, and import it."""
         name, known, rest = super().resolve_command(context, args)
         if name not in COMMANDS:
             return name, known, rest
@@ -76,7 +76,7 @@ class Commands(TyperGroup):
             _needs(name, error)
 
     def invoke(self, context: Any) -> Any:
-        """As click's. A command imports the rest of what it needs when it runs."""
+        """Run the command like click's method. A command imports the rest of what it needs when it runs."""
         try:
             return super().invoke(context)
         except ModuleNotFoundError as error:
@@ -86,7 +86,7 @@ class Commands(TyperGroup):
 
 
 def _needs(name: str, error: ModuleNotFoundError) -> NoReturn:
-    """Says which extra has the package that the command lacks, and leaves."""
+    """Say which extra has the package that the command lacks, and exit."""
     if not _is_anothers(error):
         raise error
     extra = COMMANDS[name].extra
@@ -108,7 +108,7 @@ app = typer.Typer(
 
 
 def version(show: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if show:
         import p4reduce
 
@@ -124,7 +124,7 @@ def root(
 
 
 def load(name: str) -> Any:
-    """Return the command, as click has it. Raises ModuleNotFoundError where its extra is not installed."""
+    """Import the command and return it as click's. Raises ModuleNotFoundError where its extra is not installed."""
     command = COMMANDS[name]
     module, function = command.target.split(":")
     called = getattr(import_module(module), function)
@@ -140,7 +140,7 @@ for _name, _command in COMMANDS.items():
 
 
 def main() -> None:
-    """Entry point, where typer is installed."""
+    """Run the command line; needs typer."""
     app(prog_name="p4reduce")
 
 

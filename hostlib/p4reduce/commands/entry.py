@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console script. A host that only trains has none of what the command line is made with."""
+"""The console script. A host that only trains does not have the packages that the command line needs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NEEDED = ("typer", "rich", "click", "shellingham")
 
 
 def main() -> None:
-    """The command line `p4reduce`, or what to install for it."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what fails is told in words, and not by gRPC beside them
-    if sys.argv[1:2] == ["controller"]:  # what it is made of takes a second to import: SIGHUP waits for its handler
+    """Run the command line `p4reduce`, or say what to install for it."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # commands report failures; gRPC need not log them as well
+    if sys.argv[1:2] == ["controller"]:  # its imports take a second: SIGHUP stays blocked until its handler is set
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         from p4reduce.commands.cli import main as run

@@ -25,12 +25,12 @@ from p4reduce.join.options import JoinOptions
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 VARIABLE = "P4REDUCE_SEAT"
-# How long a program may take to notice that its job is dead, which the switch tells it too.
+# Seconds that a program has to notice that its job is dead, before it is terminated. It also gets the switch's ABORT.
 GRACE_S = 5.0
 
 
 def check(transport: str, threads: int) -> None:
-    """Raise ValueError for what no program in C can use."""
+    """Raise ValueError for a transport, or a number of threads, that no C program can use."""
     if transport not in ("udp", "raw"):
         raise ValueError(f"transport={transport!r}: accepted for programs in C are udp, raw")
     if threads > 1 and transport != "udp":
@@ -40,7 +40,7 @@ def check(transport: str, threads: int) -> None:
 
 
 def describe(place: JoinedJob) -> str:
-    """What hostlib/csrc/engine/environment.c reads."""
+    """Return the environment variable's value, which hostlib/csrc/engine/environment.c reads."""
     link = link_of(place.transport)
     if link is None:
         raise P4ReduceError("C programs can use the transport 'udp', and with one switch and one thread 'raw'")
@@ -63,7 +63,10 @@ def describe(place: JoinedJob) -> str:
 
 
 def run(place: JoinedJob, command: Sequence[str], job_is_dead: threading.Event) -> int:
-    """Run `command` in the job and leave with it. Returns its exit status, or 128 + the signal that ended it."""
+    """Run `command` in the job and leave the job when it ends.
+
+    Returns its exit status, or 128 + the signal that ended it.
+    """
     link = link_of(place.transport)
     program: subprocess.Popen[bytes] | None = None
     received: list[int] = []
@@ -99,7 +102,7 @@ def run(place: JoinedJob, command: Sequence[str], job_is_dead: threading.Event) 
     return status if status >= 0 else 128 - status
 
 
-# What follows the program's name is the program's, with or without a "--" before it.
+# All arguments after the program's name are the program's, with or without a "--" before the name.
 @app.command(context_settings={"allow_interspersed_args": False})
 @shows_certificate
 def execute(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands reach a controller: options that they have in common."""
+"""Options by which commands reach a controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPTIONS = {
 
 
 def shows_certificate(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command, with the options --tls-cert and --tls-key, which are for `tls_of` below."""
+    """Return the command with the options --tls-cert and --tls-key, which `tls_of` below reads."""
 
     @wraps(command)
     def called(**given: Any) -> None:
@@ -55,7 +55,7 @@ def shows_certificate(command: Callable[..., None]) -> Callable[..., None]:
 def with_parameters(
     called: Callable[..., None], command: Callable[..., None], name: str, given: Iterable[inspect.Parameter]
 ) -> Callable[..., None]:
-    """`called`, which typer then sees as `command` with the parameters `given` in the place of the one of that name."""
+    """Give `called` the signature of `command`, in which `given` replace the parameter `name`; return it for typer."""
     own = inspect.signature(command, eval_str=True).parameters.values()
     every = [new for one in own for new in (given if one.name == name else [one])]
     called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def with_parameters(
 
 
 def tls_of(ca: Path | None) -> Tls | None:
-    """With the certificate that options or the environment name; None is in the clear. Raises JoinError."""
+    """Return the TLS files that options or the environment name; None for no TLS. Raises JoinError."""
     cert, key = (os.environ.get(variable) or None for variable in _OPTIONS)
     if (cert is None) != (key is None):
         raise JoinError("--tls-cert and --tls-key (P4REDUCE_TLS_CERT, P4REDUCE_TLS_KEY): give both or neither")
@@ -74,7 +74,7 @@ def tls_of(ca: Path | None) -> Tls | None:
 
 
 def token_of(file: Path | None) -> str | None:
-    """What stands in the file, or else what P4REDUCE_TOKEN says. Raises ValueError."""
+    """Return the token in the file, or else that of P4REDUCE_TOKEN. Raises ValueError."""
     return read_token("--token-file", file) if file is not None else os.environ.get("P4REDUCE_TOKEN") or None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that terminate a command."""
+"""The signals that terminate a command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def termination_signals() -> list[signal.Signals]:
-    """SIGINT, SIGTERM and SIGHUP; without SIGHUP if it is ignored, as nohup has it."""
+    """Return SIGINT, SIGTERM and SIGHUP; without SIGHUP if it is ignored, as under nohup."""
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         numbers.remove(signal.SIGHUP)

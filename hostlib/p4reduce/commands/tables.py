@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables for people."""
+"""Tables on the terminal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _UNBOUNDED = 100_000  # columns
 
 
 def show(table: RenderableType, console: Console) -> None:
-    """Print it as wide as it is, whatever the console's width.
+    """Print the table in its full width, however narrow the console is.
 
-    Lines that a narrow terminal breaks can still be read, and found by `grep`; cells that are folded or cut cannot.
+    Lines that a narrow terminal breaks can still be read, and found by `grep`; folded or cut cells cannot.
     """
     wide = console.measure(table, options=console.options.update(width=_UNBOUNDED)).maximum
     before = console.width

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of one host, which reduce in memory that they share."""
+"""Reductions among ranks of one host, in shared memory."""

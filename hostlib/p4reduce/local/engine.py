@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C engine of ranks that share their host's memory: all ranks of a job, or those of each of its hosts."""
+"""The C engine for ranks that share their host's memory: all ranks of a job, or those of each of its hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMEOUT_S = 30.0
 
 
 class LocalEngine(NativeEngine):
-    """Reduces in the memory of the host that all ranks are on, and sends no packets."""
+    """The engine of a job whose ranks are all on one host: reduces in shared memory and sends no packets."""
 
     def __init__(
         self,
@@ -27,10 +27,11 @@ class LocalEngine(NativeEngine):
         name: str = "p4reduce",
         timeout: float = _TIMEOUT_S,
     ) -> None:
-        """Return when the ranks have come with which it shares memory. Raises CollectiveTimeout or P4ReduceError.
+        """Return when all ranks that share memory with this one have joined the rendezvous.
 
-        timeout: seconds until then, up to 30. The other arguments are those of `NativeEngine`; a transport that is not
-            used is only kept, and closed in the end.
+        timeout: seconds to wait for them, at most 30. The other arguments are those of `NativeEngine`. A transport that
+            is not used is only kept, and closed in the end.
+        Raises CollectiveTimeout or P4ReduceError.
         """
         self._timeout = min(timeout, _TIMEOUT_S)
         super().__init__(transport, membership, switch=switch, name=name)
@@ -51,7 +52,7 @@ class LocalEngine(NativeEngine):
 
 
 class SharingEngine(LocalEngine):
-    """Reduces in the memory of its host what the leader there then sends: for memberships with `hosts`."""
+    """The engine of a job with several hosts (`hosts`): each host reduces in its memory, and its leader sends."""
 
     def _open(self, membership: Membership, switch: str, name: str, error: c.Error) -> int | None:
         local = self._local_options(host_meeting(membership), name)
@@ -61,12 +62,14 @@ class SharingEngine(LocalEngine):
 
 
 def meeting(membership: Membership, some: str = "") -> str:
-    """What the ranks of the job know alone, as the secret that is the job's does not follow from it. some: which of
-    them meet, if not all do."""
+    """Return a name for the rendezvous that only the job's ranks know; it does not reveal the job's secret.
+
+    some: names the ranks that meet, if not all do.
+    """
     text = f"p4reduce {membership.job} {membership.generation} {membership.abort_secret}{some}"
     return f"p4reduce-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
 def host_meeting(membership: Membership) -> str:
-    """Where the ranks of this rank's host meet."""
+    """Return the name of the rendezvous of this host's ranks."""
     return meeting(membership, f" host of {membership.leader}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By what ranks find that they are on one host."""
+"""The digest by which ranks find out that they are on one host."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ LOCAL_CHOICES: tuple[LocalChoice, ...] = get_args(LocalChoice)
 log = logging.getLogger(__name__)
 
 COPIES = "P4REDUCE_LOCAL_COPIES"
-"""Environment variable: 1 has ranks copy their values for each other, where they could read each other's memory."""
+"""Environment variable: 1 makes ranks copy their values for each other, even if they could read each other's memory."""
 
-_LAYOUT = 8  # of what they share: LAYOUT in hostlib/csrc/shm/segment.h
+_LAYOUT = 8  # of the shared memory: LAYOUT in hostlib/csrc/shm/segment.h
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACES = ("ipc", "net", "pid", "user")
 
 
 _MOST_BYTES = 256 << 20
-"""More than ranks of one host share for each of them, most of which is never used (csrc/shm)."""
+"""Upper bound of the address space that ranks of one host share for each rank; most of it is never used (csrc/shm)."""
 _FILES, _MORE_FILES = 2, 32
-"""Descriptors that a rank needs at most for each of the others, and besides, until it has joined."""
+"""Most file descriptors that a rank needs for each other rank, and besides these, until it has joined."""
 
 
 def _check_limits(ranks: int) -> None:
-    """Raise OSError where the limits of this process, on the size of files, addresses or open files, do not let so
-    many ranks share memory."""
+    """Raise OSError if the limits of this process do not let so many ranks share memory.
+
+    These are the limits on the size of files, the address space and open files.
+    """
     size = ranks * _MOST_BYTES
     file = os.memfd_create("p4reduce")
     try:
@@ -49,7 +51,7 @@ def _check_limits(ranks: int) -> None:
 
 
 def copies_wanted() -> bool:
-    """What the variable COPIES says, by default not. Raises ValueError."""
+    """Return whether the variable COPIES asks for copies; by default not. Raises ValueError."""
     written = os.environ.get(COPIES) or "0"
     if written not in ("0", "1"):
         raise ValueError(f"{COPIES}={written!r}: accepted are 0, 1")
@@ -57,11 +59,12 @@ def copies_wanted() -> bool:
 
 
 def digest(ranks: int = 1) -> str:
-    """What processes have in common that can share memory, and no others: those of one user and one version of this
-    library in the same run of a kernel, in the same namespaces of IPC, networks, processes and users. Hosts that are
-    emulated differ in their networks alone. "" where this process cannot share any, or not with so many ranks.
+    """Return a digest that is equal only for processes that can share memory, or "" if `ranks` ranks cannot.
+
+    Such processes have the same user, version of this library and boot of the kernel, and the same IPC, network, PID
+    and user namespaces. Emulated hosts differ in their network namespaces alone.
     """
-    from p4reduce.fastpath import structures  # not where torch only looks for backends
+    from p4reduce.fastpath import structures  # here, so that torch's search for backends does not import it
 
     try:
         _check_limits(ranks)

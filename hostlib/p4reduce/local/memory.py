@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays and tensors in memory that other ranks of the host may map: they add them up where they are."""
+"""Arrays and tensors in memory that other ranks of the host can map, and therefore add without a copy."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ def shared_empty(
     shape: SupportsIndex | Sequence[SupportsIndex], dtype: npt.DTypeLike = np.float32
 ) -> npt.NDArray[Any]: ...
 def shared_empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: Any = np.float32) -> Any:
-    """Return a new NumPy array of `shape`, or with a dtype of torch's a tensor on the CPU, in memory for ranks of one
-    host.
+    """Return a new array of zeros, or a CPU tensor for a dtype of torch, that ranks of one host reduce without a copy.
 
-    It holds zeros. Where a job's ranks are all on one host and all of them reduce such arrays, views and slices of them
-    included, each rank adds up a share of the elements where they are and writes the sums to all ranks' arrays: nothing
-    is copied. In all other cases it is an array as any other; so it is where the C library was not installed.
+    Nothing is copied if all ranks of a job are on one host and all of them reduce such arrays, or views and slices of
+    them. Each rank then adds a share of the elements in place, and writes the sums to all ranks' arrays. In all other
+    cases it is an ordinary array. So it is if the C library is not installed.
 
-    dtype: what NumPy takes for one, but no objects; or a torch.dtype.
-    The memory is given back with the last array or tensor that uses it. Forked processes share it.
-    Raises TypeError for what is no shape or dtype, ValueError for one that no array has, MemoryError, or P4ReduceError
-    where the system has no such memory.
+    dtype: any dtype of NumPy without Python objects, or a torch.dtype.
+    The memory is freed with the last array or tensor that uses it. Forked processes share it.
+    Raises TypeError for a wrong type of shape or dtype, ValueError for one that no array has, MemoryError, or
+    P4ReduceError where the system has no such memory.
     """
     sizes = _checked(shape)
     torch = sys.modules.get("torch")
@@ -53,7 +52,7 @@ def shared_empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: Any = np
 
 
 def _checked(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
-    """Raise ValueError or TypeError for what is no shape."""
+    """Return the shape as a tuple. Raises ValueError or TypeError if it is none."""
     try:
         sizes = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
     except TypeError:
@@ -64,7 +63,7 @@ def _checked(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
 
 
 def _memory(shape: tuple[int, ...], itemsize: int) -> Any:
-    """Zeros for so many items, until the last reference is gone."""
+    """Return memory of zeros for an array of this shape, freed with its last reference."""
     size = math.prod(shape) * itemsize
     if max((size, *shape)) > sys.maxsize:  # more than C's functions are told
         raise ValueError(f"shape={shape}: accepted are arrays of up to {sys.maxsize} bytes")
