@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine in Python, what it has in common with the one in C, and the handles of its operations."""
+"""The engine in Python, the base class that it shares with the engine in C, and the handles of collectives."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pool of threads for done-callbacks, which no collective needs, and an executor that runs tasks in order."""
+"""A thread pool for done-callbacks, apart from the engine's thread, and an executor that runs tasks in order."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ Task = Callable[[], object]
 
 
 class Continuations:
-    """Runs each task at once, in a thread that waits for one, or in a new one.
+    """A thread pool that starts every task at once, in an idle thread or a new one.
 
-    So a task may wait for others that come after it, to any depth. Threads are made when they are needed, and end when
-    they have had nothing to do for `IDLE_S`.
+    So a task may wait for tasks that are submitted later, to any depth. A thread that is idle for `IDLE_S` ends.
     """
 
     IDLE_S = 1.0
 
     def __init__(self, name: str) -> None:
-        """`name`: of the threads."""
+        """`name`: the prefix of the threads' names."""
         self._name = name
         self._changed = threading.Condition()
-        # All guarded by _changed.
+        # _changed guards the fields below.
         self._tasks: deque[Task] = deque()
         self._idle = 0
         self._threads: set[threading.Thread] = set()
         self._closed = False
 
     def run(self, task: Task) -> None:
-        """For any thread: returns at once. What the task raises is logged."""
+        """Start the task and return at once; any thread may call this. An exception of the task is logged."""
         with self._changed:
-            # First, as an exception of a signal's handler may end this call while the thread starts.
+            # Queued before the thread starts, since a signal handler's exception may end this call meanwhile.
             self._tasks.append(task)
             self._changed.notify()
             if len(self._tasks) <= self._idle or self._started():
@@ -43,7 +42,7 @@ class Continuations:
         guarded(task)  # at the interpreter's exit: no thread can start, and every collective has ended
 
     def close(self, timeout: float) -> None:
-        """End the threads when no task is left, and wait so many seconds for that."""
+        """Let the threads end when no task is left, and wait up to `timeout` seconds for that."""
         deadline = time.monotonic() + timeout
         with self._changed:
             self._closed = True
@@ -64,7 +63,7 @@ class Continuations:
     def _work(self) -> None:
         while (task := self._next()) is not None:
             guarded(task)
-            del task  # which may hold a tensor
+            del task  # it may hold a tensor
 
     def _next(self) -> Task | None:
         with self._changed:
@@ -78,7 +77,7 @@ class Continuations:
 
 
 class SerialExecutor:
-    """Runs tasks one after the other, in the order in which they were submitted, so that callers need not wait.
+    """An executor that runs tasks one after the other, in the order of submission, without making callers wait.
 
     It occupies one thread of `threads` while there are tasks, and none otherwise.
     """
@@ -111,7 +110,7 @@ class SerialExecutor:
 
 
 def guarded(task: Task) -> None:
-    """Run a task of the user's; an error there, SystemExit as any other, is logged, and ends nothing of ours."""
+    """Run a task of the user's and log its exception, also SystemExit, so that it does not end our thread."""
     try:
         task()
     except BaseException:

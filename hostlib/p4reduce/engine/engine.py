@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What carries a communicator's operations: the engine in Python, or the one in C."""
+"""The base class of engines, which run a communicator's operations: one engine is in Python, the other in C."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ log = logging.getLogger("p4reduce.carrier")
 
 REMIND_AFTER_S = 30.0
 
-# Workers ask at least once a second, so a switch that is there is never silent for so long.
+# Workers probe at least once a second, so a switch that can be reached is never silent for so long.
 SILENCE_S = 3.0
 
 OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
 
 Tell: TypeAlias = "Callable[[int, bool, int], None]"
-"""Told of an engine that holds: operations begun, whether all of them have ended, and if so a `first_seq`: even, and of
-a round that no slot has come to yet."""
+"""Called by a paused engine with the number of operations that have begun, whether all of them have ended, and if so a
+`first_seq`: the even number of a round that no slot has reached yet."""
 
-# How long `close` waits for an engine's thread, which only has to finish one turn of its loop, and then for
-# continuations that are under way.
+# Seconds that `close` waits for an engine's thread, which only has to finish one turn of its loop, and then for
+# continuations that are running.
 CLOSE_TIMEOUT_S = 5.0
 
-# How long `leave` waits for tensors that operations use. A failure ends them within milliseconds; within 30 s where
-# others write to a tensor, and the kernel has no memory to take it back.
+# Seconds that `leave` waits until operations no longer use their tensors. A failure ends them within milliseconds. It
+# takes up to 30 s where other ranks write to a tensor and the kernel lacks the memory to revoke it.
 LEAVE_TIMEOUT_S = 60.0
 
 
 def in_spite_of_signals(task: Callable[[], object], seconds: float) -> None:
-    """Run a task again, for so many seconds at most, until no exception of a signal's handler interrupts it."""
+    """Run a task, and again while exceptions of signal handlers interrupt it, for up to `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -53,7 +53,7 @@ def in_spite_of_signals(task: Callable[[], object], seconds: float) -> None:
 
 
 def error_of(finish: Callable[[], None]) -> Exception | None:
-    """Run what follows an operation, and return its error, for that must not end the engine's thread."""
+    """Run `finish` after an operation, and return its error, which must not end the engine's thread."""
     try:
         finish()
     except Exception as error:
@@ -62,84 +62,87 @@ def error_of(finish: Callable[[], None]) -> Exception | None:
 
 
 class Prepared:
-    """What an engine has made of an operation, for others like it."""
+    """An operation that an engine has prepared, to start it and others that differ only in their data."""
 
     name: str
-    """Of the operation, for error messages."""
+    """The operation's name, for error messages."""
 
 
 class Engine(ABC):
-    """Runs a rank's side of the protocol in a thread of its own.
+    """The base class of engines, which run a rank's side of the protocol in a thread of their own.
 
-    An operation's time limit runs from when it is the oldest one under way, so that a long queue of them is no failure.
-    When one exceeds it, or anything else fails, no operation can start any more: the ranks no longer agree on which
-    round is next. The thread goes on until `close`, for other ranks may still need this one's packets to fail as well.
+    An operation's time limit runs from when it is the oldest one in flight, so that a long queue is no failure. When an
+    operation exceeds its limit, or anything else fails, no operation can start any more: the ranks no longer agree on
+    which round is next. The thread goes on until `close`, since other ranks may need this rank's packets to fail, too.
     """
 
     _thread: threading.Thread
-    """Where `on_end` is called."""
+    """The thread that calls `on_end`."""
 
     def __init__(self, name: str) -> None:
-        """`name`: of its threads."""
+        """`name`: the name of its threads."""
         self._pid = os.getpid()
         self.on_silence: Callable[[int], None] = lambda _: None
-        """Told of a half that has had no answer for `SILENCE_S`, as often as that while it is so, from the engine's
-        thread: the controller can ask the switch who is counted there."""
+        """Called from the engine's thread with a half that has had no answer for `SILENCE_S`, and again each time that
+        this long has passed: the controller can ask the switch which ranks it has counted there."""
         self.on_failure: Callable[[BaseException], None] = lambda _: None
-        """Told of the failure, once or more: the other ranks are not to wait for this one. From any thread."""
+        """Called with the failure, once or more, from any thread, so that the other ranks do not wait for this one."""
         self._ask_at = -math.inf
         self._reminded = (math.nan, 0.0)  # since when an operation was the oldest, and its age then
         self.continuations = Continuations(f"{name} continuations")
-        """Where what follows an operation's end runs, so that the engine's thread runs no code of users."""
+        """The pool that runs callbacks after an operation, so that the engine's thread runs no code of users."""
         self.handles: set[Handle[Any]] = set()
-        """Of the collectives under way."""
+        """Handles of the collectives in flight."""
 
     @property
     @abstractmethod
     def failure(self) -> BaseException | None:
-        """Why no operations are taken any more; None while they are."""
+        """The error because of which the engine accepts no operations any more; None while it accepts them."""
 
     @property
     @abstractmethod
     def stats(self) -> Stats:
-        """What was done so far."""
+        """The worker's statistics so far."""
 
     @property
     @abstractmethod
     def seconds(self) -> float:
-        """Time with at least one operation under way."""
+        """Time with at least one operation in flight."""
 
     @property
     @abstractmethod
     def busy(self) -> bool:
-        """Whether operations are under way."""
+        """Whether operations are in flight."""
 
     @abstractmethod
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
-        """Start `operation`. Returns what `wait` takes; None where there is no such wait.
+        """Start `operation` and return its number for `wait`, or None if the engine has no such wait.
 
-        name: of the operation, for error messages. timeout: seconds.
+        name: the operation's name, for error messages. timeout: seconds.
         on_end: called once, from a thread of the engine's or one that is in `wait`, with None or the error that ended
-            the operation; again where an interrupt has ended the call. What it does for users it leaves to
-            `continuations`.
+            the operation; again if an interrupt has ended the call. It leaves callbacks of users to `continuations`.
         Raises the engine's failure if there is one.
         """
 
     def wait(self, number: int, timeout: float | None = None) -> None:
-        """Wait for the end of the operation with this number from `submit`, and call its `on_end`. Returns earlier
-        after `timeout` seconds (None: none), and where another thread is about to call it."""
+        """Wait for the end of the operation that `submit` gave this number, and call its `on_end`.
+
+        Returns earlier after `timeout` seconds (None: no limit), or if another thread is about to call `on_end`.
+        """
         raise NotImplementedError
 
     def settle(self) -> None:  # noqa: B027
-        """Wait until no operation is under way that `run_inline` has begun."""
+        """Wait until no operation that `run_inline` has begun is in flight."""
 
     def prepare(self, operation: Operation, name: str) -> Prepared | None:  # noqa: ARG002
-        """What `start` and `run_inline` take, for this operation and those that are like it but for their data; None
-        where they are not to be called."""
+        """Prepare this operation, and others that differ only in their data, for `start` and `run_inline`.
+
+        Returns None if the engine has neither.
+        """
         return None
 
     def start(self, prepared: Prepared, held: object, *, timeout: float, on_end: OnEnd, address: int = 0) -> int | None:
-        """As `submit`, of an operation that is prepared. held, address: as of `run_inline`."""
+        """Start a prepared operation, like `submit`. `held` and `address` are those of `run_inline`."""
         raise NotImplementedError
 
     def run_inline(
@@ -150,13 +153,15 @@ class Engine(ABC):
         finish: Callable[[], None] | None = None,
         address: int = 0,
     ) -> BaseException | None:
-        """Execute an operation in this thread, and return the error that ended it, None if it ended well. An
-        exception of a signal's handler ends the call, and the engine with it where the operation is under way.
+        """Execute an operation in this thread, and return the error that ended it, None if it ended well.
 
-        held: owns the memory of the values. timeout: seconds.
-        finish: called once the sums are there; called again where an interrupt ended a call. What it raises is the
+        If a signal handler raises while the operation is in flight, the call ends with that exception, and the engine
+        fails.
+
+        held: the object that owns the memory of the values. timeout: seconds.
+        finish: called once the sums are there, and again if an interrupt ended the call. An exception of it is the
             operation's error.
-        address: of the values; by default those of the operation that was prepared.
+        address: address of the values; by default that of the prepared operation's values.
         """
         raise NotImplementedError
 
@@ -166,14 +171,19 @@ class Engine(ABC):
 
     @abstractmethod
     def carries(self, held: object) -> bool:
-        """Whether an operation has begun whose values belong to `held` (which may be the operation itself), and its
-        caller has not been told of its end."""
+        """Return whether an operation on the values of `held` has begun, and its caller does not yet know of its end.
+
+        held: the owner of the values; it may be the operation itself.
+        """
 
     def leave(self, name: str, by: BaseException | str) -> None:
-        """End all operations, since an exception leaves a call that waits for the collective `name`. Returns when none
-        of them uses its tensor any more, whatever signals' handlers raise meanwhile. Does nothing in a forked process.
+        """Fail all operations, since an exception has interrupted the wait for the collective `name`.
 
-        by: the exception, or what is known of it."""
+        Returns when no operation uses its tensor any more, whatever signal handlers raise meanwhile. Does nothing in a
+        forked process.
+
+        by: the exception, or a description of it.
+        """
         if not self.in_own_process():
             return
         what = by if isinstance(by, str) else type(by).__name__
@@ -185,61 +195,65 @@ class Engine(ABC):
 
         def end() -> None:
             self.fail(failure)
-            if threading.current_thread() is not self._thread:  # which alone tells of ends
+            if threading.current_thread() is not self._thread:  # that thread itself ends the operations
                 self._await_ends(deadline)
 
         in_spite_of_signals(end, LEAVE_TIMEOUT_S)
 
     def _await_ends(self, deadline: float) -> None:
-        """Wait until no operation uses its tensor."""
+        """Wait until no operation uses its tensor, or the deadline has passed."""
         for handle in list(self.handles):
             if not handle.await_end(max(0.0, deadline - time.monotonic())):
                 log.error("%s still uses its tensor, %g s after it has failed", handle.name, LEAVE_TIMEOUT_S)
 
     @abstractmethod
     def counted(self, half: int, seq: int, error: BaseException) -> None:
-        """The switch has counted a rank in that round of the half. Fails with `error` if none can be there yet."""
+        """Fail with `error` if the switch has counted a rank in round `seq` of the half, and none can be there yet."""
 
     @abstractmethod
     def hold(self, operations: int, tell: Tell) -> None:
-        """Begins so many of the job's operations, or those that have begun, if they are more, and then none, so that
-        the job's slots can change. What is submitted meanwhile waits, and its time limit runs.
+        """Pause after the job's first `operations` operations, so that the job's slots can change, and return at once.
 
-        tell: called once the engine holds, and whenever what it says has changed, until another call or `go_on`, or
-            soon after; from a thread of the engine's. It must not block.
-        Returns at once, and does nothing where operations take no slots of this rank's.
+        If more have begun already, the engine pauses after these. Operations that are submitted meanwhile wait, and
+        their time limits run. Does nothing if operations take no slots of this rank.
+
+        tell: called once the engine has paused, and whenever one of its arguments has changed, until another call or
+            `go_on`, or shortly after that; from a thread of the engine's. It must not block.
         """
 
     @abstractmethod
     def go_on(self, slots: int, first_seq: int) -> None:
-        """End `hold`: goes on with the first `slots` of the slots that the job was assigned, each of which begins with
-        round `first_seq`; 0: as before. Does nothing where it does not hold; fails where that cannot be."""
+        """Resume after `hold`, with the first `slots` of the slots that the job was assigned (0: as before).
+
+        Each slot begins with round `first_seq`. Does nothing if the engine is not paused; fails if the job cannot have
+        these slots.
+        """
 
     @abstractmethod
     def take_most_slots(self) -> int:
-        """Return the most slots that one of the operations begun since the last call uses; 0 where there are none."""
+        """Return the most slots that an operation begun since the last call uses; 0 if none has begun."""
 
     @abstractmethod
     def close(self, error: BaseException) -> None:
-        """End all operations with `error` and the thread, and close the transport. May be called more than once."""
+        """End all operations with `error`, end the thread and close the transport. May be called more than once."""
 
     @abstractmethod
     def progress(self) -> str:
-        """What the operations wait for, in words."""
+        """Return a description of what the operations wait for."""
 
     @abstractmethod
     def awaited(self) -> tuple[int, ...]:
-        """Return the ranks that they wait for, as far as known."""
+        """Return the ranks that the operations wait for, as far as known."""
 
     def _forget_listeners(self) -> None:
-        """For `close`: who is told of silence and of a failure refers to the engine, and would keep it alive."""
+        """Drop the listeners, which refer to the engine and would keep it alive. For `close`."""
         self.on_silence = lambda _: None
         self.on_failure = lambda _: None
 
     def _remind(self, name: str, since: float, now: float) -> float:
         """Log what the oldest operation waits for, first after `REMIND_AFTER_S`, then whenever it is twice as old.
 
-        since: when it became the oldest. Returns when to call again, by the same clock.
+        since: when it became the oldest. Returns the time of the next call, by the same clock.
         """
         known, age = self._reminded
         due = since + (2 * age if known == since else REMIND_AFTER_S)
@@ -254,7 +268,7 @@ class Engine(ABC):
         """Return the half that has had no answer for `SILENCE_S`, if there is one."""
 
     def _ask(self, now: float) -> float:
-        """Tells of a half that has no answer. Returns when to call again, by the same clock."""
+        """Report a half without an answer, if there is one. Returns the time of the next call, by the same clock."""
         if now >= self._ask_at:
             self._ask_at = now + SILENCE_S
             half = self._unanswered()
@@ -263,13 +277,13 @@ class Engine(ABC):
         return self._ask_at
 
     def _fail_thread(self, caught: Exception) -> None:
-        """End all operations, since code in a thread of the engine's has raised an error."""
+        """Fail all operations, since code in a thread of the engine's has raised an error."""
         failure = P4ReduceError(f"the communicator's thread failed: {type(caught).__name__}: {caught}")
         failure.__cause__ = caught
         self.fail(failure)
 
     def in_own_process(self) -> bool:
-        """Whether this is the process that made the engine, not one forked from it: threads do not survive that."""
+        """Return whether this is the process that made the engine; a process forked from it has none of its threads."""
         return os.getpid() == self._pid
 
     def check(self) -> None:
@@ -281,8 +295,11 @@ class Engine(ABC):
             raise without_frames(failure)
 
     def check_may_wait(self) -> None:
-        """Raise P4ReduceError where waiting for an operation would never end: in a forked process, and in the
-        engine's own thread, which runs callbacks where no other can be started: at the interpreter's exit."""
+        """Raise P4ReduceError where a wait for an operation would never end.
+
+        That is in a forked process, and in the engine's own thread. This thread runs callbacks at the interpreter's
+        exit, when no other thread can start.
+        """
         self._check_process()
         if threading.current_thread() is self._thread:
             raise P4ReduceError("the interpreter is exiting: a done callback can no longer wait for a collective")

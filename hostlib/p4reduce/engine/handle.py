@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an asynchronous collective gives to its caller."""
+"""The handle of an asynchronous collective."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Arrival(Protocol):
-    """A result's coming to a CUDA device."""
+    """A copy of a result to a CUDA device."""
 
     def done(self) -> bool:
-        """Whether it is there, for every stream."""
+        """Return whether the result is on the device, for every stream."""
 
     def wait(self) -> None:
-        """Make the current stream wait for it."""
+        """Make the current stream wait for the result."""
 
 
 _threads = threading.local()
@@ -41,11 +41,11 @@ _threads = threading.local()
 
 
 class BlockingCall:
-    """A call that returns when the collectives have ended that it begins.
+    """The context of a call that returns when the collectives that it began have ended.
 
-    An exception may leave it before, such as one that a signal's handler raises. Its caller then has the tensors back.
-    So the collectives that are under way fail, and their communicator with them, for all ranks; and the exception goes
-    on when no collective of that communicator uses a tensor any more.
+    An exception may end the call earlier, such as one from a signal handler, and give the tensors back to the caller.
+    Then the collectives in flight fail, and with them their communicator on all ranks. The exception propagates when no
+    collective of that communicator uses a tensor any more.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class BlockingCall:
 
     @staticmethod
     def note(collective: Any) -> None:
-        """Make a collective with a method `leave` part of the thread's innermost call, if there is one."""
+        """Add a collective, which has a method `leave`, to the thread's innermost call, if there is one."""
         call = getattr(_threads, "call", None)
         if call is not None:
             call._begun.add(collective)
@@ -77,7 +77,7 @@ class BlockingCall:
 
 
 class Handle(Generic[T]):
-    """A collective under way. Its tensor must not be touched before `done()`, or `wait` has returned."""
+    """A collective in flight. Its tensor must not be touched before `done()` is true or `wait` has returned."""
 
     def __init__(
         self,
@@ -87,12 +87,14 @@ class Handle(Generic[T]):
         arrivals: Sequence[Arrival] = (),
         progress: Callable[[], str] | None = None,
     ) -> None:
-        """
-        name: of the collective, for error messages. engine: what carries it. arrivals: of CUDA tensors.
-        progress: what it waits for, in words; by default the engine's.
+        """Make the handle of a collective that is about to begin.
+
+        name: the collective's name, for error messages. engine: the engine that runs it.
+        arrivals: the copies of its result to CUDA devices.
+        progress: describes what it waits for; by default the engine's.
         """
         self.number: int | None = None
-        """For the communicator: by which the engine's `wait` knows it."""
+        """The operation's number for the engine's `wait`; for the communicator."""
         self._tensor = tensor
         self._arrivals = arrivals
         self._name = name
@@ -101,24 +103,24 @@ class Handle(Generic[T]):
         self._future: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._lock = threading.Lock()
         self._callbacks: deque[Callable[[Handle[T]], object]] = deque()
-        self._told = False  # all callbacks, of a collective that has ended
+        self._told = False  # whether the collective has ended and all callbacks were called
         BlockingCall.note(self)
 
     @property
     def name(self) -> str:
-        """Of the collective."""
+        """The collective's name."""
         return self._name
 
     def done(self) -> bool:
-        """Whether the collective has ended, well or not. Then a result on a CUDA device is there for every stream."""
+        """Return whether the collective has ended. Then a result on a CUDA device is there for every stream."""
         return self._future.done() and all(arrival.done() for arrival in self._arrivals)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the collective has ended, and raise its error if it failed.
 
-        A result on a CUDA device may still be on its way there: the current stream waits for it.
-        timeout: seconds to wait at most, then TimeoutError; the collective goes on and can be waited for again. None
-            waits for as long as the collective's own time limit lets it run.
+        A result may still be on its way to a CUDA device: the current stream waits for it.
+        timeout: seconds; after them it raises TimeoutError, and the collective goes on and can be waited for again.
+            None: no limit but the collective's own.
         """
         error = self._outcome(timeout)
         if error is not None:
@@ -126,7 +128,7 @@ class Handle(Generic[T]):
         self.wait_for_arrivals()
 
     def wait_for_arrivals(self) -> None:
-        """For this library: the current stream waits for a result that is on its way to a CUDA device."""
+        """Make the current stream wait for a result that is on its way to a CUDA device. For this library."""
         for arrival in self._arrivals:
             arrival.wait()
 
@@ -141,13 +143,13 @@ class Handle(Generic[T]):
         return None if error is None else without_frames(error)
 
     def _outcome(self, timeout: float | None) -> BaseException | None:
-        """What `exception` returns, but the error that this object keeps, which is not to be raised."""
+        """Return the error like `exception`, but the stored one itself, which must not be raised."""
         if not self._future.done() and not self.ends_within(timeout):
             raise self.not_ended(timeout)
         return self._future.exception()
 
     def ends_within(self, timeout: float | None) -> bool:
-        """For this library: waits like `wait`, and returns whether the collective has ended, well or not."""
+        """Wait like `wait`, and return whether the collective has ended, well or not. For this library."""
         left = timeout
         if not self._future.done():
             self._engine.check_may_wait()
@@ -158,16 +160,18 @@ class Handle(Generic[T]):
         return self._future.done() or self.await_end(left)
 
     def await_end(self, timeout: float | None) -> bool:
-        """For this library: like `ends_within`, but another thread makes the progress."""
+        """Wait like `ends_within`, but leave the progress to another thread. For this library."""
         return ends_within(self._future, timeout)
 
     def not_ended(self, timeout: float | None) -> TimeoutError:
-        """For this library: the error of a wait of so many seconds."""
+        """Return the error of a wait that ended after `timeout` seconds. For this library."""
         return TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
 
     def leave(self, by: BaseException | str) -> None:
-        """For this library: an exception leaves a call that was to return when the collective has ended. Where that is
-        under way, the communicator fails; then this returns when none of its collectives uses a tensor any more."""
+        """Fail the communicator if the collective is in flight, since an exception ends the call that waits for it.
+
+        Returns when no collective of the communicator uses a tensor any more. For this library.
+        """
         if self in self._engine.handles and not self._has_ended():
             self._engine.leave(self._name, by)
 
@@ -177,15 +181,15 @@ class Handle(Generic[T]):
         return self._future.done()
 
     def drop_result(self) -> None:
-        """For the communicator, where nobody will ask for the result: keeps it no longer. `result` gives None."""
+        """Drop the result, which nobody will ask for; `result` then returns None. For the communicator."""
         self._tensor = cast("T", None)
 
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
-        """Call `callback(handle)` once it has ended: from a thread for that, or at once if it already has.
+        """Call `callback(handle)` when the collective has ended: from another thread, or at once if it already has.
 
-        A result on a CUDA device may still be on its way: `wait`, which returns at once then, is the way to it.
+        A result may still be on its way to a CUDA device then: call `wait`, which returns at once, before using it.
         A handle's callbacks are called one after the other, in the order in which they were added. They may wait, also
-        for other collectives, which go on meanwhile. What they raise is logged.
+        for other collectives, which go on meanwhile. Their exceptions are logged.
         """
         with self._lock:
             if not self._told:
@@ -194,8 +198,10 @@ class Handle(Generic[T]):
         callback(self)
 
     def complete(self, error: BaseException | None = None) -> None:
-        """For the communicator: the tensor holds the result, or the collective failed with `error`. May be called
-        again, where it was interrupted."""
+        """End the collective: the tensor holds the result, or the collective failed with `error`.
+
+        For the communicator. May be called again after an interrupt.
+        """
         if not self._future.done():
             if error is None:
                 self._future.set_result(None)
@@ -221,9 +227,9 @@ class Handle(Generic[T]):
 
 
 def synchronous(declared: Method) -> Method:
-    """Make of a method's signature and docstring one that waits for what the method of its name and `_async` starts.
+    """Return a method that calls the one of the same name with `_async` added, and waits for its handle.
 
-    Both have the same signature, and one returns what the other's handle does in the end.
+    `declared` gives the signature, which both have, and the docstring. The method returns the handle's result.
     """
 
     @functools.wraps(declared)

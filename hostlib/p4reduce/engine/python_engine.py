@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that gives a worker its packets, its clock and its operations."""
+"""The engine in Python: one thread that gives a `Worker` its packets, its clock and its operations.
+
+Other threads put operations into an inbox, orders (`hold`, `go_on`, `counted`) into a second queue, and wake the thread
+with an eventfd. The worker and the transport belong to the thread alone.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Hold:
-    """Operations of the job from number `limit` on are held back."""
+    """A pause: operations of the job from number `limit` on are held back."""
 
     limit: int
     tell: Tell
@@ -38,7 +42,7 @@ class _Hold:
 
 
 class PythonEngine(Engine):
-    """Runs a `Worker` over a `Transport` in one daemon thread, which owns both."""
+    """The engine that runs a `Worker` over a `Transport` in one daemon thread, which owns both."""
 
     def __init__(
         self,
@@ -48,14 +52,14 @@ class PythonEngine(Engine):
         switch: str,
         name: str = "p4reduce",
     ) -> None:
-        """`switch`: its address, for error messages where there is one switch. `name`: of the threads."""
+        """`switch`: the switch's address, for error messages if there is one switch. `name`: the threads' name."""
         super().__init__(name)
         self._seconds = 0.0
         self._transport = transport
         self._worker = worker
         self._switch = switch
 
-        self._lock = threading.Lock()  # guards what other threads touch: these six
+        self._lock = threading.Lock()  # guards the six fields below, which other threads use
         self._inbox: deque[_Pending] = deque()
         self._orders: deque[Callable[[float], None]] = deque()
         self._most_slots = 0
@@ -74,7 +78,7 @@ class PythonEngine(Engine):
         self._thread = threading.Thread(target=self._run, args=(self._wake_fd,), name=name, daemon=True)
         self._thread.start()
 
-    # For any thread.
+    # Any thread may call these.
 
     @property
     def failure(self) -> BaseException | None:
@@ -94,7 +98,7 @@ class PythonEngine(Engine):
             return bool(self._inbox or self._pending)
 
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
-        self._check_process()  # before the lock, which a forked process may find taken for ever
+        self._check_process()  # before the lock, which may be locked for ever in a forked process
         pending = _Pending(operation, name, timeout, on_end)
         with self._lock:
             self.check()
@@ -111,7 +115,7 @@ class PythonEngine(Engine):
             return any(pending.operation is held for pending in [*self._inbox, *self._pending.values()])
 
     def _end_with(self, error: BaseException) -> bool:
-        """Whether it is the first."""
+        """Store the failure if it is the first, and return whether it is."""
         with self._lock:
             if self._failure is not None:
                 return False
@@ -160,7 +164,7 @@ class PythonEngine(Engine):
         if self._wake_fd is not None:
             os.eventfd_write(self._wake_fd, 1)
 
-    # For the engine's thread.
+    # Only the engine's thread calls these.
 
     def _run(self, wake_fd: int) -> None:
         float_mode.set_default()
@@ -200,7 +204,7 @@ class PythonEngine(Engine):
         self._send(poll)
 
     def _patience(self) -> float | None:
-        """Seconds until there is something to do besides packets and operations; None if there is not."""
+        """Return the seconds until the next deadline, None if there is none."""
         deadlines = [self._worker.next_deadline()]
         oldest = self._oldest()
         if oldest is not None:
@@ -242,9 +246,9 @@ class PythonEngine(Engine):
                 self._most_slots = max(self._most_slots, slots)
 
     def _ended(self, operation: Operation) -> None:
-        """From within the worker: the operation has its result, or an error that is the worker's failure too."""
+        """End an operation, which has its result or an error that fails the worker, too. The worker calls this."""
         if operation.error is not None:
-            self.fail(operation.error)  # before its caller learns of it, who may call again at once
+            self.fail(operation.error)  # before its caller learns of the error, and may call again at once
         pending = self._pending[id(operation)]
         was_oldest = self._oldest() is pending
         del self._pending[id(operation)]
@@ -255,7 +259,7 @@ class PythonEngine(Engine):
             self._seconds += now - self._busy_since
         pending.on_end(operation.error)
 
-    # Holding.
+    # Pauses.
 
     def _take_orders(self, now: float) -> None:
         while True:
@@ -293,7 +297,7 @@ class PythonEngine(Engine):
         assert hold is not None
         if self._failure is not None:
             self._worker.fail(self._failure)
-            self._end_hold(now)  # by which those held back fail, too
+            self._end_hold(now)  # so that operations held back fail, too
         elif state != hold.told:
             hold.told = state
             hold.tell(*state, self._worker.next_first_seq() if self._worker.idle else 0)
@@ -346,7 +350,7 @@ class PythonEngine(Engine):
         with self._lock:
             self._wake_fd = None
             os.close(wake_fd)
-        # The failure is set, so nothing is added any more.
+        # The failure is set, so no thread adds operations any more.
         assert self._failure is not None
         for pending in [*self._pending.values(), *self._inbox]:
             pending.on_end(self._failure)

@@ -35,7 +35,7 @@ def ends_within(future: concurrent.futures.Future[Any], timeout: float | None) -
 
 
 def _release_lock(future: concurrent.futures.Future[Any]) -> None:
-    """Releases the future's lock if this thread holds it, which happens only after a handler's exception."""
+    """Release the future's lock if this thread holds it, which happens only after a handler's exception."""
     condition: Any = future._condition
     while condition._is_owned():
         condition.release()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m p4reduce.fastpath` prints what a C compiler needs to build programs with the library."""
+"""The command `python -m p4reduce.fastpath`, which prints the compiler flags for C programs that use the library."""
 
 import sys
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C engine: a thread of C carries operations, and one of Python tells their callers how they ended."""
+"""The C engine: a C thread runs operations, and a Python thread notifies callers of their ends.
+
+A caller that waits (`wait`, `run_inline`) may notice the end before the Python thread does. Whichever comes first calls
+`on_end` (see `_UnderWay`). C code does not hear of signals, so a wait is a series of short calls into C.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,16 @@ from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
 
 _TEXT_BYTES = 512
-_PATIENCE_S = 0.05  # of a wait in C, so that an interrupt is answered promptly
+_PATIENCE_S = 0.05  # longest wait within one call into C, so that a signal is handled promptly
 _HOLD_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
 class Link:
-    """How C carries what a transport carries. `sockets`: one for each aggregator, thread after thread. `headers`: of
-    its frames."""
+    """The parts of a transport that the C engine takes over.
+
+    sockets: one for each aggregator, thread by thread. headers: those of its frames, for a raw socket.
+    """
 
     kind: int
     sockets: tuple[int, ...]
@@ -41,7 +47,7 @@ class Link:
 
 
 def link_of(transport: Transport | SharedTransport) -> Link | None:
-    """Return the link for `transport`; None if C does not have it."""
+    """Return the link of `transport`; None if the C engine does not have this transport."""
     if isinstance(transport, SharedTransport):
         links = [link_of(part) for part in transport.parts]
         sockets = tuple(socket for link in links if link is not None for socket in link.sockets)
@@ -56,17 +62,21 @@ def link_of(transport: Transport | SharedTransport) -> Link | None:
 
 
 def packed(more_jobs: Iterable[tuple[int, int]]) -> list[int]:
-    """Job numbers and generations, as C takes them."""
+    """Return job numbers and generations in the form that C takes: one word for each pair."""
     return [job << 16 | generation for job, generation in more_jobs]
 
 
 class _UnderWay:
-    """An operation until its caller has been told of its end: once, by a thread that waits for it or by ours."""
+    """An operation whose caller has not been notified of its end.
+
+    The thread that waits for the operation notifies the caller, or the engine's own: whichever comes first. `_telling`
+    makes the other wait meanwhile. `_untold` stays locked until the caller has been notified.
+    """
 
     def __init__(
         self, held: object, name: str, on_end: OnEnd | None = None, finish: Callable[[], None] | None = None
     ) -> None:
-        """held: owns the memory that the operation uses. on_end: of `Engine.submit`; finish: of `Engine.run_inline`."""
+        """held: owns the memory that the operation uses. on_end, finish: as in `Engine.submit` and `run_inline`."""
         self.held = held
         self.name = name
         self.since = time.monotonic()
@@ -78,7 +88,7 @@ class _UnderWay:
         self._untold.acquire()
 
     def tell(self, error: BaseException | None) -> None:
-        """May be called again, where it was interrupted."""
+        """Notify the caller, if nobody has. May be called again after an interrupt."""
         self.ended = True
         with self._telling:
             if self._untold.locked():
@@ -92,13 +102,13 @@ class _UnderWay:
                 self._untold.release()
 
     def forget(self) -> None:
-        """Nobody is told any more, once a thread has that tells now."""
+        """Notify nobody any more, after a thread that is just doing so."""
         with self._telling:
             if self._untold.locked():
                 self._untold.release()
 
     def wait(self) -> None:
-        """Return when the caller has been told."""
+        """Wait until the caller has been notified."""
         with self._untold:
             pass
 
@@ -106,31 +116,31 @@ class _UnderWay:
 class _PreparedRequest(Prepared):
     def __init__(self, request: c.Request, name: str) -> None:
         self.name = name
-        self.request = request  # keeps the texts that its copies point to
+        self.request = request  # keeps the strings alive that its copies point to
         self.address: int = request.data
         self.frames = [(request, ctypes.c_int(), c.Error(ctypes.sizeof(c.Error)))]
-        """What calls into C take, while no call uses it: a signal's handler may call again, within a call."""
+        """Arguments of calls into C that no call uses now. A signal handler may need another set within a call."""
 
     def new_frame(self) -> tuple[c.Request, ctypes.c_int, c.Error]:
         return c.Request.from_buffer_copy(self.request), ctypes.c_int(), c.Error.make()
 
 
 class NativeEngine(Engine):
-    """Takes over the socket of a transport that `link_of` knows, and closes it in the end."""
+    """The engine in C. It takes over the sockets of a transport that `link_of` knows, and closes them in the end."""
 
     def __init__(
         self, transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str = "p4reduce"
     ) -> None:
-        """`switch`: its address, for error messages. `name`: of the threads."""
+        """`switch`: the switch's address, for error messages. `name`: the threads' name."""
         super().__init__(name)
         self._name = name
         self._transport = transport
         self._library = library()
         self._lock = threading.Lock()
         self._numbers = count(1)
-        self._following: list[threading.Thread] = []  # of holds, of which the last may go on
-        self._under_way: dict[int, _UnderWay] = {}  # oldest first
-        self._ended_at = 0.0  # the latest
+        self._following: list[threading.Thread] = []  # one for each `hold`; only the last may still run
+        self._under_way: dict[int, _UnderWay] = {}  # by number, oldest first
+        self._ended_at = 0.0  # when the last operation ended
         self._given: BaseException | None = None  # the first failure from outside
         self._failure: BaseException | None = None
         error = c.Error.make()
@@ -143,7 +153,7 @@ class NativeEngine(Engine):
         self._thread.start()
 
     def _open(self, membership: Membership, switch: str, name: str, error: c.Error) -> int | None:
-        """Return the C engine, or None and what is wrong."""
+        """Return the handle of a new C engine, or None with the cause in `error`."""
         options = self._options(switch, name)
         if more_jobs := packed(membership.more_jobs):
             options.threads = membership.threads
@@ -152,7 +162,7 @@ class NativeEngine(Engine):
         return handle
 
     def _options(self, switch: str, name: str) -> c.Options:
-        """Of an engine with the transport's network."""
+        """Return the options of an engine that uses the transport's sockets."""
         link = link_of(self._transport)
         if link is None:
             raise ValueError(
@@ -173,7 +183,7 @@ class NativeEngine(Engine):
 
     @property
     def failure(self) -> BaseException | None:
-        if self._failure is None and os.getpid() == self._pid:  # in another, the library's locks may be taken for ever
+        if self._failure is None and os.getpid() == self._pid:  # after a fork, the library's locks may stay locked
             error = c.Error(ctypes.sizeof(c.Error))
             if self._library.p4reduce_failure(self._handle, error) != c.OK:
                 with self._lock:
@@ -196,7 +206,7 @@ class NativeEngine(Engine):
     @property
     def busy(self) -> bool:
         untold = [number for number, operation in list(self._under_way.items()) if not operation.ended]
-        # One whose wait was interrupted may have ended, though nobody was told.
+        # An operation whose wait was interrupted may have ended without a notification.
         return any(self._library.p4reduce_await(self._handle, number, 0.0, c.Error.make()) == 0 for number in untold)
 
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
@@ -270,7 +280,7 @@ class NativeEngine(Engine):
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         error = c.Error.make()
         left = deadline - time.monotonic()
-        # C does not hear of signals, which Python's main thread answers between two calls.
+        # C does not hear of signals. Python's main thread handles them between two calls.
         while (
             ended := self._library.p4reduce_await(self._handle, number, max(0.0, min(left, _PATIENCE_S)), error)
         ) == 0 and left > 0:
@@ -279,8 +289,10 @@ class NativeEngine(Engine):
             self._waited(number, error)
 
     def _interrupted(self, number: int) -> bool:
-        """Return the call that begins the operation was. Tells its caller where it has ended; forgets it where it has
-        not begun, of which nobody will tell. Returns whether it is under way."""
+        """Clean up after an interrupt of the call that begins the operation, and return whether it is in flight.
+
+        If the operation has ended, its caller is notified. If it has not begun, it is forgotten, since it will not end.
+        """
         error = c.Error.make()
         ended = self._library.p4reduce_await(self._handle, number, 0.0, error)
         if ended > 0:
@@ -302,7 +314,7 @@ class NativeEngine(Engine):
         super()._await_ends(deadline)
 
     def _refused(self, number: int, error: c.Error) -> None:
-        """The operation did not start."""
+        """End an operation that did not start. A ValueError is raised on all ranks alike, so the job goes on."""
         under_way = self._under_way.pop(number)
         self.check()
         refused = to_exception(error)
@@ -313,7 +325,7 @@ class NativeEngine(Engine):
         under_way.tell(refused)
 
     def _waited(self, number: int, error: c.Error) -> None:
-        """For a thread that waited: the operation has ended. If this is interrupted, our thread comes to it."""
+        """Complete an operation in the thread that waited for it. After an interrupt, the engine's thread does it."""
         with float_mode.DefaultMode():
             self._complete(number, error)
         self._library.p4reduce_forget(self._handle, number)
@@ -327,7 +339,7 @@ class NativeEngine(Engine):
             if self._given is None:
                 self._given = without_frames(error)
         message = str(error).encode(errors="replace")
-        if isinstance(error, (JobAborted, MismatchError)):  # no failure of this rank, and not to be told as one
+        if isinstance(error, (JobAborted, MismatchError)):  # not this rank's failure, so not to be reported as one
             rank = error.rank if isinstance(error, JobAborted) else None
             status = c.ABORTED if isinstance(error, JobAborted) else c.MISMATCH
             self._library.p4reduce_abort(self._handle, status, -1 if rank is None else rank, message)
@@ -348,7 +360,7 @@ class NativeEngine(Engine):
         self._library.p4reduce_go_on(self._handle, slots, first_seq)
 
     def _follow(self, hold: int, tell: Tell) -> None:
-        """Tells how far the engine has come, in a thread of its own, while it holds."""
+        """Report the progress of a pausing engine to `tell`, in a thread of its own, until the pause ends."""
         held = c.Held.make()
         while (news := self._library.p4reduce_await_held(self._handle, hold, held, _HOLD_PATIENCE_S)) >= 0:
             if news:
@@ -384,7 +396,7 @@ class NativeEngine(Engine):
         return None if half < 0 else half
 
     def link(self) -> str:
-        """How packets travel: "UDP, GSO, GRO"."""
+        """Return a description of how packets are sent: "UDP, GSO, GRO"."""
         return self._text(self._library.p4reduce_describe)
 
     def _text(self, function: Any) -> str:
@@ -401,7 +413,7 @@ class NativeEngine(Engine):
         return stats
 
     def _tell(self) -> None:
-        """Tells callers of their operations' ends, until the engine is closed and all were told."""
+        """Notify callers of their operations' ends, until the engine is closed and all are notified."""
         float_mode.set_default()
         error = c.Error.make()
         while True:
@@ -421,7 +433,7 @@ class NativeEngine(Engine):
             self._ask(now)
 
     def _complete(self, number: int, error: c.Error) -> None:
-        """The operation is done, well or with an error: its result is in its data. Nothing where its caller knows."""
+        """Notify the caller of an operation that has ended, well or with an error, unless that is done already."""
         ended = self._under_way.get(number)
         if ended is not None:
             self._ended_at = time.monotonic()
@@ -432,7 +444,7 @@ class NativeEngine(Engine):
             self._under_way.pop(number, None)
 
     def _guarded(self, step: Callable[[], object]) -> None:
-        """Run code that may reach the user's, in this thread, which an error there does not end: it fails the job."""
+        """Run code that may call the user's. An error fails the job, but does not end this thread."""
         try:
             step()
         except Exception as caught:

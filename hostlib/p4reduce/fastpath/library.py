@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds and loads libp4reduce.so, and declares its functions.
+"""The loader of libp4reduce.so, and the types of its functions.
 
-P4REDUCE_LIBRARY names another build of it, say one with sanitizers.
+P4REDUCE_LIBRARY names another build of it, for example one with sanitizers.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class LibraryError(P4ReduceError):
 
 
 class UnusableLibraryError(LibraryError):
-    """There is one, but not one for this Python: of another version, or damaged."""
+    """The C library is there but cannot be used: it is damaged, or of another version than this Python."""
 
 
 @cache
 def library() -> Any:
-    """Return the C library. Raises LibraryError where there is none that fits."""
+    """Load the C library and return its functions. Raises LibraryError if there is none that fits."""
     path = find()
     try:
         loaded = ctypes.CDLL(str(path))
@@ -98,11 +98,11 @@ def library() -> Any:
     abi = functions["p4reduce_abi"]()
     if abi != c.ABI:
         raise UnusableLibraryError(f"the C library {path} has ABI {abi}, this Python needs {c.ABI}")
-    return SimpleNamespace(**functions)  # only these, as calling one without its types would be memory corruption
+    return SimpleNamespace(**functions)  # only these: a call of a function without its types would corrupt memory
 
 
 def declared(loaded: ctypes.CDLL, types: Mapping[str, tuple[Any, list[Any]]]) -> dict[str, Any]:
-    """Functions of the library by name, each with the types of its result and its arguments."""
+    """Return functions of the library by name, each with the types of its result and its arguments."""
     functions = {name: getattr(loaded, name) for name in types}
     for name, function in functions.items():
         function.restype, function.argtypes = types[name]
@@ -110,7 +110,7 @@ def declared(loaded: ctypes.CDLL, types: Mapping[str, tuple[Any, list[Any]]]) ->
 
 
 def find() -> Path:
-    """Where the C library is. Raises LibraryError if it was not installed."""
+    """Return the path of the C library. Raises LibraryError if it was not installed."""
     named = os.environ.get("P4REDUCE_LIBRARY")
     if named:
         return Path(named)
@@ -118,13 +118,15 @@ def find() -> Path:
 
 
 def headers() -> Path:
-    """Return the folder of the C headers: those that were installed, as other builds have none beside them. Raises
-    LibraryError if there are none."""
+    """Return the folder of the installed C headers. Raises LibraryError if there are none.
+
+    Another build of the library (P4REDUCE_LIBRARY) has no headers beside it.
+    """
     return _installed("include/p4reduce.h").parent
 
 
 def _installed(name: str) -> Path:
-    # An editable install has the Python in one of the package's folders and what was built in another.
+    # An editable install has Python files and built files in two different folders of the package's path.
     for folder in p4reduce.__path__:
         path = Path(folder, "fastpath", name)
         if path.is_file():
@@ -133,8 +135,10 @@ def _installed(name: str) -> Path:
 
 
 def simd_in_use() -> str:
-    """Return the instruction set that is used here. Raises ValueError if P4REDUCE_SIMD names one that this processor
-    lacks."""
+    """Return the instruction set that the library uses here.
+
+    Raises ValueError if P4REDUCE_SIMD names one that this processor lacks.
+    """
     used: str = library().p4reduce_simd().decode()
     wanted = os.environ.get("P4REDUCE_SIMD")
     if wanted and wanted != used:
@@ -155,7 +159,7 @@ def simd_sets() -> list[str]:
 
 
 def request_of(operation: Operation, name: bytes | None = None, timeout: float = 0.0, context: int = 0) -> c.Request:
-    """Return an operation as C takes it."""
+    """Return an operation as a C structure."""
     request = c.Request(
         ctypes.sizeof(c.Request),
         _CODES[operation.data.dtype],
@@ -175,19 +179,19 @@ def request_of(operation: Operation, name: bytes | None = None, timeout: float =
 
 
 def to_c(membership: Membership) -> c.Membership:
-    """Return a membership as C takes it."""
+    """Return a membership as a C structure."""
     derived = {"peer_count": len(membership.peers), "sharing": bool(membership.hosts)}
     plain = {name: value for name, value in asdict(membership).items() if name != "more_jobs"}
     return c.Membership.make(**plain, **derived)
 
 
 def to_stats(stats: c.Stats) -> Stats:
-    """Statistics as Python has them."""
+    """Return statistics as a Python object."""
     return Stats(**{name: getattr(stats, name) for name in c.STATS})
 
 
 def to_exception(error: c.Error) -> Exception:
-    """Return the error that Python raises for one of the library's."""
+    """Return the Python exception for an error of the library."""
     message = error.message.decode(errors="replace")
     if error.status == c.INVALID:
         return ValueError(message)
@@ -210,7 +214,7 @@ def ranks(bitmap: Sequence[int]) -> tuple[int, ...]:
 
 
 def check(status: int, error: c.Error) -> None:
-    """Raise what a function that returned `status` says in `error`."""
+    """Raise `error` as a Python exception, unless the library's function returned OK."""
     if status != c.OK:
         raise to_exception(error)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `tensors.places` does, in C: see hostlib/csrc/include/p4reduce_places.h. Arrays are 1-d and contiguous."""
+"""The C version of `tensors.places`: see hostlib/csrc/include/p4reduce_places.h. Arrays are 1-d and contiguous."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from p4reduce.protocol.memory import addresses
 Places = npt.NDArray[np.int64]
 
 BITMAP = 64
-"""The place of `low`, where the code is a bitmap."""
+"""The value of `low` for a code that is a bitmap."""
 
 
 def find(values: npt.NDArray[Any]) -> Places:
-    """Return the numbers of those of float32 or int32 that are not zero."""
-    places = np.empty(values.size, np.int64)  # memory is only taken for what is written
+    """Return the indices of the non-zero values, which are float32 or int32."""
+    places = np.empty(values.size, np.int64)  # the kernel allocates only the pages that are written
     at, into = addresses(values, places)
     mask = 0x7FFFFFFF if values.dtype == np.float32 else 0xFFFFFFFF
     count: int = library().p4reduce_find_places(at, values.size, mask, into)
@@ -31,7 +31,7 @@ def find(values: npt.NDArray[Any]) -> Places:
 
 
 def encode(places: Places, low: int, words: int) -> npt.NDArray[np.int32]:
-    """Return the code, of so many words. low: bits of a number that are written as they are."""
+    """Return the code of the indices, of `words` words. low: how many low bits of each index the code has unchanged."""
     code = np.zeros(words, np.int32)
     at, into = addresses(places, code)
     library().p4reduce_encode_places(at, places.size, low, into)
@@ -39,7 +39,7 @@ def encode(places: Places, low: int, words: int) -> npt.NDArray[np.int32]:
 
 
 def decode(words: npt.NDArray[np.int32], bits: int, count: int, low: int, bound: int) -> Places | None:
-    """Return the numbers; None for what is no code of so many below `bound`."""
+    """Return the indices of a code; None if it is no code of `count` indices below `bound`."""
     places = np.empty(count, np.int64)
     at, into = addresses(words, places)
     status = library().p4reduce_decode_places(at, bits, count, low, bound, into)
@@ -47,7 +47,7 @@ def decode(words: npt.NDArray[np.int32], bits: int, count: int, low: int, bound:
 
 
 def union(lists: Sequence[Places], bound: int) -> Places:
-    """Return the numbers that any of the lists has."""
+    """Return the indices that at least one of the lists has."""
     bitmap = np.zeros(-(-bound // 64), np.uint64)
     places = np.empty(min(bound, sum(map(len, lists))), np.int64)
     at, into, *starts = addresses(bitmap, places, *lists)
@@ -58,7 +58,7 @@ def union(lists: Sequence[Places], bound: int) -> Places:
 
 
 def locate(all_: Places, places: Places) -> Places:
-    """Where each of `places` stands in `all_`, which has all of them."""
+    """Return the position of each of `places` in `all_`, which contains all of them."""
     where = np.empty(places.size, np.int64)
     of, at, into = addresses(all_, places, where)
     library().p4reduce_locate_places(of, at, places.size, into)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structures of hostlib/csrc/include/p4reduce*.h, field by field; a test holds them to it."""
+"""The structures of hostlib/csrc/include/p4reduce*.h, field by field; a test compares both."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ S = TypeVar("S", bound="Sized")
 
 
 def _each(kind: Any, names: str) -> list[tuple[str, Any]]:
-    """Fields of one type, in order."""
+    """Return fields of one type, in order."""
     return [(name, kind) for name in names.split()]
 
 
 @lru_cache(maxsize=1024)
 def array_of(kind: Any, length: int) -> Any:
-    """Return the type of C arrays of so many `kind`: each that ctypes makes anew is left to the garbage collector."""
+    """Return the type of C arrays of `length` items, cached: ctypes leaves each new type to the garbage collector."""
     return kind * length
 
 
