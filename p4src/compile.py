@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the P4 program for BMv2: as shipped, each build for its MTU, into `p4src/compiled/`; or, with options of p4c
-such as -DLANES=1, the one of those."""
+"""Compile the P4 program for BMv2.
+
+Without options of p4c: the builds that are shipped, one for each MTU, into `p4src/compiled/`. With options such as
+-DLANES=1: the build that they describe.
+"""
 
 import argparse
 import json
@@ -18,14 +21,13 @@ COMPILED = HERE / "compiled"
 COMPILER = "p4c-bm2-ss"
 CONTAINERS = ("docker", "podman")
 IMAGE = "p4lang/p4c:latest"  # the P4 project's own, from the Docker Hub; P4C_IMAGE names another
-ANSWER_S = 30  # within which Docker or Podman says that it is there
-# As shipped, by their folders in it.
+ANSWER_S = 30  # seconds for Docker or Podman to answer
+# Options of p4c for each shipped build, by its folder in COMPILED.
 BUILDS = {".": [], "jumbo": ["-DLANES=8", "-DBLOCK_SIZE=256"]}
 
 
 def without_source_places(node: Any) -> Any:
-    """Return the same JSON without p4c's notes on where in the source each part stands: half the size, and free of
-    paths."""
+    """Return the same JSON without p4c's `source_info`, which doubles its size and has paths of this machine."""
     if isinstance(node, dict):
         return {key: without_source_places(value) for key, value in node.items() if key != "source_info"}
     if isinstance(node, list):
@@ -34,7 +36,7 @@ def without_source_places(node: Any) -> Any:
 
 
 def one_part_a_line(program: dict[str, Any]) -> str:
-    """JSON text with one line for each action, table, header ...: small, and a diff still reads."""
+    """Return JSON text with one line for each action, table, header ...: small, and a diff is readable."""
     lines = []
     for name, part in program.items():
         items = part if isinstance(part, list) else [part]
@@ -44,7 +46,7 @@ def one_part_a_line(program: dict[str, Any]) -> str:
 
 
 class CompilerMissing(FileNotFoundError):
-    """There is no p4c to run, here or in a container; the message says what to do."""
+    """No p4c can run, neither here nor in a container. The message says what to do."""
 
 
 def find_compiler(where: str) -> None:
@@ -75,7 +77,7 @@ def find_compiler(where: str) -> None:
 
 
 def command_of(where: str, folder: Path) -> list[str]:
-    """How p4c is called. A container has the sources, and `folder` to write to, under the paths that they have here."""
+    """Return the command that runs p4c. A container sees the sources and the output `folder` under the same paths."""
     if not where:
         return [COMPILER]
     owner = ["--userns=keep-id"] if where == "podman" else ["--user", f"{os.getuid()}:{os.getgid()}"]
@@ -84,7 +86,7 @@ def command_of(where: str, folder: Path) -> list[str]:
 
 
 def compile_program(to: Path, options: list[str], where: str = "") -> None:
-    """Write `p4reduce.json` and `p4info.txtpb` into folder `to`. `where`: as of `find_compiler`.
+    """Write `p4reduce.json` and `p4info.txtpb` into folder `to`. `where`: see `find_compiler`.
 
     Raises CompilerMissing, or CalledProcessError when p4c has said what is wrong.
     """

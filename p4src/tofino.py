@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the P4 program for Tofino with the public backend of p4c, and tell what each profile takes of the chip.
+"""Compile the P4 program for Tofino with the public backend of p4c, and report the resources that each profile uses.
 
 python p4src/tofino.py [--json] [--out FOLDER] [--cpu-port N] [--recirculation-port N] [PROFILE ...]
 """
@@ -54,7 +54,7 @@ class Profile:
         return {1: 12, 2: 20}[self.tofino]
 
     def options(self, **others: int) -> list[str]:
-        """Options of the compiler; `others` take the place of the profile's."""
+        """Return the compiler's options; `others` replace those of the profile."""
         parameters = {
             "LANES": 1,
             "BLOCK_SIZE": self.block_size,
@@ -74,7 +74,7 @@ PROFILES = {
 }
 
 
-# Passes of p4test that would move the program away from its source; copies through stateful ALUs it does not follow.
+# Passes of p4test that are left out: they rewrite the program, and are wrong about values through stateful ALUs.
 REWRITES = ("P4::PassRepeated", "GlobalCopyPropagation", "EliminateSwitch", "SynthesizeActions", "MoveActionsToTables")
 
 
@@ -96,8 +96,7 @@ def find(program: str, origin: str = "it comes with p4c, https://github.com/p4la
 
 
 def includes() -> Path:
-    """Return the folder of the architecture's P4 files. P4C_TOFINO_INCLUDE names it where it is elsewhere than p4c's
-    own."""
+    """Return the folder of the architecture's P4 files: P4C_TOFINO_INCLUDE, or p4c's own."""
     installed = Path(find("p4test")).resolve().parents[1]
     candidates = [
         os.environ.get("P4C_TOFINO_INCLUDE", ""),
@@ -115,7 +114,7 @@ def includes() -> Path:
 def check(profile: Profile, to: Path | None = None, source: Path = SOURCE, **others: int) -> str:
     """Check the types, and write p4c's intermediate representation to `to`; warnings are errors.
 
-    Gives back what p4test said. Raises ToolMissing, or CalledProcessError with what is wrong in `stderr`.
+    Returns the output of p4test. Raises ToolMissing, or CalledProcessError with what is wrong in `stderr`.
     """
     command = [find("p4test"), "--Werror", f"-I{includes()}", f"-D__TARGET_TOFINO__={profile.tofino}"]
     command += profile.options(**others)
@@ -127,7 +126,7 @@ def check(profile: Profile, to: Path | None = None, source: Path = SOURCE, **oth
 
 @dataclass(frozen=True)
 class Figures:
-    """What a build takes of the chip, from the reports of the compiler, and its packets."""
+    """Resources of the chip that a build uses, from the compiler's reports, and the sizes of its packets."""
 
     stages: int  # the last one that is used, counted from 1
     logical_tables: int
@@ -166,11 +165,11 @@ ASSEMBLER_EXPECTED = (
 
 
 class WarningsFound(RuntimeError):
-    """A compiler or an assembler warns of what is not known to be harmless; the message has its words."""
+    """A compiler or an assembler gave a warning that is not known to be harmless. The message has its words."""
 
 
 def compile_profile(name: str, to: Path, profile: Profile | None = None, allowed: tuple[str, ...] = ()) -> Figures:
-    """Compile a profile into folder `to`: binary, P4Info, reports. Gives what it takes of the chip.
+    """Compile a profile into folder `to`: binary, P4Info, reports. Returns the resources it uses.
 
     `profile` takes the place of the one that is called so. `allowed`: patterns of more warnings that do not count.
 
@@ -232,13 +231,13 @@ def figures(profile: Profile, pipe: Path) -> Figures:
 
 
 def _bits_used(slices: list[dict[str, Any]]) -> int:
-    """Bits of a container in which there is ever a field."""
+    """Return the bits of a container that hold a field at some time."""
     places = (one["slice_info"] for one in slices)
     return len({bit for place in places for bit in range(place["lsb"], place["msb"] + 1)})
 
 
 def table(found: dict[str, Figures]) -> list[list[str]]:
-    """Rows of text: a head with the profiles, then a figure each, as they stand in docs/tofino.md."""
+    """Return rows of text, as in docs/tofino.md: a head with the profiles, then one row for each figure."""
     names = [field.name for field in fields(Figures)]
     rows = [[name.replace("_", " "), *(f"{getattr(one, name):,}" for one in found.values())] for name in names]
     return [["", *found], *rows]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells whether the parsers of Tofino's assembly branch as their P4 source does.
+"""Check that the parsers of Tofino's assembly branch as their P4 source does.
 
-What is compared is the number of paths from a parser's first state to its end. The compiler may split a state, merge
+The check compares the number of paths from a parser's first state to its end. The compiler may split a state, merge
 two, or copy one, and none of that changes the number; a branch that is lost does.
 """
 
@@ -135,7 +135,7 @@ def of_source(source: Path, options: Iterable[str], cpp: str) -> dict[str, tuple
 
 
 def _block(text: str, start: int) -> str:
-    """What is between the brace at `start` and its partner."""
+    """Return the text between the brace at `start` and its partner."""
     depth = 0
     for at in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[at], 0)

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packet to the aggregator: is it well formed, who may send it, what does its slot make of it, and what is the answer.
+// Aggregation: a packet to the aggregator, in five steps.
+//   1. Validation: version, lengths and lanes.
+//   2. Admission: the sender's entry, and whether it may send this op.
+//   3. Slot state: the packet's round against the slot half's (slot_state.p4), which gives the outcome.
+//   4. Lanes: the smallest keys and the sums (lane.p4).
+//   5. Reply.
 control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     counter(OUTCOMES, CounterType.packets_and_bytes) outcomes;
-    meter(512, MeterType.packets) hellos;  // by ingress port: all that goes from ports to the controller
+    meter(512, MeterType.packets) hellos;  // by ingress port. HELLOs are the only packets from ports to the controller.
 
     Uplink() uplink;
     Admission() admission;
@@ -16,10 +21,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     FOR_EACH_LANE(LANE_INSTANCES)
 
     bit<16> length = BARE_LENGTH;
-    bit<16> growth = 0;  // what the lanes add that are in this round but not in this packet
+    bit<16> growth = 0;  // bytes of the lanes that are in this round but not in this packet
     bit<2> colour = V1MODEL_METER_COLOR_GREEN;
 
-    // Whoever only asks must not lower the minimum.
+    // A retransmission and a QUERY only read: their keys must not lower the stored minimum.
     action disregard_keys() {
 #define DISREGARD_KEY(i) hdr.keys[i].key = NO_KEY;
         FOR_EACH_LANE(DISREGARD_KEY)

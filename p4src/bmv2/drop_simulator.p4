@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loses packets on purpose: a port that the controller gives a threshold loses threshold / 2^32 of what crosses it in
-// this direction. 2^32 - 1 loses everything.
+// DropSimulator: loses packets on purpose, for experiments.
+//
+// A port for which the controller has set a threshold loses threshold / 2^32 of its packets in this direction; 2^32 - 1
+// loses all.
 control DropSimulator(in port_t port, out bit<1> lost) {
     counter(512, CounterType.packets_and_bytes) losses;
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The registers of one lane: the smallest key that the workers have announced, and a sum for each value of its block.
+//
+// A key is the index of the worker's next non-zero block in the lane, so the minimum is the block of the next round
+// (OmniReduce, SIGCOMM 2021). `keep` 0 discards what a register has from an earlier round.
 control Key(inout bit<32> key, in bit<32> half, in bit<32> keep) {
     register<bit<32>>(HALVES) keys;
 

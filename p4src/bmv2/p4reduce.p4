@@ -25,7 +25,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Aggregation() aggregation;
     Forwarding() forwarding;
 
-    counter(512, CounterType.packets_and_bytes) forgeries;  // frames to others in the switch's name, by port
+    counter(512, CounterType.packets_and_bytes) forgeries;  // frames with the switch's source address, by ingress port
 
     bit<1> lost = 0;
 

@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The round that a slot half is in: its number, who has been counted, which operation it belongs to, and what goes up.
+// SlotState: the round of a slot half, and the outcome of a packet for it.
+//
+// A half stores the round's number (seq), the bitmap of the workers whose packets were added, the operation's
+// fingerprint, and what a packet to the parent needs. A packet from a worker, with its seq compared with the half's:
+//
+//   newer                                       STARTED   the half starts over with this packet.
+//   older, or equal after a reset               STALE     dropped.
+//   equal, other fingerprint                    MISMATCH  the ranks do not execute the same operation.
+//   equal, worker not in the bitmap             ADDED.
+//   equal, bitmap full                          REPLAYED  the sender has lost the RESULT.
+//   equal, all here added, sender is the envoy  SENT_UP   the parent may have lost the partial sums.
+//   equal, otherwise                            AHEAD     the sender has to wait for others.
+//
+// A packet from the parent counts only while the half's own workers are all added and the round is the same: a RESULT
+// replaces the partial sums by the tree's (STORED), a STATUS says that the parent waits for others (AHEAD).
 control SlotState(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(HALVES) seqs;
     register<bit<32>>(HALVES) bitmaps;
     register<bit<32>>(HALVES) fingerprints;
-    register<bit<16>>(HALVES) partials;  // of what goes up: envoy (8), present (8)
+    register<bit<16>>(HALVES) partials;  // for the packet to the parent: envoy (8), present (8)
 
     bit<16> partial;
 
@@ -60,7 +74,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
             meta.touch = hdr.aggregation.active;
         } else {
             if (meta.from_parent == 1) {
-                // Only while the round is up there: the sums become the whole tree's once.
+                // Once per round: after a RESULT the bitmap is full, so a second one is stale.
                 if (age != 0 || hdr.aggregation.fingerprint != meta.fingerprint || meta.bitmap != all_workers) {
                     meta.outcome = OUTCOME_STALE;
                 } else if (hdr.aggregation.op == OP_RESULT) {
@@ -68,7 +82,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
                 } else {
                     meta.outcome = OUTCOME_AHEAD;
                 }
-            } else if (age[31:31] == 1 || (age == 0 && meta.bitmap == 0)) {  // a half that was reset has nothing to add to
+            } else if (age[31:31] == 1 || (age == 0 && meta.bitmap == 0)) {  // bitmap 0: was reset
                 meta.outcome = OUTCOME_STALE;
             } else if (age != 0) {
                 start();

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Only a member of a job reaches a slot, and only a slot of its job's pool: whose packet is it, and which half's?
+// Admission: a packet reaches a slot only if its sender is a worker of the job that it names.
+//
+// The sender is known by its ingress port, its address and the index and generation in the packet, all of which must be
+// those of one entry. The entry gives the worker's bit and the job's pool. A packet that hits none has `admitted` 0.
 control Admission(in headers_t hdr, inout metadata_t meta) {
-    DIRECT_COUNTER(counted);  // what each member has sent that reached this table
+    DIRECT_COUNTER(counted);  // packets and bytes of each worker that reached this table
 
     action admit(bit<32> worker_bit, bit<32> full_bitmap, bit<16> pool_base, bit<16> pool_halves, bit<16> group) {
         COUNT_DIRECTLY(counted)
@@ -10,7 +13,7 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
         meta.full_bitmap = full_bitmap;
         meta.job_group = group;
         meta.half = (half_t)(pool_base + hdr.aggregation.slot);
-        meta.room = pool_halves |-| hdr.aggregation.slot;
+        meta.room = pool_halves |-| hdr.aggregation.slot;  // saturates: 0 for a slot behind the pool's end
     }
 
     table jobs {
@@ -33,7 +36,9 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// What that means for a packet that is to reach a slot.
+// Verdict: the outcome of a packet that may not reach its slot.
+//
+// A slot has two halves, for even and odd rounds, so the last bits of `slot` and `seq` are the same in a sound packet.
 control Verdict(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (meta.admitted == 0) {

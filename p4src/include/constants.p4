@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one home of every number of the protocol. Python and C are checked against this file.
+// The numbers of the protocol. Python and C repeat them, and tests compare those copies with this file.
 #ifndef P4REDUCE_CONSTANTS_P4
 #define P4REDUCE_CONSTANTS_P4
 
@@ -14,11 +14,11 @@
 #define SLOTS 512       // slots of the whole switch, shared by its jobs
 #endif
 #ifndef CPU_PORT
-#define CPU_PORT 510    // where packet-in and packet-out go
+#define CPU_PORT 510    // port of packet-ins and packet-outs
 #endif
 
 #ifndef MAX_GROWTH
-#define MAX_GROWTH 512  // bytes that an answer may be longer than the packet it is made of: BMv2 has no room for more
+#define MAX_GROWTH 512  // bytes by which a reply may be longer than the packet that it is made of: BMv2's headroom
 #endif
 
 #define HALVES (2 * SLOTS)
@@ -36,37 +36,37 @@ const bit<4> OP_QUERY  = 6;
 const bit<4> OP_ABORT  = 7;
 const bit<4> OP_HELLO  = 8;
 
-@noWarn("unused")  // Tofino asks its registers without taking a minimum
+@noWarn("unused")  // Tofino has actions that read a register without taking a minimum
 const bit<32> NO_KEY = 0xFFFFFFFF;
 
-// A switch that has a parent counts it as a worker of its own, the last one.
+// A switch that has a parent counts the parent as one of its own workers, the last one.
 @noWarn("unused")
 const bit<8>  PARENT = 31;
 @noWarn("unused")
 const bit<32> PARENT_BIT = 0x80000000;
 @noWarn("unused")
-const bit<8>  NOBODY = 255;  // in `worker` on the way down: none of this switch's workers
+const bit<8>  NOBODY = 255;  // `worker` of a packet from the parent that concerns none of this switch's workers
 
-// What became of a packet to the aggregator: the index into the counter `outcomes`.
-const bit<8>  OUTCOME_STARTED      = 0;   // newer round: the half started over
-const bit<8>  OUTCOME_ADDED        = 1;   // added to a round under way
-const bit<8>  OUTCOME_COMPLETED    = 2;   // filled the bitmap (counted besides STARTED, ADDED or STORED)
+// Outcomes of a packet to the aggregator. They are the indices of the counter `outcomes`.
+const bit<8>  OUTCOME_STARTED      = 0;   // first packet of a newer round: the half starts over
+const bit<8>  OUTCOME_ADDED        = 1;   // added to the current round
+const bit<8>  OUTCOME_COMPLETED    = 2;   // last packet of the round (counted besides STARTED, ADDED or STORED)
 const bit<8>  OUTCOME_STALE        = 3;   // of an older round: dropped
-const bit<8>  OUTCOME_MISMATCH     = 4;   // fingerprint differs, here or elsewhere: ERROR to all
-const bit<8>  OUTCOME_AHEAD        = 5;   // already counted, others awaited: STATUS to the sender
-const bit<8>  OUTCOME_REPLAYED     = 6;   // already complete: RESULT to the sender
-const bit<8>  OUTCOME_NOT_ADMITTED = 7;   // no such member of a job: dropped
-const bit<8>  OUTCOME_BAD_SLOT     = 8;   // slot outside the job's pool, or of the wrong half: dropped
-const bit<8>  OUTCOME_MALFORMED    = 9;   // truncated, wrong version, length or lanes, or contradicts itself: dropped
-const bit<8>  OUTCOME_FORBIDDEN    = 10;  // an op that its sender may not use: dropped
-const bit<8>  OUTCOME_HELLO        = 11;  // told to the controller
+const bit<8>  OUTCOME_MISMATCH     = 4;   // fingerprint differs, here or at another switch: ERROR to all
+const bit<8>  OUTCOME_AHEAD        = 5;   // already added, waiting for others: STATUS to the sender
+const bit<8>  OUTCOME_REPLAYED     = 6;   // round already complete: RESULT to the sender
+const bit<8>  OUTCOME_NOT_ADMITTED = 7;   // no worker of the job: dropped
+const bit<8>  OUTCOME_BAD_SLOT     = 8;   // slot outside the job's pool, or the wrong half: dropped
+const bit<8>  OUTCOME_MALFORMED    = 9;   // truncated, or wrong version, length or lanes: dropped
+const bit<8>  OUTCOME_FORBIDDEN    = 10;  // op that this sender may not use: dropped
+const bit<8>  OUTCOME_HELLO        = 11;  // forwarded to the controller
 const bit<8>  OUTCOME_RESET        = 12;
 const bit<8>  OUTCOME_QUERY        = 13;
 @noWarn("unused")
-const bit<8>  OUTCOME_SENT_UP      = 14;  // partial sums to the parent (the first time counted besides STARTED or ADDED)
+const bit<8>  OUTCOME_SENT_UP      = 14;  // partial sums sent to the parent (first: counted besides STARTED or ADDED)
 @noWarn("unused")
-const bit<8>  OUTCOME_STORED       = 15;  // the parent's RESULT taken (counted besides COMPLETED)
-const bit<8>  OUTCOME_HELLO_LIMITED = 16; // more of them than the port may send: dropped
+const bit<8>  OUTCOME_STORED       = 15;  // parent's RESULT stored (counted besides COMPLETED)
+const bit<8>  OUTCOME_HELLO_LIMITED = 16; // HELLO above the port's rate: dropped
 #define OUTCOMES 17
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;

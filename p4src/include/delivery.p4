@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses each copy of a multicast answer to its worker. Copies are told apart by their replica's instance, which for
-// a job's group is the worker's index plus one, and 0 for plain flooding.
+// Delivery: writes the receiver's address into each copy of a multicast reply.
+//
+// A job's multicast group has one replica for each worker, and the replica's instance is the worker's index plus one.
+// Frames that are flooded have instance 0 and stay as they are.
 control Delivery(inout headers_t hdr, in bit<16> instance) {
     action address(mac_t mac, ipv4_t ip, bit<16> udp_port) {
         hdr.ethernet.dst = mac;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that is not for the aggregator, as a normal switch would: bridged by MAC, or routed when sent to ours.
+// Forwarding: frames that are not for the aggregator, as an ordinary switch forwards them.
+//
+// A frame to one of the switch's router MACs is routed by longest prefix; all others are bridged by destination MAC.
 control Forwarding(inout headers_t hdr, inout metadata_t meta) {
     action route(port_t port, mac_t source_mac, mac_t next_hop_mac) {
         meta.egress_port = port;

@@ -78,12 +78,14 @@ header values_h {
     FOR_EACH_VALUE(VALUE_FIELD)
 }
 
-// Bytes of a UDP datagram of ours that carries no values: UDP header, aggregation header, keys.
+// Bytes of a UDP datagram without values: UDP header, aggregation header, keys.
 #define BARE_LENGTH (8 + 18 + 4 * LANES)
 #define LANE_LENGTH (4 * BLOCK_SIZE)
 
-// From the controller. `through_pipeline`: treat the frame as ours to act on; else send it out of `egress_port` as it
-// is. An ABORT goes to `multicast_group`.
+// Packet-out, from the controller.
+//   through_pipeline  1: the frame is forwarded or aggregated like one from a port
+//                     0: it leaves by `egress_port`, unchanged
+//   multicast_group   receivers of an ABORT
 @controller_header("packet_out")
 header packet_out_h {
     bit<1>  through_pipeline;
@@ -92,8 +94,9 @@ header packet_out_h {
     bit<16> multicast_group;
 }
 
-// To the controller. `bitmap`: in the answer to a QUERY, the workers that the half has seen; its seq, fingerprint, keys
-// and the sums of the lanes that were asked for stand in their own places.
+// Packet-in, to the controller.
+//   bitmap  in the reply to a QUERY, the workers that the half has counted; the frame's own fields have its seq,
+//           fingerprint, keys, and the sums of the lanes in `active`
 @controller_header("packet_in")
 header packet_in_h {
     bit<7>  padding;
@@ -101,7 +104,7 @@ header packet_in_h {
     bit<32> bitmap;
 }
 
-// ARCHITECTURE_HEADERS is what an architecture puts ahead of a packet for itself.
+// All headers, in the order of a packet. ARCHITECTURE_HEADERS: those that an architecture adds for itself.
 struct headers_t {
     ARCHITECTURE_HEADERS
     packet_out_h    packet_out;
@@ -116,7 +119,7 @@ struct headers_t {
     values_h[LANES] values;
 }
 
-// What a deparser sends of them, packet-in first.
+// The part of a deparser that is the same on all architectures: the frame, after a packet-in header if there is one.
 #define EMIT_FRAME \
         pkt.emit(hdr.packet_in); \
         pkt.emit(hdr.ethernet); \

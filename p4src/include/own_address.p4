@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The switch as a host: it knows which packets are meant for it, and which pretend to be from it, and answers ARP and ping
-// for its own addresses.
+// OwnAddress: the switch is a host, too. It recognises packets to its addresses, and packets that claim to come from
+// them.
 control OwnAddress(inout metadata_t meta) {
     action own(mac_t mac) {
         meta.own = 1;
@@ -18,7 +18,7 @@ control OwnAddress(inout metadata_t meta) {
         meta.forged = 1;
     }
 
-    // The same addresses: nobody else sends from them.
+    // The same addresses as sources. Workers believe replies from them, so a frame from outside with one is a forgery.
     table own_sources {
         key = { meta.source : exact @name("address"); }
         actions = { forged; @defaultonly NoAction; }
@@ -32,7 +32,7 @@ control OwnAddress(inout metadata_t meta) {
     }
 }
 
-// What is meant for the switch, and not for the aggregator.
+// OwnAnswers: replies to ARP requests and pings for the switch's addresses. All else to them is dropped.
 control OwnAnswers(inout headers_t hdr, inout metadata_t meta) {
     action answer_arp() {
         hdr.arp.op = ARP_REPLY;

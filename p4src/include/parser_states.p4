@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every parser does with a frame once it knows where that begins: include it in the parser. CHECK_IPV4 is what the
-// architecture's parser does about the checksum of an IPv4 header, NOTE_AGGREGATION what it notes of our header; nothing
-// where it does not do that.
+// Parser states from the Ethernet header on, for all architectures. A parser includes this file among its states.
+//   CHECK_IPV4        statements of the architecture that verify the checksum of an IPv4 header
+//   NOTE_AGGREGATION  statements of the architecture that copy fields of the aggregation header
     state parse_ethernet {
         pkt.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {
@@ -13,7 +13,8 @@
         }
     }
 
-    // Hosts take a frame of VLAN 0 for one without a tag, so there may be an address of ours behind it.
+    // A host handles a frame of VLAN 0 like one without a tag, but the parser does not look behind the tag. A forged
+    // source address could hide there, so every such frame counts as forged.
     state parse_tag {
         transition select(pkt.lookahead<bit<16>>()) {
             0 &&& 0x0FFF: hidden_source;
@@ -33,7 +34,7 @@
         transition accept;
     }
 
-    // A header with options, or a fragment, is forwarded but never ours.
+    // A header with options, or a fragment, is forwarded, and never reaches the aggregator.
     state parse_ipv4 {
         pkt.extract(hdr.ipv4);
         meta.address = hdr.ipv4.dst;

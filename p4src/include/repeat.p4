@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repetition by the preprocessor: FOR_EACH_VALUE(m) is m(0) ... m(BLOCK_SIZE - 1), FOR_EACH_LANE(m) likewise.
+// Repetition by the preprocessor, as P4 has no loops.
+//   FOR_EACH_VALUE(m)  m(0) ... m(BLOCK_SIZE - 1)
+//   FOR_EACH_LANE(m)   m(0) ... m(LANES - 1)
+//   FOR_EACH_PAIR(m)   m(i, i + BLOCK_SIZE / 2) for each value of the first half of a block of 64
 #ifndef P4REDUCE_REPEAT_P4
 #define P4REDUCE_REPEAT_P4
 
@@ -26,7 +29,6 @@
     m(224) m(225) m(226) m(227) m(228) m(229) m(230) m(231) m(232) m(233) m(234) m(235) m(236) m(237) m(238) m(239) \
     m(240) m(241) m(242) m(243) m(244) m(245) m(246) m(247) m(248) m(249) m(250) m(251) m(252) m(253) m(254) m(255)
 
-// FOR_EACH_PAIR(m): m(i, i + BLOCK_SIZE / 2) for the values of a block of 64, two by two.
 #define REPEAT_PAIRS_64(m) \
     m(0, 32) m(1, 33) m(2, 34) m(3, 35) m(4, 36) m(5, 37) m(6, 38) m(7, 39) \
     m(8, 40) m(9, 41) m(10, 42) m(11, 43) m(12, 44) m(13, 45) m(14, 46) m(15, 47) \

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the packet that a slot has seen into the answer, if there is one.
+// Replies: rewrites the packet into the reply that its outcome asks for, or drops it.
+//
+//   round complete             RESULT to all workers of the job.
+//   partial sums complete      DATA to the parent (LEAF: this switch may be below another).
+//   REPLAYED                   RESULT to the sender, whose copy was lost.
+//   AHEAD                      STATUS to the sender; one from the parent goes to all workers.
+//   MISMATCH                   ERROR to all workers; below a parent to the parent, whose ERROR comes back to all.
+//   HELLO, RESET, QUERY        packet-in to the controller.
+//   all others                 dropped.
 control Replies(inout headers_t hdr, inout metadata_t meta) {
-    // Back to the sender, or, when it is multicast, from the switch to whom the egress will name.
+    // From the switch to the sender. In a multicast reply, egress replaces the receiver (Delivery).
     action turn_around(bit<4> op) {
         hdr.aggregation.op = op;
         hdr.ethernet.dst = hdr.ethernet.src;
@@ -24,7 +32,7 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     }
 
 #ifdef LEAF
-    // From this switch, as a worker of its parent.
+    // From this switch to its parent, as one of the parent's workers.
     action to_parent(bit<4> op) {
         hdr.aggregation.op = op;
         hdr.aggregation.worker = meta.parent_worker;
@@ -39,7 +47,8 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
         meta.egress_port = meta.parent_port;
     }
 
-    // The parent says which of its workers; the workers here are others.
+    // The parent's reply names one of the parent's workers. If that is this switch, the worker here whose packet was
+    // the last to be added takes its place; no worker here stands for another switch.
     action name_worker() {
         hdr.aggregation.worker = hdr.aggregation.worker == meta.parent_worker ? meta.envoy : NOBODY;
     }
@@ -154,7 +163,7 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// How long the answer is: a lane's values are in it if `present` says so.
+// Measure: the UDP length of the reply, which has the values of the lanes in `present`.
 control Measure(in headers_t hdr, out bit<16> length) {
     apply {
         length = BARE_LENGTH;
@@ -170,7 +179,7 @@ control Lengths(inout headers_t hdr, in bit<16> length) {
     }
 }
 
-// Lanes that are not present are left out.
+// LeaveOut: removes the values of lanes that are not in `present`.
 control LeaveOut(inout headers_t hdr) {
     apply {
 #define LEAVE_OUT(i) if (hdr.aggregation.present[i:i] == 0) { hdr.values[i].setInvalid(); }

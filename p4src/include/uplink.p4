@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where this switch stands in a job's tree: with an entry, it is a worker of its parent; without one, it is the root.
+// Uplink: the switch's position in a job's tree. With an entry for the job, it is a worker of its parent; without one,
+// it is the root.
+//
+// A packet comes from the parent if ingress port, address and UDP port are those of the entry.
 control Uplink(in headers_t hdr, inout metadata_t meta) {
     action uplink(port_t port, mac_t mac, ipv4_t ip, bit<16> udp_port, bit<8> worker) {
         meta.parent_bit = PARENT_BIT;

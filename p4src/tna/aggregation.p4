@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packet to the aggregator: is it well formed, who may send it, what does its slot make of it, and what is the answer.
-// All is looked up at once and weighed later, since stages are scarce. And all is side by side: on Tofino 1 what an if
-// encloses has to be over before what comes after it, so nothing encloses more than a stage's work.
+// Aggregation: a packet to the aggregator, in the steps of bmv2/aggregation.p4.
+//
+// Stages are scarce, so lookups happen side by side and tables weigh their results later. On Tofino 1, everything in an
+// `if` has to finish before what follows it can start; so no `if` encloses more than one stage's work.
 control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parser_error) {
     Counter<bit<64>, bit<8>>(OUTCOMES, CounterType_t.PACKETS_AND_BYTES) outcomes;
-    Meter<port_t>(512, MeterType_t.PACKETS) hellos;  // by ingress port: all that goes from ports to the controller
+    Meter<port_t>(512, MeterType_t.PACKETS) hellos;  // by ingress port. HELLOs alone go from ports to the controller.
 
     Admission() admission;
     Verdict() verdict;
@@ -22,8 +23,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
     @hidden action started() { meta.outcome = OUTCOME_STARTED; }
     @hidden action mismatch() { meta.outcome = OUTCOME_MISMATCH; }
 
-    // Lanes as the fingerprint has them, active, present and lengths of a packet: of a round without values, without the
-    // sender's, and with them.
+    // Shapes of a packet: lanes of the fingerprint, `active`, `present`, and the lengths of UDP and IPv4.
+    //   NO_VALUES    the round has no values
+    //   NOT_MINE     the round has values, this packet has none
+    //   WITH_VALUES  the packet has values
 #define NO_VALUES(lanes)   lanes, 0, 0, BARE_LENGTH, BARE_LENGTH + 20
 #define NOT_MINE(lanes)    lanes, 1, 0, BARE_LENGTH, BARE_LENGTH + 20
 #define WITH_VALUES(lanes) lanes, 1, 1, BARE_LENGTH + LANE_LENGTH, BARE_LENGTH + LANE_LENGTH + 20
@@ -103,7 +106,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
 #define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta); \
         lane##i.apply(hdr.values[i], meta);
         FOR_EACH_LANE(APPLY_LANE)
-        // Ahead of the decision, which takes none on a HELLO: so the answer has not to wait for it.
+        // Before the decision, which does not concern a HELLO: so the reply need not wait for the decision.
         if (colour == (bit<8>)MeterColor_t.RED) {
             meta.outcome = OUTCOME_HELLO_LIMITED;
         }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loses packets on purpose: a port that the controller gives a threshold loses threshold / 2^32 of what crosses it in
-// this direction, in steps of 2^-15. 2^32 - 1 loses everything. Lost is what `margin` is not 0 for; nothing unless `on`.
-// `surplus` is what a counter of this direction counts beside the frame's bytes.
+// DropSimulator: loses packets on purpose, for experiments.
+//
+// A port for which the controller has set a threshold loses threshold / 2^32 of its packets in this direction, in steps
+// of 2^-15; 2^32 - 1 loses all.
+//   on       0: nothing is lost
+//   margin   not 0: the packet is lost
+//   surplus  bytes that a counter of this direction counts beside the frame's
 control DropSimulator(in bit<1> on, in port_t port, out bit<16> margin)(bit<32> surplus) {
     Counter<bit<64>, port_t>(512, CounterType_t.PACKETS_AND_BYTES) losses;
     Random<bit<15>>() random;
@@ -20,7 +24,7 @@ control DropSimulator(in bit<1> on, in port_t port, out bit<16> margin)(bit<32> 
         size = 512;
     }
 
-    // A table, lest the compiler put the difference into every condition on it, where it has no room.
+    // A table, because otherwise the compiler repeats the subtraction in every condition on `margin`: there is no room.
     @hidden action compare() { margin = limit |-| draw; }
     @hidden table lots {
         actions = { compare; }

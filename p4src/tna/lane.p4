@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registers of a lane: the smallest key that the workers have announced, and the sums of its block.
+// The registers of a lane: the smallest key that the workers have announced (bmv2/lane.p4), and the sums of its block.
+//
+// Tables with constant entries choose the stateful action: start in a newer round, add in the current one, read for a
+// QUERY and for a worker that was added before.
 
-// A packet of a sender that the bitmap shows already.
-#define COUNTED(w) 32w1 << w &&& 32w1 << w, 32w1 << w &&& 32w1 << w
+// Worker w is the sender, and in the bitmap: its packet was added before.
+#define ALREADY_ADDED(w) 32w1 << w &&& 32w1 << w, 32w1 << w &&& 32w1 << w
 
 control Key(inout bit<32> announced, in metadata_t meta) {
     Register<bit<32>, bit<16>>(HALVES, 0) keys;
@@ -44,7 +47,7 @@ control Key(inout bit<32> announced, in metadata_t meta) {
 #ifdef GUARDED_KEYS
             (STEP_QUERY, _, _, _, _, _) : read();
             (STEP_DATA,  1, _, _, _, _) : start();
-#define KNOWN_ROW(w) (STEP_DATA, 0, 1, 1, COUNTED(w)) : read();
+#define KNOWN_ROW(w) (STEP_DATA, 0, 1, 1, ALREADY_ADDED(w)) : read();
             REPEAT_32(KNOWN_ROW)
             (STEP_DATA,  0, 1, 1, _, _) : lower();
 #else
@@ -62,7 +65,7 @@ control Key(inout bit<32> announced, in metadata_t meta) {
     }
 }
 
-// The table that drives a register of sums. A lane without values in the packet comes with zeros, so adding reads it.
+// The table that drives a register of sums. A packet without values carries zeros here, so adding them reads the sums.
 #ifdef SECOND_PASS
 #define HARVEST_ACTION harvest;
 #define HARVEST_ENTRY (STEP_HARVEST, _, _, _, _, _, _) : harvest();
@@ -70,7 +73,7 @@ control Key(inout bit<32> announced, in metadata_t meta) {
 #define HARVEST_ACTION
 #define HARVEST_ENTRY
 #endif
-#define READ_ROW(w) (STEP_DATA, 0, 1, 1, _, COUNTED(w)) : read();
+#define READ_ROW(w) (STEP_DATA, 0, 1, 1, _, ALREADY_ADDED(w)) : read();
 #define SUMS_TABLE \
     @hidden table sum { \
         key = { \

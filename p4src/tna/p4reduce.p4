@@ -20,8 +20,8 @@
 #include "aggregation.p4"
 #include "../include/delivery.p4"
 
-// What the sums need up to the last stage, and what is decided beside them. Where the compiler lets another field have the
-// same container later, that field's table has to wait for the last sum.
+// Fields that are needed up to the last stage, by the sums or by decisions beside them. If the compiler gave such a
+// field's container to another field afterwards, that field's table would have to wait for the last sum.
 #define UNSHARED(field) @pa_no_overlay("ingress", field)
 UNSHARED("meta.active")
 UNSHARED("meta.half")
@@ -33,7 +33,7 @@ UNSHARED("meta.worker_bit")
 UNSHARED("meta.bitmap")
 UNSHARED("meta.outcome")
 UNSHARED("meta.complete")
-// Three tables of one stage write these, so they need three containers.
+// Three tables of one stage write these fields, so they need three containers.
 @pa_no_pack("ingress", "meta.newer", "meta.live")
 @pa_no_pack("ingress", "meta.newer", "meta.same")
 @pa_no_pack("ingress", "meta.live", "meta.same")
@@ -47,7 +47,8 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
     Aggregation() aggregation;
     Forwarding() forwarding;
 
-    Counter<bit<64>, port_t>(512, CounterType_t.PACKETS_AND_BYTES) forgeries;  // frames to others in the switch's name, by port
+    // Frames with the switch's source address, by ingress port.
+    Counter<bit<64>, port_t>(512, CounterType_t.PACKETS_AND_BYTES) forgeries;
 
     @hidden action forgery() {
         meta.drop = 1;
@@ -63,7 +64,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
         traffic_manager.ucast_egress_port = port;
         traffic_manager.bypass_egress = 1;
     }
-    // To the recirculation port of the same pipe; the upper two bits of a port's number are its pipe's.
+    // To the recirculation port of the same pipe. The upper two bits of a port's number are the pipe's number.
 #define OF_PIPE(n) n << 7 &&& 0x180 : send_round(n << 7 | RECIRCULATION_PORT);
     @hidden table second_pass {
         key = { meta.ingress_port : ternary; }
@@ -134,7 +135,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
                 traffic_manager.ucast_egress_port = meta.egress_port;
             }
         }
-        // Whoever goes round once more has all lanes that are in the answer.
+        // A packet that goes to the second pass keeps the lanes of the reply: `present` names them already.
         if (hdr.aggregation.isValid() && meta.own == 1) {
             leave_out.apply(hdr);
         }

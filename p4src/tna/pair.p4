@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two values a register. Tofino 2 returns both sums at once; Tofino 1 the first, and the second when the answer comes
-// round again (as in SwitchML, NSDI 2021).
+// Two values in one register. On Tofino 2 a stateful ALU returns both sums at once. On Tofino 1 it returns one: the
+// reply recirculates, and its second pass reads the other (as in SwitchML, NSDI 2021).
 struct pair_t {
     bit<32> first;
     bit<32> second;

@@ -66,7 +66,7 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
     }
 #endif
 
-    // verify() is true where the checksum is wrong.
+    // verify() returns true if the checksum is wrong.
 #define CHECK_IPV4 ipv4_checksum.add(hdr.ipv4); meta.bad_checksum = (bit<1>)ipv4_checksum.verify();
 #define NOTE_AGGREGATION meta.active = hdr.aggregation.active;
 #include "../include/parser_states.p4"
@@ -83,7 +83,7 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
     }
 }
 
-// Keys and values leave as they are.
+// The egress parser stops before keys and values, which egress does not change.
 parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out egress_intrinsic_metadata_t intrinsic) {
     state start {
         meta = {...};
@@ -119,7 +119,8 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out e
     }
 }
 
-// Only a header whose checksum was right is ever rewritten: a wrong one is bridged as it came, for its receiver to see.
+// The checksum is computed again only where it was right. A frame with a wrong one is bridged unchanged, so that its
+// receiver sees the error.
 control EgressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
         in egress_intrinsic_metadata_for_deparser_t deparser) {
     Checksum() ipv4_checksum;

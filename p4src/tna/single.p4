@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value a register.
+// One value in one register.
 control Value(inout bit<32> value, in metadata_t meta) {
     Register<bit<32>, bit<16>>(HALVES, 0) sums;
 

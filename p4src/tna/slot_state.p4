@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The round that a slot half is in. A stateful ALU updates two words at most and answers with one bit or word, so the
-// round's number is kept three times, each beside what has to be decided with it in the same stage.
+// SlotState: the round of a slot half. The rules are those of bmv2/slot_state.p4, without a parent.
+//
+// A stateful ALU updates at most two words and returns one bit or word. So the round's number is stored three times,
+// each time beside the word that is compared in the same stage:
+//   seqs        is the packet's round newer?
+//   rounds      is it the current round, and was that not reset?
+//   operations  is it the same operation?
 struct round_t {
     bit<32> seq;
-    bit<32> live;         // seq again; after a RESET the one after, which is a newer round
+    bit<32> live;         // equal to seq; after a RESET seq + 1, so that only a newer round matches
 }
 
 struct operation_t {
@@ -11,7 +16,7 @@ struct operation_t {
     bit<32> fingerprint;
 }
 
-// A serial number: RFC 1982.
+// Serial number arithmetic (RFC 1982).
 #define IS_NEWER(than) ((int<32>)hdr.aggregation.seq - (int<32>)than > 0)
 
 control SlotState(in headers_t hdr, inout metadata_t meta) {
@@ -222,7 +227,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// What it all means for the packet, and whether its answer is the round's result.
+// Decision: the packet's outcome, from the bits that the slot state returned, and whether the round is complete.
 control Decision(inout metadata_t meta) {
     @hidden action compare() {
         meta.missing = meta.bitmap ^ meta.others;
