@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all examples train: words into classes, by a rule that can be learnt. Every rank has batches of its own."""
+"""The model and the data that all examples share.
+
+The model sorts lists of words into classes, by a rule that it can learn. Every rank trains on its own batches.
+"""
 
 from typing import Any
 
@@ -9,7 +12,10 @@ WORDS, CLASSES, BATCH, STEPS = 512, 8, 16, 10
 
 
 class Model(torch.nn.Module):
-    """Whole blocks of 64 values a parameter: what shares a block does not depend on how a framework lays them out."""
+    """A small text classifier, in which every parameter fills whole blocks of 64 values.
+
+    Therefore no block contains values of two parameters, however a framework lays them out.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +32,7 @@ def loss_of(model: torch.nn.Module, words: torch.Tensor) -> torch.Tensor:
 
 
 def batch(step: int, rank: int) -> torch.Tensor:
-    """It follows from the step: who starts again there has the same."""
+    """Return the batch of a step and a rank. A rank that restarts at this step gets the same batch again."""
     return torch.randint(0, WORDS, (BATCH, 4), generator=torch.Generator().manual_seed(1000 * step + rank))
 
 
@@ -35,7 +41,7 @@ def tell(rank: int, step: int, loss: torch.Tensor) -> None:
 
 
 def tell_traffic(rank: int, of: Any) -> None:
-    """What a communicator or a process group of the backend has carried, and who for it."""
+    """Print how much a communicator or a process group has transferred, and what did the sums: a switch or memory."""
     if hasattr(of, "traffic"):
         said = "; ".join(line.strip() for line in str(of.traffic()).splitlines())
     else:

@@ -15,7 +15,7 @@ from p4reduce import Communicator
 from p4reduce.ddp import AllreduceState, allreduce_hook
 
 by_hook = sys.argv[1:] != ["backend"]
-dist.init_process_group("gloo" if by_hook else "p4reduce")  # before the Accelerator makes its own
+dist.init_process_group("gloo" if by_hook else "p4reduce")  # first, or else the Accelerator creates a group
 accelerator = Accelerator(cpu=True)
 model = Model()
 model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.5))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed over the backend: ZeRO 1, 2 and 3.
+"""DeepSpeed over the backend p4reduce. The argument is the ZeRO stage: 1, 2 or 3.
 
 torchrun --standalone --nproc-per-node 2 examples/train_deepspeed.py 2
 """
@@ -29,5 +29,5 @@ for step in range(STEPS):
     engine.backward(loss)
     engine.step()
     tell(rank, step, loss)
-tell_traffic(rank, dist.group.WORLD if stage == 3 else engine.data_parallel_group)  # where it adds gradients
+tell_traffic(rank, dist.group.WORLD if stage == 3 else engine.data_parallel_group)  # the group that sums gradients
 dist.destroy_process_group()

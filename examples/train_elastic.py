@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun starts the ranks again when one dies, and they go on from the last checkpoint that all of them have.
+"""Elastic training: when a rank dies, torchrun restarts all, and they continue from their last common checkpoint.
 
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/train_elastic.py checkpoints [backend]
@@ -18,7 +18,7 @@ from p4reduce import Communicator
 from p4reduce.ddp import BlockTopKState, block_topk_hook
 
 STEPS = 20
-folder = Path(sys.argv[1])  # that all hosts share: a rank may come back on another
+folder = Path(sys.argv[1])  # shared by all hosts, since a rank may restart on another one
 folder.mkdir(parents=True, exist_ok=True)
 
 by_hook = sys.argv[2:] != ["backend"]
@@ -39,14 +39,17 @@ def path(step: int) -> Path:
 
 
 def save(step: int) -> None:
-    """What this rank knows after so many steps; never half of it. Of older ones the last is kept."""
+    """Write this rank's checkpoint after `step` steps, atomically. Only the one before it is kept as well."""
     torch.save({name: each.state_dict() for name, each in kept.items()}, path(step).with_suffix(".new"))
     os.replace(path(step).with_suffix(".new"), path(step))
     path(step - 2).unlink(missing_ok=True)
 
 
 def load() -> int:
-    """Load the last step that all ranks have saved, and return its number. (A rank that died may lack a step.)"""
+    """Load the last step that all ranks have saved, and return its number.
+
+    A rank that died may lack the newest checkpoint of the others.
+    """
     mine = max((int(file.stem.split("-")[0]) for file in folder.glob(f"*-{rank}.pt")), default=0)
     last = torch.tensor(mine)
     dist.all_reduce(last, dist.ReduceOp.MIN)
@@ -62,7 +65,7 @@ for step in range(load(), STEPS):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    tell(rank, step, loss)  # before it is saved: what all have saved, nobody does again
+    tell(rank, step, loss)  # before saving: a step that all ranks have saved is not repeated
     save(step + 1)
 tell_traffic(rank, communicator if by_hook else dist.group.WORLD)
 if by_hook:

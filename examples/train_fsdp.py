@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP, the first one: over the backend, or with a hook over a process group of another.
+"""FSDP (version 1): over the backend p4reduce, or with a hook and a process group of another backend.
 
 torchrun --standalone --nproc-per-node 2 examples/train_fsdp.py [hook]
 """

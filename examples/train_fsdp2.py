@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 over the backend: weights are gathered and gradients scattered through the switch.
+"""FSDP2 over the backend p4reduce: the switch gathers weights, and reduces and scatters gradients.
 
 torchrun --standalone --nproc-per-node 2 examples/train_fsdp2.py
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 within a host as ever, and its hook for the sums between hosts: those the switch makes.
+"""FSDP2 with shards within a host as usual. Its all-reduce hook has the switch sum the shards between hosts.
 
     torchrun --nnodes 2 --nproc-per-node 4 ... examples/train_fsdp2_hook.py
 
-Argument: of how many ranks a host is to be thought, if not of as many as torchrun has started there.
+An argument sets the number of ranks that count as one host; without it, those that torchrun started on a host.
 """
 
 import os

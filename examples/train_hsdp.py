@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HSDP over a DeviceMesh: shards within a host as ever, their sums between hosts over the backend.
+"""HSDP over a DeviceMesh: shards within a host as usual. The backend p4reduce sums them between hosts.
 
     torchrun --nnodes 2 --nproc-per-node 4 ... examples/train_hsdp.py
 
-Argument: of how many ranks a host is to be thought, if not of as many as torchrun has started there.
+An argument sets the number of ranks that count as one host; without it, those that torchrun started on a host.
 """
 
 import os

@@ -17,7 +17,7 @@ from p4reduce.ddp import AllreduceState, allreduce_hook
 
 
 class SwitchStrategy(DDPStrategy):
-    """DDP with p4reduce's hook. (`DDPStrategy(ddp_comm_hook=)` does the same, but only on GPUs.)"""
+    """DDP with the hook of p4reduce. `DDPStrategy(ddp_comm_hook=)` does the same, but only on GPUs."""
 
     def configure_ddp(self) -> None:
         super().configure_ddp()
@@ -25,7 +25,7 @@ class SwitchStrategy(DDPStrategy):
         self.model.register_comm_hook(AllreduceState(self.communicator), allreduce_hook)
 
     def teardown(self) -> None:
-        if hasattr(self, "communicator"):  # it has none if joining failed
+        if hasattr(self, "communicator"):  # it has none if the job could not be joined
             self.communicator.close()
         super().teardown()
 

@@ -3,7 +3,7 @@
 
     python examples/train_ray.py [backend]
 
-RAY_ADDRESS says which cluster; without it, Ray starts one on this machine.
+The variable RAY_ADDRESS names the cluster. Without it, Ray starts one on this machine.
 """
 
 import os

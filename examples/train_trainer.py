@@ -36,7 +36,7 @@ class Hook(TrainerCallback):
 
 
 class Told(Trainer):
-    """Prints each rank's losses."""
+    """A Trainer that prints each rank's losses."""
 
     def compute_loss(self, model: Any, inputs: Any, *given: Any, **more: Any) -> torch.Tensor:
         loss: torch.Tensor = super().compute_loss(model, inputs, *given, **more)
@@ -45,9 +45,9 @@ class Told(Trainer):
 
 
 by_hook = sys.argv[1:] != ["backend"]
-dist.init_process_group("gloo" if by_hook else "p4reduce")  # before the Trainer's arguments, which make one otherwise
+dist.init_process_group("gloo" if by_hook else "p4reduce")  # first, or else TrainingArguments creates a group
 rank, ranks = dist.get_rank(), dist.get_world_size()
-# Of the Trainer's sampler, rank r has every batch of which the number, modulo the ranks, is r.
+# The Trainer's sampler deals batches to the ranks in turn: batch b goes to rank b modulo the number of ranks.
 data = [{"words": words} for number in range(STEPS * ranks) for words in batch(number // ranks, number % ranks)]
 arguments = TrainingArguments(
     output_dir=tempfile.mkdtemp(), use_cpu=True, per_device_train_batch_size=BATCH, max_steps=STEPS,

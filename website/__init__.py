@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make docs` makes beside the pages in docs/: pages from the sources, and links that lead out of docs/."""
+"""MkDocs hooks that `make docs` uses: they generate reference pages from the sources and resolve links out of docs/."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of the C library: its public headers, a heading for each declaration, with the comment before it."""
+"""The reference page of the C library: its public headers, with a heading and the comment for each declaration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def headers() -> list[str]:
 
 
 def chunks(text: str) -> Iterator[str]:
-    """What stands between empty lines, without what only the compiler needs; a comment alone, too."""
+    """Yield the parts of a header between empty lines, without include guards and other lines for the compiler.
+
+    A comment that stands alone is a part, too.
+    """
     text = re.sub(r"^#ifdef __cplusplus\n.*?^#endif\n", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^(//|/\*) SPDX.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^#(ifndef|include|endif|define P4REDUCE_(\w+_)?H$).*\n?", "", text, flags=re.MULTILINE)
@@ -48,7 +51,7 @@ def chunks(text: str) -> Iterator[str]:
 
 
 def names(code: str) -> list[str]:
-    """Of the functions, types and numbers that are declared."""
+    """Return the names of the functions, types and constants that `code` declares."""
     return [next(filter(None, found)) for found in _NAMES.findall(re.sub(r"/\*.*?\*/", "", code, flags=re.DOTALL))]
 
 

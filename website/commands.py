@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of the command line: what `--help` says of every command, from the same declarations."""
+"""The reference page of the command line: the text of `--help` of every command, from the same declarations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from p4reduce.commands.cli import COMMANDS
 
 
 def command(name: str) -> Any:
-    """Return the command of `p4reduce NAME`, as it is run."""
+    """Return the click command that `p4reduce NAME` runs."""
     module, function = COMMANDS[name].target.split(":")
     called = getattr(import_module(module), function)
     if not isinstance(called, typer.Typer):
@@ -25,7 +25,7 @@ def command(name: str) -> Any:
 
 
 def walk(name: str, one: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the command and those below it, by what is typed."""
+    """Yield a command and its subcommands, each with the words that a user types for it."""
     yield name, one
     for below, other in sorted(getattr(one, "commands", {}).items()):
         if not other.hidden:
@@ -55,12 +55,12 @@ def _part(typed: str, one: Any, extra: str) -> str:
 
 
 def _records(one: Any, context: Any) -> Iterator[tuple[str, str] | None]:
-    """Of each argument and option what `--help` shows: how it is typed, and what it says. None for hidden ones."""
+    """Return the help records of arguments and options: how each is typed, and its text. None for hidden ones."""
     return (parameter.get_help_record(context) for parameter in one.params)
 
 
 def _plain(text: str) -> str:
-    """For a cell of a table."""
+    """Escape a text for a cell of a Markdown table."""
     for mark in ("|", "*", "_", "["):
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.replace("<", "&lt;").split())

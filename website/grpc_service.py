@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of the control service: methods, messages and fields, with the comments of jobs.proto."""
+"""The reference page of the control service: methods, messages and fields, with the comments in jobs.proto."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from google.protobuf.descriptor_pb2 import (
 from website.repository import ROOT
 
 PROTO = ROOT / "hostlib" / "p4reduce" / "control" / "jobs.proto"
-_MESSAGE, _ENUM, _SERVICE = 4, 5, 6  # fields of FileDescriptorProto, of which paths to comments are made
+_MESSAGE, _ENUM, _SERVICE = 4, 5, 6  # field numbers of FileDescriptorProto: paths to comments consist of them
 _FIELD, _VALUE, _METHOD = 2, 2, 2
-_NESTED, _NESTED_ENUM = 3, 4  # fields of DescriptorProto
+_NESTED, _NESTED_ENUM = 3, 4  # field numbers of DescriptorProto
 _LONGEST_S = 60.0
 
 
 def described() -> FileDescriptorProto:
-    """jobs.proto as protoc reads it, with its comments."""
+    """Return the descriptor of jobs.proto that protoc makes, with its comments."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "jobs.pb"
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO.parent}", "--include_source_info"]
@@ -69,7 +69,10 @@ class _Page:
         return self._comments.get(path, "").replace("|", "\\|").replace("<", "&lt;").replace("[[", "\\[\\[")
 
     def _message(self, message: DescriptorProto, outer: str, *path: int) -> str:
-        """outer: the message that it is declared in, with a dot; empty for none."""
+        """Return the section of a message.
+
+        outer: the enclosing message with a dot, or nothing at the top level.
+        """
         maps = {one.name: one for one in message.nested_type if one.options.map_entry}
         rows = [
             f"| {field.number} | `{field.name}` | {_choice(message, field)}{_type(field, maps)}"
@@ -119,6 +122,9 @@ def _choice(message: DescriptorProto, field: FieldDescriptorProto) -> str:
 
 
 def _link(type_name: str) -> str:
-    """type_name: as protoc has it, with the package: `.p4reduce.jobs.v1.Join`."""
+    """Return the link to a type.
+
+    type_name: the full name of protoc, with the package: `.p4reduce.jobs.v1.Join`.
+    """
     name = ".".join(part for part in type_name.split(".") if part[:1].isupper())
     return f"[`{name}`](#{name.lower().replace('.', '')})"

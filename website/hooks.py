@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MkDocs calls these: pages that are made of the sources are added, and links to files outside docs/ lead to pages.
+"""Hooks of MkDocs that add pages generated from the sources, and let links out of docs/ lead to pages of the site.
 
-Nothing of it is written anywhere but into the site.
+They write nothing outside the site.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 from website import c_headers, commands, grpc_service, metrics, p4_tables, python_api
 from website.repository import ROOT, Links, source_page
 
-DOCUMENTS = {  # pages that stand elsewhere in the repository
+DOCUMENTS = {  # documents outside docs/, each with its page
     "README.md": "index.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
@@ -30,22 +30,22 @@ GENERATED = {
     "reference/p4-tables.md": p4_tables.page,
     "reference/metrics.md": metrics.page,
 }
-# Weights of pages in the search; 1 is that of all others. The first pattern that matches counts.
+# Weights of pages in the search. The first pattern that matches counts; all other pages have weight 1.
 SEARCH_BOOST = (
-    (r"troubleshooting\.md|running\.md", 8.0),  # an operator in trouble comes first
+    (r"troubleshooting\.md|running\.md", 8.0),  # operators in trouble find their page first
     (r"sources/|project/changelog\.md|decisions/\d", 0.1),  # long, or about the past
 )
 LINKS = Links(DOCUMENTS)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Return the footer shows the version of the installed package."""
+    """Show the version of the installed package in the footer."""
     config.copyright = f"p4reduce {version('p4reduce')}"
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are not in docs/, and those of the sources that any page links to."""
+    """Add the documents outside docs/, the generated pages, and a page for each source file that any page links to."""
     made = {name: (ROOT / path).read_text() for path, name in DOCUMENTS.items()}
     texts = {file.src_uri: file.content_string for file in files.documentation_pages()}
     for name, make in GENERATED.items():
@@ -62,7 +62,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links out of docs/ become links to the pages of what is there, and the page gets its weight in the search."""
+    """Rewrite links out of docs/ to pages of the site, and set the weight of the page in the search."""
     del config, files
     for pattern, boost in SEARCH_BOOST:
         if re.match(pattern, page.file.src_uri):
@@ -74,7 +74,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Options within lines, which browsers would break after their dashes, are marked for site.css."""
+    """Mark options in inline code for site.css, since browsers would break lines after their dashes."""
     del page, config, files
 
     def marked(code: re.Match[str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of metrics: every series that the controller has, from the collectors that it is scraped with."""
+"""The reference page of metrics: every series of the controller, read from the collectors that `/metrics` uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page() -> str:
 
 
 def metrics() -> Iterator[tuple[Metric, tuple[str, ...]]]:
-    """All that there are, without samples, and their labels."""
+    """Yield every metric of the controller, without samples, and the names of its labels."""
     for own in vars(Telemetry()).values():
         if isinstance(own, MetricWrapperBase):
             yield from ((metric, tuple(own._labelnames)) for metric in own.collect())

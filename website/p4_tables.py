@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of what the P4 program shows through P4Runtime: from the P4Info of the builds that are shipped."""
+"""The reference page of P4Runtime entities: tables, actions, counters and registers from the P4Info of all builds."""
 
 from __future__ import annotations
 
@@ -102,6 +102,6 @@ def _others(info: p4i.P4Info) -> Iterable[str]:
 
 
 def _names(info: p4i.P4Info) -> set[str]:
-    """Without actions, and without the registers of values, of which builds have more or fewer."""
+    """Return the names of all entities, without actions and value registers, since the latter's number differs by build."""
     names = {_short(one.preamble.name) for kind in _KINDS for one in getattr(info, kind)}
     return {name for name in names if "value" not in name and "pair" not in name and "lane" not in name}

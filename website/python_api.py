@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of the Python packages: what each exports, from its docstrings. mkdocstrings makes the rest."""
+"""The reference page of the Python packages: the names that each exports. mkdocstrings fills in their docstrings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def page() -> str:
 
 
 def exported(path: str) -> list[str]:
-    """`__all__` of the module."""
+    """Return `__all__` of the module at `path`, without importing it."""
     for statement in ast.parse((ROOT / path).read_text()).body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(statement.value)
@@ -44,7 +44,10 @@ def exported(path: str) -> list[str]:
 
 
 class Docstrings(griffe.Extension):
-    """Our docstrings as Markdown: a line that begins with `name: `, and those indented below it, is an item."""
+    """A griffe extension that turns docstrings into Markdown.
+
+    A line that begins with `name: ` becomes an item of a list, together with the lines indented below it.
+    """
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:

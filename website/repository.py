@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links from pages to other files of the repository, and pages that show those."""
+"""Links from pages to other files of the repository, and the pages that show these files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = "sources"  # the site's folder for them
+SOURCES = "sources"  # the folder of the site with pages of source files
 
 _FENCE = re.compile(r"^ *(```+|~~~+)")
 _LINK = re.compile(r"(\]\(<?)([^()\s>#]+)((?:#[^()\s>]*)?>?(?:\s+\"[^\"]*\")?\))")
@@ -18,19 +18,28 @@ _LANGUAGES |= {".sh": "sh", ".yml": "yaml", ".yaml": "yaml", ".md": "markdown", 
 
 
 class Links:
-    """documents: of files of the repository that have a page of their own, that page."""
+    """Links of pages to files of the repository.
+
+    documents: the page of each file that has one of its own, such as README.md.
+    """
 
     def __init__(self, documents: Mapping[str, str]) -> None:
         self._documents = documents
 
     def sources(self, text: str, place: str) -> set[str]:
-        """Return the files and folders of the repository that `text`, of the file `place`, links to and that get a
-        page."""
+        """Return the files and folders that `text` links to and that need a generated page.
+
+        place: the path of the file that contains the text.
+        """
         paths = {_target(place, link) for line in _prose(text) for _, link, _ in _LINK.findall(line)}
         return {path for path in paths if path and self._is_source(path)}
 
     def rewritten(self, text: str, place: str, page: str) -> str:
-        """`text`, of the file `place`, as the site's `page`: links to files lead to their pages."""
+        """Return `text`, in which links to files lead to their pages.
+
+        place: the path of the file that contains the text.
+        page: the path of its page in the site.
+        """
         folder = posixpath.dirname(page) or "."
 
         def led(found: re.Match[str]) -> str:
@@ -52,7 +61,10 @@ class Links:
 
 
 def source_page(path: str) -> dict[str, str]:
-    """Return the page of a file; of a folder, that of a list, and those of its files. By name in the site."""
+    """Return the generated pages of a file or folder, by their path in the site.
+
+    A folder gets a page that lists its files, and a page for each of them.
+    """
     there = ROOT / path
     if there.is_dir():
         files = sorted(f"{path}/{file.name}" for file in there.iterdir() if file.is_file())
@@ -72,7 +84,7 @@ def _name(file: str) -> str:
 
 
 def _target(place: str, link: str) -> str:
-    """Return the path in the repository; empty for a link that leads elsewhere."""
+    """Return the path in the repository that a link of the file `place` leads to; empty if it leads elsewhere."""
     if re.match(r"[a-z]+:|/", link):
         return ""
     path = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
@@ -80,7 +92,7 @@ def _target(place: str, link: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the lines, and whether each is of a block of code."""
+    """Yield each line of Markdown, and whether it belongs to a fenced block of code."""
     fence = ""
     for line in text.splitlines(keepends=True):
         found = _FENCE.match(line)
