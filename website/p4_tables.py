@@ -102,6 +102,6 @@ def _others(info: p4i.P4Info) -> Iterable[str]:
 
 
 def _names(info: p4i.P4Info) -> set[str]:
-    """Return the names of all entities, except actions, and value registers, whose number differs between builds."""
+    """Return the names of the entities, without actions and without value registers, which differ in number."""
     names = {_short(one.preamble.name) for kind in _KINDS for one in getattr(info, kind)}
     return {name for name in names if "value" not in name and "pair" not in name and "lane" not in name}
