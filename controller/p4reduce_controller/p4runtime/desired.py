@@ -81,9 +81,7 @@ class DesiredState:
         nobodys = [entry for entry in hosts if self._unlearn(entry, job.job)]
         await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job), *nobodys])
         left = [next(iter(jobs.values())) for host in hosts if (jobs := self._learned.get(self._canonical(host)[0]))]
-        elsewhere = [
-            entry for entry in left if not self._has(entry)
-        ]  # switches have one address in common, at different ports
+        elsewhere = [entry for entry in left if not self._has(entry)]  # switches with one address, at different ports
         if elsewhere:
             await self._put_hosts(elsewhere)
 

@@ -36,9 +36,7 @@ _BATCH = 256  # updates per write, well below gRPC's limit of 4 MiB per message
 Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
 _T = TypeVar("_T")
 _E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry, fy.P4DirectCounterEntry)
-PacketHandler = Callable[
-    [bytes, Callable[[], dict[str, Any]]], None
-]  # the second argument decodes the packet's metadata
+PacketHandler = Callable[[bytes, Callable[[], dict[str, Any]]], None]  # the second decodes the packet's metadata
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One controller: its parts, and its life."""
+"""A controller: its parts, and its life from start to end."""
 
 from __future__ import annotations
 
@@ -38,18 +38,20 @@ from p4reduce_controller.tenants.pace import Pace
 log = logging.getLogger(__name__)
 
 TICK = 0.1
-LAST_SAVE = 2.0  # seconds, for a controller that ends
-READ_USERS = 10  # ticks between looks at the users file
-KEEP_USE = 600  # ticks between writings of what tenants have used; jobs that run are charged without these
+LAST_SAVE = 2.0  # seconds for the last save of a controller that ends
+READ_USERS = 10  # ticks between checks of the users file
+KEEP_USE = 600  # ticks between saves of tenants' usage; running jobs are charged without these
 
 
 class Controller:
-    """`failed` is set when it cannot go on, for the reason that is in `failure`.
+    """The parts of one controller, and how they start and end.
 
-    With a store, jobs that are ready outlive it while `keeps_jobs` holds, for the next one to `restore`.
+    With a store, jobs that are ready outlive it while `keeps_jobs` is set, and the next controller can `restore` them.
+
+    `failed`: set when the controller cannot go on, for the reason in `failure`.
     """
 
-    stands_by = False  # to those who ask over HTTP
+    stands_by = False  # for HTTP clients
 
     def __init__(
         self,
@@ -61,11 +63,11 @@ class Controller:
         audit: Audit | None = None,
         traces: Traces | None = None,
     ) -> None:
-        """`gate`: without it, everyone who has the one token is the operator."""
+        """Create the parts. `gate`: None means that everyone with the one token is the operator."""
         self.keeps_jobs = store is not None
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
-        self.page = self.metrics = ""  # where that is served, once it is
+        self.page = self.metrics = ""  # where they are served, once they are
         self.telemetry = Telemetry()
         self.reports = Reports()
         self.jobs = jobs
@@ -86,39 +88,38 @@ class Controller:
         self._gate = gate
 
     def bind(self) -> None:
-        """Take the port, and do not serve there yet. Raises ListenError."""
+        """Bind the port, without serving there yet. Raises ListenError."""
         self.service.bind(self.telemetry)
 
     def restore(self) -> None:
-        """Take up the jobs of an earlier controller, before the switches are started. Raises StateError."""
+        """Restore the jobs of an earlier controller, before the switches are started. Raises StateError."""
         supervisor = self.runner.supervisor
         for job in self.saver.restore():
             for at, placement in job.placements.items() if not job.moving else ():
                 self.inventory.switches[job.site.number(at)].expect(placement)
             supervisor.resume(job)
-            if job.moving and job.move is not None:  # and its ranks hold
+            if job.moving and job.move is not None:  # its ranks are paused
                 job.move.kept = True
                 supervisor.move(job)
             log.info("job %r (%d.%d) continues: %d ranks", job.name, job.number, job.generation, job.world_size)
 
     def listener(self, switch: int) -> SwitchListener:
-        """Hears what happens at the switch of that number."""
+        """Return the listener for the switch of that number."""
         return SwitchListener(switch, self.inventory, self.uplinks, self.runner)
 
     def open(self, settings: Settings, make: Callable[[SwitchConfig], Aggregator], initial: InitialSwitches) -> None:
-        """From now on switches may come and go. `initial`: with those that there are."""
+        """Allow changes of the switches from now on. `initial`: contains the present ones."""
         self.operations.settings = settings
         self.fabric.open(Dependencies(make, self.listener, self.uplinks.find, self.tasks), initial)
 
     async def start(self) -> None:
-        """After `bind`. Each switch must have been started, with `listener` of its number."""
+        """Serve, after `bind`. Each switch must have been started with its `listener`."""
         await self.service.serve()
         self.jobs.expect_returns(self.clock())
         self.tasks.start(self.tick(), "ticks")
 
     async def close(self) -> None:
-        """Aborts all jobs that are not kept, tells their ranks, and takes them off the switches as far as that can be
-        done soon."""
+        """Abort all jobs that are not kept, tell their ranks, and take them off the switches if that is soon done."""
         self.runner.supervisor.stopping.set()
         self.service.begun.set()
         self.jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
@@ -126,11 +127,11 @@ class Controller:
         await self.runner.supervisor.settle()
         if self.service.serves and not self.saver.maybe_lost_leadership:
             await self.saver.save_within(LAST_SAVE)
-        await self.service.stop(grace=0.2 if self.saver.shared else 1.0)  # who takes over is not kept waiting
+        await self.service.stop(grace=0.2 if self.saver.shared else 1.0)  # the next leader must not wait
         await self.tasks.close()
 
     async def tick(self) -> None:
-        """Until it is closed."""
+        """Do what time requires, in intervals, until the controller is closed."""
         ticks = 0
         while not self.runner.supervisor.stopping.is_set():
             ticks += 1
@@ -142,7 +143,7 @@ class Controller:
                 if removed or self.jobs.queue.take_change() or (ticks % KEEP_USE == 0 and self._gate is not None):
                     self.saver.save_soon()
             if ticks % READ_USERS == 0 and self._config.tls is not None:
-                self._config.tls.current()  # so that what is wrong there is known before somebody comes
+                self._config.tls.current()  # so that problems are logged before a client connects
             if ticks % READ_USERS == 0 and self._gate is not None and self._gate.users.refresh():
                 self.jobs.tenancy.policy = self._gate.users.book.policy
                 self.runner.audit.note(ANYONE, "users file read again", "ok")
@@ -150,20 +151,20 @@ class Controller:
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
-        """A task has ended that deadlines or a job's slots depend on: without it the controller only looks alive."""
+        """Mark the controller as failed: a task has ended on which deadlines or a job's slots depend."""
         self.failure = self.failure or error
         self.failed.set()
 
-    # For those who look.
+    # For status and monitoring.
 
     @property
     def has_kept_jobs(self) -> bool:
-        """Once it is closed: jobs carry on, and the switches have to leave them as they are."""
+        """Whether jobs go on after `close`, so that the switches must keep their entries."""
         return self.keeps_jobs and (bool(self.jobs.live) or self.saver.shared)
 
     @property
     def unavailable(self) -> Unavailable | None:
-        """Why no job can be served now."""
+        """The reason why no job can be served now."""
         if self.failure is not None:
             return Unavailable(f"the service has failed: {type(self.failure).__name__}")
         if self.runner.supervisor.stopping.is_set():
@@ -179,7 +180,7 @@ class Controller:
         return None
 
     async def status(self) -> pb.StatusReply:
-        """What there is to know. Counters are missing while their switch is away."""
+        """Return the status. The counters of a switch that is unavailable are missing."""
         status = await status_of(self.jobs, self.inventory, self.clock())
         if self._gate is not None:
             for tenant in status.tenants:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out what jobs ask for, and tells them what has come of it."""
+"""The I/O that jobs ask for: it is carried out here, and jobs are told of the result."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ from p4reduce_controller.tenants.audit import Audit
 
 log = logging.getLogger(__name__)
 
-SAVE_AGAIN = 0.5  # seconds, for a job whose ranks hold until it is kept
+SAVE_AGAIN = 0.5  # seconds between saves of a job whose ranks are paused until it is saved
 SAVE_TRIES = 10
-LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
+LOOK_AFTER = 0.5  # seconds from a rank's question to the query, so that ranks cannot keep the switches busy
 
 
 @dataclass(eq=False, repr=False)
 class EffectRunner:
-    """After every event that jobs are told of, `run` has to be called. What takes time goes on in a task, and ends in
-    another event."""
+    """The runner of the jobs' effects. `run` must be called after every event that jobs handle.
+
+    Effects that take time run in tasks, which end with another event.
+    """
 
     jobs: Jobs
     inventory: Inventory
@@ -75,11 +77,11 @@ class EffectRunner:
                     if abort is not None:
                         log.warning("aborted: %s", abort.message, extra=about(job))
                         self.traces.settled(job.number, abort.message)
-                    # The ranks are told at once; only the slots have to wait until nothing can reach them.
+                    # The ranks are told at once; only the slots are kept until nothing can reach them any more.
                     self.supervisor.remove(job, abort)
 
     async def _say_hello(self, switch: int, hello: Heard) -> None:
-        """In answer to one that was heard there."""
+        """Answer a HELLO that was heard at that switch."""
         if (there := self.inventory.switches.get(switch)) is not None:
             with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
                 await isolate_cancellation(
@@ -94,22 +96,22 @@ class EffectRunner:
                 found = await look(job, half, self.inventory.switches)
         except (SwitchError, Interrupted) as error:
             log.info("job %r: cannot find out what a rank waits for: %s", job.name, error)
-        except Exception:  # an answer that cannot be had costs nobody else anything
+        except Exception:  # a missing answer must not harm others
             log.exception("job %r: cannot find out what a rank waits for", job.name)
         if job.moving or (job.ranges, job.first_seq) != slots:
-            found = None  # in slots that were somebody else's
+            found = None  # the slots may have belonged to another job
         self.jobs.looked(job, half, found)
         self.run()
 
-    # How a job goes on the switches: see `rollout.Progress`.
+    # Events of rollouts: see `rollout.Progress`.
 
     def installed(self, job: Job) -> None:
         self.tasks.start(self._installed(job), "state")
 
     async def _installed(self, job: Job) -> None:
-        job.installed = True  # so what is kept for another's sake meanwhile has it, too
+        job.installed = True  # included in saves for other reasons meanwhile
         try:
-            await self.saver.save()  # before any rank knows that it is ready
+            await self.saver.save()  # before any rank learns that the job is ready
             if job.over:
                 return
             self.jobs.installed(job)
@@ -124,13 +126,13 @@ class EffectRunner:
         self.run()
 
     async def _move(self, job: Job, move: Move) -> None:
-        """Once a later controller would know of it, and before any switch has the job elsewhere."""
+        """Save the move, before any switch has the job in its new slots, and then start it."""
         if await self._persist(job, lambda error: self._not_moved(job, move, error)):
             move.kept = True
             self.supervisor.move(job)
 
     def _not_moved(self, job: Job, move: Move, error: str) -> bool:
-        """Whether its ranks go on where they were: not where what is kept may be one or the other."""
+        """Return whether the move is undone, which requires that the old state is certain to be the stored one."""
         if self.saver.store is None or self.saver.shared:
             return False
         if move.lost:
@@ -147,7 +149,7 @@ class EffectRunner:
             self.tasks.start(self._moved(job, move), "state")
 
     async def _moved(self, job: Job, move: Move) -> None:
-        if not await self._persist(job):  # before any rank goes on in its new slots
+        if not await self._persist(job):  # before any rank uses its new slots
             return
         now = self.clock()
         self.jobs.moved(job, now)
@@ -159,8 +161,11 @@ class EffectRunner:
         self.run()
 
     async def _persist(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:
-        """Keep the job as it is now, while its ranks hold. False where it is over meanwhile, or has to end because
-        that cannot be done, or where `gives_up` has said, for the reason that it is given, that it need not be."""
+        """Save the job's present state, while its ranks are paused. Return whether it was saved.
+
+        It is not saved if the job ends meanwhile, if `gives_up` returns True for the error's text, or if it fails too
+        often; then the job ends.
+        """
         tries = 0
         while not job.over:
             try:
@@ -169,7 +174,7 @@ class EffectRunner:
             except StateError as error:
                 if job.over or gives_up(str(error)):
                     return False
-                # Else another controller may serve, and ends what this one has begun.
+                # Otherwise another controller may serve, and completes the move.
                 tries += not self.saver.maybe_lost_leadership
                 if tries >= SAVE_TRIES:
                     self.failed(job, f"the controller cannot store it: {error}")
@@ -188,7 +193,7 @@ class EffectRunner:
 
 
 def note_job(audit: Audit, job: Job, outcome: str) -> None:
-    """A job has begun (""), or ended in that way."""
+    """Write in the audit log that a job has begun (`outcome` is ""), or how it ended."""
     user, what = Caller(job.user, Role.USER, job.tenant), "job ended" if outcome else "job begun"
     number = f"{job.number}.{job.generation}"
     audit.note(user, what, outcome or "ok", job=job.name, number=number, ranks=job.world_size, slots=job.slots)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of people: they end jobs, look into their slots, and change which switches there are.
+"""Requests of users and operators: they end jobs, query their slots, and change the switches.
 
-What cannot be done is raised as Refused.
+A request that fails raises Refused.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ log = logging.getLogger(__name__)
 
 LONGEST_REASON = 500
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-FAILED = grpc.StatusCode.FAILED_PRECONDITION  # UNAVAILABLE would be the controller
-_Work = Callable[[], Coroutine[Any, Any, list[str]]]  # which may wait for its turn in vain
+FAILED = grpc.StatusCode.FAILED_PRECONDITION  # UNAVAILABLE would mean the controller
+# Work is a function and not a coroutine, since it may be cancelled before its turn and then never be started.
+_Work = Callable[[], Coroutine[Any, Any, list[str]]]
 
 
 class Operations:
-    """`settings`: to add switches by."""
+    """The operations that clients can call. `settings`: the base of the settings of new switches."""
 
     def __init__(self, runner: EffectRunner, fabric: Fabric) -> None:
         self.settings: Settings | None = None
@@ -45,7 +46,7 @@ class Operations:
         self._runner = runner
         self._jobs = runner.jobs
         self._changing = asyncio.Lock()
-        self._slots = asyncio.Lock()  # one request after the other, so that they cannot keep the switches busy
+        self._slots = asyncio.Lock()  # one request at a time, so that they cannot keep the switches busy
 
     async def abort(self, request: pb.AbortJobRequest, caller: Caller, peer: str) -> pb.AbortJobReply:
         reason = " ".join(request.reason.split())
@@ -85,7 +86,7 @@ class Operations:
             chosen = chosen_to_lose(self.fabric.inventory, request)
         except ValueError as wrong:
             raise Refused(INVALID, f"{wrong}; nothing was changed") from None
-        # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
+        # Complete the request even if the caller has gone, so that no switch has an unknown part of it.
         error = await asyncio.shield(self._runner.tasks.start(set_loss(request, chosen), "loss"))
         said: dict[str, Any] = {"switch": request.switch, "port": request.port, "rate": request.rate, "peer": peer}
         self._runner.audit.note(caller, "set loss", str(error or "ok"), **said)
@@ -93,7 +94,7 @@ class Operations:
             raise Refused(FAILED, str(error))
         return pb.SetLossReply()
 
-    # Switches.
+    # Changes of switches.
 
     async def add(self, request: pb.AddSwitchRequest, caller: Caller, peer: str) -> pb.SwitchesReply:
         return await self._change("add a switch", partial(self._add, request.settings), caller, peer)
@@ -109,7 +110,7 @@ class Operations:
         return await self._change(what, work, caller, peer)
 
     def read_again(self, load: Callable[[], Settings]) -> None:
-        """The settings; their switches take effect. Errors are logged, and change nothing."""
+        """Read the settings again, and apply changes of switches. Errors are logged, and change nothing."""
         self._runner.tasks.start(self._read_again(load), "reading the settings again")
 
     async def _read_again(self, load: Callable[[], Settings]) -> None:
@@ -118,11 +119,11 @@ class Operations:
                 log.warning("SIGHUP: %s", line)
         except (SettingsError, SwitchError, Interrupted) as error:
             log.error("SIGHUP: the settings are unchanged: %s", error)
-        except Exception:  # whatever a file says, the controller goes on
+        except Exception:  # the controller goes on, whatever a file contains
             log.exception("SIGHUP: the settings are unchanged")
 
     async def reload(self, settings: Settings) -> list[str]:
-        """Return the settings were read again. Raises SettingsError."""
+        """Apply settings that were read again. Raises SettingsError."""
         async with self._changing:
             specs = specs_of(settings)
             assert self.settings is not None
@@ -136,7 +137,7 @@ class Operations:
         return await self.fabric.add(spec_of(text, self.settings))
 
     async def _change(self, what: str, work: _Work, caller: Caller, peer: str) -> pb.SwitchesReply:
-        """To its end, even where the caller has gone, and one after the other."""
+        """Make a change, even if the caller goes away meanwhile. Only one is made at a time."""
         said = await asyncio.shield(self._runner.tasks.start(self._changed(work), "switches"))
         outcome = str(said) if isinstance(said, Exception) else "; ".join(said)
         self._runner.audit.note(caller, what, outcome, peer=peer)
@@ -150,7 +151,7 @@ class Operations:
                 said = await work()
             except (SettingsError, SwitchError, Interrupted) as error:
                 return error
-            except Exception as error:  # whatever a request says, the controller goes on
+            except Exception as error:  # the controller goes on, whatever a request contains
                 log.exception("cannot change the switches")
                 return SettingsError(f"{type(error).__name__}: {error}")
             for line in said:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller from start to end."""
+"""The life of one controller, from its settings to its end."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ from p4reduce_controller.tenants.users import UsersFile
 
 log = logging.getLogger(__name__)
 
-LATECOMERS = 3.0  # for the others, once one is there: ranks of jobs that were kept wait for the rejoin time at most
-BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
-TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
+LATECOMERS = 3.0  # seconds for more switches once one has answered; ranks of kept jobs wait at most the rejoin time
+BIND_AGAIN = 2.0  # seconds for a port that this process has just released
+TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, because ranks are waiting
 
 
 class Stopped(Exception):
-    """By Ctrl-C, while it waited for what the message says."""
+    """An error: Ctrl-C ended the controller while it waited for what the message says."""
 
 
 @dataclass(frozen=True)
 class Entrance:
-    """Who is let in, and what is written of it. `gate`: None where there are no users."""
+    """The users of the controller and its audit log. `gate`: None if there are no users."""
 
     audit: Audit
     gate: Gate | None
 
     @classmethod
     def of(cls, settings: Settings) -> Entrance:
-        """Raise SettingsError."""
+        """Open both as the settings say. Raise SettingsError."""
         audit = Audit(Path(settings.audit_log) if settings.audit_log else None)
         users = UsersFile(Path(settings.users), settings.token()) if settings.users else None
         return cls(audit, Gate(users, audit) if users is not None else None)
 
     def guard(self, config: ServiceConfig) -> Guard:
-        """Who lets callers in while another serves."""
+        """Return the guard that admits callers of a standby."""
         return self.gate or Peers(config.rates, Pace(), config.token, self.audit)
 
     def close(self) -> None:
@@ -71,8 +71,11 @@ class Entrance:
 
 @dataclass(frozen=True)
 class Leadership:
-    """One turn of one of several controllers. `state`: what an earlier one has kept. `release` gives up the port where
-    it listens meanwhile. `store_tls`: how what is kept is reached.
+    """One leadership of a controller among several.
+
+    `state`: the state that an earlier leader has stored.
+    `release`: gives up the port at which the standby listens.
+    `store_tls`: for connections to the store.
     """
 
     state: Store
@@ -87,10 +90,9 @@ class Leadership:
 async def running(
     settings: Settings, switch_timeout: float, turn: Leadership | None = None
 ) -> AsyncIterator[Controller]:
-    """Yield a controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or
-    OSError.
+    """Yield a controller that serves. With a state file or a `turn`, its jobs outlive it, unless `keeps_jobs` is unset.
 
-    With a state file its jobs outlive it, unless the service is told not to keep them. With a `turn` they do anyway.
+    Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
     """
     config = turn.config if turn else service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
@@ -104,7 +106,7 @@ async def running(
     def make(spec: SwitchConfig, *, first: bool = False) -> P4RuntimeSwitch:
         return P4RuntimeSwitch(spec, program, election if first else replace(election, take_over=False), tls)
 
-    async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
+    async with AsyncExitStack() as ends:  # each step runs even if others raise, the last one first
         if settings.state:
             state = ends.enter_context(closing(StateFile(Path(settings.state))))
         initial = _initial_switches(settings, state)
@@ -142,8 +144,7 @@ async def running(
 
 
 def _initial_switches(settings: Settings, state: Store | None) -> InitialSwitches:
-    """Return the switches of the settings, with what operators have changed of them by command. Raises SettingsError or
-    StateError."""
+    """Return the switches of the settings with the changes by operators. Raises SettingsError or StateError."""
     if state is None:
         return Changes().begin_with(specs_of(settings))
     state.peek()
@@ -182,11 +183,12 @@ async def run(
     on_ready: Callable[[Controller], None],
     again: Callable[[], Settings] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them, as
-    soon as it serves.
+    """Serve until SIGINT or SIGTERM. Jobs in a state file go on after SIGTERM, but not after SIGINT.
 
-    Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with, and
-    Stopped at a SIGINT while it still waits for switches.
+    At SIGHUP, `again` reads the settings once more, and changes of switches take effect as soon as the controller
+    serves.
+
+    Raises the error that the service has failed with, and Stopped at a SIGINT while it still waits for switches.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -199,10 +201,10 @@ async def run(
 
     handle(signal.SIGINT, interrupt)
     handle(signal.SIGTERM, task.cancel)
-    early = asyncio.Event()  # a SIGHUP before it serves
+    early = asyncio.Event()  # a SIGHUP before the controller serves
     if again is not None:
         handle(signal.SIGHUP, early.set)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # the command line has blocked it until now
     try:
         async with running(settings, switch_timeout) as controller:
 
@@ -253,10 +255,10 @@ async def _web(
 async def start_switches(
     switches: Sequence[Aggregator], listener: Callable[[int], Listener], timeout: float, latecomers: float = LATECOMERS
 ) -> None:
-    """First looks at all, and then starts all. Nothing is changed at any of them before all that are there may be.
+    """Check all switches before any is changed, and then start them.
 
-    Raises SwitchUnavailable where after `timeout` there is none, and Superseded where one is another controller's. A
-    cancellation meanwhile says which are awaited.
+    Raises SwitchUnavailable if none has answered after `timeout`, and Superseded if one has another primary. A
+    cancellation while waiting carries a text about the missing switches.
     """
     try:
         found = await _those_that_come([switch.look(timeout) for switch in switches], timeout, latecomers)
@@ -282,11 +284,11 @@ async def start_switches(
 async def _those_that_come(
     works: Sequence[Coroutine[Any, Any, None]], timeout: float, latecomers: float
 ) -> list[BaseException | None]:
-    """What each raised. Once one has succeeded, the others have a moment more."""
+    """Return what each raised. Once one has succeeded, the others have `latecomers` seconds more."""
     tasks = [asyncio.ensure_future(work) for work in works]
     waiting = set(tasks)
     clock = asyncio.get_running_loop().time
-    end = clock() + timeout + latecomers  # they have deadlines of their own
+    end = clock() + timeout + latecomers  # each has a deadline of its own
     try:
         while waiting and clock() < end:
             done, waiting = await asyncio.wait(waiting, timeout=end - clock(), return_when=asyncio.FIRST_COMPLETED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps for a later controller what it cannot ask the switches and the ranks for."""
+"""The saver of what a later controller cannot learn from switches and ranks."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Saver:
 
     @property
     def shared(self) -> bool:
-        """Others take up what this controller leaves."""
+        """Whether other controllers can continue what this one leaves."""
         return self.store is not None and self.store.shared
 
     @property
     def maybe_lost_leadership(self) -> Unavailable | None:
-        """Why another controller may serve by now."""
+        """The reason why another controller may serve by now."""
         return self.store.maybe_lost_leadership if self.store is not None else None
 
     def restore(self) -> list[Job]:
-        """Take up the jobs of an earlier controller. Raises StateError."""
+        """Restore the jobs of an earlier controller. Raises StateError."""
         if (store := self.store) is None:
             return []
         inventory, now = self.fabric.inventory, self.clock()
@@ -53,7 +53,7 @@ class Saver:
         return jobs
 
     async def save(self) -> None:
-        """Keep jobs that are ready, and those that will be once they are kept. Raises StateError."""
+        """Save the jobs that are ready, or will be once they are saved. Raises StateError."""
 
         def kept() -> list[Job]:
             return [job for job in self.jobs if job.state is State.READY or (job.installed and not job.over)]
@@ -62,12 +62,12 @@ class Saver:
             return
         store.use = self.jobs.tenancy.to_keep()
         store.queue = self.jobs.queue.to_keep(self.clock())
-        if self.fabric.is_open:  # until then it is what an earlier controller has kept
+        if self.fabric.is_open:  # until then it contains what an earlier controller has saved
             store.fabric = self.fabric.changes().to_json()
         await store.keep(kept, self.fabric.inventory.children, self.clock())
 
     def save_soon(self) -> None:
-        """Keep what has changed. Where that fails, a job too many is kept, whose ranks will not come back."""
+        """Save in a task. If that fails, the store has jobs that have ended, whose ranks will not come back."""
         self.tasks.start(self.save_within(None), "state")
 
     async def save_within(self, seconds: float | None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control service, as gRPC has it: ranks' streams, and calls of people."""
+"""The gRPC control service: streams of ranks, and calls of users and operators."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ from p4reduce_controller.service.streams import FIRST_MESSAGE_TIMEOUT, Context, 
 from p4reduce_controller.tenants.access import ANYONE, Caller, seen_by
 from p4reduce_controller.tenants.gate import Guard, Refused
 
-JOIN_AGAIN = 1.0  # seconds, after which a rank is told that the controller waits for a switch, and joins again
+JOIN_AGAIN = 1.0  # seconds after which a rank learns that the controller waits for a switch, and has to join again
 
 Reply = TypeVar("Reply")
 
 
 @dataclass(eq=False, repr=False)
 class Service(rpc.JobsServicer):
-    """`listens`: callers hear at least why it does not serve yet. `serves`: they are answered. `begun`: it serves, or
-    never will. `guard`: lets callers in."""
+    """The gRPC service.
+
+    `listens`: callers are at least told why it does not serve yet.
+    `serves`: callers are served.
+    `begun`: the service serves, or never will.
+    `guard`: admits callers.
+    """
 
     config: ServiceConfig
     guard: Guard
@@ -48,12 +53,12 @@ class Service(rpc.JobsServicer):
     _server: grpc.aio.Server | None = None
 
     def bind(self, *interceptors: grpc.aio.ServerInterceptor) -> None:
-        """Take the port, and do not serve there yet. Raises ListenError."""
+        """Bind the port, without serving there yet. Raises ListenError."""
         self._server, self.address = bound_server(self.config, [*interceptors, self.guard, Sizes(self._too_large)])
         rpc.add_JobsServicer_to_server(self, self._server)
 
     async def listen(self) -> None:
-        """Callers hear that the controller waits for a switch, until `serve`."""
+        """Tell callers that the controller waits for a switch, until `serve`."""
         assert self._server is not None
         self.listens = True
         await self._server.start()
@@ -67,11 +72,11 @@ class Service(rpc.JobsServicer):
     async def stop(self, grace: float) -> None:
         if self._server is not None:
             if not self.listens:
-                await self._server.start()  # gRPC gives back no port of a server that was not started
+                await self._server.start()  # gRPC does not release the port of a server that was never started
             await self._server.stop(grace=grace if self.serves else None)
 
     def _waits_for(self) -> str:
-        """Why nothing can be asked of it yet, or ""."""
+        """Return the reason why the service does not serve yet, or ""."""
         if self.serves or not self.listens:
             return ""
         switches = self.operations.fabric.inventory.switches.values()
@@ -82,7 +87,7 @@ class Service(rpc.JobsServicer):
 
     @property
     def _stands_by(self) -> str:
-        """Why another controller may serve by now, or ""."""
+        """The reason why another controller may serve by now, or ""."""
         why = self.runner.saver.maybe_lost_leadership
         return f"this controller stands by: {why}" if why else ""
 
@@ -93,15 +98,15 @@ class Service(rpc.JobsServicer):
         self.guard.pace.limited[tenant, "size"] += 1
 
     def _caller(self, context: Any) -> Caller:
-        """Raise Refused."""
+        """Return the caller. Raise Refused if it is not admitted."""
         return self.guard.caller(context.invocation_metadata())
 
-    # Calls of people.
+    # Calls of users and operators.
 
     async def _answer(
         self, context: Any, work: Callable[[Caller, str], Awaitable[Reply]], *, by_standby: bool = False
     ) -> Reply:
-        """`by_standby`: also where another controller may serve by now."""
+        """Do the work of a call. `by_standby`: even if another controller may serve by now."""
         try:
             if why := self._waits_for() or ("" if by_standby else self._stands_by):
                 raise Refused(grpc.StatusCode.UNAVAILABLE, why)
@@ -150,8 +155,11 @@ class Service(rpc.JobsServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     async def _hold_early(self, context: Context) -> pb.ClientMessage | None:
-        """Return the first message of a rank that comes before the controller serves. One that would come back waits
-        for that; one that joins does for a moment, and is told then. Raises NotServing."""
+        """Hold a rank that comes before the controller serves, and return its first message. Raises NotServing.
+
+        A rank that rejoins waits until the controller serves. A rank that joins waits for `JOIN_AGAIN` and is then
+        refused.
+        """
         message = await asyncio.wait_for(context.read(), FIRST_MESSAGE_TIMEOUT)
         if not isinstance(message, pb.ClientMessage):
             return None
@@ -178,7 +186,7 @@ class Service(rpc.JobsServicer):
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
         elif kind == "report":
-            if found := self.runner.jobs.member_at(stream):  # one that comes when the job is over is nobody's
+            if found := self.runner.jobs.member_at(stream):  # a report after the job's end is ignored
                 self.reports.take(*found, message.report, now)
         elif kind == "held":
             self.runner.jobs.held(stream, message.held, now)
@@ -196,8 +204,8 @@ class Service(rpc.JobsServicer):
 
     def _lost(self, stream: Stream, said: str) -> None:
         if self.runner.supervisor.stopping.is_set():
-            return  # it was we who ended it
-        # Those who lose the rank hear of switches and ports, since it may have given up because of them.
+            return  # this controller has ended the stream
+        # The other ranks are also told of unavailable switches and ports, which may be why the rank has given up.
         switches = self.operations.fabric.inventory.switches.values()
         whys = [(one.address, why.reason) for one in switches if (why := one.unavailable)]
         away = [f"the switch at {address} is unavailable: {reason}" for address, reason in whys]
@@ -209,7 +217,7 @@ class Service(rpc.JobsServicer):
             self._is_lost(stream, what)
 
     async def _lost_if_leader(self, stream: Stream, what: str) -> None:
-        """Else it is with another controller, and nobody is lost."""
+        """Treat the rank as lost, unless another controller serves, because then the rank is connected to that one."""
         store = self.runner.saver.store
         if store and await store.is_ours() and not self.runner.supervisor.stopping.is_set():
             self._is_lost(stream, what)

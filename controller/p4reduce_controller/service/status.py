@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is to know of jobs and switches, as the service's message."""
+"""The status of jobs and switches, as a message of the service."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from p4reduce_controller.jobs.reports import stragglers
 from p4reduce_controller.switches.aggregator import Aggregator, Counted, Direction, SwitchError
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
 
-# Fields of a job that the message has by the same names.
+# Attributes of a job that have the same names in the message.
 _SAME = ("name", "tenant", "user", "number", "generation", "world_size", "slots", "most_slots", "threads")
-RECENT = 3.0  # seconds that a look into a job's slots is news
+RECENT = 3.0  # seconds for which the answer to a question counts as current
 WAITS = {
     pb.Waiting.JOIN: "to join",
     pb.Waiting.HELLO: "to be heard by the switches",
     pb.Waiting.SWITCH: "the switches",
     pb.Waiting.LEAVE: "to leave",
 }
-Traffic = dict[tuple[int, int], Counted]  # by the job's number and generation
-PATIENCE = 3.0  # with each switch; who asks waits for 10 s
+Traffic = dict[tuple[int, int], Counted]  # by job number and generation
+PATIENCE = 3.0  # timeout for each switch; clients wait for 10 s
 
 
 async def status_of(jobs: Jobs, inventory: Inventory, now: float) -> pb.StatusReply:
-    """Counters are missing of a switch that is away or does not answer soon. `now`: on the clock of the jobs."""
-    switches = dict(inventory.switches)  # others may come and go while these are asked
+    """Return the status. Counters of a switch that does not answer are missing. `now`: on the clock of the jobs."""
+    switches = dict(inventory.switches)  # switches may be added or removed meanwhile
     described = [_switch(number, switch, jobs, inventory) for number, switch in switches.items()]
     holding = list(jobs)
     running = [_job(job, switches, now) for job in holding]
@@ -77,7 +77,7 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -
 
 
 def _state(number: int, jobs: Jobs, inventory: Inventory) -> tuple[str, str]:
-    """Its state as operators see it, and all that keeps jobs from it."""
+    """Return the state of the switch for operators, and everything that keeps jobs from it."""
     conditions = [*inventory.conditions(number)]
     _, parent = inventory.uplink(number)
     unheard = parent >= 0 and number not in inventory.children
@@ -93,7 +93,7 @@ def _state(number: int, jobs: Jobs, inventory: Inventory) -> tuple[str, str]:
 
 
 async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
-    """Add its counters. Returns those of jobs."""
+    """Add the switch's counters to its description. Return those of jobs."""
     traffic: Traffic = {}
     losses: dict[tuple[int, Direction], int] = {}
 
@@ -167,7 +167,7 @@ def _name(job: Job, number: int) -> str:
 
 
 def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:
-    """What others wait for, and for which ranks."""
+    """Return what ranks wait for, and for which ranks."""
     if waits := awaited(job, job.site.for_threads(job.threads)):
         return WAITS[waits[0].what], waits[0].ranks
     ranks, then = job.uncounted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank's stream: what it says, and what it is told."""
+"""The stream of a rank: its messages, and those to it."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from p4reduce_controller.base.limits import Bucket
 from p4reduce_controller.base.sizes import TooLarge
 
 FIRST_MESSAGE_TIMEOUT = 60.0
-MESSAGES_PER_S = 20.0  # of one rank, which asks every few seconds, where it has reason to
-MOST_UNREAD = 256  # beyond what gRPC takes in advance: whom the job waits for, and little else
+MESSAGES_PER_S = 20.0  # of one rank, which normally sends one every few seconds
+MOST_UNREAD = 256  # messages beyond gRPC's own buffer; most only name the ranks that the job waits for
 
 Context = grpc.aio.ServicerContext[pb.ClientMessage, pb.ServerMessage]
 
 
 class ProtocolError(Exception):
-    """The client does not speak the service's language; the message says what it hears of that."""
+    """An error: the client violates the protocol. The message for the client says how."""
 
 
 class NotServing(Exception):
-    """Another controller may serve now; the message is for the client, which asks again."""
+    """An error: another controller may serve now. The message is for the client, which tries again."""
 
 
 class Unread(Exception):
-    """The client does not read what it is told."""
+    """An error: the client does not read its messages."""
 
 
 @dataclass(eq=False, repr=False)
 class Stream:
-    """`serve` is its life. `tell` may be called at any time, and does not wait.
+    """The stream of one rank. `serve` is its life. `tell` may be called at any time, and does not wait.
 
-    `handle` is given what the rank says: its first message, for which its last argument is True, then the others. It
-    may raise ProtocolError. `due`: the seconds until a message of so many bytes is, as others of its tenant have come
-    before. `first`: the first message, where it was read already.
+    `handle`: is given each message of the rank, with True as last argument for the first one. It may raise
+    ProtocolError.
+    `due`: returns how many seconds a message of so many bytes has to wait, because of earlier ones of its tenant.
+    `first`: the first message, if it was read already.
     """
 
     context: Context
@@ -51,16 +52,20 @@ class Stream:
     _over: bool = False
 
     def tell(self, message: pb.ServerMessage, *, last: bool = False) -> None:
-        """When `last`, the stream ends after it. That of a client which leaves too much unread ends at once."""
+        """Queue a message. The stream ends after it if it is the `last`, and at once if too many wait to be read."""
         if self._outgoing.qsize() < MOST_UNREAD:
             self._outgoing.put_nowait((message, last))
         else:
             self._unread.set()
 
     async def serve(self, lost: Callable[[Stream, str], None]) -> None:
-        """Until the last word was sent, or the client is gone. `lost` is called when no more is heard of the rank, and
-        in the end in any case, with the reason where that is not the connection's end; nothing is handled after that.
-        Raises what goes wrong in handling, in reading and in writing."""
+        """Run the stream until its last message was sent, or the client is gone.
+
+        `lost` is called when the rank sends nothing more, and again at the end; the text says why unless the connection
+        has ended. Nothing is handled after that.
+
+        Raises the errors of handling, reading and writing.
+        """
         reader = asyncio.create_task(self._read(lost), name="stream")
         writer = asyncio.create_task(self._write(), name="stream")
         unread = asyncio.create_task(self._unread.wait(), name="stream")
@@ -87,12 +92,12 @@ class Stream:
         raise item
 
     async def _read(self, lost: Callable[[Stream, str], None]) -> None:
-        """Until the client sends no more, which before its Leave means that it is lost."""
+        """Read until the client sends no more, which before its Leave means that it is lost."""
         try:
             await self._hear()
             if not self._over:
                 lost(self, "")
-        except (Exception, asyncio.CancelledError) as error:  # for `serve`, which may be the one who cancels
+        except (Exception, asyncio.CancelledError) as error:  # raised by `serve`, unless it was `serve` that cancelled
             self._outgoing.put_nowait(error)
 
     async def _hear(self) -> None:
@@ -100,17 +105,17 @@ class Stream:
             message = self.first or await asyncio.wait_for(self.context.read(), FIRST_MESSAGE_TIMEOUT)
             first = True
             pace = Bucket(MESSAGES_PER_S, time.monotonic())
-            # A message may win against the cancellation of the wait for it.
+            # The wait for a message may return one although it was cancelled.
             while not self._over and (first or isinstance(message, pb.ClientMessage | TooLarge)):
                 if wait := self.due(message.size if isinstance(message, TooLarge) else _size(message)):
-                    await asyncio.sleep(wait)  # and what it sends meanwhile stays with the client
+                    await asyncio.sleep(wait)  # meanwhile gRPC's flow control stops the client
                     if self._over:
                         return
                 if isinstance(message, TooLarge):
                     raise ProtocolError(str(message))
                 self.handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
                 first = False
-                while wait := pace.take(time.monotonic()):  # what it sends meanwhile stays with the client
+                while wait := pace.take(time.monotonic()):  # likewise
                     await asyncio.sleep(wait)
                 message = await self.context.read()
         except (ProtocolError, asyncio.TimeoutError) as error:

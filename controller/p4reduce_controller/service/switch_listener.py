@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells jobs what a switch reports."""
+"""The listener that tells jobs what a switch reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SwitchListener:
     runner: EffectRunner
 
     def awaits(self, nonce: int) -> bool:
-        """Return a switch that has not been heard by its parent has it, or a rank of a job."""
+        """Return whether the nonce is that of a switch that its parent has not heard yet, or of a rank of a job."""
         return nonce in self.uplinks.expected or self.runner.jobs.awaits(nonce)
 
     def heard(self, hello: Heard) -> None:
@@ -38,7 +38,7 @@ class SwitchListener:
     def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:
         switch = self.inventory.switches.get(self.switch)
         if self.runner.supervisor.stopping.is_set() or switch is None:
-            return  # the next controller will see for itself, or nobody needs it any more
+            return  # the next controller finds out itself, or the switch was removed
         why = f"the switch at {switch.target} was restarted and lost the job's state"
         if not restarted:
             why = (
@@ -48,15 +48,15 @@ class SwitchListener:
         for job in self.runner.jobs.live:
             if any(number in lost_jobs for number, _ in job.numbers):
                 if job.moving and job.move is not None and not job.move.kept:
-                    job.move.lost = why  # it is put there anew, unless that cannot be kept
+                    job.move.lost = why  # the job is installed again, unless the move cannot be saved
                 elif job.moving and job.move is not None and not job.move.done:
-                    self.runner.supervisor.move(job)  # no rank uses its slots
+                    self.runner.supervisor.move(job)  # no rank uses its slots yet
                 else:
                     self.runner.jobs.failed(job, why, pb.SWITCH_LOST)
         self.runner.run()
 
     def ports_changed(self) -> None:
-        """Jobs carry on: what was on its way is sent again when the port is up. Whose ports are down is told."""
+        """Tell jobs which of their ports are down. They go on: lost packets are sent again when the port is up."""
         for job in self.runner.jobs.live:
             ready, known = job.state is State.READY, self.inventory
             troubles = troubles_of(job, known.children, known.switches) if ready else []

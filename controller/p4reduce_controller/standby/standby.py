@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller that stands by says to callers: that another serves. Ranks that would come back may wait here."""
+"""The server of a standby controller: it tells callers that another one serves. Ranks that rejoin may wait here."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from p4reduce_controller.tenants.gate import Guard
 
 
 def says(other: str) -> str:
-    """What callers hear. `other`: who serves, as far as is known."""
+    """Return the text for callers. `other`: the controller that serves, if it is known."""
     where = f"; the one that serves is {other}" if other else ""
     return f"this controller stands by{where}"
 
 
 class Standby:
-    """A server in the place of the service's, until it stops and gives the port back."""
+    """A server at the service's address, until it stops and releases the port."""
 
     def __init__(self, config: ServiceConfig, other: Callable[[], str], guard: Guard) -> None:
-        """`other`: who serves, as far as is known. `guard`: lets calls in. Raises ListenError."""
+        """Bind the port. Raises ListenError.
+
+        `other`: returns the controller that serves, if it is known.
+        `guard`: admits calls.
+        """
         self._server, self.listen = bound_server(config, [guard])
         self._other = other
         self._server.add_generic_rpc_handlers((_Everything(self._session, self._refuse),))
@@ -38,7 +42,7 @@ class Standby:
     async def _session(self, _: object, context: Any) -> None:
         message = await context.read()
         if isinstance(message, pb.ClientMessage) and message.WhichOneof("message") == "rejoin":
-            while await context.read() != grpc.aio.EOF:  # until it is gone, or we are, and it asks again
+            while await context.read() != grpc.aio.EOF:  # until the rank or this server is gone; the rank tries again
                 pass
         await self._refuse(b"", context)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller that stands by serves over HTTP: that it does, and who serves."""
+"""The web pages of a standby controller: they say that it stands by, and which controller serves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from p4reduce_controller.webpage.web import Web
 
 @dataclass(frozen=True)
 class _StandsBy:
-    """Implements `web.Served`."""
+    """A `web.Served` of a controller that stands by."""
 
     other: Callable[[], str]
     failure: BaseException | None = None
@@ -45,8 +45,12 @@ def standby_web(
     guard: Guard,
     store_tls: TlsFiles | None = None,
 ) -> Web | None:
-    """Not started yet; None where nothing is to be served. `other`: who serves, as far as is known.
-    `guard`: lets callers in. `store_tls`: how what is kept is reached."""
+    """Return the server, which is not started; None if the settings serve nothing over HTTP.
+
+    `other`: returns the controller that serves, if it is known.
+    `guard`: admits calls.
+    `store_tls`: for connections to the store.
+    """
     if not settings.metrics and not settings.page:
         return None
     registry = CollectorRegistry(auto_describe=False)

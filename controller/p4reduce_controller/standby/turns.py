@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several controllers, of which one serves: each waits for its turn, has it as long as its lease, and waits again."""
+"""Leader election among controllers: one serves for as long as it holds the lease in etcd, and the others stand by."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK = 0.2  # seconds between a standby's looks at who serves
-PREDECESSOR = 3.0  # beyond the lease, for one that has just died
-ASIDE = 2.0  # for a controller that could not serve, so that another may
-_LISTEN_REFUSALS = 3  # in a row, for a port that changes hands within a process
+LOOK = 0.2  # seconds between a standby's reads of the lease
+PREDECESSOR = 3.0  # seconds beyond the lease, for a leader that has just died
+ASIDE = 2.0  # seconds for which a controller that could not serve lets others campaign
+_LISTEN_REFUSALS = 3  # in a row: the port may be released and bound again within one process
 _LISTEN_PAUSE = 0.1
 _CONNECT_TIMEOUT = 2.0
 OnStandby = Callable[[Mapping[str, str], str], None]
@@ -53,8 +53,10 @@ async def take_turns(
     on_standby: OnStandby,
     again: Callable[[], Settings] | None = None,
 ) -> None:
-    """Serve or stands by, until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among
-    them. Raises what `LeaderElection` raises."""
+    """Serve or stand by until SIGINT or SIGTERM. Raises what `LeaderElection` raises.
+
+    At SIGHUP, `again` reads the settings once more, for changes of switches.
+    """
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -62,19 +64,24 @@ async def take_turns(
     turns = LeaderElection(settings, switch_timeout, on_ready, on_standby)
     if again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, turns.read_again, again)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # the command line has blocked it until now
     with suppress(asyncio.CancelledError):
         await turns.run()
 
 
 class LeaderElection:
-    """One controller's, until it is cancelled or fails. Raises what `running` raises, and StateError."""
+    """The life of one controller among several, until it is cancelled or fails.
+
+    Raises what `running` raises, and StateError.
+    """
 
     def __init__(
         self, settings: Settings, switch_timeout: float, on_ready: Callable[[Controller], None], on_standby: OnStandby
     ) -> None:
-        """`on_standby` is called with where we listen, what else we serve where, and who serves jobs. Raises
-        SettingsError."""
+        """Prepare to stand by. Raises SettingsError.
+
+        `on_standby`: is called with the standby's addresses by name, and the controller that serves.
+        """
         members, self._prefix = parse_store(settings.store)
         self._tls = settings.store_tls()
         self._etcd = Etcd(members, self._tls)
@@ -91,13 +98,15 @@ class LeaderElection:
         self._other = ""
         self._watched: tuple[str, int] | None = None
         self._watch: asyncio.Future[None] | None = None
-        self._met = False  # etcd has answered once
+        self._met = False  # etcd has answered at least once
         self._served = False
         self._controller: Controller | None = None
 
     def read_again(self, load: Callable[[], Settings]) -> None:
-        """The settings; their switches take effect, now or when the turn comes. Errors are logged, and change
-        nothing."""
+        """Read the settings again, and apply changes of switches, now or when this controller leads.
+
+        Errors change nothing.
+        """
         try:
             settings = load()
             specs_of(settings)
@@ -130,7 +139,7 @@ class LeaderElection:
         gate = self._entrance.gate
         server = self._server = Standby(self._config, lambda: self._other, self._entrance.guard(self._config))
         await server.start()
-        self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
+        self._config = replace(self._config, listen=server.listen)  # if any port was allowed, keep this one from now on
         await self._show()
         self._other = ""
         deadline = math.inf
@@ -147,7 +156,7 @@ class LeaderElection:
             if gate is not None:
                 gate.users.refresh()
             if self._config.tls is not None:
-                self._config.tls.current()  # what is wrong there is logged
+                self._config.tls.current()  # problems are logged
             if self._other and time.monotonic() >= deadline:
                 raise StateError(
                     f"{self._name}: another controller serves, {self._other}; give --standby to take over from it when "
@@ -156,7 +165,7 @@ class LeaderElection:
             await asyncio.sleep(LOOK)
 
     async def _show(self) -> None:
-        """Over HTTP, that we stand by. Raises ListenError or OSError."""
+        """Serve the pages of a standby over HTTP. Raises ListenError or OSError."""
         if not self._settings.metrics and not self._settings.page:
             return
         from p4reduce_controller.standby.standby_web import standby_web
@@ -168,7 +177,7 @@ class LeaderElection:
             self._settings = replace(self._settings, metrics=self._web.metrics, page=self._web.page)
 
     async def _look(self) -> Lease | None:
-        """Return the lease, where nobody has it. Raises EtcdError."""
+        """Campaign for the lease: return it if nobody holds it, else None. Raises EtcdError."""
         found = await holder(self._etcd, self._key, within=1.0 if self._met else self._switch_timeout)
         self._met = True
         if found is not None and self._watched == found and self._watch is not None and self._watch.done():
@@ -189,7 +198,7 @@ class LeaderElection:
         return None
 
     async def _check_state(self) -> None:
-        """Before its turn comes: whether it could go on with what is kept. Raises StateError or EtcdError."""
+        """Check early that this controller could use the stored state. Raises StateError or EtcdError."""
         state = self._state(Lease(self._etcd, self._key))
         await state.fetch()
         state.check()
@@ -203,7 +212,7 @@ class LeaderElection:
             await ended(watch)
 
     async def _release(self) -> None:
-        """The ports are the service's."""
+        """Release the ports for the service."""
         server, web, self._server, self._web = self._server, self._web, None, None
         await asyncio.gather(*(one.close() for one in (server, web) if one is not None))
 
@@ -213,7 +222,7 @@ class LeaderElection:
     # Serving.
 
     async def _serve(self, lease: Lease) -> None:
-        """Until the lease is lost. Jobs carry on, however it ends."""
+        """Serve until the lease is lost. Jobs go on, however it ends."""
         name = self._name
         log.info("%s: this controller holds the lease, term %d", name, lease.term)
         renewing = asyncio.ensure_future(lease.keep())
@@ -260,7 +269,7 @@ class LeaderElection:
 
 
 def _who(said: str) -> tuple[str, str]:
-    """Return the holder for people, and where it listens."""
+    """Return a text about the leader, and the address where it listens."""
     try:
         known = json.loads(said)
         host, listen = str(known["host"]), str(known["listen"])
@@ -272,7 +281,7 @@ def _who(said: str) -> tuple[str, str]:
 
 
 async def until_gone(address: str) -> None:
-    """Return when nobody listens at HOST:PORT any more, where somebody did. No answer at all is no sign of that."""
+    """Return once HOST:PORT refuses connections, having accepted one before. Timeouts do not count as refusals."""
     host, _, port = address.rpartition(":")
     met = False
     refusals = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller that is started again has to know of the jobs that run: a file, for its owner alone.
+"""The state that a restarted controller needs about running jobs, in a file that only its owner can read.
 
-It has the jobs that are ready, as they are ready and as they end. Switches keep the rest, and ranks come back by
-themselves: see docs/protocol.md, section 6.
+It contains the jobs that are ready. Everything else is in the switches, and ranks come back by themselves: see
+docs/protocol.md, section 6.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from p4reduce_controller.switches.site import GONE, Site
 log = logging.getLogger(__name__)
 
 VERSION = 4
-OLDER = 3  # which is read, too
+OLDER = 3  # can be read too
 
 T = TypeVar("T")
 
 
 class StateFile:
-    """Implements `store.Store`: the file of one controller, which has it to itself until it ends, however it ends.
+    """The `store.Store` of a single controller: a file that it locks for as long as it lives.
 
-    A file of another version, of other switches or a damaged one is refused, and left as it is.
+    A file of another version, a file about other switches and a damaged file are refused, and not changed.
     """
 
     shared = False
     maybe_lost_leadership = None
 
     def __init__(self, path: Path) -> None:
-        """Raise StateError: another controller has the file, or there can be none at this place."""
+        """Lock the file. Raise StateError if another controller has it, or if it cannot be created."""
         self.path = path
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -86,9 +86,10 @@ class StateFile:
             raise self.refusal(str(error)) from None
 
     def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
-        """Return the jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
+        """Return the jobs, with all ranks away, and where switches with a parent were heard by it. Raises StateError.
 
-        Raises StateError. `setup`: as it is whenever the file is used. `now`: seconds on the clock of the jobs.
+        `setup`: is used for later saves too.
+        `now`: seconds on the clock of the jobs.
         """
         self._setup = setup
         try:
@@ -114,7 +115,7 @@ class StateFile:
         self.save(jobs(), children, now)
 
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
-        """Replace the file as a whole, on the disk. Raises StateError; then the file is as it was."""
+        """Replace the whole file, on the disk. Raises StateError; then the file is unchanged."""
         rest = {"use": self.use, "queue": self.queue, "fabric": self.fabric}
         root = root_of(jobs, children, self._setup, now) | rest
         new = f"{self.path}.new"
@@ -135,7 +136,7 @@ class StateFile:
             raise StateError(f"--state {self.path} cannot be written: {error.strerror}") from None
 
     def _sync(self, folder: int) -> None:
-        """Where that fails, the file is the new one all the same, unless the machine stops."""
+        """Sync the directory. If that fails, the file is replaced all the same, unless the machine stops."""
         try:
             os.fsync(folder)
         except OSError as error:
@@ -154,7 +155,7 @@ class StateFile:
 
 
 def root_of(jobs: Iterable[Job], children: Mapping[int, Heard], setup: Setup, now: float) -> dict[str, Any]:
-    """What is kept, as JSON has it. Switches are called by their names."""
+    """Return the state as JSON values. Switches are identified by name."""
     names = setup.names()
     return {
         "version": VERSION,
@@ -178,14 +179,17 @@ def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[
 
 
 def rest_of(kept: object) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
-    """What tenants have used, the jobs in the queue, and what operators have changed of the switches, as `Tenancy`,
-    `AdmissionQueue` and `Changes` have written it. States of earlier releases lack some. Raises StateError."""
+    """Return the rest of the state, from `Tenancy`, `AdmissionQueue` and `Changes`. Raises StateError.
+
+    It is the usage of tenants, the jobs in the queue, and the changes by operators. States of earlier releases lack
+    some.
+    """
     root = _Part("the state", kept)
     return root.get("use", dict, {}), root.get("queue", list, []), root.get("fabric", dict, {})
 
 
 def check_version(kept: object) -> int:
-    """Raise StateError for what `taken_from` cannot read."""
+    """Return the version. Raise StateError if `taken_from` cannot read it."""
     version = _Part("the state", kept).get("version", int)
     if version not in (OLDER, VERSION):
         raise StateError(f"it has version {version}, but this controller reads versions {OLDER} and {VERSION}")
@@ -204,7 +208,7 @@ _KINDS = {
 
 
 class _Part:
-    """An object in the file, called `name` in errors. What is taken out of it is checked."""
+    """An object in the file, which errors call `name`. Its values are checked when they are read."""
 
     def __init__(self, name: str, value: object) -> None:
         if not isinstance(value, dict):
@@ -228,14 +232,14 @@ class _Part:
         return value
 
     def secret(self, key: str, high: int) -> int:
-        """Return a number that no error shows."""
+        """Return a number that no error message shows."""
         value = self._values.get(key)
         if type(value) is not int or not 0 <= value <= high:
             raise StateError(f"{self._name}: {key} is not a number from 0 to {high}")
         return value
 
     def text(self, key: str, normal: Callable[[str], object]) -> str:
-        """As `normal` writes it, which raises ValueError for what is not accepted."""
+        """Return the text as `normal` writes it. `normal` raises ValueError for a text that is not valid."""
         value = self.get(key, str)
         try:
             return str(normal(value))
@@ -280,10 +284,10 @@ def _of_job(job: Job, setup: Setup, now: float) -> dict[str, Any]:
 
 def _job(part: _Part, setup: Setup, now: float) -> Job:
     site = site_from(part.get("site", list), setup)
-    more_numbers = tuple(map(_number, part.get("more_numbers", list, [])))  # which files of earlier releases have not
+    more_numbers = tuple(map(_number, part.get("more_numbers", list, [])))  # missing in files of earlier releases
     threads = 1 + len(more_numbers)
     members = [_member(rank, one, site, threads) for rank, one in enumerate(part.parts("members"))]
-    children = part.get("children", dict, {})  # which files of earlier releases have not
+    children = part.get("children", dict, {})  # missing in files of earlier releases
     each = part.number("slots_each", 1, 2**16)
     firsts = _by_place(part, "first_slots", site, threads)
     counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", site, threads, {})
@@ -291,7 +295,7 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
         raise StateError(f"the switch {site.trees.names[gone[0] % site.switches]} is not one of this controller's")
     slots = part.number("slots", 1, 2**32 - 1)
     ranges = {place: SlotRange(first, counts[place]) for place, first in firsts.items()}
-    # Files of earlier releases have neither of these two, nor the next.
+    # These two, and the next, are missing in files of earlier releases.
     most_slots = part.number("most_slots", slots, 2**32 - 1) if part.has("most_slots") else slots
     move = (
         Move(slots, "moved", now, before=dict(ranges), slots_before=slots) if part.get("moving", bool, False) else None
@@ -313,7 +317,7 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
         site=site,
         children={place_from(f"0:{name}", site, 1): _heard(_Part("child", one)) for name, one in children.items()},
         more_numbers=more_numbers,
-        tenant=part.get("tenant", str, ""),  # which files of earlier releases have not, nor the next
+        tenant=part.get("tenant", str, ""),  # missing in files of earlier releases, like the next
         user=part.get("user", str, ""),
         charged=now,
         state=State.READY,
@@ -355,10 +359,10 @@ def _member(rank: int, part: _Part, site: Site, threads: int) -> Member:
         nonce=0,
         key=part.get("key_sha256", str),
         switch=part.get("switch", str),
-        host=part.get("host", str, ""),  # which files of earlier releases have not, nor the next
+        host=part.get("host", str, ""),  # missing in files of earlier releases, like the next
         stream=cast("pb.Stream", pb.Stream.Value(part.get("stream", str, "UNSAID"))),
         heard={place_from(text, site, threads): _heard(_Part("heard", one)) for text, one in heard.items()},
-        holds=part.get("holds", bool, False),  # which files of earlier releases have not
+        holds=part.get("holds", bool, False),  # missing in files of earlier releases
     )
 
 

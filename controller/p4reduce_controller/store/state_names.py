@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the state calls switches: by their names, so that it holds where others come and go."""
+"""The names of switches in the stored state, which remain valid when other switches are added or removed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from p4reduce_controller.switches.trees import Trees, Uplink
 
 
 class StateError(Exception):
-    """The state file cannot be used; the message says why, and what to do."""
+    """An error: the state cannot be used. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The switches that there are, by the controller's numbers, and how they hang together. Both change.
+    """The present switches, by the controller's numbers, and their site. Both change.
 
-    `retained`: the names of those that the site has not, as only jobs that run need them, and their ports toward their
-    parents with the parents' names.
+    `retained`: names and uplinks of switches outside the site, which only running jobs need. An uplink is a port and
+    the name of the parent.
     """
 
     switches: Mapping[int, Aggregator]
@@ -31,18 +31,21 @@ class Setup:
     retained: Callable[[], Mapping[int, tuple[str, tuple[int, str] | None]]] = dict
 
     def names(self) -> dict[int, str]:
-        """By the controller's numbers."""
+        """Return the names of the site's switches by the controller's numbers."""
         site = self.site()
         return {site.number(at): name for at, name in enumerate(site.trees.names)}
 
     def described(self, site: Site, at: int) -> str:
-        """All of a switch that must not change while jobs run there."""
+        """Return a text of everything about a switch that must not change while jobs run there."""
         uplink, names = site.trees.uplinks.get(at), site.trees.names
         way = (uplink.port, names[uplink.parent]) if uplink else None
         return self._described(site.number(at), names[at], way)
 
     def called(self, name: str) -> dict[int, str]:
-        """All of that name as `described` has them, by the controller's numbers: first the one of the site."""
+        """Return the switches of that name, as `described`, by the controller's numbers.
+
+        The one of the site is first.
+        """
         site = self.site()
         here = [at for at, one in enumerate(site.trees.names) if one == name]
         retained = {number: way for number, (one, way) in self.retained().items() if one == name}
@@ -61,12 +64,12 @@ class Setup:
 
 
 def of_place(site: Site, at: int) -> str:
-    """Return a thread, and the name of a switch: "0:leaf1"."""
+    """Return a thread and the name of a switch, as in "0:leaf1"."""
     return f"{at // site.switches}:{site.trees.names[at % site.switches]}"
 
 
 def place_from(text: str, site: Site, threads: int) -> int:
-    """Raise StateError."""
+    """Return the site index of a text that `of_place` returned. Raise StateError."""
     thread, _, name = text.partition(":")
     if not (thread.isascii() and thread.isdigit() and int(thread) < threads and name in site.trees.names):
         names = ", ".join(site.trees.names)
@@ -77,7 +80,10 @@ def place_from(text: str, site: Site, threads: int) -> int:
 
 
 def of_site(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, Any]]:
-    """`held`: the controller's numbers of those that may not change meanwhile."""
+    """Return the site as JSON values.
+
+    `held`: the controller's numbers of switches with slots, which must not change.
+    """
     parts: list[dict[str, Any]] = []
     for at, (name, address) in enumerate(zip(site.trees.names, site.addresses, strict=True)):
         part: dict[str, Any] = {"name": name, **vars(address)}
@@ -90,7 +96,10 @@ def of_site(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, A
 
 
 def site_from(parts: list[Any], setup: Setup) -> Site:
-    """Raise StateError or ValueError, where a switch of which slots are held is not there as it was."""
+    """Return the site from JSON values.
+
+    Raise StateError or ValueError if a switch with slots has changed or is gone.
+    """
     try:
         names = [str(part["name"]) for part in parts]
         addresses = tuple(_address(part) for part in parts)
@@ -109,8 +118,10 @@ def site_from(parts: list[Any], setup: Setup) -> Site:
 
 
 def _number_of(name: str, address: Endpoint, described: str, setup: Setup) -> int:
-    """Return the controller's, of the switch that was called so, or `GONE`. `described`: "" where no slots are held
-    there. Raises StateError."""
+    """Return the controller's number of the switch that had this name, or `GONE`. Raises StateError.
+
+    `described`: "" if no slots are held there.
+    """
     there = setup.called(name)
     if not described:
         return next((at for at in there if setup.switches[at].address == address), next(iter(there), GONE))
@@ -131,7 +142,10 @@ def _address(part: Any) -> Endpoint:
 
 
 def with_names(root: Any, setup: Setup) -> dict[str, Any]:
-    """Return a state of version 3, which calls switches by their places among all that there are. Raises StateError."""
+    """Return a state of version 3 in the form of version 4. Raises StateError.
+
+    In version 3, a switch is identified by its index among all switches.
+    """
     site = setup.site()
     now = [setup.described(site, at) for at in range(site.switches)]
     then = root.get("switches")

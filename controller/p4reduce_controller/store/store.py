@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the jobs that run are kept for a later controller: a file, where there is one controller, or etcd."""
+"""The interface of the store in which a later controller finds the running jobs.
+
+It is a file for one controller, or etcd for several.
+"""
 
 from __future__ import annotations
 
@@ -13,39 +16,40 @@ from p4reduce_controller.switches.availability import Unavailable
 
 
 class Store(Protocol):
-    """Of one controller at a time. Every method may raise StateError."""
+    """A store that one controller uses at a time. Every method may raise StateError."""
 
     @property
     def shared(self) -> bool:
-        """Others take up what this controller leaves, be it jobs or switches without any."""
+        """Whether other controllers can continue what this one leaves: jobs, and switches without jobs."""
 
     @property
     def maybe_lost_leadership(self) -> Unavailable | None:
-        """Why another controller may serve by now. Nobody is to be blamed for anything meanwhile."""
+        """The reason why another controller may serve by now. Meanwhile no rank may be treated as lost."""
 
     async def is_ours(self) -> bool:
-        """Whether no other controller served yet when this was called. Where that is not known it waits."""
+        """Return whether no other controller had begun to serve when this was called. Wait until that is known."""
 
     use: dict[str, Any]
-    """By tenants: as `load` has found it, and as `keep` will keep it."""
+    """The usage of tenants: as `load` has read it, and as `keep` will write it."""
 
     queue: list[Any]
-    """Jobs that wait for slots, likewise."""
+    """The jobs that wait for slots, likewise."""
 
     fabric: dict[str, Any]
-    """What operators have changed of the switches: as `peek` has found it, and as `keep` will keep it."""
+    """The changes of switches by operators: as `peek` has read them, and as `keep` will write them."""
 
     def peek(self) -> None:
-        """Before there are switches to `load` for."""
+        """Read `fabric`, before there are switches to `load` for."""
 
     def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
-        """Return the jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
+        """Return the jobs, whose ranks are all away, and where switches with a parent were heard by it.
 
-        `setup`: as it is whenever something is kept. `now`: seconds on the clock of the jobs.
+        `setup`: is used for later saves too.
+        `now`: seconds on the clock of the jobs.
         """
 
     def refusal(self, why: str) -> StateError:
         """Return the error for contents that cannot be used."""
 
     async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
-        """Replace what is kept. `jobs` is called when they are written. Where it raises, they may be kept or not."""
+        """Replace the stored state. `jobs` is called when it is written. After an error, either state may be stored."""
