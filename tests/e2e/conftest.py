@@ -20,7 +20,7 @@ __all__ = ["program"]  # a fixture
 
 @pytest.fixture(scope="session")
 def stacks() -> Iterator[Callable[[str], Stack]]:
-    """Start the stack of that name when it is first asked for."""
+    """Yield a function that returns the stack of a name, and starts it at the first call."""
     with contextlib.ExitStack() as undo:
         yield cache(lambda name: undo.enter_context(STACKS[name]()))
 

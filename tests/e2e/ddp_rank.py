@@ -137,7 +137,7 @@ def train(training: Training, communicator: Communicator) -> dict[str, Any]:
 
 
 def checkpoint(training: Training, step: int, rank: int) -> tuple[Path, Path]:
-    """Return the file of all, and that of one rank."""
+    """Return the paths of a step's checkpoint: the file that all ranks share, and this rank's own."""
     folder = Path(training.checkpoint)
     return folder / f"{step}.pt", folder / f"{step}-{rank}.pt"
 

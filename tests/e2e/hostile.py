@@ -37,7 +37,7 @@ class Neighbour:
         return self.random.choice(self.kinds)()
 
     def hello(self) -> bytes:
-        """Of a rank of the job, or of any, with the wrong nonce."""
+        """Return a HELLO of a rank of the job, or of any host, with a wrong nonce."""
         source = self.random.choice([self.own, self._anybody(), *self.victims])
         return frames.frame(source, self.switch, self._packet(frames.HELLO))
 
@@ -45,12 +45,12 @@ class Neighbour:
         return frames.frame(self.random.choice([self.own, *self.victims]), self.switch, self._packet(frames.DATA))
 
     def to_the_switch(self) -> bytes:
-        """What only the controller, or a parent, may say."""
+        """Return a packet to the switch that only the controller or a parent switch may send."""
         op = self.random.choice([frames.RESULT, frames.STATUS, frames.ERROR, frames.RESET, frames.QUERY, frames.ABORT])
         return frames.frame(self.random.choice([self.own, self.switch, *self.victims]), self.switch, self._packet(op))
 
     def from_the_switch(self) -> bytes:
-        """RESULT, STATUS and ERROR that claim to be of the switch, of a round that may be."""
+        """Return a RESULT, STATUS or ERROR that claims to come from the switch, for a round that may exist."""
         op = self.random.choice([frames.RESULT, frames.STATUS, frames.ERROR])
         return frames.frame(self.switch, self.random.choice(self.victims), self._packet(op))
 
@@ -58,7 +58,7 @@ class Neighbour:
         return frames.frame(self.switch, self.random.choice(self.victims), self._packet(frames.ABORT))
 
     def arp(self) -> bytes:
-        """Claims of others' addresses, of the switch's, and of any."""
+        """Return an ARP packet that claims the address of a victim, of the switch, or of any host."""
         claimed = self.random.choice([self.switch, *self.victims, self._anybody()])
         sender = Host(self.random.choice([self.own.mac, claimed.mac]), claimed.ip)
         return frames.arp(self.random.choice([1, 2]), sender, self.random.choice([self.switch, *self.victims]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/deploying.md says of back-ups: a copy of the state file, made while jobs run, and put back."""
+"""Back-ups work as docs/deploying.md says: the state file is copied while jobs run, and restored."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_program_that_fails_ends_the_job(native_udp_stack: Stack, program: Pat
 
 
 def test_a_program_that_cannot_be_run(native_udp_stack: Stack, tmp_path: Path) -> None:
-    """Which is seen when it is started."""
+    """The error comes when the program is started, and not before."""
     broken = tmp_path / "broken"
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)

@@ -49,7 +49,7 @@ def start(
 
 
 def run(stack: Stack, job: str, trainings: Sequence[Training], folder: Path, *, ranks: int = 2) -> list[Event]:
-    """What each training gave: the losses of all ranks, and what must be the same at all."""
+    """Run trainings, and return for each the losses of all ranks and the values that all ranks must agree on."""
     with start(stack, job, trainings, folder, ranks=ranks) as started:
         started.wait_for_ends(200)
         assert {len(events) for events in started.events.values()} == {len(trainings)}, started.events

@@ -30,7 +30,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
 
 
 def ahead(membership: Membership) -> bytes:
-    """Of the round after the next in slot 0."""
+    """Return a packet of slot 0 for the round after the next one."""
     m = membership
     packet = Packet(Op.DATA, m.job, m.generation, m.worker, keys=[NO_KEY] * m.lanes, seq=(m.first_seq + 2) % 2**32)
     return Codec(m.lanes, m.block_size).encode(packet)
@@ -38,7 +38,7 @@ def ahead(membership: Membership) -> bytes:
 
 @contextlib.contextmanager
 def culprit(stack: Stack, job: str, at: str) -> Iterator[None]:
-    """Join as any rank does, and then send nothing but what is ahead."""
+    """Join as any rank does, and then send nothing but packets of a round that is ahead."""
     over = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         options = JoinOptions(stack.controller, job, CULPRIT, 4, slots=2, timeout=60.0, switch=at)
@@ -66,5 +66,5 @@ def test_who_goes_ahead_is_named(stack: Stack, backend: str) -> None:
     told = [last["message"] for last in lasts.values() if last["error"] == "MismatchError"]
     assert told, lasts
     assert all(f"rank {CULPRIT} is ahead of the others" in message for message in told)
-    # Whoever is late to hear it may hear first that one who was told has left.
+    # A rank that receives the error late may learn first that another rank, which received it, has left.
     assert all(last["error"] in ("MismatchError", "JobAborted") for last in lasts.values()), lasts

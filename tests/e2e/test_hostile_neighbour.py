@@ -42,7 +42,7 @@ def stack() -> Iterator[Stack]:
 
 
 def plan_against(stack: Stack, job: str, kinds: Sequence[str]) -> dict[str, object]:
-    """Return the neighbour knows the job's number and generation, and where its ranks are."""
+    """Return the plan of a hostile neighbour that knows the job's number, its generation, and its ranks' addresses."""
     told = stack.status()
     with stack.entered():
         [own] = json.loads(ip("-json", "link", "show", NEIGHBOUR))
@@ -75,7 +75,7 @@ def flooding(stack: Stack, interface: str, seed: int, plan: Mapping[str, object]
 
 
 def calls_in(ranks: Ranks, seconds: float) -> float:
-    """Collectives a second that rank 0 has ended meanwhile."""
+    """Let the ranks work for so many seconds, and return how many collectives per second rank 0 has completed."""
     ranks.work(0.1)
     began, before = time.monotonic(), len(ranks.events[0])
     ranks.work(seconds)

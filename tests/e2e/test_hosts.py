@@ -59,8 +59,10 @@ def test_a_rank_that_is_killed_is_named_though_another_of_its_host_sends(native_
 
 
 def test_who_does_not_call_is_named_with_its_host_elsewhere_and_alone_at_home(native_udp_stack: Stack) -> None:
-    """A host's sum waits for all of its ranks: they know for which, and others that it is one of them. Who gives up
-    first ends the job, and the others may hear of that."""
+    """A host's sum waits for all of its ranks. These know which rank is late, and other hosts know only the host.
+
+    The rank that times out first ends the job, so the other ranks may see an abort instead of a timeout.
+    """
     calls = {rank: [Call(timeout=5.0)] for rank in range(5)} | {3: [Call(pause=10.0)]}
     with start(native_udp_stack, [], "late", calls_of=calls) as ranks:
         lasts = ranks.wait_for_ends()

@@ -74,7 +74,7 @@ def test_where_one_rank_does_not_share_all_use_the_network(setting: Setting, why
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_the_limit_that_suffices(setting: Setting, world_size: int) -> None:
-    """What a process may have by this limit is what the ranks make, at most."""
+    """Ranks can share memory under the least RLIMIT_FSIZE that allows the largest file which they make."""
     limits = {rank: {"RLIMIT_FSIZE": world_size * _MOST_BYTES} for rank in range(world_size)}
     calls = [Call((3_000_000,), density=1.0), Call()]
     with setting.ranks(calls, job="enough", world_size=world_size, limits=limits) as ranks:

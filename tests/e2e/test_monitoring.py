@@ -58,7 +58,7 @@ def prometheus(folder: Path, metrics: str) -> Iterator[str]:
 
 
 def query(address: str, expression: str) -> list[Any]:
-    """Return the samples that it finds now; [] while Prometheus is not there yet."""
+    """Return the samples that a query finds now, or [] while Prometheus is not reachable yet."""
     try:
         with NO_PROXY.open(f"http://{address}/api/v1/query?{urlencode({'query': expression})}", timeout=10) as answer:
             told = json.load(answer)
@@ -71,7 +71,7 @@ def query(address: str, expression: str) -> list[Any]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Of the dashboard's panels and variables, as Grafana would ask them."""
+    """Yield the title and each query of the dashboard's panels, with variables replaced as Grafana does it."""
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):
@@ -108,7 +108,7 @@ def test_every_query_of_the_dashboard_finds_data(stack: Stack, tmp_path: Path) -
                 "count(p4reduce_port_bytes_total > 0) >= 4",
             ):
                 wait_until(lambda expression=expression: query(address, expression), expression, DEADLINE_S)
-        # What has ended is dropped.
+        # Samples of a job that has ended are dropped.
         wait_until(lambda: not query(address, 'p4reduce_job_ranks{job_name="seen"}'), "the job to be gone", DEADLINE_S)
         with NO_PROXY.open(f"http://{address}/api/v1/rules", timeout=10) as answer:
             groups = json.load(answer)["data"]["groups"]
@@ -126,7 +126,7 @@ def test_promtool_accepts_the_rules(arguments: str) -> None:
 
 
 def test_rules_and_dashboard_name_metrics_that_there_are(stack: Stack) -> None:
-    """Where no Prometheus is at hand."""
+    """The controller exports every metric that rules and dashboard name. The test needs no Prometheus."""
     with stack.losing(0), stack.ranks(STEADY, job="named", at=stack.names[1:], repeat=True, local="off") as ranks:
         ranks.wait_for("done")
         wanted = set(re.findall(r"p4reduce_\w+", (MONITORING / "alerts.yml").read_text()))

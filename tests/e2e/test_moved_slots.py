@@ -29,13 +29,16 @@ def _they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def working(stack: Stack, name: str, slots: int, calls: list[Call], **options: Any) -> Iterator[Ranks]:
-    """Yield a job of two ranks that has begun to add up."""
+    """Yield a job of two ranks that call these collectives again and again."""
     with stack.ranks(calls, job=name, world_size=2, repeat=True, slots=slots, local="off", **options) as ranks:
         yield ranks
 
 
 def comes_again(stack: Stack, waiting: Ranks) -> None:
-    """A job that gathered when the controller ended is told to join again; others still wait, or go on."""
+    """Check that waiting ranks go on, or are told to join again, and that the job runs after that.
+
+    Ranks have to join again if their job was gathering when the controller ended.
+    """
     try:
         go_on(waiting)
     except AssertionError as error:

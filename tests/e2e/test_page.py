@@ -45,7 +45,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def page_of(chromium: Any, stack: Stack) -> Iterator[Callable[..., Any]]:
-    """Yield a page of that kind of window, logged in; what the browser complains of fails the test."""
+    """Yield a function that opens the page in such a window, logged in. Errors in the browser fail the test."""
     contexts, complaints = [], []
 
     def opened(**window: Any) -> Any:

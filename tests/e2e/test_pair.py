@@ -60,7 +60,7 @@ def test_jobs_carry_on_with_the_other(etcd: Members, how: signal.Signals, report
 
 
 def ends_as_one(pair: Pair, ranks: Ranks, serving: int) -> None:
-    """A rank that dies is named, and nothing is left."""
+    """Kill rank 1, and check that the other ranks name it and that the controller frees the job's slots."""
     ranks.kill_and_end(1)
 
     def nothing() -> bool:
@@ -130,7 +130,7 @@ def test_what_commands_change_is_the_others_too(etcd: Members) -> None:
 
 
 def seen(pair: Pair, number: int) -> tuple[int, float]:
-    """What /readyz answers, and what the metrics say of serving."""
+    """Return the status of /readyz and the metric p4reduce_serving of one controller."""
     at = f"http://{pair.said[number]['metrics']}"
     found = re.search(r"^p4reduce_serving (\S+)$", get(f"{at}/metrics")[1], re.MULTILINE)
     assert found is not None

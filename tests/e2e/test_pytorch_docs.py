@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
 
 def scripts() -> list[str]:
-    """Return the whole scripts among the blocks of Python."""
+    """Return those Python blocks of the document that are whole scripts."""
     blocks = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     return [block for block in blocks if 'init_process_group("gloo")' in block]
 

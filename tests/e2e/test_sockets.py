@@ -67,7 +67,7 @@ def children_of(pid: int) -> Iterator[str]:
 
 
 def rows() -> dict[Row, list[str]]:
-    """Return the table's: whose, which kind, and its option or where it is; and what is said of it."""
+    """Return the rows of the document's table: its last columns, by process, kind of socket, and option or address."""
     text = SECURITY.read_text().partition("## What listens where")[2].partition("\n## ")[0]
     found = {}
     for line in text.splitlines():
@@ -156,7 +156,7 @@ def test_what_is_open_is_in_the_table(target: str, tmp_path: Path) -> None:
 
 
 def test_nothing_listens_beyond_this_host_unless_it_is_told_to() -> None:
-    """As the commands start without options of where."""
+    """Commands that are started without addresses listen on this host alone."""
     from p4reduce_controller.settings.settings import load
 
     settings = load(None, {})

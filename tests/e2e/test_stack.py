@@ -117,7 +117,7 @@ def test_ranks_that_differ_are_told(setting: Setting) -> None:
     assert told, lasts
     assert all("different operations" in message for message in told)
     if len(setting.stack.switches) > 1 or "threads" in setting.options:
-        # Who is slow to read may learn from one switch that the other rank has left before it reads from another why.
+        # A rank that reads late may learn from one switch that the other rank has left before another switch says why.
         assert all(last["error"] in ("MismatchError", "JobAborted") for last in lasts), lasts
     else:
         assert len(told) == 2, lasts

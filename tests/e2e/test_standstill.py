@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who stands still is not gone: a process that is stopped for a while, and a rank that lets no other thread run."""
+"""Processes that are stopped for a while are not lost, nor are ranks that let no other thread run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_rank_that_holds_the_interpreters_lock_is_alive(stack: Stack) -> None:
 
 
 def test_a_killed_rank_is_named_though_a_child_of_it_lives(stack: Stack) -> None:
-    """As the workers of a data loader do, which have its sockets."""
+    """The child has inherited the rank's sockets, as a data loader's workers do."""
     calls = {rank: [Call(fork=rank == 1), *STEPS * 100] for rank in range(3)}
     with stack.ranks([], calls_of=calls, job="forked", world_size=3) as ranks:
         go_on(ranks)

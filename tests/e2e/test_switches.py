@@ -41,7 +41,7 @@ def test_switches_come_and_go_while_jobs_add_up(site: Site) -> None:
             listed = {one["name"]: one for one in site.json("switches", "list")}
             assert {name: one["slots_used"] for name, one in listed.items()} == {"one": 8 + 4, "two": 4}
             assert listed["two"]["jobs"] == ["second"]
-            # Who is dead is left out, once that is no break of a moment.
+            # New jobs exclude a dead switch once it has been unreachable for more than a moment.
             site.processes["two"].process.kill()
             wait_until(lambda: re.search(r"unreachable for ([3-9]|\d\d)", str(site.status()["switches"])), "the break")
             assert "unreachable" in site.run("switches", "list")

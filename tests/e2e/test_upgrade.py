@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/deploying.md says of upgrades: between releases, and of either of two controllers while a job runs."""
+"""Upgrades work as docs/deploying.md says: between releases, and of either of two controllers while a job runs."""
 
 from __future__ import annotations
 
@@ -65,8 +65,11 @@ def last_release(tmp_path: Path) -> Path:
 
 
 def test_from_release_to_release_and_not_back(tmp_path: Path, last_release: Path) -> None:
-    """While a job runs, with the last release's P4 program, as installing another ends jobs. The last release refuses
-    what this one has written, and that does no harm."""
+    """A job runs on while its controller is upgraded, and a downgrade is refused and does no harm.
+
+    The switch keeps the last release's P4 program, because another one would end the job. The last release refuses the
+    state that this release has written.
+    """
     state = tmp_path / "state"
     options = ["--state", str(state), "--rejoin-time", "60", "--pipeline", str(last_release / "p4src" / "compiled")]
     with Releases("native", ["1=udp:127.0.0.1:0"], options=options) as stack:

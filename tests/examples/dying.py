@@ -34,9 +34,9 @@ def main() -> None:
 
 
 def die_after(step: int) -> None:
-    """As soon as a step that is not earlier has been printed, and a little later, but before the next one is.
+    """Kill this process a little after it has printed this step or a later one, and before it prints the next one.
 
-    So the training never ends before, however fast its steps are, and the next start finds its own step still to do.
+    So the training never ends before that, however fast its steps are, and the next start still has its own step to do.
     """
     plain_print, doom = print, threading.Event()
 

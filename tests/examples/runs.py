@@ -27,7 +27,7 @@ Losses = dict[tuple[int, int], float]
 
 
 def environment(stack: Stack) -> dict[str, str]:
-    """Of the ranks. What looks for a hub or a counter of users is told that there is no network."""
+    """Return the ranks' environment. It keeps libraries from contacting model hubs and from reporting usage."""
     offline = {
         "HF_HUB_OFFLINE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -40,7 +40,7 @@ def environment(stack: Stack) -> dict[str, str]:
 
 @contextlib.contextmanager
 def rounds_of(stack: Stack, at_least: int) -> Iterator[None]:
-    """Yield the switch completes so many rounds meanwhile."""
+    """Check that the switch completes at least so many rounds in this context."""
     before = _rounds(stack)
     yield
     assert _rounds(stack) - before >= at_least
@@ -51,12 +51,12 @@ def _rounds(stack: Stack) -> int:
 
 
 def torchrun(*options: str, ranks: int = 2) -> list[str]:
-    """Return the command that runs an example, which with its arguments is the last of `options`."""
+    """Return the command that runs an example by torchrun. options: torchrun's, then the example and its arguments."""
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
 
 
 def run(stack: Stack, command: list[str], *, more: Mapping[str, str] | None = None, limit: float = 240) -> str:
-    """What it has printed, when it has ended well, within so many seconds."""
+    """Run a command, which must succeed within so many seconds, and return its output."""
     environment_ = {**environment(stack), **(more or {})}
     done = subprocess.run(command, env=environment_, capture_output=True, text=True, timeout=limit, check=False)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
@@ -64,12 +64,12 @@ def run(stack: Stack, command: list[str], *, more: Mapping[str, str] | None = No
 
 
 def losses_of(said: str) -> Losses:
-    """Of the lines "rank 0 step 3 loss 0.123"."""
+    """Return the losses in lines of the form "rank 0 step 3 loss 0.123"."""
     return {(int(rank), int(step)): float(loss) for rank, step, loss in LOSS.findall(said)}
 
 
 def expected(ranks: int) -> Losses:
-    """What one process makes of all ranks' batches."""
+    """Return the losses of a model that one process trains with the batches of all ranks."""
     import torch
 
     example, losses = load_script(EXAMPLES / "model.py"), {}
@@ -94,8 +94,10 @@ def rounds(ranks: int) -> int:
 
 
 def by_switch_alone(said: str) -> set[int]:
-    """Return the ranks that have said so: nothing of theirs went through the host's memory, and Gloo's was no
-    gradient."""
+    """Return the ranks that report that the switch alone has carried their gradients.
+
+    Nothing of theirs went through the host's memory, and Gloo carried less than a kilobyte.
+    """
     return {int(rank) for rank, *_ in (*HOOK.findall(said), *BACKEND.findall(said))}
 
 

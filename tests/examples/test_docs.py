@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/frameworks.md shows stands in the examples, which run."""
+"""Code that docs/frameworks.md shows is part of the examples, which other tests run."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ LIMIT_S = 500
 
 
 def skip_without(package: str) -> None:
-    """Look, and do not import: some take many seconds."""
+    """Skip the test if the package is not installed, without importing it: some take many seconds."""
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"needs {package}")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the C library accepts from its callers."""
+"""Checks of the arguments that callers pass to the C library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def worker() -> Iterator[Any]:
 
 
 def refusal(call: Callable[..., int | None], *arguments: Any) -> str:
-    """Return the message of an invalid call."""
+    """Make an invalid call, and return the message with which it is refused."""
     error = c.Error.make()
     refused = call(*arguments, error)
     assert refused in (0, None, c.INVALID)

@@ -83,7 +83,10 @@ def tensor() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 
 
 def packets(kind: str, count: int, loss: float = 0.0, slots: int = SLOTS) -> list[set[bytes]]:
-    """What each of `count` aggregators is sent for one operation, whose result is checked. slots: that are used."""
+    """Run one operation, check its result, and return the packets that each of `count` aggregators got.
+
+    slots: the number of slots that the operation uses.
+    """
     with contextlib.closing(Aggregators(count, loss)) as aggregators:
         engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
         if slots < SLOTS:

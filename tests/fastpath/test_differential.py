@@ -120,7 +120,7 @@ def test_same_reaction_to_any_datagram(batch: int) -> None:
 
 
 def test_nothing_is_left_of_what_is_infinite_for_all() -> None:
-    """Of 65 ranks and more, the largest float32 is rounded up to 2^128."""
+    """With 65 ranks or more, the largest float32 is rounded up to 2^128, and leaves no residual."""
     peers = tuple(range(20))
     membership = Membership(job=1, generation=1, rank=0, world_size=100, slots=1, lanes=1, block_size=4, first_seq=0,
                             peers=peers)  # fmt: skip

@@ -30,7 +30,7 @@ Dtype = np.dtype[Any]
 
 
 def assert_as(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
-    """The same bits, but of NaNs, of which each conversion of others' has its own."""
+    """Assert that all values have the same bits, except NaNs, which libraries convert to different bits."""
     bits = np.dtype(f"u{actual.itemsize}")
     nan = np.isnan(halves.widened(expected))
     np.testing.assert_array_equal(actual.view(bits)[~nan], expected.view(bits)[~nan])
@@ -51,7 +51,7 @@ def test_widen_every_value(simd: str, dtype: Dtype) -> None:
 
 
 def test_narrow_every_value_and_what_is_between(simd: str, dtype: Dtype) -> None:
-    """What is exact, the middle between two neighbours, and what is just beside those."""
+    """The values are all that are exact, the middles between neighbours, and those just beside either."""
     wide = fast.widened(ALL.view(dtype), "portable").view(np.uint32)
     half_a_place = np.uint32(1 << (15 if dtype == BFLOAT16 else 12))
     middles = wide + half_a_place

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python declares of the C library is what its headers declare."""
+"""Python's declarations of the C library agree with its headers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_fields(name: str) -> None:
 
 
 def test_sizes_and_offsets(tmp_path: Path) -> None:
-    """As a C compiler sees them."""
+    """Structures have the sizes and offsets that a C compiler gives them."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs cc")

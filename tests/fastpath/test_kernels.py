@@ -68,7 +68,7 @@ def values_up_to(exponent: int, magnitude: int) -> npt.NDArray[np.float32]:
 
 
 def padded(values: npt.NDArray[np.float32], wire: Wire) -> npt.NDArray[np.float32]:
-    """As a block that fills its words: shape (1, values)."""
+    """Return the values as one block that fills its words, with zeros at the end: shape (1, values)."""
     whole = np.zeros(-(-values.size // values_per_word(wire)) * values_per_word(wire), np.float32)
     whole[: values.size] = values
     return whole[np.newaxis]
@@ -149,7 +149,7 @@ def test_not_finite_blocks(simd: str) -> None:
 def test_scan_of_any_bits(
     simd: str, dtype: np.dtype[Any], words: npt.NDArray[np.uint16], block_size: int, signs: bool
 ) -> None:
-    """Of 16-bit floats as of their values as float32."""
+    """A scan of 16-bit floats gives the same as one of their values as float32."""
     words = words[: words.size // 2 * 2]
     data = (words & np.uint16(0x8000) if signs else words).view(dtype)
     expected = Blocks(data if dtype.itemsize == 4 else widened(data), block_size).scan()

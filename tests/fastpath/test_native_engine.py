@@ -74,7 +74,7 @@ def test_a_kernel_that_takes_no_super_packets(switch: UdpSwitch) -> None:
 
 
 def test_no_memory_for_an_operation_is_a_failure(switch: UdpSwitch) -> None:
-    """As in Python: the other ranks wait for this one."""
+    """The engine fails, as Python's does, because the other ranks wait for this one."""
     with ranks(switch, 1) as [rank]:
 
         def refuse(_handle: object, _request: object, _operation: object, error: c.Error) -> int:

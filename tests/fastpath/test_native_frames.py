@@ -43,7 +43,7 @@ def start(membership: Membership, place: Switch, network: OwnNetwork) -> NativeE
 def running(
     network: OwnNetwork, membership: Membership, kind: str, *, hello: bool = True, in_python: bool = False
 ) -> Iterator[tuple[FrameSwitch, Any]]:
-    """Yield the switch, and the engine of a job's only rank."""
+    """Yield a switch, and the engine of a job's only rank."""
     ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
     with contextlib.closing(FrameSwitch(network, membership)) as switch:
         transport = open_transport(kind, switch.place, interface=network.host)
@@ -119,7 +119,7 @@ def test_a_path_that_becomes_too_narrow(network: OwnNetwork, kind: str, slots: i
 
 
 def forged_icmp(network: OwnNetwork, place: Switch, local: tuple[str, int]) -> bytes:
-    """Return a neighbour's word that the path to the switch is narrow."""
+    """Return a frame with which a neighbour claims, by ICMP, that the path to the switch has a small MTU."""
     ours = frames.udp(local[1], place.udp_port, bytes(BARE_BYTES + 4 * LANE_BYTES))
     message = frames.icmp_too_big(552, frames.ipv4(local[0], place.ip, frames.UDP, ours))
     packet = frames.ipv4("10.9.0.66", local[0], frames.ICMP, message)

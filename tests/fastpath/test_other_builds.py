@@ -33,8 +33,10 @@ def sanitized() -> Path:
 
 @pytest.mark.timeout(900)
 def test_the_suite_with_sanitizers(sanitized: Path) -> None:
-    """Of the quick tests beside this one, and of ranks that share memory: what is read or written beside a tensor or a
-    packet ends the process."""
+    """Any read or write outside of a tensor or a packet ends the process.
+
+    The suite is the quick tests of this folder and those of ranks that share memory.
+    """
     preload = " ".join(run("gcc", f"-print-file-name=lib{name}.so").strip() for name in ("asan", "ubsan"))
     tests = [path for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.name != Path(__file__).name]
     tests.append(ROOT / "tests" / "local")

@@ -20,7 +20,7 @@ from p4reduce.tensors.places import Code, find, locate, union
 
 
 def both(work: Callable[[], Any]) -> tuple[Any, Any]:
-    """What it gives in C and in NumPy; an error's text in the place of a result."""
+    """Return the results in C and in NumPy. An error's text takes the place of a result."""
     assert places._in_c() is not None
     results = []
     for in_c in (places._in_c(), None):

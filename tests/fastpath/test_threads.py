@@ -60,7 +60,7 @@ def full(size: int, value: float = 1.0) -> npt.NDArray[np.float32]:
 
 
 def reduce(everyone: Sequence[SharedRank], arrays: Sequence[npt.NDArray[Any]], **how: Any) -> None:
-    """Replace them by their sum."""
+    """Reduce the ranks' arrays, which the sum replaces."""
     ended: list[BaseException | None] = []
     for rank, array in zip(everyone, arrays, strict=True):
         rank.engine.submit(Operation(array, **how), name="sum", timeout=30, on_end=ended.append)
@@ -87,7 +87,7 @@ def teams() -> Iterator[dict[int, list[SharedRank]]]:
 
 
 def values(form: str, size: int, density: float, seed: int) -> list[npt.NDArray[Any]]:
-    """Of two ranks."""
+    """Return random values for two ranks."""
     generator = np.random.default_rng(seed)
     arrays = []
     for _ in range(2):
@@ -132,7 +132,7 @@ def test_residuals_have_the_same_bits(teams: dict[int, list[SharedRank]]) -> Non
     assert len(found) == 1
 
 
-# Who does what.
+# The work of each thread.
 
 
 def test_what_is_small_wakes_one_thread(switch: SharedUdpSwitch, everyone: list[SharedRank]) -> None:
