@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host library's tests share."""
+"""Fixtures that the host library's tests share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["network", "switch", "switches"]  # fixtures
 
 @pytest.fixture
 def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeController:
-    """What communicators join from now on."""
+    """Return the fake controller that communicators join from now on."""
     controller = FakeController(switch)
     monkeypatch.setattr("p4reduce.join.joining.Session", controller)
     return controller
@@ -32,7 +32,7 @@ def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeContro
 
 @pytest.fixture
 def join(controller: FakeController) -> Iterator[Join]:
-    """Make the communicators of a new job's ranks, which are closed after the test."""
+    """Yield a function that makes the communicators of a new job's ranks. All are closed after the test."""
     assert controller is not None
     with contextlib.ExitStack() as stack:
 

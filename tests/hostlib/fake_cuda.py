@@ -42,7 +42,7 @@ class Stream:
             return len(self.given)
 
     def come_to(self, position: int) -> None:
-        """Do what was given up to there."""
+        """Run the tasks up to this position."""
         with self._cuda.lock:
             while self.done < position:
                 task = self.given[self.done]
@@ -79,14 +79,14 @@ class Event:
 
 @dataclass
 class Memory:
-    """Of a tensor and its views, and of nobody else until they are gone."""
+    """The memory of a tensor and its views, which nothing else may use until they are gone."""
 
     stream: Stream
     uses: list[tuple[Stream, int]] = field(default_factory=list)
     recorded: list[Stream] = field(default_factory=list)
 
     def in_use(self) -> list[str]:
-        """By which streams, for which the memory's own does not wait, so that it may give it to others now."""
+        """Return the streams that still use the memory, and for which its own stream would not wait to reuse it."""
         return [
             stream.name
             for stream, position in self.uses
@@ -98,7 +98,7 @@ class Memory:
 
 
 class Tensor(torch.Tensor):
-    """Whose values are the device's."""
+    """A tensor whose values are on the fake device."""
 
     cuda: Cuda
     memory: Memory
@@ -198,12 +198,12 @@ class Cuda:
             self._current.stream = before
 
     def block(self) -> None:
-        """The host waits, until the device runs."""
+        """Let the host wait until the device runs."""
         self.hosts.append(threading.current_thread())
         assert self.running.wait(_LIMIT_S), "the host waits for a device that does not run"
 
     def tensor(self, values: Any) -> Any:
-        """On the device, of the current stream; its values are there at once."""
+        """Return a tensor on the device, of the current stream, whose values are there at once."""
         memory, token = Memory(self.current()), _Token()
         weakref.finalize(token, self._free, memory)
         return self._tensor(torch.as_tensor(values).clone(), memory, token)
@@ -218,14 +218,14 @@ class Cuda:
         return tensor
 
     def hurry(self) -> None:
-        """Do what was given to the library's streams, and what they wait for."""
+        """Run all tasks of the library's streams, and the tasks that these wait for."""
         for stream in self.streams:
             stream.come_to(len(stream.given))
 
 
 @contextlib.contextmanager
 def fake_cuda() -> Iterator[Cuda]:
-    """Yield a device, for who makes its tensors by `Cuda.tensor`."""
+    """Yield a fake device. Its tensors are those that `Cuda.tensor` makes."""
     from p4reduce.tensors import cuda as ours
 
     cuda = Cuda()

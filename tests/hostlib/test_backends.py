@@ -82,7 +82,7 @@ def test_threads_are_for_c_and_udp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def flags(library: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """What `python -m p4reduce.fastpath` prints, where P4REDUCE_LIBRARY names this one."""
+    """Run `python -m p4reduce.fastpath`, with P4REDUCE_LIBRARY set to this library, and return its result."""
     environment = {name: value for name, value in os.environ.items() if name != "P4REDUCE_LIBRARY"}
     if library is not None:
         environment["P4REDUCE_LIBRARY"] = str(library)

@@ -25,7 +25,7 @@ PACKAGE = str(Path(p4reduce.__file__).parent)
 
 
 def frames_of(call: Callable[[], object]) -> list[str]:
-    """Return the functions of the package that a call enters in this thread."""
+    """Make a call, and return the functions of the package that it enters in this thread."""
     entered: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -41,7 +41,10 @@ def frames_of(call: Callable[[], object]) -> list[str]:
 
 
 def least_of(call: Callable[[Any], object], make: Callable[[], Any]) -> list[str]:
-    """Return the fewest of several calls: the first prepares others, and another thread may tell of an end."""
+    """Return the functions that a call enters, for the call of several that enters the fewest.
+
+    The first call prepares the others, and another thread may report the end of some.
+    """
     calls = [frames_of(partial(call, given)) for given in [make() for _ in range(6)]]
     return min(calls[1:], key=len)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line finds its commands, says what is missing, and has help that rich prints as it is written; what an
-import brings in; and the console script, as a shell completes it."""
+"""Tests of the command line, of the modules that an import loads, and of the console script's completion.
+
+The command line finds its commands, names missing packages, and has help that rich prints as it is written.
+"""
 
 import os
 import shutil
@@ -59,7 +61,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, name: str, mo
 
 
 def without(*packages: str) -> str:
-    """Return the beginning of a program that finds none of them."""
+    """Return the beginning of a program that finds none of these packages."""
     return f"""
 import sys
 class Missing:
@@ -122,7 +124,7 @@ def test_what_asks_a_controller_is_told_in_the_same_way_how(words: list[str]) ->
 
 
 def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Of a command, its parameters and those below it, as `path` says."""
+    """Yield the path and the help of a command, of its parameters, and of all commands below it."""
     yield path, command.help or ""
     for one in command.params:
         yield f"{path} {one.name}", getattr(one, "help", None) or ""
@@ -189,7 +191,7 @@ def test_what_is_not_needed_is_not_imported(program: str, without: str) -> None:
 
 
 def loaded(before: str, program: str) -> set[str]:
-    """Return the modules that a program brings in."""
+    """Return the modules that a program loads."""
     done = python(f"import sys\n{before}\nbefore = set(sys.modules)\n{program}\nprint(*(set(sys.modules) - before))")
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -203,7 +205,7 @@ def test_everything_promised_is_there() -> None:
 
 
 def completed(*words: str) -> set[str]:
-    """What bash offers for the last word."""
+    """Return the completions that bash offers for the last word."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash is not on PATH")
@@ -225,7 +227,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.fixture
 def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The console script as pip makes it."""
+    """Write the console script as pip does."""
     script = tmp_path / "p4reduce"
     script.write_text(f"#!{sys.executable}\nfrom p4reduce.commands.entry import main\nmain()\n")
     script.chmod(0o755)

@@ -70,7 +70,7 @@ def same_shaped(draw: st.DrawFn) -> list[Any]:
 
 
 def bits(array: Any) -> bytes:
-    """Of the elements in row-major order."""
+    """Return the bytes of the elements in row-major order."""
     if isinstance(array, np.ndarray):
         return array.astype(array.dtype.newbyteorder("=")).tobytes()
     return bytes(array.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -338,7 +338,7 @@ RESIDUALS: list[tuple[Any, dict[str, Any], str]] = [
 
 
 def with_column(index: int) -> torch.Tensor:
-    """Return a sparse tensor of 4 by 10 with a value in this column, which torch was not asked to check."""
+    """Return a sparse tensor of 4 by 10 with a value in this column. torch does not check the column."""
     indices = torch.tensor([[0, 1], [1, index]])
     return torch.sparse_coo_tensor(indices, torch.ones(2), (4, 10), check_invariants=False)
 
@@ -419,8 +419,10 @@ def test_what_cannot_be_written_to_may_be_given(everyone: list[Communicator]) ->
 
 
 def mapped(values: npt.NDArray[Any], path: Path, kind: str) -> Any:
-    """Return the same in memory where a write is a segmentation fault: an array, or a tensor, which does not know
-    it."""
+    """Return the same values in read-only memory, where a write is a segmentation fault.
+
+    An array knows that it is read-only, and a tensor does not.
+    """
     values.tofile(path)
     array = np.memmap(path, values.dtype, "r", shape=values.shape)
     if kind == "numpy":

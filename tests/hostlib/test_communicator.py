@@ -145,7 +145,7 @@ def test_a_timeout_names_the_awaited_ranks_and_stays(join: Join, call: Any) -> N
 
 
 def refused(communicator: Communicator) -> Handle[Any]:
-    """Return a collective whose result this rank cannot take."""
+    """Start a collective whose result this rank cannot store, and return its handle."""
     out = np.zeros(3, np.float32)
     handle = communicator.reduce_scatter_async(np.ones((2, 3), np.float32), out=out)
     out.flags.writeable = False

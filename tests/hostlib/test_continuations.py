@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is hung on a collective's end: it may wait, whatever for, and holds nothing up."""
+"""Callbacks of a collective's end may wait for anything, and hold nothing up."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def continuations() -> Iterator[Continuations]:
 
 
 def after(begin: Callable[[Callable[[], object]], None]) -> None:
-    """Return when what `begin` was told to run has run."""
+    """Call `begin` with a function, and wait until this function has run."""
     event = threading.Event()
     begin(event.set)
     assert event.wait(10)
@@ -151,7 +151,7 @@ def test_threads_are_used_again(continuations: Continuations) -> None:
 def test_where_no_thread_can_start_tasks_run_at_once(
     continuations: Continuations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As at the interpreter's exit."""
+    """No thread can start at the interpreter's exit."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

@@ -64,7 +64,7 @@ def test_floats_of_16_bits(pair: list[Communicator], dtype: Any) -> None:
 
 
 def test_streams_are_waited_for(pair: list[Communicator]) -> None:
-    """What a stream is still computing is reduced, what it still reads stays, and the call does not wait for it."""
+    """A call reduces values that a stream is still computing, keeps those that it still reads, and does not wait."""
     streams = [torch.cuda.Stream() for _ in pair]
 
     def work(each: Communicator) -> Any:

@@ -38,7 +38,7 @@ def tensors(draw: st.DrawFn) -> tuple[Any, int]:
 
 
 def carried(tensor: Any) -> Any:
-    """As what the protocol carries the tensor, on the host."""
+    """Return the values that the protocol carries for the tensor, on the host."""
     return (tensor.float() if tensor.is_floating_point() else tensor.clone()).numpy()
 
 

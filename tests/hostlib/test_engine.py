@@ -27,7 +27,7 @@ in_python = pytest.mark.parametrize("kind", ["python"], indirect=True)
 
 @pytest.fixture
 def switch() -> Iterator[UdpSwitch]:
-    """It has jobs for ranks of several threads, too."""
+    """Yield a switch that has jobs for ranks of several threads, too."""
     with contextlib.closing(SharedUdpSwitch()) as switch:
         yield switch
 

@@ -72,8 +72,10 @@ def test_an_interrupt_as_soon_as_it_is_asked_for_leaves_it_as_it_was(state: str)
 @pytest.mark.parametrize("repeated", [False, True], ids=["new", "repeated"])
 @pytest.mark.parametrize("layout", ["coo", "elements", "auto"])
 def test_a_sum_of_several_operations_has_no_other_threads_in_between(join: Join, layout: Any, repeated: bool) -> None:
-    """Though its rank comes to it before the other does, and its other thread calls meanwhile, also for a small sum
-    like one before."""
+    """The order of operations holds although one rank begins first and its other thread calls meanwhile.
+
+    That other call is a small sum, new or like an earlier one.
+    """
     pair = join(2, link="1mbit")
     dense = torch.zeros(40_000)
     dense[::37] = 1.0

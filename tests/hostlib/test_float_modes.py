@@ -21,7 +21,7 @@ NUMEL = 40_000
 
 @contextmanager
 def dropping(where: bool) -> Iterator[None]:
-    """This thread drops subnormals, if `where` says so."""
+    """Let this thread drop subnormals, if `where` is true."""
     if where and not torch.set_flush_denormal(True):
         pytest.skip("this processor keeps them always")
     try:
@@ -65,7 +65,7 @@ def test_where_a_ranks_caller_drops_them(start: Callable[[Communicator], Any], e
 
 @pytest.mark.parametrize("count", [3, 8, 300])
 def test_few_of_float16_that_are_subnormal_there(count: int, each_pair: list[Communicator]) -> None:
-    """Which all ranks are sent as float32."""
+    """All ranks receive so few values as float32."""
     few = np.arange(1, count + 1, dtype=np.uint16).view(np.float16)
 
     def work(each: Communicator) -> list[int]:

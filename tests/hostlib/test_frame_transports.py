@@ -70,7 +70,7 @@ def aggregation_frames(wire: socket.socket, count: int) -> list[bytes]:
 @pytest.mark.root
 def test_sends_well_formed_frames(network: OwnNetwork, wire: socket.socket, transport: Transport) -> None:
     assert transport.send(PAYLOADS) == len(PAYLOADS)
-    # Where the sender is moved to another processor meanwhile, a veth pair changes their order.
+    # A veth pair changes the order of frames if the sender is moved to another processor meanwhile.
     came = sorted(aggregation_frames(wire, len(PAYLOADS)), key=lambda frame: frame[42:])
     for frame, payload in zip(came, sorted(PAYLOADS), strict=True):
         assert frame[:14].hex(":") == f"{network.switch_mac}:{network.host_mac}:08:00"

@@ -60,7 +60,7 @@ def is_left(pair: list[Communicator], make: Callable[[int], Any], call: Call) ->
 
 
 def without_traceback(error: BaseException | None) -> None:
-    """As when a program has handled it."""
+    """Drop the error, like a program that has handled it."""
     del error
 
 

@@ -281,7 +281,7 @@ def test_operations_that_are_submitted_while_slots_change(ranks: Ranks, switch: 
 
 
 def test_who_went_ahead_is_judged_in_the_slots_that_there_are(ranks: Ranks, switch: UdpSwitch) -> None:
-    """Who is told where to go on, and then of a rank that already does."""
+    """An engine that has new slots judges a report that another rank went ahead by these, and does not fail."""
     with ranks(switch, 2) as everyone:
         engines = [rank.engine for rank in everyone]
         for number in range(1, 8):

@@ -195,7 +195,7 @@ def test_stats_say_how_sums_went_and_why(join: Join, monkeypatch: pytest.MonkeyP
     few, many = scattered(0.02), scattered(1.0)
 
     def after(tensors: list[torch.Tensor], **options: Any) -> list[Any]:
-        """Return the last call's site, at each rank."""
+        """Call an allreduce on all ranks, and return each rank's statistics of the last call's site."""
         together(trio, lambda each: each.allreduce(tensors[each.rank].clone(), **options))
         return [each.stats().sites[-1] for each in trio]
 
@@ -305,7 +305,7 @@ def interrupt(*_: object) -> None:
 def test_ranks_choose_alike_where_a_call_is_left_when_its_sum_is_there(
     join: Join, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
-    """What is learnt of a sum is learnt when it is there, whoever waits."""
+    """Ranks learn from a sum as soon as it is there, even if the call that waits for it is interrupted."""
     pair = join(2, link="50mbit")
     values = scattered(0.01)
     submission: Any = pair[1]._submission
@@ -336,7 +336,7 @@ def test_ranks_choose_alike_where_a_call_is_left_when_its_sum_is_there(
 
 
 def test_ranks_choose_alike_where_a_call_is_left_after_a_header(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a header has made ranks choose is known before the last operation begins, whoever waits for its end."""
+    """The choice after a header is recorded before the last operation begins, even if its wait is interrupted."""
     pair = join(2, link="1mbit")
     few = scattered(0.02)
     together(pair, lambda each: each.allreduce(few[each.rank]))

@@ -42,7 +42,7 @@ def leave(*_: object) -> None:
 
 
 def leave_the_library(_: int, frame: FrameType | None) -> None:
-    """A handler that interrupts the library alone, not the code of the test around the call."""
+    """Raise Left if the signal interrupts the library, and not the test's code around the call."""
     while frame is not None:
         if frame.f_globals["__name__"].startswith("p4reduce."):
             raise Left
@@ -51,7 +51,7 @@ def leave_the_library(_: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def left_when(ready: Callable[[], bool], every: float = 0.0) -> Iterator[None]:
-    """Yield the block is left by a signal's exception when it is so; every so many seconds another one comes."""
+    """Interrupt the block by a signal's exception once `ready` returns true. every: seconds between further signals."""
 
     def send() -> None:
         wait_until(ready, "the call waits")
@@ -75,7 +75,7 @@ def left_when(ready: Callable[[], bool], every: float = 0.0) -> Iterator[None]:
 
 
 def left(each: Communicator, every: float = 0.0) -> contextlib.AbstractContextManager[None]:
-    """Return the block is left when the rank has a collective under way."""
+    """Interrupt the block when the rank has a collective under way."""
     return left_when(lambda: each._engine.busy, every)
 
 
@@ -102,7 +102,7 @@ CALLS: dict[str, tuple[int, Callable[[Communicator, Any], Any]]] = {
 
 
 def is_over(pair: list[Communicator], call: Callable[[Communicator], Any], by: str = "Left") -> None:
-    """The rank that was left cannot go on, and the other one hears of it as of an abort."""
+    """Check that the interrupted rank cannot go on, and that the other one gets an abort."""
     begun = time.monotonic()
     other = error_of(lambda: call(pair[1]))
     assert isinstance(other, JobAborted), other
@@ -149,7 +149,7 @@ def test_signals_that_come_all_the_time_leave_nothing_under_way(two: list[Commun
 
 
 def test_what_others_wait_for_has_ended_too(two: list[Communicator]) -> None:
-    """Of the same rank: asynchronous collectives."""
+    """The other waits are those of asynchronous collectives of the same rank."""
     handles = [two[0].allreduce_async(np.ones(size, np.float32)) for size in (16, LARGE)]
     engine: Any = two[0]._engine
     with left_when(lambda: len(getattr(engine, "_under_way", engine.handles)) == 3):
@@ -228,7 +228,7 @@ def test_a_backward_pass_that_is_left_fails(two: list[Communicator], when: str) 
 
 
 def test_the_wait_of_a_handle_goes_on(two: list[Communicator]) -> None:
-    """Who has begun a collective asynchronously still has its handle, and waits again."""
+    """After an interrupted wait, an asynchronous collective goes on, and its handle can be waited for again."""
     tensor = np.ones(16, np.float32)
     handle = two[0].allreduce_async(tensor)
     waits = threading.Event()

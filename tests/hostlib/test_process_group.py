@@ -62,7 +62,7 @@ def test_a_call_returns_at_once_while_another_thread_waits_for_other_ranks(monke
 
 @pytest.mark.usefixtures("group")
 def test_what_the_job_cannot_carry_is_an_error_of_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the call is asynchronous."""
+    """The error has the type that an asynchronous call's error has."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OperationRefused("a tensor of 2^40 blocks: accepted are fewer")

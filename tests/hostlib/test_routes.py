@@ -34,7 +34,7 @@ def labelled(network: OwnNetwork) -> str:
 
 
 def in_one_network(network: OwnNetwork) -> str:
-    """Return the route says which address packets come from."""
+    """Set up a route that says which of the interface's addresses packets come from, and return the interface."""
     ip("address", "add", "10.9.0.7/24", "dev", network.host)
     ip("address", "add", f"{SECOND}/32", "dev", network.host)
     ip("route", "add", f"{FAR}/32", "dev", network.host, "src", SECOND)
@@ -71,7 +71,7 @@ def _on_top(name: str, *how: str) -> str:
 
 
 def on_loopback(network: OwnNetwork) -> str:
-    """As of hosts that speak BGP: the interface has an address of its link, packets come from another."""
+    """Set up a host that speaks BGP: the interface has an address of its link, and packets come from another."""
     ip("address", "add", f"{SECOND}/32", "dev", "lo")
     ip("route", "add", f"{FAR}/32", "dev", network.host, "src", SECOND)
     return network.host

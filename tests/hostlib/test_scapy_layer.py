@@ -35,7 +35,7 @@ def test_dissects_what_the_codec_packs() -> None:
 
 
 def test_dissects_every_packet_of_a_chain() -> None:
-    """As the kernel sends and receives several packets as one datagram."""
+    """The kernel may send and receive several packets as one datagram, a chain."""
     packets = [replace(PACKET, seq=seq) for seq in range(40)] + [
         replace(PACKET, present=2, active=2, values=VALUES[:1])
     ]

@@ -26,7 +26,7 @@ COUNT = 4 if sys.byteorder == "little" else 5  # of a vector: the header's word,
 
 @pytest.fixture(params=[sparse.INLINE, 0], ids=["inline", "three operations"])
 def trio(join: Join, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Communicator]:
-    """Whose small rows travel with the header, or not."""
+    """Return the ranks of a job in which few rows travel with the header, or never do."""
     monkeypatch.setattr(sparse, "INLINE", request.param)
     return join(SIZE)
 
@@ -56,7 +56,7 @@ def same_shaped(draw: st.DrawFn) -> list[Any]:
 
 
 def rows_of(tensor: Any, union: Any) -> Any:
-    """Return the dense values of these rows: shape (rows, *dense dimensions)."""
+    """Return the dense values of the rows of a union: shape (rows, *dense dimensions)."""
     return tensor.detach().to_dense()[tuple(union)]
 
 
@@ -182,7 +182,7 @@ def test_more_than_there_could_be_is_an_error_before_there_is_memory_for_it(
 
 @pytest.fixture
 def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who closes without `leave` ends the job for the others, as at a real controller."""
+    """Let a rank that closes without `leave` end the job for the others, as at a real controller."""
     close = FakeSession.close
 
     def closed(session: FakeSession) -> None:
@@ -194,7 +194,7 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ends(trio: list[Communicator], tensors: list[Any]) -> list[BaseException | None]:
-    """Of one allreduce, and the seconds that it took are few."""
+    """Call one allreduce, which must end within 5 s, and return the error of each rank."""
     started = time.monotonic()
     errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))
     assert time.monotonic() - started < 5, "ranks waited for one that had raised"
@@ -202,7 +202,7 @@ def ends(trio: list[Communicator], tensors: list[Any]) -> list[BaseException | N
 
 
 def many(rows: int = 600) -> Any:
-    """More than travel with the header."""
+    """Return a tensor with more rows than travel with the header."""
     return torch.sparse_coo_tensor(torch.arange(rows)[None] * 7, torch.ones(rows), (10_000,))
 
 

@@ -25,7 +25,8 @@ OLD = 5.0  # what stands where results come
 
 Start = Callable[[Communicator, Any, Any], Any]
 COLLECTIVES: dict[str, tuple[Start, Callable[[list[Any]], list[Any]]]] = {
-    # What a rank starts, of its tensor (2, 70) and an `out` of the shape it needs; what ranks get, by their tensors.
+    # Each entry has two functions. One starts the collective on a rank's tensor of shape (2, 70), with an `out` of the
+    # shape that it needs. The other one computes the ranks' results from their tensors.
     "allreduce": (lambda each, tensor, _: each.allreduce_async(tensor), lambda all_: [sum(all_)] * 2),
     "factor": (lambda each, tensor, _: each.allreduce_async(tensor, factor=2.0), lambda all_: [2 * sum(all_)] * 2),
     "max": (lambda each, tensor, _: each.allreduce_async(tensor, "max"), lambda all_: [np.maximum(*all_)] * 2),
@@ -54,7 +55,7 @@ def cuda() -> Iterator[Cuda]:
 
 
 def pending(cuda: Cuda) -> Any:
-    """Return a tensor that its device has yet to compute, and does not until it runs again."""
+    """Return a tensor that its device has yet to compute. The device does not run until the test lets it."""
     tensor = cuda.tensor(torch.ones(70))
     tensor.add_(1)
     cuda.running.clear()
@@ -66,7 +67,7 @@ def pending(cuda: Cuda) -> Any:
 def test_streams_read_and_write_in_the_order_of_the_program(
     name: str, dtype: str, cuda: Cuda, pair: list[Communicator]
 ) -> None:
-    """What a stream was given before a collective sees the tensors as they were, and after it, the results."""
+    """Work that a stream was given before a collective sees the tensors as they were; later work sees the results."""
     start, results = COLLECTIVES[name]
     arrays = [np.random.default_rng(rank).integers(-8, 8, (2, 70)).astype(np.float32) for rank in range(2)]
     expected = results(arrays)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank says of packets that its own kernel does not send, or is told that nobody takes."""
+"""A rank reports packets that its own kernel refuses to send, or that no program at the other end receives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened(place: Assigned) -> Any:
 
 @pytest.mark.parametrize("closed", [0, 1])
 def test_a_port_that_nobody_has_is_told(closed: int) -> None:
-    """Of each of several switches."""
+    """The closed port belongs to either of two switches."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone,

@@ -41,7 +41,7 @@ def test_no_cell_is_folded_or_cut(width: int, terminal: bool) -> None:
 
 
 def printed(source: str) -> list[str]:
-    """What consoles print by themselves and is no text: a name, or what a function has made."""
+    """Return the arguments of console.print that are not literal text: names, and calls of functions."""
     if "console.print" not in source:
         return []
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]

@@ -28,14 +28,14 @@ TORCH_DTYPES = ["float32", "float16", "bfloat16", "int32"]
 
 
 def numbers(tensor: Any, *, copy: bool = False, halves: bool = False) -> Staging:
-    """What a sum makes of the tensor. halves: of 16-bit floats as they are."""
+    """Return the staging that a sum makes of the tensor. halves: keep 16-bit floats as they are."""
     spec = describe(tensor)
     wide = spec.work_dtype
     return stagings.numbers(tensor, spec, HALVES.get(spec.dtype, wide) if halves else wide, copy=copy)
 
 
 def reduce(tensor: object, *, halves: bool = False) -> npt.NDArray[Any]:
-    """As if `FACTOR` ranks had reduced the same tensor. Returns what the protocol was given, floats as float32."""
+    """Reduce as if `FACTOR` ranks had the same tensor. Returns the values that the protocol got, floats as float32."""
     staging = numbers(tensor, halves=halves)
     given_work = widened(staging.work).copy()
     assert staging.work.ndim == 1
@@ -66,7 +66,7 @@ def test_any_numpy_view_is_reduced_in_place(
     before = view.copy()
     expected = base.copy()
     untouched = np.ones(base.shape, bool)
-    # Which elements of the base the view shows, found by writing through it.
+    # Writing through the view shows which elements of the base it has.
     marks = base.copy()
     view[...] = 100
     untouched = base != 100
@@ -82,7 +82,7 @@ def test_any_torch_view_is_reduced_in_place(
     base_and_view: tuple[npt.NDArray[Any], npt.NDArray[Any]], dtype: str, requires_grad: bool, halves: bool
 ) -> None:
     _, view = base_and_view
-    # Of the same shape, and with the same order of strides where those are positive.
+    # The tensor has the view's shape, and its strides are in the order of the view's. None of them is negative.
     order = sorted(range(view.ndim), key=lambda axis: -abs(view.strides[axis]))
     base = torch.from_numpy(np.array(view.transpose(order), "int32", order="C")).to(getattr(torch, dtype))
     tensor = base.permute([order.index(axis) for axis in range(view.ndim)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits for a collective of the C engine does the engine's work itself, and no thread of Python's helps."""
+"""A thread that waits for a collective of the C engine does the engine's work itself, without a Python thread."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _thread_of_c() -> Path:
 
 
 def _switches(task: Path) -> int:
-    """How often a thread has gone to sleep."""
+    """Return how often a thread has gone to sleep."""
     (line,) = [line for line in (task / "status").read_text().splitlines() if line.startswith("voluntary")]
     return int(line.split()[1])
 

@@ -45,8 +45,10 @@ def awkward(dtype: torch.dtype) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("wire", WIRES)
 def test_sums_have_the_bits_of_the_reference(trio: list[Communicator], wire: Wire, dtype: torch.dtype) -> None:
-    """16-bit floats are reduced as float32 and rounded: in place, in a copy where they are strided, and as float32
-    where there is a residual. The bits are the same."""
+    """Sums of 16-bit floats have the bits of a reference that reduces them as float32 and rounds.
+
+    They are reduced in place, in a copy if they are strided, and as float32 if there is a residual.
+    """
     given = awkward(dtype)
     float32 = [each.float().numpy() for each in given]
     name = f"{str(dtype).removeprefix('torch.')}{'' if wire == 'int32' else f':{wire}'}"

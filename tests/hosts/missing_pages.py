@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor that its reader cannot get beyond the middle of, for as long as a test wants: so the reader stands still in
-the midst of its work, as a process does that is stopped."""
+"""A tensor whose second half cannot be read for as long as a test wants.
+
+So its reader stands still in the midst of its work, like a process that is stopped.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _REGISTER, _MISSING = 0xC020AA00, 1
 
 @contextlib.contextmanager
 def half_missing(count: int) -> Iterator[np.ndarray]:
-    """float32 zeros, whose second half can be read when this ends. Skips the test where the kernel cannot do that."""
+    """Yield float32 zeros whose second half can be read once the context ends. Skips the test without userfaultfd."""
     libc = ctypes.CDLL(None, use_errno=True)
     number = _SYSCALLS.get(platform.machine())
     faults = libc.syscall(number, os.O_CLOEXEC | _USER_MODE_ONLY) if number is not None else -1

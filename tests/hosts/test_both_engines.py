@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of ranks that share memory, be their job of one host, which sends nothing, or of several."""
+"""Tests of ranks that share memory, both in jobs of one host, which sends nothing, and in jobs of several hosts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_residuals(hosts: tuple[int, ...], size: int, density: float, wire: Wire
 def test_ranks_may_have_16_bit_floats_and_float32(
     hosts: tuple[int, ...], wide: set[int], size: int, density: float
 ) -> None:
-    """Of the same tensor: who multiplies it with a factor has it as float32."""
+    """A rank that multiplies its float16 tensor by a factor has it as float32."""
     generator = np.random.default_rng(SEED)
     narrow = [random_array(generator, np.dtype(np.float16), size, density) for _ in hosts]
     with np.errstate(all="ignore"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of ranks that share a stream, the leader holds operations for all."""
+"""The leader of ranks that share a stream holds operations for all of them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_the_others_have_their_tensors_to_themselves(how: signal.Signals, attemp
 
 
 def seconds_of(rank: ReducingRank) -> float:
-    """Of a processor's time, that the process has used."""
+    """Return the seconds of processor time that the process has used."""
     fields = Path(f"/proc/{rank.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -93,7 +93,7 @@ def test_at_whatever_moment(attempt: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", [0, 1, 3])
 def test_who_is_stopped_is_awaited(slow: int) -> None:
-    """By others of its host; by other hosts, all ranks of its host are."""
+    """Other ranks of its host wait for it, and other hosts wait for all ranks of its host."""
     with reducing(HOSTS, 50_000, every=5000, timeout=5) as ranks:
         time.sleep(0.3)
         ranks[slow].send_signal(signal.SIGSTOP)
@@ -105,7 +105,10 @@ def test_who_is_stopped_is_awaited(slow: int) -> None:
 
 
 def heard(first: int, error: Exception) -> BaseException | None:
-    """What the other rank of the host hears of it, whose own controller says nothing."""
+    """Fail one rank with this error, and return the error that the other rank of its host gets from it.
+
+    The other rank's own controller says nothing.
+    """
     with job((0, 0, 1)) as running:
         ending = running.begin(1 - first, Operation(np.ones(1000, np.float32)))
         running.engines[first].fail(error)
@@ -167,7 +170,7 @@ def test_a_switch_is_not_blamed_for_a_standstill_of_ones_own() -> None:
 
 
 def connect(membership: Membership) -> socket.socket:
-    """As a rank does that is stopped before it has said which it is."""
+    """Connect like a rank that is stopped before it has said which rank it is."""
     name = f"\0{host_meeting(membership)}"
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -185,7 +188,7 @@ def test_who_is_stopped_while_it_comes_keeps_no_other_waiting(all_come: bool) ->
 
         def start(membership: Membership) -> SharingEngine:
             transport = open_transport("udp", switch.place) if membership.rank == 0 else NoTransport()
-            # Who leads gives up first, and tells the others why.
+            # The leader times out first, and tells the others why.
             limit = 3 if membership.rank == 0 else 20
             return SharingEngine(transport, membership, switch="it", timeout=20 if all_come else limit)
 

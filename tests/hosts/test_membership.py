@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who shares a stream with whom, and what the switch knows it as."""
+"""Ranks that share a stream, their leaders, and the worker numbers by which a switch knows them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_many_jobs(hosts: list[int], seed: int) -> None:
 
 @pytest.mark.parametrize("wire", ["int32", "int8"])
 def test_operations_of_several_tasks(wire: Wire) -> None:
-    """What is random in rounding is as in one; and values beside the borders are in the right ones."""
+    """Random rounding is the same as in one task, and values beside a border are in the right task."""
     size = 2 * PART + 777
     near = [0, 5000, PART - 1, PART, PART + 64, 2 * PART - 1, 2 * PART, size - 1]
     arrays = [np.zeros(size, np.float32) for _ in range(3)]
@@ -170,7 +170,7 @@ def test_large_memory_is_given_back() -> None:
         check_random_sums(running, 2, SEED, sizes=(300, 9000))
 
 
-# What goes wrong.
+# Failures.
 
 
 def test_hosts_that_call_other_things_are_named() -> None:

@@ -26,8 +26,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def refuse(call: int, flags: int | None, *, everywhere: bool) -> None:
-    """EPERM for a system call, if its third argument has these flags; in this thread and those that it starts, or in
-    all."""
+    """Make a system call fail with EPERM if its third argument has these flags.
+
+    everywhere: in all threads, instead of this thread and those that it starts.
+    """
     jump, load, ret = 0x15, 0x20, 0x06
     program = [
         (load, 0, 0, 0),  # the call's number

@@ -17,7 +17,7 @@ from tests.support.hostlib.local_engines import Ending
 
 
 def thread_of(name: str) -> int:
-    """Return the engine's thread of that name."""
+    """Return the id of the engine's thread of that name."""
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError):
             if (task / "comm").read_text().strip() == name:
@@ -27,7 +27,7 @@ def thread_of(name: str) -> int:
 
 @contextlib.contextmanager
 def starved(thread: int) -> Iterator[None]:
-    """It shares a processor with one that always has something to do, and gets what that leaves: next to nothing."""
+    """Let the thread share a processor with a busy process, so that it gets next to no time."""
     processor = min(os.sched_getaffinity(0))
     os.sched_setaffinity(thread, {processor})
     os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
@@ -40,7 +40,7 @@ def starved(thread: int) -> Iterator[None]:
 
 
 class Reuses(Ending):
-    """Of a caller that has another use for its tensor, once its operation has failed."""
+    """The ending of a caller that reuses its tensor once its operation has failed."""
 
     def __init__(self, tensor: npt.NDArray[np.float32]) -> None:
         super().__init__()

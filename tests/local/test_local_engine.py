@@ -147,7 +147,7 @@ def test_a_rank_that_waits_for_the_first_keeps_its_name() -> None:
 
 
 def test_sockets_of_two_types_have_no_name_in_common() -> None:
-    """gVisor has one name for both."""
+    """Under gVisor, sockets of both types share one namespace."""
     with ranks(2) as job:
         name = f"@{meeting(job.memberships[0])}".encode()
         sockets = [line.split(maxsplit=7) for line in Path("/proc/net/unix").read_bytes().splitlines()]
@@ -186,7 +186,7 @@ def test_a_rank_that_may_open_no_more_files_says_so() -> None:
 
 @contextlib.contextmanager
 def no_more_files() -> Iterator[None]:
-    """As many are open as may be."""
+    """Keep as many files open as the limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = [os.open(os.devnull, os.O_RDONLY)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))

@@ -32,7 +32,7 @@ SIZE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _quick_collections() -> Iterator[None]:
-    """Yield the collector does not look at what there was before the test."""
+    """Keep the garbage collector from scanning objects that were there before the test."""
     gc.collect()
     gc.freeze()
     yield
@@ -40,8 +40,10 @@ def _quick_collections() -> Iterator[None]:
 
 
 def mappings(kind: str = "") -> list[str]:
-    """Return the lines of what this process has mapped of such memory: its own, and what ranks of it have of each
-    other's. kind: "s" for what is shared, "p" for what is not."""
+    """Return this process's mappings of shared tensors: its own, and those that its ranks have of each other's.
+
+    kind: "s" for shared mappings, "p" for private ones.
+    """
     lines = Path("/proc/self/maps").read_text().splitlines()
     return [line for line in lines if "p4reduce tensor" in line and line.split()[1][3] in (kind or "sp")]
 
@@ -123,7 +125,7 @@ def test_sizes_of_more_than_64_bits(shape: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_many_blocks_of_one_value(dtype: type) -> None:
-    """Of which more are as many bytes as are looked at at once than a piece has."""
+    """With blocks of one value, the bytes that are scanned at once hold more blocks than a piece has."""
     random = np.random.default_rng(SEED)
     arrays = [random.standard_normal(300_000).astype(dtype) for _ in range(3)]
     given = [shared(array) for array in arrays]
@@ -248,7 +250,7 @@ def test_a_forked_process_keeps_what_its_parent_frees() -> None:
 
 
 def test_who_waits_in_vain_keeps_shared_memory() -> None:
-    """Where others cannot have begun to write."""
+    """A rank keeps its shared memory after a timeout if no other rank can have begun to write to it."""
     with ranks(2) as job:
         array = shared(np.ones(SIZE, np.float32))
         error = job.begin(0, Operation(array), timeout=0.2).wait()

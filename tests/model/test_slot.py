@@ -13,7 +13,8 @@ import pytest
 MODEL = Path(__file__).with_name("slot.pml")
 TIMEOUT_S = 120
 
-# What each protection is there for: nothing wrong is added or told (safety), or every operation ends (liveness).
+# Each protection is there for safety, so that nothing wrong is added or sent, or for liveness, so that every
+# operation ends.
 SAFETY = [
     "WITHOUT_BITMAP",
     "WITHOUT_ROUND_NUMBERS",
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def violations(folder: Path, *definitions: str, live: bool = False) -> str:
-    """What SPIN's verifier says against the model, or "" when it has seen every state and found nothing."""
+    """Return the error that SPIN's verifier finds in the model, or "" if it has seen every state and found none."""
     options = [f"-D{definition}" for definition in definitions]
     run(folder, "spin", "-a", *options, str(MODEL))
     kind = ["-DNFAIR=3"] if live else ["-DSAFETY", "-DNOCLAIM"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an admitted member that sends what it should not can do to a job, on the P4 program and on the C code."""
+"""A faulty member of a job never gets a wrong sum accepted, by the P4 program or by the C code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python declares of the native switch's C code is what its headers declare."""
+"""Python's declarations of the native switch's C code agree with its headers."""
 
 from __future__ import annotations
 

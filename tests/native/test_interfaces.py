@@ -44,7 +44,7 @@ class Host:
         wait_until_up(f"port{number}")
 
     def __call__(self, work: Callable[[], Any]) -> Future[Any]:
-        """Do something in the namespace; in order."""
+        """Start work in the namespace, after all earlier work, and return its future."""
 
         def inside() -> Any:
             with self._namespace.entered():

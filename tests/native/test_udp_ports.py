@@ -29,7 +29,7 @@ def values(switch: UdpSwitch, seed: int, lanes: Sequence[int] = range(LANES)) ->
 
 
 def full(switch: UdpSwitch, rank: int, seq: int, slots: Sequence[int] = range(50)) -> list[bytes]:
-    """Return a packet with all lanes of each slot."""
+    """Return a packet with all lanes for each slot."""
     return [switch.data(rank, seq, slot=slot, values=values(switch, slot)) for slot in slots]
 
 
@@ -209,7 +209,7 @@ def test_an_address_that_nobody_has_holds_nobody_up() -> None:
         bases = [[full(switch, rank, odd, range(60)) for rank in (0, 1)] for odd in (0, 1)]
 
         def one_round(seq: int) -> int:
-            """Return how many datagrams have been dropped until now."""
+            """Send one round, and return how many datagrams have been dropped until now."""
             for rank, chain in enumerate(bases[seq & 1]):
                 switch.send(rank, *[data[:10] + seq.to_bytes(4, "big") + data[14:] for data in chain])
                 switch.await_received()

@@ -75,7 +75,7 @@ class UdpSwitch(ExitStack):
         self.job.start()
 
     def deliver(self, rank: int, ip: str, udp_port: int) -> None:
-        """What is for the rank goes there instead."""
+        """Deliver the rank's packets to this address instead."""
         entry = self.job.delivery(rank)
         self.both.delete(entry)
         self.both.insert(replace(entry, params={**entry.params, "ip": frames.ip_number(ip), "udp_port": udp_port}))
@@ -100,7 +100,7 @@ class UdpSwitch(ExitStack):
         self.workers[rank].sendmsg([b"".join(payloads)], control, 0, (host, int(udp_port)))
 
     def expected(self, rank: int, *payloads: bytes) -> tuple[dict[int, list[bytes]], list[bytes]]:
-        """What the reference says comes of them: datagrams by worker, and packet-ins."""
+        """Return what the reference switch sends for these payloads: datagrams by worker, and packet-ins."""
         ranks = {member.host.udp_port: rank for rank, member in enumerate(self.job.members)}
         datagrams: dict[int, list[bytes]] = {}
         packet_ins = []
