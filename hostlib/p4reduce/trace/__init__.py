@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds as they went: from packets that were captured, to be looked at in a page, in Perfetto or as JSON."""
+"""Traces: a job's rounds, reconstructed from captured packets, to view in a page, in Perfetto or as JSON."""

@@ -47,15 +47,15 @@ _NAME, _TIME_RESOLUTION, _TIME_OFFSET = 2, 9, 14  # options of an interface
 
 
 class Captured(NamedTuple):
-    """The aggregation packets in a file, those of each interface by themselves. A packet may pass several."""
+    """The aggregation packets in a file, separately for each interface. One packet may pass several interfaces."""
 
     interfaces: list[list[Datagram]]
     whole: bool
-    """Whether the file ends where a packet does."""
+    """Whether the file ends at the end of a packet."""
 
 
 def read(file: Path) -> Captured:
-    """Raise P4ReduceError for a file that is no capture, or is damaged."""
+    """Return the aggregation packets of a file. Raises P4ReduceError if it is no capture, or is damaged."""
     found: defaultdict[tuple[_Interface, bytes], list[Datagram]] = defaultdict(list)
     whole = True
     try:
@@ -82,12 +82,12 @@ class _Interface:
     name: object
     link_type: int
     units: int
-    """In a second."""
+    """Units of time in a second."""
     offset: int = 0
     """Seconds that are added to a time."""
 
     def time(self, units: int) -> int:
-        """ns since 1970, in 63 bits."""
+        """Return a time in ns since 1970, which fits into 63 bits."""
         time = self.offset * 10**9 + units * 10**9 // self.units
         if not 0 <= time < 1 << 63:
             raise ValueError("is damaged: a packet's time is before 1970 or after 2262")
@@ -107,8 +107,7 @@ class _Input:
         self._buffer = bytearray()
 
     def peek(self, size: int) -> bytes:
-        """Return the next bytes, which can be read again. None are left at the end. Raises EOFError if some are
-        missing."""
+        """Return the next bytes without consuming them, or b"" at the end. Raises EOFError if only some are left."""
         while len(self._buffer) < size and (chunk := next(self._chunks, b"")):
             self._buffer += chunk
         if 0 < len(self._buffer) < size:

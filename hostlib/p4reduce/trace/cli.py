@@ -167,7 +167,7 @@ def dissector() -> None:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """What goes wrong is one line."""
+    """Print an error as one line, and exit with status 1."""
     try:
         yield
     except (P4ReduceError, OSError, ValueError) as error:
@@ -205,7 +205,7 @@ def _captured(files: list[Path]) -> list[list[Datagram]]:
 def _heard(
     interfaces: list[str], seconds: float, packets: int, ports: Sequence[int], follower: Follower | None
 ) -> tuple[list[list[Datagram]], int]:
-    """What passes each interface, and how many packets were missed."""
+    """Return the packets that pass each interface, and how many packets were missed."""
     from p4reduce.trace.live import Recorder
 
     console = Console(stderr=True)

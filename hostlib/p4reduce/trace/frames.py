@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregation packets in frames of a network: headers alone, as a trace needs no values."""
+"""The aggregation packets in captured frames: only their headers, because a trace needs no values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from p4reduce.protocol.header import JOB
 from p4reduce.protocol.packet import Codec
 
 ETHERNET = 1
-_IP_AT = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0}  # link types whose IPv4 packet stands at a fixed place
-_TYPE_AT = {113: (14, 16), 276: (0, 20)}  # Linux's "any": where the EtherType is, and what follows it
+_IP_AT = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0}  # link types with the IPv4 packet at a fixed offset
+_TYPE_AT = {113: (14, 16), 276: (0, 20)}  # Linux's "any": offsets of the EtherType and of the packet
 _TAGS = (0x8100, 0x88A8, 0x9100)
 
 Address = tuple[str, int]
@@ -29,7 +29,7 @@ UNKNOWN: Address = ("", 0)
 
 
 class Datagram(NamedTuple):
-    """A UDP datagram to or from a switch. time: ns since 1970. length: on the wire, of which `payload` has a part."""
+    """A UDP datagram to or from a switch. time: ns since 1970. length: on the wire; `payload` may have less."""
 
     time: int
     source: Address
@@ -56,7 +56,7 @@ class Header(NamedTuple):
     keys: tuple[int, ...]
 
 
-# The two that are installed, then whatever else can be compiled.
+# The codecs of the two programs that are installed come first, then all others that can be compiled.
 CODECS = tuple(
     dict.fromkeys((Codec(), Codec(8, 256), *(Codec(*one) for one in product(LANES_ACCEPTED, BLOCK_SIZES_ACCEPTED))))
 )
@@ -70,10 +70,10 @@ def datagram(
     *,
     wire_length: int = 0,
 ) -> Datagram | None:
-    """Return the frame's datagram, if it is to or from one of these UDP ports, and no fragment.
+    """Return the frame's datagram, if it is to or from one of these UDP ports and is no fragment.
 
-    wire_length: bytes of the whole frame, of which `frame` may have a part. A frame that was cut before its UDP ports,
-    and may be one of ours, is a datagram without a payload between UNKNOWN addresses.
+    wire_length: bytes of the whole frame; `frame` may have less. If a frame was cut before its UDP ports and may be one
+    of ours, it counts as a datagram without a payload between UNKNOWN addresses.
     """
     if len(frame) < wire_length and _may_be_udp(link_type, frame):
         return Datagram(time, UNKNOWN, UNKNOWN, b"", wire_length)
@@ -92,7 +92,7 @@ def datagram(
 
 
 def _ip_at(link_type: int, frame: bytes) -> int | None:
-    """Where the IPv4 packet begins. Raises ValueError for a link type that is not known."""
+    """Return the offset of the IPv4 packet, None for another protocol. Raises ValueError for an unknown link type."""
     if link_type in _IP_AT:
         return _IP_AT[link_type]
     if link_type != ETHERNET and link_type not in _TYPE_AT:
@@ -103,20 +103,20 @@ def _ip_at(link_type: int, frame: bytes) -> int | None:
 
 
 def _type_at(link_type: int, frame: bytes) -> tuple[int, int]:
-    """Return the places of the EtherType behind all tags, and of what follows it."""
+    """Return the offsets of the EtherType behind all tags, and of the packet that follows it."""
     kind, after = _TYPE_AT.get(link_type, (12, 14))
     while int.from_bytes(frame[kind : kind + 2], "big") in _TAGS:
-        kind, after = after + 2, after + 4  # the tag, and the EtherType of what follows
+        kind, after = after + 2, after + 4  # skip the tag and the EtherType behind it
     return kind, after
 
 
 def interface_of(link_type: int, frame: bytes) -> bytes:
-    """Tells interfaces of Linux's "any" apart: the index, or only whether the frame goes out or comes in."""
+    """Return what distinguishes interfaces of Linux's "any": the index, or only the frame's direction."""
     return frame[4:8] if link_type == 276 else frame[:2] if link_type == 113 else b""
 
 
 def _may_be_udp(link_type: int, frame: bytes) -> bool:
-    """Whether the frame ends before its UDP header does, and what there is of it is none of another protocol's."""
+    """Return whether the frame was cut before the end of its UDP header, and may be a UDP datagram so far."""
     kind, after = _type_at(link_type, frame)
     if link_type not in _IP_AT and len(frame) < max(kind + 2, after):
         return True
@@ -136,14 +136,14 @@ def codec_of(datagrams: Iterable[Datagram]) -> Codec | None:
 
 
 def _fits(codec: Codec, one: Datagram) -> bool:
-    """Whether the datagram is one packet of this codec, or several that the kernel sends as one."""
+    """Return whether the datagram is one packet of this codec, or several that the kernel sends as one."""
     at = length = 0
     while at < one.length:
         head = one.payload[at : at + 3]
         if len(head) < 3:
             if len(one.payload) >= one.length:
                 return False
-            # Packets that the kernel sends as one are of one length, but the last, which may be shorter.
+            # Packets that the kernel sends as one have the same length, except that the last may be shorter.
             last = (one.length - at) % length if at else 0
             return not last or last in (codec.length((1 << lanes) - 1) for lanes in range(codec.lanes + 1))
         if head[0] >> 4 != PROTOCOL_VERSION or head[2] & ~head[1] or head[1] >> codec.lanes:
@@ -154,7 +154,7 @@ def _fits(codec: Codec, one: Datagram) -> bool:
 
 
 def split(one: Datagram, codec: Codec) -> Iterator[Datagram]:
-    """Each packet in a datagram by itself, without its values."""
+    """Yield each packet of a datagram as a datagram of its own, without its values."""
     at = 0
     while at + codec.bare <= len(one.payload):
         length = codec.length(one.payload[at + 2])
@@ -163,7 +163,7 @@ def split(one: Datagram, codec: Codec) -> Iterator[Datagram]:
 
 
 def count_cut(one: Datagram, codec: Codec) -> int:
-    """How many packets of a datagram were captured without their whole header."""
+    """Return how many packets of a datagram were captured without their whole header."""
     if len(one.payload) >= one.length:
         return 0
     at, length = 0, one.length
@@ -172,11 +172,11 @@ def count_cut(one: Datagram, codec: Codec) -> int:
         if at + codec.bare > len(one.payload):
             break
         at += length
-    return max(0, -(-(one.length - at) // length))  # all of one length, but the last, which may be shorter
+    return max(0, -(-(one.length - at) // length))  # all have the same length, except that the last may be shorter
 
 
 def job_of(one: Datagram) -> tuple[int, int] | None:
-    """Number and generation of the job that sends the datagram. None where it was cut before them."""
+    """Return the number and generation of a datagram's job, None if it was cut before them."""
     if len(one.payload) < JOB.stop:
         return None
     job, generation = struct.unpack("!2H", one.payload[JOB])
@@ -184,7 +184,7 @@ def job_of(one: Datagram) -> tuple[int, int] | None:
 
 
 def headers(one: Datagram, codec: Codec) -> Iterator[Header]:
-    """Of the packets in a datagram, as far as they were captured: one, or several that the kernel took together."""
+    """Yield the headers of a datagram's packets, as far as captured. The kernel may send several packets as one."""
     at = 0
     while at + codec.bare <= len(one.payload):
         first, active, present, worker, job, generation, slot, seq, fingerprint, *keys = codec.header(one.payload, at)

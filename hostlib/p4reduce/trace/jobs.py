@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller calls a job whose packets are recorded."""
+"""The controller's data about a job whose packets are recorded: its numbers, and the names of its workers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ _LOOK_S = 0.15  # a job takes longer from its first rank's join to its first pac
 
 @dataclass(frozen=True)
 class Running:
-    """A job as packets have it. numbers: of each of its ranks' threads. names: of those that send, by their
-    addresses."""
+    """A running job. numbers: the job number of each thread of its ranks. names: its workers' names, by address."""
 
     numbers: tuple[int, ...]
     names: dict[Address, str]
 
 
 def asked(controller: str, token: str | None, tls: Tls | None) -> pb.StatusReply:
-    """Raise P4ReduceError where nobody answers."""
+    """Return the controller's status. Raises P4ReduceError if no controller answers."""
     request = pb.StatusRequest()
     reply: pb.StatusReply = ask(
         controller, token, tls, lambda stub, metadata: stub.Status(request, timeout=ANSWER_TIMEOUT, metadata=metadata)
@@ -39,7 +38,7 @@ def asked(controller: str, token: str | None, tls: Tls | None) -> pb.StatusReply
 
 
 def running(status: pb.StatusReply, job: str, controller: str) -> Running:
-    """Return the job that has this name at `controller`. Raises P4ReduceError where there is none."""
+    """Return the job that has this name at `controller`. Raises P4ReduceError if there is none."""
     found = find(status, job)
     if found is None:
         jobs = sorted(map(_called, status.jobs))
@@ -58,21 +57,21 @@ def find(status: pb.StatusReply, job: str) -> Running | None:
 
 
 class Follower:
-    """Records a job from when it begins until it ends.
+    """The recording of a job from its begin to its end.
 
-    known: the job, as soon as it has begun; with all of its ranks that were seen, also those that have left.
+    known: the job, once it has begun, with all ranks that it has had, including those that have left.
     """
 
     def __init__(self, look: Callable[[], Running | None], wait: float) -> None:
-        """look: asks the controller for the job. wait: seconds in which it has to begin."""
+        """Prepare the recording. look: asks the controller for the job. wait: seconds in which it must begin."""
         self.known: Running | None = None
         self._look, self._wait = look, wait
 
     def record(self, recorder: Recorder, seconds: float, told: Callable[[int], None] = lambda _: None) -> None:
-        """Until the job has ended, for so many seconds at most; returns, too, where it does not begin in time."""
+        """Record until the job has ended, for at most `seconds`. Return early if it does not begin in time."""
         until = time.monotonic() + self._wait
         while (known := self._look()) is None:
-            recorder.forget()  # what others have sent: the job has not had time to send anything
+            recorder.forget()  # packets of other jobs: this one has not had time to send anything
             if time.monotonic() >= until:
                 return
             recorder.record(_LOOK_S, told)
@@ -82,7 +81,7 @@ class Follower:
             recorder.record(min(_LOOK_S, left), told)
             try:
                 now = self._look()
-            except P4ReduceError:  # a controller that is away ends no job
+            except P4ReduceError:  # a job goes on while its controller is away
                 continue
             if now is None or now.numbers[0] != known.numbers[0]:
                 return
@@ -95,12 +94,12 @@ def ports(status: pb.StatusReply) -> tuple[int, ...]:
 
 
 def _called(job: pb.Job) -> str:
-    """As commands name it: with its tenant, where the controller has users."""
+    """Return the job's name in commands: with its tenant if the controller has users."""
     return f"{job.tenant}/{job.name}" if job.tenant else str(job.name)
 
 
 def _names(job: pb.Job) -> dict[Address, str]:
-    """Of each stream the rank that sends it, with all that it sends for."""
+    """Return a name for each stream by its address: the rank that sends it, and all ranks for which it sends."""
     streams: dict[int, list[pb.Member]] = {}
     for member in job.members:
         streams.setdefault(member.leader if member.HasField("leader") else member.rank, []).append(member)

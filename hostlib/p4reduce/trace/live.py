@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets as they pass this host's network interfaces, at no cost to who sends and receives them."""
+"""A recorder of packets that pass this host's network interfaces. It does not slow down their senders or receivers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _FRAME_BYTES = 1 << 17
 _BUFFER_BYTES = 16 << 20
-_LOOKED_AT = 200  # datagrams by which the codec is told
+_LOOKED_AT = 200  # datagrams from which the codec is determined
 
 
 def _filter(ports: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """UDP over IPv4 without options, from or to one of the ports: no other frame is copied to us."""
+    """Return a BPF program that passes UDP over IPv4 without options, from or to one of the ports, and nothing else."""
     tests = [test for at in (34, 36) for test in [(0x28, 0, 0, at), *((0x15, 1, 0, port) for port in ports)]]
-    taken = len(tests)  # from the last of which this is jumped over
+    taken = len(tests)  # a check before these tests that fails jumps over all of them, to the drop
     program = [(0x28, 0, 0, 12), (0x15, 0, taken + 4, 0x0800), (0x30, 0, 0, 14), (0x15, 0, taken + 2, 0x45)]
     program += [(0x30, 0, 0, 23), (0x15, 0, taken, socket.IPPROTO_UDP)]
     for left, (code, met, other, value) in zip(range(taken, 0, -1), tests, strict=True):
@@ -41,18 +41,20 @@ def _filter(ports: Sequence[int]) -> list[tuple[int, int, int, int]]:
 
 
 class Recorder:
-    """Use as a context manager. What is kept is bounded: the headers of the latest `packets` packets."""
+    """A recorder, to be used as a context manager. It keeps the headers of the latest `packets` packets."""
 
     def __init__(
         self, interfaces: Sequence[str] = (), packets: int = 200_000, ports: Sequence[int] = (AGGREGATION_PORT,)
     ) -> None:
-        """interfaces: by default all. ports: UDP ports of switches, 64 at most. Raises P4ReduceError where they
-        cannot be listened at, which takes root."""
+        """Begin to listen. Raises P4ReduceError if that is not permitted, as it needs root, or an interface is unknown.
+
+        interfaces: by default all. ports: UDP ports of switches, 64 at most.
+        """
         self.missed = 0
         self.seen = 0
         self._interfaces = set(interfaces)
         self._kept: deque[tuple[str, Datagram]] = deque(maxlen=packets)
-        self._first: list[tuple[str, Datagram]] = []  # until it is known of which codec they are
+        self._first: list[tuple[str, Datagram]] = []  # datagrams that came before the codec is known
         self._codec: Codec | None = None
         known = {name for _, name in socket.if_nameindex()}
         if unknown := self._interfaces - known:
@@ -71,7 +73,7 @@ class Recorder:
         attach(self._socket, _filter(ports))
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-        except PermissionError:  # with CAP_NET_RAW alone: as much as anybody may have
+        except PermissionError:  # with CAP_NET_RAW alone, net.core.rmem_max is the limit
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._socket.setblocking(False)
@@ -83,7 +85,7 @@ class Recorder:
         self._socket.close()
 
     def record(self, seconds: float, told: Callable[[int], None] = lambda _: None) -> None:
-        """For so long, or until KeyboardInterrupt. told: called about every half second with how many were seen."""
+        """Record for `seconds`, or until KeyboardInterrupt. told: called every half second with the packets seen."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             select.select([self._socket], [], [], min(0.5, left))
@@ -91,30 +93,30 @@ class Recorder:
             while time.monotonic() < until and self._take():
                 pass
             told(self.seen)
-        while self._take():  # what has come before the end
+        while self._take():  # packets that came before the end
             if time.monotonic() > deadline + 5:
                 break
 
     def forget(self) -> None:
-        """Drop what was recorded so far, and the count of what was missed."""
+        """Drop all packets recorded so far, and reset the counts of packets seen and missed."""
         self._kept.clear()
         self._first.clear()
         self._count_missed()
         self.missed = self.seen = 0
 
     def _count_missed(self) -> None:
-        """Asks the kernel, which begins to count again."""
+        """Add the kernel's count of missed packets, which the kernel then resets."""
         _, missed = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
         self.missed += missed
 
     def _take(self) -> bool:
-        """Whether there was a frame."""
+        """Take one frame, and return whether there was one."""
         try:
             frame, extra, _, source = self._socket.recvmsg(_FRAME_BYTES, socket.CMSG_SPACE(16))
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno != errno.ENETDOWN:  # an interface has gone
+            if error.errno != errno.ENETDOWN:  # ENETDOWN: an interface was removed or set down
                 raise
             return True
         name, _, kind, hardware = source[:4]
@@ -155,7 +157,7 @@ class Recorder:
 
 @contextlib.contextmanager
 def listening(recorder: Recorder) -> Iterator[None]:
-    """Record meanwhile, in a thread in this thread's network namespace."""
+    """Record while the context lasts, in a thread in this thread's network namespace."""
     over = threading.Event()
 
     def listen() -> None:
@@ -172,7 +174,7 @@ def listening(recorder: Recorder) -> Iterator[None]:
 
 
 def _stamp(extra: Sequence[tuple[int, int, bytes]]) -> int:
-    """Return the kernel's time of a frame, ns since 1970."""
+    """Return the kernel's time stamp of a frame, in ns since 1970."""
     for level, kind, data in extra:
         if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS) and len(data) >= 16:
             seconds, nanoseconds = struct.unpack_from("qq", data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One sequence of packets out of what was captured at several places."""
+"""The merge of captures from several places into one sequence of packets."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from p4reduce.trace.frames import Address, Datagram, Header, codec_of, count_cut
 
 _Way = tuple[Address, Address]
 
-LOOKED_AT = 1000  # datagrams by which the codec is told
+LOOKED_AT = 1000  # datagrams from which the codec is determined
 
 
 Cut = Counter[tuple[int, int] | None]
-"""Packets without a whole header, by number and generation of their job; None: cut before them."""
+"""Numbers of packets without a whole header, by number and generation of their job. None: cut before these."""
 
 
 def merge(captures: Sequence[Sequence[Datagram]], codec: Codec | None = None) -> tuple[list[Header], Codec, Cut]:
-    """All packets, in order of time, each once though it was captured at several places.
+    """Return all packets in order of time, each only once, even if several captures have it. Count those that were cut.
 
-    Captures that overlap in time saw the same packets between two addresses at different places. The one with most of
-    them counts, as it was captured before packets were lost. Captures one after the other, such as the files of
-    `tcpdump -C`, all count. Packets that were cut before the end of their header are counted. Raises P4ReduceError if
-    there are no packets, or if their lengths match no known codec.
+    If captures overlap in time, they saw the same packets between two addresses, at different places. The one with the
+    most of them is used: it was captured before packets were lost. If captures follow each other, like the files of
+    `tcpdump -C`, all are used. Packets that were cut before the end of their header are only counted. Raises
+    P4ReduceError if there are no packets, or if their lengths match no known codec.
     """
     if not any(captures):
         raise P4ReduceError("no packet to or from UDP port 31314 was captured")
@@ -71,7 +71,7 @@ def _times(captures: Sequence[Sequence[Datagram]]) -> defaultdict[_Way, list[tup
 
 
 def _overlaps(spans: list[tuple[int, int, int]]) -> list[list[int]]:
-    """Group of captures whose times overlap. spans: first time, last time and number of each."""
+    """Return groups of captures whose times overlap. spans: first time, last time and number of each capture."""
     groups: list[list[int]] = []
     end = -1
     for first, last, at in sorted(spans):
@@ -83,7 +83,7 @@ def _overlaps(spans: list[tuple[int, int, int]]) -> list[list[int]]:
 
 
 def _cut(capture: Sequence[Datagram], codec: Codec) -> defaultdict[_Way, Cut]:
-    """Return the packets without a whole header, by where they come from and go to."""
+    """Return the numbers of packets without a whole header, by source and destination."""
     found: defaultdict[_Way, Cut] = defaultdict(Counter)
     for one in capture:
         if count := count_cut(one, codec):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace: the rounds of a job, who was awaited in them, what was lost and what was skipped."""
+"""A trace: the rounds of a job, and for each the workers that were awaited, the losses and the skipped blocks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ VERSION = 1
 CAPTURE_WHOLE = "capture whole packets (tcpdump -s 0)"
 
 Kind = Literal["lost", "answer", "asked"]
-"""Why a packet was sent again: it was lost (or its answer, where only the sender was heard); the answer to it was, on
-its way to this worker alone; or nothing was, and the worker asked whether others have come."""
+"""Why a packet was sent again.
+
+"lost": the packet was lost, or its answer, if only the sender was captured. "answer": the answer was lost on its way to
+this worker alone. "asked": nothing was lost, and the worker asked whether the others' packets had come.
+"""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Whose packets a switch adds up. number: as packets have it; the rank, where one switch has all ranks."""
+    """A worker of a switch. number: its number in packets, which is the rank if one switch has all ranks."""
 
     name: str
     number: int
@@ -45,14 +48,20 @@ class Part(NamedTuple):
 
 @dataclass
 class Round:
-    """One aggregation in a slot. Times are us since the trace began.
+    """One aggregation in a slot. Times are in us since the trace began.
 
-    slot: its index in the trace. operation: what its fingerprint says. begin: the first packet. end: the first RESULT,
-    or the end of the trace if that has none, and then it is not `complete`; where its slot has gone on all the same,
-    the last packet of it. active: lanes that carry values. blocks: the numbers of these blocks in their streams, where
-    known, lane by lane. skipped: blocks between them and those of the round before, which are zero at all workers; 0
-    where the trace has not that one's RESULT. last: the worker whose packet completed it. awaited: since when all
-    others had sent, and until when it had; None where it was not late. missing: who had not sent when the trace ended.
+    slot: its index in the trace.
+    operation: the operation's part of the fingerprint.
+    begin: the time of the first packet.
+    end: the time of the first RESULT. Without a RESULT the round is not `complete`. Then it is the end of the trace, or
+        the round's last packet if its slot went on to later rounds.
+    active: lanes that carry values.
+    blocks: the numbers of these blocks in their streams, lane by lane, if known.
+    skipped: blocks between them and those of the round before, which are zero at all workers; 0 if the trace lacks that
+        round's RESULT.
+    last: the worker whose packet completed the round.
+    awaited: from when all others had sent until when that worker had; None if it was not late.
+    missing: the workers that had not sent when the trace ended.
     """
 
     slot: int
@@ -72,17 +81,23 @@ class Round:
 
     @property
     def late(self) -> list[int]:
-        """Who was awaited, if anybody was."""
+        """The workers that were awaited, if any were."""
         return self.missing or ([] if self.last is None else [self.last])
 
 
 @dataclass
 class Trace:
-    """began: seconds since 1970. notes: what else was seen, in words. silent: workers that the trace has no packet of.
-    missed: packets that came faster than they could be recorded. cut: packets that were captured without their whole
-    header. With any of either, rounds say neither who was awaited nor what was sent again, as that might be wrong.
+    """The trace of one job.
+
+    began: seconds since 1970.
+    notes: other observations, in words.
+    silent: workers without a packet in the trace.
+    missed: packets that came faster than they could be recorded.
+    cut: packets that were captured without their whole header. If packets were missed or cut, rounds do not say who was
+        awaited or what was sent again, because that might be wrong.
     ended: blocks that are zero at all workers in streams that have ended, up to the farthest block that their operation
-    names elsewhere."""
+        names in another stream.
+    """
 
     job: int
     generation: int
@@ -102,7 +117,7 @@ class Trace:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether packets are known to be left out of it."""
+        """Whether packets are known to be missing from it."""
         return bool(self.missed or self.cut)
 
     @property
@@ -111,25 +126,25 @@ class Trace:
 
     @property
     def length(self) -> float:
-        """us from the first packet to the end of the last round."""
+        """Time from the first packet to the end of the last round, in us."""
         return max((one.end for one in self.rounds), default=0.0)
 
 
 def save(trace: Trace, file: Path) -> None:
-    """As JSON, all or nothing."""
+    """Write a trace as JSON, as a whole or not at all."""
     unfinished = file.with_name(file.name + ".unfinished")
     unfinished.write_text(json.dumps({"p4reduce_trace": VERSION, **as_dict(trace)}, separators=(",", ":")) + "\n")
     unfinished.replace(file)
 
 
 def as_dict(trace: Trace) -> dict[str, Any]:
-    """For JSON; rounds, of which there are many, are lists in the order of their fields, and so are their parts."""
+    """Return a trace for JSON. Rounds and their parts are lists in the order of their fields, as there are many."""
     rounds = [list(vars(one).values()) for one in trace.rounds]
     return {**vars(trace), "workers": [asdict(one) for one in trace.workers], "rounds": rounds}
 
 
 def load(file: Path) -> Trace:
-    """Raise P4ReduceError for what `save` has not written."""
+    """Return the trace in a file. Raises P4ReduceError if `save` has not written the file."""
     try:
         made = json.loads(file.read_text())
         if made.pop("p4reduce_trace") != VERSION:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trace in the Trace Event Format, which https://ui.perfetto.dev and chrome://tracing open.
 
-The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. Rounds are complete
-events ("X") of their slots' threads, in which waits are nested; lost packets are instant events ("i"); names are
-metadata ("M").
+The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. Rounds are complete events
+("X") of their slots' threads, and waits are nested in them. Lost packets are instant events ("i"). Names are metadata
+("M").
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from p4reduce.trace.model import Again, Round, Trace
 from p4reduce.trace.summary import merged, summarise
 
 WORKERS, SLOTS, OPERATIONS = 1, 2, 3
-"""The processes: who was awaited and whose packets were lost; the rounds of each slot; whole operations."""
+"""The processes: workers, with waits for them and their losses; slots, with their rounds; whole operations."""
 
 SENT_AGAIN = {"lost": "lost", "answer": "answer lost", "asked": "asked"}
 
@@ -40,7 +40,7 @@ def document(trace: Trace) -> dict[str, Any]:
 
 
 def events(trace: Trace) -> Iterator[Event]:
-    """Times and durations are in us, from the beginning of the trace."""
+    """Yield all events. Times and durations are in us, from the beginning of the trace."""
     late = dict.fromkeys(summarise(trace).stragglers, " (straggler)")
     yield from _names(WORKERS, "Workers", [one.name + late.get(one.name, "") for one in trace.workers])
     yield from _names(SLOTS, f"Slots of {trace.title}", trace.slots)
@@ -51,11 +51,11 @@ def events(trace: Trace) -> Iterator[Event]:
             yield _span(WORKERS, index, "awaited", begin, end, "awaited")
     free = [0.0] * len(trace.slots)
     for one in sorted(trace.rounds, key=lambda one: (one.slot, one.begin)):
-        begin = max(one.begin, free[one.slot])  # those of one slot follow each other, however clocks differ
+        begin = max(one.begin, free[one.slot])  # rounds of a slot must not overlap, even if clocks differ
         free[one.slot] = max(begin, one.end)
         yield from _round(trace, replace(one, begin=begin, end=free[one.slot]))
     for number, (begin, end, rounds) in enumerate(_operations(trace)):
-        # Operations overlap, as slots go on to the next one: so each is an asynchronous event of its own.
+        # Operations overlap, because slots go on to the next one. So each is an asynchronous event of its own.
         plain = {"pid": OPERATIONS, "tid": 0, "cat": "operation", "name": f"operation {number}", "id": number}
         yield {**plain, "ph": "b", "ts": begin, "args": {"rounds": rounds}}
         yield {**plain, "ph": "e", "ts": end}
@@ -102,7 +102,7 @@ def _names(process: int, name: str, threads: Iterable[str]) -> Iterator[Event]:
 
 
 def _operations(trace: Trace) -> list[tuple[float, float, int]]:
-    """Begin, end and number of rounds of each operation, in order."""
+    """Return begin, end and number of rounds of each operation, in order."""
     found: dict[int, tuple[float, float, int]] = {}
     for one in trace.rounds:
         begin, end, rounds = found.get(one.operation, (one.begin, one.end, 0))

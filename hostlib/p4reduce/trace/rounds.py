@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From packets to rounds: what a job's packets say of who was awaited, what was lost and what was skipped."""
+"""The reconstruction of rounds from a job's packets: which workers were awaited, and what was lost or skipped."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from p4reduce.trace.frames import Address, Header
 from p4reduce.trace.model import CAPTURE_WHOLE, Again, Kind, Part, Round, Trace, Worker
 
 LEAST_LATE_US = 1000.0
-"""Who comes less than so much after the others was not awaited: packets do not come all at once."""
+"""A worker that comes later than the others by less than this was not awaited: packets never come all at once."""
 
 _NO_ROUNDS = (Op.HELLO, Op.RESET, Op.QUERY)
 
-_Place = tuple[str, int, int]  # a switch's address, which of the job's threads, and a slot of it there
-_Sender = tuple[str, int]  # an address, and a number as a worker
+_Place = tuple[str, int, int]  # a switch's address, the index of the job's thread, and a slot there
+_Sender = tuple[str, int]  # an address and a worker number
 
 
 @dataclass
 class _Seen:
-    """What was seen of a round. Times in us."""
+    """The packets seen of one round. Times are in us."""
 
     place: _Place
     seq: int
@@ -50,12 +50,12 @@ def trace_of(
     names: Mapping[Address, str] | None = None,
     missed: int = 0,
 ) -> Trace:
-    """Return the trace of one job, by default the one with most packets.
+    """Return the trace of one job, by default the one with the most packets.
 
-    packets: in order of time. cut: packets without a whole header, by job, as `merge` counts them. job: its number,
-    and where its ranks have several threads, those of all. name: the job's. names: of all its workers, by where their
-    packets come from. missed: packets that could not be recorded.
-    Raises P4ReduceError where there is no round.
+    packets: in order of time. cut: packets without a whole header, by job, as `merge` counts them. job: its number, or
+    the numbers of all threads if its ranks have several. name: the job's name. names: the names of all its workers, by
+    the source address of their packets. missed: packets that could not be recorded.
+    Raises P4ReduceError if there is no round.
     """
     counts = Counter((one.job, one.generation) for one in packets if one.op in (Op.DATA, Op.RESULT))
     by_number = [[one for one in counts if one[0] == number] for number in job] or [list(counts)]
@@ -81,20 +81,20 @@ def trace_of(
 
 
 class _Reading:
-    """Reads the packets of one job."""
+    """The state while the packets of one job are read."""
 
     def __init__(
         self, trace: Trace, packets: Sequence[Header], names: Mapping[Address, str], threads: Mapping[int, int]
     ) -> None:
-        """threads: by the number that packets have, where there are several."""
+        """Read all packets. threads: the threads' indices by job number, if there are several threads."""
         self.trace = trace
         self.threads = threads
         self.began = packets[0].time
         self.until = round((packets[-1].time - self.began) / 1000, 1)
-        self.senders: dict[Address, _Sender] = {}  # who has which address
+        self.senders: dict[Address, _Sender] = {}  # the sender at each address
         self.seen: dict[tuple[_Place, int], _Seen] = {}
-        self.known: defaultdict[str, set[int]] = defaultdict(set)  # the workers that each switch has named
-        self.latest: dict[_Place, int] = {}  # the seq of each slot's latest round
+        self.known: defaultdict[str, set[int]] = defaultdict(set)  # the workers that each switch's packets name
+        self.latest: dict[_Place, int] = {}  # the seq of each slot's last round
         self.names = names
         for one in packets:
             self._take(one)
@@ -155,7 +155,7 @@ class _Reading:
         slots = {place: index for index, place in enumerate(places)}
         self.reaction = self._reaction()
         self.several = len({to for seen in self.seen.values() for _, to, _ in seen.results}) > 1
-        self.at: dict[str, set[_Sender]] = {}  # who sends to each switch
+        self.at: dict[str, set[_Sender]] = {}  # the senders to each switch
         for seen in self.seen.values():
             if seen.sends:
                 self.at.setdefault(seen.place[0], set()).update(seen.sends)
@@ -170,10 +170,10 @@ class _Reading:
         self.trace.silent = self._silent()
 
     def _silent(self) -> list[str]:
-        """Who is known to be of the job, and has no packet in the trace."""
+        """Return the workers that are known to belong to the job but have no packet in the trace."""
         if self.names:
             named = {self.senders[address] for address in self.names if address in self.senders}
-            unnamed = {address for address, _ in {*self.senders.values()} - named}  # further threads' of some worker
+            unnamed = {address for address, _ in {*self.senders.values()} - named}  # more threads of some worker
             heard = {name for address, name in self.names.items() if address in self.senders or address[0] in unnamed}
             return sorted({*self.names.values()} - heard)
         silent = []
@@ -204,7 +204,7 @@ class _Reading:
         return made
 
     def _last(self, seen: _Seen) -> int | None:
-        """Whose packet completed the round, as its first RESULT says; None where it is at another switch."""
+        """Return the worker whose packet completed the round, by its first RESULT; None if it is at another switch."""
         _, _, number = min(seen.results)
         if number >= MAX_WORKERS:
             return None
@@ -214,10 +214,10 @@ class _Reading:
         return self.index[here[0]] if here else None
 
     def _again(self, seen: _Seen, sender: _Sender, times: Sequence[float]) -> list[tuple[float, Kind]]:
-        """Why packets were sent again at these times.
+        """Return the reasons why packets were sent again at these times.
 
-        Until the round ends, the switch adds one packet of a worker and answers every other with a STATUS, or with the
-        RESULT, if it comes to it later: so those that have no answer are as many as were lost.
+        Until the round ends, the switch adds one packet of a worker, and answers each copy with a STATUS. A copy that
+        comes after the end gets the RESULT. So the number of lost packets is the number that have no answer.
         """
         if not times:
             return []
@@ -228,7 +228,7 @@ class _Reading:
         answered = sum(len(seen.statuses.get(address, ())) for address in mine) + max(0, len(own) - 1 - len(after))
         lost = max(0, len(before) - answered)
         if not self.several and seen.results and min(seen.results)[2] != sender[1]:
-            lost = 0  # it was heard alone, and it was another that was late
+            lost = 0  # only this worker was captured, and another worker was late
         kinds: list[tuple[float, Kind]] = [(at, "lost" if place < lost else "asked") for place, at in enumerate(before)]
         for at in after:
             had = max((one for one in own if one < at), default=None)
@@ -236,7 +236,10 @@ class _Reading:
         return kinds
 
     def _reaction(self) -> float:
-        """us from a RESULT, where it was captured, until whoever has had it must have sent its next packet there."""
+        """Return the time in us after a RESULT in which its receiver must have sent its next packet.
+
+        Both times are those at the place of the capture.
+        """
         times = []
         for (place, seq), seen in self.seen.items():
             later = self.seen.get((place, (seq + 1) % 2**32))
@@ -247,7 +250,7 @@ class _Reading:
         return max(LEAST_LATE_US, 4 * median(times)) if times else LEAST_LATE_US
 
     def _blocks(self, rounds: Iterable[Round]) -> None:
-        """Which blocks rounds are of: the RESULT of the round before names them, if that is in the trace."""
+        """Set the blocks of rounds: the RESULT of the round before names them, if the trace has it."""
         before: dict[tuple[int, int], tuple[tuple[int, ...], list[int | None]]] = {}
         seen = {(one.place, one.seq): one for one in self.seen.values()}
         places = sorted({place for place, _ in seen})
@@ -275,10 +278,10 @@ class _Reading:
 def _ended(
     reached: Mapping[tuple[int, int], tuple[Sequence[int], Sequence[int | None]]],
 ) -> int:
-    """Blocks of streams that have ended, up to the farthest block that their operation names in any stream.
+    """Count blocks in streams that have ended, up to the farthest block that their operation names in any stream.
 
-    All streams of an operation have the same number of blocks, or one less, so those are zero at all workers.
-    reached: by slot and operation, the keys of its latest RESULT, and each lane's block then; None: not known.
+    All streams of an operation have the same number of blocks, or one less. So these blocks are zero at all workers.
+    reached: by slot and operation, the keys of the last RESULT, and each lane's block then (None: not known).
     """
     farthest: dict[int, int] = {}
     for (_, operation), (keys, numbers) in reached.items():
@@ -293,7 +296,10 @@ def _ended(
 
 
 def _awaited(seen: _Seen, made: Round, index: Mapping[_Sender, int]) -> tuple[float, float] | None:
-    """Since when all others had sent, until the last had, or until the end where its packet was not captured."""
+    """Return the time from when all others had sent until the last worker had.
+
+    It ends with the round if the last worker's packet was not captured.
+    """
     others = [times[0] for sender, times in seen.sends.items() if index[sender] != made.last]
     own = [times[0] for sender, times in seen.sends.items() if index[sender] == made.last]
     if not others or (made.last is None and not own):
@@ -303,7 +309,7 @@ def _awaited(seen: _Seen, made: Round, index: Mapping[_Sender, int]) -> tuple[fl
 
 
 def _forgive(rounds: Sequence[Round]) -> None:
-    """Of who came a little later than others nobody says that it was awaited: packets travel, too."""
+    """Clear waits that are short compared with the time that packets travel: that worker was not late."""
     travelled = [one.end - max(part.at for part in one.parts) for one in rounds if one.complete and one.parts]
     least = max(LEAST_LATE_US, 2 * median(travelled)) if travelled else LEAST_LATE_US
     for one in rounds:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace says, in numbers and in words: the same for the page, for the terminal and for JSON."""
+"""The summary of a trace, in numbers and in words: the same for the page, the terminal and JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from p4reduce.control.diagnostics import counted
 from p4reduce.trace.model import CAPTURE_WHOLE, Trace
 
 STRAGGLES = 0.2
-"""The share of the time with rounds under way for which a straggler is awaited, at least."""
+"""A straggler is awaited for at least this share of the time with rounds under way."""
 MORE_THAN_OTHERS = 2
-"""How many times as long as the median of the other workers a straggler is awaited, at least."""
+"""A straggler is awaited for at least this many times as long as the median of the other workers."""
 
 
 _UNKNOWN = "stragglers, losses and rounds without a result are not known"
@@ -22,10 +22,15 @@ _UNKNOWN = "stragglers, losses and rounds without a result are not known"
 
 @dataclass(frozen=True)
 class Share:
-    """Of one worker. awaited_s: while all others of a round had sent, slots side by side counted once. awaited: that
-    time as a share of `Summary.busy_s`. sent: packets,
-    each time that one was. lost: of these, on the way there or their answer on the way back. asked: sent again though
-    nothing was lost. left_out: blocks that others had and this one did not."""
+    """One worker's part of the summary.
+
+    awaited_s: seconds in which all others of a round had sent; slots that wait at the same time count once.
+    awaited: that time as a share of `Summary.busy_s`.
+    sent: packets sent, including those sent again.
+    lost: packets of these that were lost, or whose answers were.
+    asked: packets that were sent again although nothing was lost.
+    left_out: blocks that others had and this worker did not.
+    """
 
     name: str
     awaited_s: float
@@ -38,14 +43,22 @@ class Share:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a trace says in all.
+    """The summary of a whole trace.
 
-    seconds: of the trace. busy_s: with a round under way. carried: blocks. skipped: blocks that were zero at all
-    workers, as far as packets show: not those after the last block that an operation names. awaited_last: workers that
-    were awaited when the trace ended, awaited_last_s: for so long. silent: workers that have no packet in it. missed:
-    packets that could not be recorded. cut: packets that were captured without their whole header. With any of these
-    two, who was awaited, what was lost and asked for, and which rounds have no result, is not known: `said` has none of
-    it, and what is counted is the least that there was. said: all that in words.
+    seconds: length of the trace.
+    busy_s: time with a round under way.
+    carried: blocks that rounds carried.
+    skipped: blocks that were zero at all workers, as far as packets show. Blocks after the last one that an operation
+        names are not counted.
+    awaited_last: workers that were awaited when the trace ended.
+    awaited_last_s: for how long they had been awaited.
+    silent: workers without a packet in the trace.
+    missed: packets that could not be recorded.
+    cut: packets that were captured without their whole header.
+    said: all this in words.
+
+    If packets were missed or cut, it is not known who was awaited, what was lost or asked for, and which rounds have no
+    result. Then `said` contains none of it, and all counts are lower bounds.
     """
 
     seconds: float
@@ -69,7 +82,7 @@ class Summary:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether packets are known to be left out of the trace."""
+        """Whether packets are known to be missing from the trace."""
         return bool(self.missed or self.cut)
 
     @property
@@ -79,7 +92,7 @@ class Summary:
         return self.lost / sent if sent else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; what is not known is None."""
+        """Return the summary for JSON. Values that are not known are None."""
         made = {**asdict(self), "loss": self.loss}
         if self.is_incomplete:
             made.update(
@@ -120,7 +133,7 @@ def summarise(trace: Trace) -> Summary:
 
 
 def _straggles(shares: Sequence[Share], index: int) -> bool:
-    """Whether a worker was awaited for long, and for much longer than others: some worker always comes last."""
+    """Return whether a worker was awaited for long, and for much longer than others: some worker always is last."""
     own = shares[index].awaited
     others = [one.awaited for place, one in enumerate(shares) if place != index]
     return own >= STRAGGLES and (not others or own >= MORE_THAN_OTHERS * median_low(others))
@@ -142,12 +155,12 @@ def _share(trace: Trace, index: int, busy: float) -> Share:
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Return the length of all spans together, where they overlap counted once."""
+    """Return the total length of all spans. Where they overlap, it counts once."""
     return sum(end - begin for begin, end in merged(spans))
 
 
 def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those that overlap or touch are one."""
+    """Return the spans in order, with those that overlap or touch merged into one."""
     made: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if made and begin <= made[-1][1]:
@@ -229,7 +242,7 @@ def at_least(part: int, rest: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As "1.25 s", "3.1 ms" or "40 µs"."""
+    """Return a duration in words, such as "1.25 s", "3.1 ms" or "40 µs"."""
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"

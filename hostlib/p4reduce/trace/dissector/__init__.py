@@ -37,7 +37,7 @@ def _table(names: Mapping[int, str]) -> str:
 
 
 def _fields() -> Iterator[str]:
-    """Each field of the header as a table of Lua: with its byte, its size, and a mask where it is a part of a byte."""
+    """Yield each field of the header as a Lua table: its offset, its size, and a mask if it is a part of a byte."""
     bit = 0
     for field in FIELDS:
         size = -(-field.bits // 8)

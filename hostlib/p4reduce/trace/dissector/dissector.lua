@@ -13,7 +13,7 @@ local REASONS = $reasons
 local FIELDS = {
 $fields
 }
--- Lanes, and values in a block: the two programs that are installed, then all others that can be compiled.
+-- Lanes and values in a block: those of the two programs that are installed, then of all others that can be compiled.
 local BUILDS = { $builds }
 
 local proto = Proto("p4reduce", "p4reduce aggregation")
@@ -77,8 +77,8 @@ local function packet_length(lanes, block_size, present)
     return HEADER_BYTES + 4 * lanes + 4 * block_size * #lanes_of(present)
 end
 
--- Whether the datagram is one packet of this build, or several that the kernel sends as one. Those have one length, but
--- the last, which may be shorter.
+-- Returns whether the datagram is one packet of this build, or several that the kernel sends as one. These have the
+-- same length, except that the last may be shorter.
 local function fits(buffer, lanes, block_size)
     local at, length, size, captured = 0, 0, buffer:reported_len(), buffer:captured_len()
     while at < size do
@@ -111,7 +111,7 @@ local function build_of(buffer)
     return nil
 end
 
--- What the first key says in packets whose keys name no blocks.
+-- Fields for the first key of packets whose keys name no blocks.
 local FIRST_KEYS = { STATUS = "counted", ERROR = "came", ABORT = "reason", HELLO = "nonce" }
 
 local function add_key(tree, range, lane, op)
@@ -173,7 +173,7 @@ local function number(buffer, name)
     end
 end
 
--- One line of what a packet is.
+-- Returns a packet's line for the list.
 local function told(buffer, op)
     local slot = number(buffer, "slot")
     return string.format("%s job %d.%d worker %d slot %d.%d seq %d", op, number(buffer, "job"),
@@ -181,8 +181,8 @@ local function told(buffer, op)
                          number(buffer, "seq"))
 end
 
--- Adds the packet that the buffer begins with. size: bytes on the wire from there to the datagram's end. Returns the
--- packet's length, and its line for the list.
+-- Adds the first packet of the buffer. size: bytes on the wire from there to the datagram's end. Returns the packet's
+-- length, and its line for the list.
 local function add_packet(root, buffer, size, lanes, block_size)
     local captured = buffer:captured_len()
     if captured < HEADER_BYTES then

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page that draws a trace: one file, which loads nothing."""
+"""The HTML page that draws a trace: one file, which loads nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write(trace: Trace, file: Path) -> None:
 
 
 def html(trace: Trace) -> str:
-    """Return the whole page, with what it draws."""
+    """Return the whole page, including the data that it draws."""
     data = json.dumps({"trace": as_dict(trace), "summary": summarise(trace).as_dict()}, separators=(",", ":"))
     return Template((_HERE / "page.html").read_text()).substitute(
         title=escape(f"p4reduce: rounds of {trace.title}"),

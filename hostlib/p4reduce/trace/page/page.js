@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the trace in #trace: hostlib/p4reduce/trace/model.py says what is in it.
+// Draws the trace in #trace. Its contents are described in hostlib/p4reduce/trace/model.py.
 "use strict";
 const {trace, summary} = JSON.parse(document.getElementById("trace").textContent);
 const rounds = trace.rounds.map(([slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited,
@@ -85,7 +85,7 @@ function summarise() {
   }
 }
 
-// The chart. `view`: what part of the time is seen, in us.
+// The chart. `view`: the part of the time that is shown, in us.
 
 const canvas = element("chart"), view = {from: 0, to: length};
 const WORKER = 28, MARKS = 11, SKIPPED = 34, HEAD = 22, AXIS = 22, GAP = 10;
@@ -116,7 +116,7 @@ function span(pen, colour, begin, end, top, height, least = 1) {
   pen.fillRect(from, top, Math.max(least, to - from), height);
 }
 
-// A loss has a head; a question is a short line below. Both have an edge, so that they are seen on what is awaited.
+// A loss has a head; a packet sent only to ask is a short line below. Both have an edge, to be visible on waits.
 function mark(pen, colour, edge, at, top, height, head) {
   if (!seen(at, at)) return;
   const low = head ? top : top + height * 0.6;
@@ -196,7 +196,7 @@ function axis(pen, colour) {
   const rough = (view.to - view.from) / Math.max(2, (shape.right - shape.left) / 110), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
   const bands = [[shape.workers, shape.skipped - HEAD - GAP], [shape.skipped, shape.slots - HEAD - GAP],
-                 [shape.slots, shape.axis]]; // not behind the words between them
+                 [shape.slots, shape.axis]]; // not behind the text between them
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
     pen.fillStyle = colour("line");
     for (const [top, bottom] of bands) pen.fillRect(x(at), top, 1, bottom - top);
@@ -207,7 +207,7 @@ function axis(pen, colour) {
   }
 }
 
-// Blocks by when their rounds began, in columns of some pixels.
+// Blocks by the time when their rounds began, in columns of a few pixels.
 function skips(pen, colour) {
   const wide = 4, count = Math.ceil((shape.right - shape.left) / wide);
   const carried = new Array(count).fill(0), skipped = new Array(count).fill(0);
@@ -227,7 +227,7 @@ function skips(pen, colour) {
   }
 }
 
-// Moving about.
+// Moving and zooming.
 
 function show(from, to) {
   const wide = Math.min(length, Math.max(20, to - from));
@@ -283,7 +283,7 @@ element("closer").onclick = () => zoom(0.5);
 element("farther").onclick = () => zoom(2);
 element("whole").onclick = () => show(0, length);
 
-// One round, in words: that under the finger, else the nearest in its slot.
+// Describes one round in words: the one under the pointer, or else the nearest in its slot.
 function tell(left, top) {
   const slot = Math.floor((top - shape.slots) / shape.slot), at = us(left);
   const near = (bySlot[slot] || []).reduce((best, one) => {
