@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control service: its messages and its client, over gRPC.
 
-gRPC is loaded here first, without its handlers of forks. They cannot run while the thread of a session is in gRPC, and
+This package loads gRPC first, without its fork handlers. They cannot run while the thread of a session is in gRPC, and
 say so on stderr in every forked process, such as each worker of a data loader. Nothing is lost: gRPC for Python does
-not support forks unless GRPC_ENABLE_FORK_SUPPORT is set. Where that is set, or gRPC is loaded already, nothing changes.
+not support forks unless GRPC_ENABLE_FORK_SUPPORT is set. If that is set, or gRPC is loaded already, nothing changes.
 """
 
 from __future__ import annotations

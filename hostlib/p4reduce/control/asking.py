@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question to a controller, as commands ask them, and its answer or why there is none."""
+"""A single call to a controller, as commands make it: its reply, or an error that says what to do."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from p4reduce.errors import JoinError
 
 _T = TypeVar("_T")
 Metadata = tuple[tuple[str, str], ...]
-ANSWER_TIMEOUT = 10.0  # seconds, for what the controller knows by itself
-_CONNECT = 3.0  # seconds: people wait
+ANSWER_TIMEOUT = 10.0  # seconds, for calls that the controller answers by itself
+_CONNECT = 3.0  # seconds: a person waits for the command
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)  # another controller may serve
 
 
 def ask(addresses: str, token: str | None, tls: Tls | None, call: Callable[[rpc.JobsStub, Metadata], _T]) -> _T:
-    """What `call` returns, which is given a stub and the metadata to call it with.
+    """Call `call` with a stub and the metadata for its methods, and return the result.
 
-    `addresses`: HOST:PORT of the controller, or of several with commas, of which the one that serves answers. Raises
-    JoinError, in words.
+    `addresses`: HOST:PORT of the controller, or of several with commas between them: the one that serves answers.
+    Raises JoinError, which names each address and its trouble.
     """
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     troubles = []

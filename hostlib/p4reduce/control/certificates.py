@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A certificate, its key, and the authorities that are trusted: PEM files that may change while they are in use."""
+"""A certificate, its key, and the trusted authorities: PEM files that may change while they are in use."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ import grpc
 
 log = logging.getLogger(__name__)
 
-_MOST_READ = 5  # times, where files change while they are read
+_MOST_READ = 5  # attempts to read files that change meanwhile
 
 
 class CertificateError(Exception):
-    """The files cannot be used; the message says which and why, and has nothing of a key."""
+    """The files cannot be used; the message says which and why, and contains no part of a key."""
 
 
 @dataclass(frozen=True)
 class Pem:
-    """What stood in the files; empty where there is no such file. `version`: the higher the later. `context`: of the
-    same, for a server that is not gRPC's."""
+    """The contents of the files, each empty if there is no such file.
+
+    version: counts the times that the files were read. context: the same for a server that is not gRPC's.
+    """
 
     certificate: bytes
     key: bytes
@@ -36,11 +38,11 @@ class Pem:
 
 
 class TlsFiles:
-    """What new connections shall use. Those that there are keep what they began with.
+    """The files that new connections use; existing connections keep their certificates.
 
-    The files are looked at whenever they are asked for, and read again where one has changed. What cannot be used is
-    logged once, and what was read before stays in use; a certificate and its key that are replaced one after the other
-    do not fit each other in between, so they are read once they do.
+    `current` checks whether a file has changed, and then reads all again. Files that cannot be used are logged once,
+    and the version read before stays in use. That covers a certificate and its key that are replaced one after the
+    other: in between they do not match, and are read again when they do.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class TlsFiles:
         *,
         called: tuple[str, str, str] = ("the certificate", "its key", "the authorities"),
     ) -> None:
-        """`called`: the three in messages, such as their options. Raises CertificateError."""
+        """Read the files. `called`: their names in messages, such as their options. Raises CertificateError."""
         self._paths = (str(certificate or ""), str(key or ""), str(authorities or ""))
         self.certificate, self.key, self.authorities = self._paths
         self._called = called
@@ -62,7 +64,7 @@ class TlsFiles:
 
     @property
     def demands(self) -> bool:
-        """A server's: callers need a certificate of these authorities."""
+        """Whether clients of a server with these files need a certificate from the authorities."""
         return bool(self._paths[2])
 
     def current(self) -> Pem:
@@ -79,7 +81,7 @@ class TlsFiles:
         return ", ".join(f"{what} {path}" for what, path in zip(self._called, self._paths, strict=True) if path)
 
     def _read(self, version: int) -> Pem:
-        """All of one time: what was changed meanwhile is read again. Raises CertificateError."""
+        """Read all files in a consistent state: if one changes meanwhile, read again. Raises CertificateError."""
         for _ in range(_MOST_READ):
             self._seen = self._stamps()
             try:
@@ -93,7 +95,7 @@ class TlsFiles:
         raise CertificateError(f"{self}: the files keep changing while they are read")
 
     def _read_once(self, version: int) -> Pem:
-        """Raise CertificateError."""
+        """Read all files once. Raises CertificateError."""
         certificate, key, authorities = self._paths
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         what = self._called[2]
@@ -101,7 +103,7 @@ class TlsFiles:
             if authorities:
                 context.load_verify_locations(authorities)
                 context.verify_mode = ssl.CERT_REQUIRED
-                context.num_tickets = 0  # who was let in once shows its certificate again
+                context.num_tickets = 0  # no session resumption: a client shows its certificate every time
                 context.options |= ssl.OP_NO_TICKET
             if certificate:
                 what = f"{self._called[0]} with {self._called[1]}"
@@ -129,7 +131,7 @@ class TlsFiles:
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """For a gRPC server, which asks for them at each handshake."""
+    """Return credentials for a gRPC server, which fetches the current certificates at each handshake."""
     used = files.current()
 
     def configuration() -> grpc.ServerCertificateConfiguration:
@@ -148,7 +150,7 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 
 
 def channel_credentials(pem: Pem) -> grpc.ChannelCredentials:
-    """For a gRPC channel. Without authorities, those that gRPC ships are trusted."""
+    """Return credentials for a gRPC channel. Without authorities, it trusts those that gRPC ships."""
     return grpc.ssl_channel_credentials(pem.authorities or None, pem.key or None, pem.certificate or None)
 
 

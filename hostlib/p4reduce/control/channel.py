@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to reach a controller, and what to say when that fails."""
+"""Channels to a controller, and error messages for when it cannot be reached."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from p4reduce.errors import JoinError
 DEFAULT_CONTROLLER = "127.0.0.1:7700"
 LEASE = 60.0  # seconds
 _CA = "--tls-ca (P4REDUCE_TLS_CA)"
-_STANDS_BY = "stands by"  # what a controller says of itself while another serves
-_CONNECT = 20.0  # seconds, as gRPC has it; many ranks may come at once
-_STANDSTILL = 300.0  # seconds that the other side's process may be stopped
+_STANDS_BY = "stands by"  # text in the reply of a controller that does not serve, since another one does
+_CONNECT = 20.0  # seconds, gRPC's default; many ranks may connect at once
+_STANDSTILL = 300.0  # seconds for which the other side's process may be stopped
 
 
 @dataclass(frozen=True)
 class Tls:
-    """`ca` is a PEM file with the authorities to trust; without it, those that gRPC ships.
+    """The TLS files of a client of the controller.
 
-    `server_name` is the name that the certificate must be for, when it is not the address's host. `cert` and `key` are
-    PEM files with the certificate to show, where the controller asks for one.
+    ca: PEM file with the authorities to trust; without it, those that gRPC ships.
+    server_name: name for which the controller's certificate must be valid, if it is not the address's host.
+    cert, key: PEM files with the client certificate and its key, if the controller asks for one.
     """
 
     ca: str | Path | None = None
@@ -35,7 +36,7 @@ class Tls:
     key: str | Path | None = None
 
     def files(self) -> TlsFiles:
-        """Raise JoinError where they cannot be used."""
+        """Read the files. Raises JoinError if they cannot be used."""
         names = ("the TLS certificate", "its key", "the TLS authorities")
         try:
             return TlsFiles(self.cert or "", self.key or "", self.ca or "", called=names)
@@ -44,30 +45,33 @@ class Tls:
 
 
 def keepalive(lease: float) -> list[tuple[str, int]]:
-    """Options of a channel or a server: a host that vanishes without a word is noticed within `lease` seconds.
+    """Return options of a channel or server with which the loss of the other host is noticed within `lease` seconds.
 
-    gRPC's C core asks and answers, in threads that need no GIL. What has to come in time is the other kernel's
-    acknowledgement (TCP_USER_TIMEOUT), so that a process that is stopped is not taken for one that is gone.
+    gRPC's C core sends and answers the pings, in threads that need no GIL. Only the other kernel's acknowledgement must
+    arrive in time (TCP_USER_TIMEOUT), so a process that is stopped does not count as lost.
     """
     return [
         ("grpc.keepalive_time_ms", max(1, round(250 * lease))),
         ("grpc.keepalive_timeout_ms", max(1, round(750 * lease))),
         ("grpc.http2.ping_timeout_ms", round(1000 * max(_STANDSTILL, lease))),
-        ("grpc.http2.max_pings_without_data", 0),  # no limit; and of those from the other side none is too many
-        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.max_pings_without_data", 0),  # no limit
+        ("grpc.http2.max_ping_strikes", 0),  # no limit on the other side's pings
     ]
 
 
 def open_channel(
     address: str, tls: Tls | None, lease: float = LEASE, pem: Pem | None = None, connect: float = _CONNECT
 ) -> grpc.Channel:
-    """Connect later, when it is used, within `connect` seconds. `pem`: what stands in the files of `tls`, where that
-    is known. Raises JoinError for what is no address, and when they cannot be used."""
+    """Return a channel that connects at its first call, within `connect` seconds.
+
+    pem: the contents of the files of `tls`, if they have been read. Raises JoinError if `address` is no address, or if
+    the files cannot be used.
+    """
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", round(1000 * connect)),  # as gRPC calls the time that connecting may take
-        ("grpc.max_reconnect_backoff_ms", 1000),  # by default two minutes: a controller is back within seconds
+        ("grpc.min_reconnect_backoff_ms", round(1000 * connect)),  # gRPC's name for the time-out of a connect
+        ("grpc.max_reconnect_backoff_ms", 1000),  # gRPC's default is 2 minutes; a controller is back within seconds
         *keepalive(lease),
     ]
     check_controller(address)
@@ -79,7 +83,7 @@ def open_channel(
 
 
 def check_controller(address: str) -> None:
-    """Raise JoinError for what is no address of a controller."""
+    """Raise JoinError if `address` is no address of a controller."""
     try:
         diagnostics.check_address("controller", address, DEFAULT_CONTROLLER)
     except ValueError as error:
@@ -87,7 +91,7 @@ def check_controller(address: str) -> None:
 
 
 def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
-    """One line: what is wrong, and what to do about it. May connect, to find out what listens there."""
+    """Return one line that says what is wrong and what to do. May connect, to find out what listens there."""
     where, text, code = f"controller at {address}: ", details(error), code_of(error)
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return (
@@ -111,7 +115,7 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
 
 
 def _tls_trouble(text: str, address: str, tls: Tls | None) -> str:
-    """What is wrong with TLS, and what to do about it; "" where it is something else, as far as can be told."""
+    """Return what is wrong with TLS and what to do; "" if the trouble seems to be another."""
     closed = _is_closed(text)
     if tls is None:
         if closed and diagnostics.speaks_tls(address):
@@ -131,7 +135,7 @@ def _tls_trouble(text: str, address: str, tls: Tls | None) -> str:
 
 
 def _start_one(address: str) -> str:
-    """Advice that is accepted: other hosts are served with TLS alone."""
+    """Return advice that works for this address: a controller serves other hosts only with TLS."""
     host = address.rpartition(":")[0]
     if host == "localhost" or host.startswith(("127.", "[::1]", "unix:")):
         return f"start one with `p4reduce controller --listen {address}`"
@@ -139,23 +143,23 @@ def _start_one(address: str) -> str:
 
 
 def may_come(error: grpc.RpcError) -> bool:
-    """True for what goes away when the controller has started, or has its turn to serve."""
+    """Return whether the error will go away when the controller has started, or begins to serve."""
     said = details(error)
     return code_of(error) is grpc.StatusCode.UNAVAILABLE and ("Connection refused" in said or _STANDS_BY in said)
 
 
 def has_been_reset(error: grpc.RpcError) -> bool:
-    """True for a connection that the other side has closed before it answered: for TLS, or because it ends."""
+    """Return whether the other side has closed the connection before it answered: because of TLS, or since it ends."""
     return code_of(error) is grpc.StatusCode.UNAVAILABLE and _is_closed(details(error))
 
 
 def _is_closed(text: str) -> bool:
-    """True for gRPC's "Connection reset by peer", "Socket closed" and the like."""
+    """Return whether the text is gRPC's "Connection reset by peer", "Socket closed" or the like."""
     return "reset" in text or "losed" in text
 
 
 def has_gone(error: grpc.RpcError) -> bool:
-    """True for what breaks where a controller ends that has let the caller in."""
+    """Return whether the error is one of a connection that the controller had accepted before it ended."""
     return code_of(error) in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
@@ -164,7 +168,7 @@ def code_of(error: grpc.RpcError) -> grpc.StatusCode | None:
 
 
 def details(error: grpc.RpcError) -> str:
-    """What gRPC says, in one line."""
+    """Return gRPC's details in one line."""
     text = (error.details() if isinstance(error, grpc.Call) else str(error)) or "no details"
     return " ".join(text.split())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training host's side of the control service: blocking calls, each with a deadline.
+"""The client of the control service on a training host: blocking calls, each with a deadline.
 
 with Session("127.0.0.1:7700") as session:
     assigned = session.join("my-job", rank=0, world_size=2)
@@ -20,8 +20,8 @@ A session goes through these states, and no further than `left`, `aborted` or `c
 | aborted | Abort, or no controller has taken the rank back in time | `close` |
 | closed | `close` | nothing |
 
-Besides, the serving stream may be broken (`_away`), from assigned on. The rank then asks every controller to take it
-back, for as long as Assigned allows. What it has to say meanwhile, Failed or Leave, it says when it is back.
+In each state from assigned on, the serving stream may be broken (`_away`). The rank then asks every controller to take
+it back, for as long as Assigned allows. Messages of that time, Failed or Leave, are sent when it is back.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from p4reduce.control.messages import MOST_SAID, awaited_text, refusal, take_abo
 from p4reduce.control.stream import ControllerStream
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
-# All in seconds, unless they say otherwise.
+# All in seconds, if no unit is given.
 JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
-_HELLO_INTERVAL_HEARD = 0.4  # while the controller does not say that the switch has not heard this rank
+_HELLO_INTERVAL_HEARD = 0.4  # unless the controller says that the switch has not heard this rank
 LEAVE_TIMEOUT = 60.0  # longer than the controller waits for the other ranks
-_ANSWER_TIMEOUT = 30.0  # for what the controller answers by itself, at once
+_ANSWER_TIMEOUT = 30.0  # for requests that the controller answers by itself, at once
 _ANSWER_TIMEOUT_OF_SEVERAL = 5.0  # the same, if another controller may serve instead
 _RETRY_INTERVAL = 0.2
-_CERTIFICATE_INTERVAL = 1.0  # between looks at the certificate files, while a rank waits for a controller
-_MAX_UNSENT = 4  # messages: with more of them, reports are left out
+_CERTIFICATE_INTERVAL = 1.0  # between checks of the certificate files, while a rank waits for a controller
+_MAX_UNSENT = 4  # messages: if more are unsent, the rank skips reports
 _LOG_JOINING_INTERVAL = 2.0
 _LOG_LEAVING_AFTER = 5.0
 _LOG_AWAY_INTERVAL = 30.0
@@ -101,7 +101,7 @@ class Session:
         on_abort: called once, from a thread of the session, if the job is aborted after it was ready.
         on_counted: called from such a thread with the controller's answer to `ask`. Neither may block.
         lease: seconds after which the session notices that the controller's host has vanished.
-        Raises JoinError for what is no address.
+        Raises JoinError if an address is none.
         """
         addresses = list(dict.fromkeys(one.strip() for one in address.split(",")))
         for one in addresses:
@@ -112,19 +112,19 @@ class Session:
         self._on_counted = on_counted
         self._figures: Callable[[float], pb.Report] | None = None
         self._changed = threading.Condition()
-        # Guarded by _changed:
+        # _changed guards the fields below.
         self._connections = Connections(
             addresses, token, tls, lease, self._changed, self._on_message, self._on_stream_end
         )
         self._refusals: dict[str, str] = {}  # by address: why that controller will never take the rank back
         self._assigned: Assigned | None = None
         self._ready: pb.Ready | None = None
-        self._waiting: pb.Waiting | None = None  # the latest: for whom the controller waits
+        self._waiting: pb.Waiting | None = None  # the latest message that says for what the controller waits
         self._left = False
         self._closed = False
         self._aborted: JobAborted | None = None
         self._leaving = False
-        self._failed: pb.Failed | None = None  # what this rank has said of its failure
+        self._failed: pb.Failed | None = None  # this rank's report of its failure
         self._stream_ended = False  # the latest serving stream, and the error that ended it:
         self._broken: grpc.RpcError | None = None
         self._away = False
@@ -140,12 +140,12 @@ class Session:
 
     @property
     def address(self) -> str:
-        """The address of the controller that serves if it is known, else all addresses."""
+        """The address of the serving controller if it is known, else all addresses."""
         return self._connections.address
 
     @property
     def aborted(self) -> JobAborted | None:
-        """Why the job was aborted, or None."""
+        """The error that aborted the job, or None."""
         with self._changed:
             return self._aborted
 
@@ -172,7 +172,7 @@ class Session:
         queue: float = 0.0,
         holds: bool = False,
     ) -> Assigned:
-        """Join a job, and return what the controller assigns to the rank: jobs.proto describes it. Keep it secret.
+        """Join a job, and return the controller's assignment, which jobs.proto describes. Keep it secret.
 
         slots: how many the job wants; 0 for the controller's default.
         timeout: seconds that the controller waits for the other ranks before it gives the job up.
@@ -183,8 +183,8 @@ class Session:
         threads: threads of this rank, which share its slots.
         queue: seconds to wait in the queue if no slots are free; with 0 the controller refuses the job then. The
             position in the queue is logged.
-        holds: whether the rank can pause its operations; it then names who does, with `hold_with`.
-        Raises JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
+        holds: whether the rank can pause its operations; it then passes its engine to `hold_with`.
+        Raises JoinError if nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
         """
         if self._connections.serving is not None or self._closed:
             raise JoinError("this session has joined already; a session is for one job")
@@ -208,7 +208,7 @@ class Session:
         return self._join_serving_controller(join)
 
     def _join_serving_controller(self, join: pb.Join) -> Assigned:
-        """Asks one controller after the other, until one assigns or refuses, or time is up."""
+        """Ask one controller after the other, until one assigns or refuses, or time is up."""
         addresses = self._connections.addresses
         answer_timeout = _ANSWER_TIMEOUT if len(addresses) == 1 else _ANSWER_TIMEOUT_OF_SEVERAL
         began = time.monotonic()
@@ -217,7 +217,7 @@ class Session:
         was_queued = logged = False
         troubles: dict[str, str] = {}  # by address
         may_return: set[str] = set()  # addresses whose trouble goes away when a controller has started
-        were_reset: set[str] = set()  # as a controller does that ends; asked again, the address says what is wrong
+        were_reset: set[str] = set()  # a controller that ends resets connections; a second attempt shows the cause
         for address in itertools.cycle(addresses):
             self._serve(ControllerStream(address, pb.ClientMessage(join=join)))
             with self._changed:
@@ -231,10 +231,10 @@ class Session:
             if closed:
                 raise JoinError("the session was closed before the controller answered")
             self._connections.end_streams()
-            if queued:  # a controller was reached: what fails from now on is a new trouble
+            if queued:  # a controller was reached: any failure from now on is a new trouble
                 was_queued, logged = True, False
                 troubles, soon = {}, time.monotonic() + self._connect_timeout
-                # A controller that is restarted may take its time: the rank would have waited in the queue as long.
+                # A restarted controller may need some time; the rank would have waited in the queue as long.
                 deadline = max(soon, began + queue)
             if broken is not None:
                 troubles[address] = explain(broken, address, self._tls)
@@ -266,8 +266,10 @@ class Session:
         raise AssertionError
 
     def _await_answer(self, timeout: float, queue: float) -> bool:
-        """Wait for the answer to a join: `timeout` seconds, and `queue` more if the rank is queued. Returns whether it
-        is. Call it under _changed."""
+        """Wait for the answer to a join, and return whether the rank was queued. Call it under _changed.
+
+        timeout: seconds to wait. queue: seconds to wait besides, if the rank is queued.
+        """
         deadline = time.monotonic() + timeout
         logged = ""
 
@@ -283,7 +285,7 @@ class Session:
         return bool(logged)
 
     def _queued(self) -> str:
-        """What the controller has said of the rank's position in the queue; "" if the rank is not queued."""
+        """Return the controller's text about the rank's position in the queue; "" if the rank is not queued."""
         waiting = self._waiting
         return awaited_text(waiting) if waiting is not None and waiting.what == pb.Waiting.QUEUE else ""
 
@@ -295,8 +297,8 @@ class Session:
         hello: sends a HELLO to the switch. It is called at once, then every 400 ms, and every 100 ms while the
             controller says that the switch has not heard this rank.
         timeout: seconds; by default a little more than that of `join`, since the controller gives up by itself and
-            knows best why.
-        trouble: says why HELLOs do not leave this host, as far as is known here, or "".
+            knows the cause.
+        trouble: returns why HELLOs do not leave this host, as far as is known here, or "".
         Raises JoinError, which names the ranks that are missing.
         """
         limit = self._join_timeout + _ANSWER_TIMEOUT if timeout is None else timeout
@@ -333,16 +335,17 @@ class Session:
     # While the job is ready.
 
     def ask(self, half: int) -> None:
-        """Asks which ranks are counted in a half of the job in which this rank's packet has no answer."""
+        """Ask which ranks the switch has counted in a half of the job where this rank's packet has no answer."""
         with self._changed:
             if self._ready is not None:
                 self._send_unless_away(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
 
     def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> bool:
-        """Says, once, that this rank cannot go on, which aborts the job for all ranks.
+        """Report that this rank cannot go on, which aborts the job for all ranks. A second call does nothing.
 
-        rank: the rank that is the cause, if it is another one. mismatch: the ranks called different things.
-        Returns at once, and False if there is no job to abort. `await_abort` waits until the controller has told all.
+        rank: the rank that is the cause, if it is another one. mismatch: whether ranks called different collectives.
+        Returns at once, and False if there is no job to abort. `await_abort` waits until the controller has told all
+        ranks.
         """
         text = why[:MOST_SAID].encode(errors="replace").decode()  # so that any text can be sent
         with self._changed:
@@ -354,16 +357,16 @@ class Session:
         return False
 
     def await_abort(self, timeout: float) -> None:
-        """Wait until the controller has said why the job is aborted, at most `timeout` seconds."""
+        """Wait until the controller has sent the reason of the abort, at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(self._is_over, timeout)
 
     def hold_with(self, holder: Holder) -> None:
-        """Names who pauses this rank's operations when the job's slots change; also for a change that has begun."""
+        """Set the holder that pauses this rank's operations when the job's slots change, also if a change has begun."""
         self._holding.begin(holder)
 
     def report(self, figures: Callable[[float], pb.Report]) -> None:
-        """Report what the rank has done, as often as the controller asks for it, and once more when the rank leaves.
+        """Send the rank's statistics as often as the controller asks for them, and once more when the rank leaves.
 
         figures: makes the report for a time (monotonic). A thread that all sessions of the process share calls it.
         """
@@ -373,7 +376,7 @@ class Session:
         report_schedule.schedule.add(self._report, delay)
 
     def _report(self) -> float | None:
-        """Return the seconds until the next call, or None for no more calls."""
+        """Send a report if one is due, and return the seconds until the next call, or None for no more calls."""
         self._report_once()
         self._connections.cancel_outdated()
         with self._changed:
@@ -400,12 +403,12 @@ class Session:
     def leave(
         self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None, is_last: bool = True
     ) -> None:
-        """Leaves together with all other ranks. Returns when all leave, or soon after if some do not.
+        """Leave the job together with all other ranks, and return when all leave, or soon after if some do not.
 
         on_heard: called when the controller knows that this rank leaves. From then on the rank may also `close`. It
             must not block.
-        is_last: with False, returns at that time.
-        If the job is aborted there is nothing to leave, and it returns at once.
+        is_last: if False, return as soon as the controller knows.
+        If the job is aborted, there is nothing to leave, and the method returns at once.
         Raises CollectiveTimeout after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
@@ -443,8 +446,10 @@ class Session:
     # Messages of controllers.
 
     def _on_message(self, stream: ControllerStream, message: pb.ServerMessage) -> None:
-        """Called from the stream's thread. A candidate is listened to for Ready, by which a controller takes the rank
-        back, and for Abort."""
+        """Handle a message of a controller, in the stream's thread.
+
+        Of a candidate only two messages count: Ready, by which its controller takes the rank back, and Abort.
+        """
         kind = message.WhichOneof("message")
         aborted, replaced = None, None
         with self._changed:
@@ -483,7 +488,7 @@ class Session:
             self._abort(aborted)
 
     def _log_switches_away(self, why: str) -> None:
-        """Every answer of the controller says so; the log does at most once in `_LOG_AWAY_INTERVAL`."""
+        """Log that switches are unavailable. Every answer of the controller says so, the log once an interval."""
         if time.monotonic() >= self._last_log_of_switches + _LOG_AWAY_INTERVAL:
             self._last_log_of_switches = time.monotonic()
             log.warning("this rank gets no answer from a switch: %s", why)
@@ -509,12 +514,12 @@ class Session:
                 self._connections.serve(stream)
 
     def _send_unless_away(self, message: pb.ClientMessage) -> None:
-        """Send what is of use only while the rank takes part in the job. Call it under _changed."""
+        """Send a message that is of use only while the rank takes part in the job. Call it under _changed."""
         if self._may_send():
             self._connections.send(message)
 
     def _on_stream_end(self, stream: ControllerStream, error: grpc.RpcError | None) -> None:
-        """Called from the stream's thread, which ends then."""
+        """Handle the end of a stream, in the stream's thread, which ends after this."""
         with self._changed:
             is_serving = stream is self._connections.serving
             is_unexpected = False
@@ -536,8 +541,10 @@ class Session:
     # Coming back after the stream broke.
 
     def _ask_other_controllers(self) -> None:
-        """Asks the others to take the rank back when they serve. They may begin to before this session notices that the
-        serving controller no longer does."""
+        """Ask the other controllers to take the rank back when they serve.
+
+        One of them may begin to serve before this session notices that the serving controller has ended.
+        """
         serving = self._connections.serving
         for address in self._connections.addresses:
             if serving is not None and address != serving.address and address not in self._connections.candidates:
@@ -555,7 +562,7 @@ class Session:
                 self._connections.add_candidate(address, rejoin)
 
     def _ask_again(self, candidate: ControllerStream) -> None:
-        """A controller has ended a candidate: it begins to serve, it no longer listens, or `cancel` was called."""
+        """Open a candidate again after its end: its controller begins to serve or ended, or `cancel` was called."""
         address, candidates = candidate.address, self._connections.candidates
         with self._changed:
             if self._assigned is None or candidates.get(address) not in (candidate, None):
@@ -606,7 +613,10 @@ class Session:
             candidate.cancel()
 
     def _come_back(self, candidate: ControllerStream) -> ControllerStream | None:
-        """Return the candidate's controller takes the rank back. Returns the stream before, which may still be open."""
+        """Make the candidate the serving stream, since its controller takes the rank back.
+
+        Sends what was not sent meanwhile. Returns the serving stream before, which may still be open.
+        """
         before = self._connections.promote(candidate)
         self._stream_ended, self._broken, self._away = False, None, False
         self._returns += 1
@@ -622,14 +632,14 @@ class Session:
         return self._assigned is not None or self._aborted is not None or self._stream_ended or self._closed
 
     def _is_unheard(self) -> bool:
-        """Whether the controller says that the switch has not heard this rank."""
+        """Return whether the controller says that the switch has not heard this rank."""
         waiting, assigned = self._waiting, self._assigned
         if waiting is None or assigned is None or waiting.what != pb.Waiting.HELLO:
             return False
         return assigned.worker in waiting.ranks
 
     def _is_leave_heard(self) -> bool:
-        """Only a rank that leaves is told which ranks have not left."""
+        """Return whether the controller knows that this rank leaves: only then it sends which ranks have not left."""
         return self._is_over() or (self._waiting is not None and self._waiting.what == pb.Waiting.LEAVE)
 
     def _may_send(self) -> bool:

@@ -22,7 +22,10 @@ _END_TIMEOUT = 30.0  # seconds, for a stream's thread to end
 
 
 class Connections:
-    """Call its methods under the session's lock, except `cancel_outdated`, `end_streams` and `close`."""
+    """The streams and channels of a session, which guards them with its lock.
+
+    Call the methods under that lock, except `cancel_outdated`, `end_streams` and `close`, which take it themselves.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,7 @@ class Connections:
         on_message: OnMessage,
         on_end: OnEnd,
     ) -> None:
-        """`lock`: the session's. `on_message` and `on_end` are called from a stream's thread, without the lock."""
+        """`lock`: the session's lock. `on_message` and `on_end` are called from a stream's thread, without the lock."""
         self.addresses = addresses
         self.serving: ControllerStream | None = None
         self.candidates: dict[str, ControllerStream] = {}  # by address
@@ -60,7 +63,7 @@ class Connections:
         self._open(stream, wait_for_listener=True)
 
     def promote(self, candidate: ControllerStream) -> ControllerStream | None:
-        """Return the candidate becomes the serving stream. Returns the one before, which its caller cancels."""
+        """Make the candidate the serving stream. Returns the one before, which the caller cancels."""
         before, self.serving = self.serving, candidate
         self.candidates.pop(candidate.address, None)
         return before
@@ -76,7 +79,7 @@ class Connections:
         return self.serving.unsent if self.serving is not None else 0
 
     def cancel_outdated(self) -> None:
-        """Cancel candidates that were opened with certificates which have changed since. Takes the lock itself."""
+        """Cancel candidates whose certificates have changed since they were opened. Takes the lock itself."""
         if self._tls_files is None:
             return
         version = self._tls_files.current().version
@@ -112,7 +115,7 @@ class Connections:
         stream.open(channel, self._token, self._on_message, self._on_end, wait_for_listener=wait_for_listener)
 
     def _channel(self, address: str) -> grpc.Channel:
-        """Return a channel with the latest certificates. No stream of an earlier channel to this address is open."""
+        """Return a channel with the latest certificates. No stream of an older channel to this address may be open."""
         if self._tls is not None and self._tls_files is None:
             self._tls_files = self._tls.files()
         pem = self._tls_files.current() if self._tls_files is not None else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the system and gRPC say of files, addresses and connections, in words for people: the one place for that."""
+"""Plain-language texts for the errors of the system and gRPC about files, addresses and connections."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _OF_ERRNO = {
     errno.EPERM: "only root may do this",
 }
 SILENT = "a process listens there but does not answer"
-_OTHER_FORMS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")  # gRPC's own, for who knows them
-# What gRPC's texts contain, and what that means. The first that fits is taken.
+_OTHER_FORMS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")  # gRPC's own forms of addresses
+# Parts of gRPC's texts, each with its meaning. The first part that occurs in the text counts.
 _OF_GRPC = (
     ("Connection refused", "connection refused"),
     ("Misformatted domain name", "that is not a valid host name"),
@@ -33,14 +33,14 @@ _OF_GRPC = (
     ("before receiving SETTINGS frame", SILENT),
     ("Handshake read failed", SILENT),
 )
-# The same of gRPC's codes, where the text says no more.
+# Meanings of gRPC's codes, if the text says no more.
 _OF_CODES = {
     "DEADLINE_EXCEEDED": "no answer in time",
     "UNIMPLEMENTED": "the server there does not know this call",
     "UNAVAILABLE": "it is not reachable",
     "CANCELLED": "the connection was closed",
 }
-# What gRPC's texts contain of TLS, what that means, and what to do; {ca} names authorities to trust.
+# Parts of gRPC's texts about TLS, each with its meaning and what to do; {ca} is the option for authorities to trust.
 _OF_TLS = (
     ("certificate has expired", "its certificate has expired; it needs a new one"),
     ("certificate is not yet valid", "its certificate is not valid yet; compare the clocks of both hosts"),
@@ -56,13 +56,12 @@ _PROBE = 2.0  # seconds
 
 
 def of_os(error: OSError) -> str:
-    """What went wrong, without a number and without the file's name."""
+    """Return what went wrong, without the error number and the file's name."""
     return _OF_ERRNO.get(error.errno or 0) or error.strerror or str(error)
 
 
 def of_grpc(text: str, code: str = "") -> str:
-    """Return the part of gRPC's details that says what happened; all of them where that is not known. `code`: its
-    name."""
+    """Return the meaning of gRPC's details, or the details themselves if it is not known. `code`: the code's name."""
     for part, meaning in _OF_GRPC:
         if part in text:
             return meaning
@@ -73,13 +72,15 @@ def of_grpc(text: str, code: str = "") -> str:
 
 
 def of_tls(text: str, ca: str) -> str:
-    """What is wrong with TLS, and what to do about it; "" where gRPC's details do not tell. `ca`: which option names
-    authorities to trust."""
+    """Return what is wrong with TLS and what to do; "" if gRPC's details do not tell.
+
+    ca: the option that names the authorities to trust.
+    """
     return next((meaning.format(ca=ca) for part, meaning in _OF_TLS if part in text), "")
 
 
 def speaks_tls(address: str) -> bool:
-    """Whether TLS is spoken at HOST:PORT, found out by trying it."""
+    """Try a TLS handshake with HOST:PORT, and return whether a server there speaks TLS."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -97,13 +98,13 @@ def speaks_tls(address: str) -> bool:
 
 
 def counted(number: int, what: str) -> str:
-    """As "1 job" and "2,000 jobs"."""
+    """Return the number with its noun, in the plural if need be: "1 job", "2,000 jobs"."""
     ending = "" if number == 1 else "es" if what.endswith("ch") else "s"
     return f"{number:,} {what}{ending}"
 
 
 def read(what: str, file: str | Path) -> bytes:
-    """Return the file's bytes. `what` names it in the ValueError: an option, and what should be in the file."""
+    """Return the file's bytes. Raises ValueError, in which `what` names the option and the file's purpose."""
     try:
         return Path(file).read_bytes()
     except OSError as error:
@@ -111,7 +112,7 @@ def read(what: str, file: str | Path) -> bytes:
 
 
 def read_token(what: str, file: str | Path) -> str:
-    """Return the token in a file, without white space around it. Raises ValueError, which has nothing of the token."""
+    """Return the token in a file, without white space around it. Raises ValueError, which does not show the token."""
     try:
         token = read(what, file).decode("ascii").strip()
     except UnicodeDecodeError:
@@ -123,7 +124,7 @@ def read_token(what: str, file: str | Path) -> str:
 
 
 def check_address(what: str, text: str, example: str, least: int = 1) -> None:
-    """Raise ValueError unless it is HOST:PORT, with a port from `least` on, or in another form of gRPC's."""
+    """Raise ValueError unless `text` is HOST:PORT, with a port of at least `least`, or in another form of gRPC's."""
     if text.startswith(_OTHER_FORMS):
         return
     host, _, port = text.rpartition(":")
@@ -144,12 +145,12 @@ def check_address(what: str, text: str, example: str, least: int = 1) -> None:
 
 
 def plain_host(host: str) -> str:
-    """As the system's calls take it: without brackets, and a zone as in fe80::1%eth0."""
+    """Return the host in the form of system calls: without brackets, and with a zone as in fe80::1%eth0."""
     return host.strip("[]").replace("%25", "%")
 
 
 def cannot_listen(address: str) -> str:
-    """Why nobody can listen at HOST:PORT, found out by trying it; "" where one can, at one of the host's addresses."""
+    """Try to bind HOST:PORT, and return why that fails; "" if it works at one of the host's addresses."""
     if address.startswith("unix:"):
         folder = Path(address[5:]).parent
         return "" if folder.is_dir() and os.access(folder, os.W_OK) else f"{folder} is not a writable folder"
@@ -180,6 +181,6 @@ def _cannot_bind(family: int, kind: int, place: tuple[Any, ...]) -> str:
 
 
 def check_folder(what: str, folder: Path) -> None:
-    """Raise ValueError unless it is a folder, or one can be made there."""
+    """Raise ValueError if there is a file at the path of the folder."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{what} {folder}: must be a folder, and this is a file")

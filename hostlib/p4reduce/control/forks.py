@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections end with the process that made them, not with the last of its children.
+"""A fork handler that closes control connections in child processes, so that they end with the parent.
 
-A forked process, such as a worker of a data loader, has its parent's sockets. While it lives, the kernel would keep the
-connection of a parent that was killed, which would pass for one that stands still.
+A forked process, such as a worker of a data loader, inherits its parent's sockets. If the parent is killed while the
+child lives, the kernel would keep the connection open, and the controller would take the parent for a stopped process.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import socket
 
 from p4reduce.control.diagnostics import plain_host
 
-_peers: set[tuple[str, int]] = set()  # as getpeername tells them, without what is of IPv6 alone
+_peers: set[tuple[str, int]] = set()  # host and port in the form of getpeername, without IPv6's further fields
 
 
 def end_in_children(address: str) -> None:
-    """Connections to "host:port", from now on: a child that is forked lets go of them. gRPC cannot be used there."""
+    """Make children that are forked from now on close their connections to "host:port", which gRPC then cannot use."""
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError, ValueError):  # such an address has no connections either
         for *_, found in socket.getaddrinfo(plain_host(host), int(port), type=socket.SOCK_STREAM):
             _peers.add((str(found[0]), int(found[1])))
-            _peers.add((f"::ffff:{found[0]}", int(found[1])))  # gRPC's sockets are often of both families
+            _peers.add((f"::ffff:{found[0]}", int(found[1])))  # gRPC often uses IPv6 sockets for IPv4
 
 
 def _let_go() -> None:
-    """In place of each such socket the child gets /dev/null, lest what gRPC still closes there be another file."""
+    """Replace each such socket by /dev/null in the child.
+
+    A plain close would free the descriptor's number, and gRPC could later close another file with this number.
+    """
     if not _peers:
         return
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

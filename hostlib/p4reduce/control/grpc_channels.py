@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that makes gRPC channels, so that what holds for all of them is said once.
+"""The one place that makes gRPC channels, with the options that all of them need.
 
-A web proxy in the environment (`http_proxy`, `https_proxy`) is not used: neither controllers, switches nor etcd are
-behind one. A channel has connections of its own: gRPC would share those of channels to the same address, and with them
-the wait after a failed attempt.
+Channels ignore web proxies in the environment (`http_proxy`, `https_proxy`): neither controllers, switches nor etcd are
+behind one. Each channel has its own connections. By default, gRPC channels to the same address share them, and with
+them the backoff after a failed attempt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ALWAYS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
 def open_grpc_channel(
     address: str, credentials: grpc.ChannelCredentials | None = None, options: Options = ()
 ) -> grpc.Channel:
-    """Connect when it is used. `credentials`: those of TLS; without them, in the clear."""
+    """Return a channel, which connects at its first call. `credentials`: those of TLS; None for no TLS."""
     if credentials is None:
         return grpc.insecure_channel(grpc_target(address), [*_ALWAYS, *options])
     return grpc.secure_channel(grpc_target(address), credentials, [*_ALWAYS, *options])
@@ -32,14 +32,13 @@ def open_grpc_channel(
 def open_aio_channel(
     address: str, credentials: grpc.ChannelCredentials | None = None, options: Options = ()
 ) -> grpc.aio.Channel:
-    """Return the same for asyncio."""
+    """Return a channel like `open_grpc_channel`, for asyncio."""
     if credentials is None:
         return grpc.aio.insecure_channel(grpc_target(address), [*_ALWAYS, *options])
     return grpc.aio.secure_channel(grpc_target(address), credentials, [*_ALWAYS, *options])
 
 
 def grpc_target(address: str) -> str:
-    """Return the address as gRPC's clients and servers take it, which read `%d0` of `[fe80::1%d0]:7700` as an escaped
-    byte."""
+    """Return the address with `%25` for the `%` of an IPv6 zone, since gRPC would read `%d0` as an escaped byte."""
     host, bracket, port = address.rpartition("]")
     return host.replace("%25", "%").replace("%", "%25") + bracket + port if host.startswith("[") else address

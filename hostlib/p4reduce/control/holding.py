@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What passes between the controller and who carries a rank's operations, when the job's slots are to change."""
+"""The pause of a rank's operations while the controller changes the job's slots: Hold, Held and Release.
+
+The controller sends Hold, the engine pauses and reports in Held how far it is, and Release ends the pause.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +15,40 @@ from p4reduce.control import jobs_pb2 as pb
 
 
 class Holder(Protocol):
-    """Who carries operations. Neither call blocks."""
+    """An engine, which can pause its operations. Neither call blocks."""
 
     def hold(self, operations: int, tell: Callable[[int, bool, int], None]) -> None:
-        """Begins so many operations, or those that have begun, if they are more. `tell` is called with those that have,
-        whether all have ended, and if so a first round, from any thread, and whenever that has changed."""
+        """Pause after the job's first `operations` operations, or after those that have begun, if they are more.
+
+        tell: called from any thread with the number of operations that have begun, whether all have ended, and if so a
+            first round; and again whenever one of these has changed.
+        """
 
     def go_on(self, slots: int, first_seq: int) -> None:
-        """End `hold`, in the first `slots` slots, each of which begins with `first_seq`; 0: as before."""
+        """Resume with the first `slots` slots (0: as before), each of which begins with round `first_seq`."""
 
 
 class Holding:
-    """Of one session. Guarded by its lock, which is reentrant."""
+    """The state of a session's pauses. The session's lock, which is reentrant, guards it."""
 
     def __init__(self, lock: threading.Condition, say: Callable[[pb.ClientMessage], None]) -> None:
-        """say: to the controller that serves; called under the lock."""
+        """say: sends a message to the serving controller; called under the lock."""
         self._lock = lock
         self._say = say
         self._holder: Holder | None = None
         self._hold: pb.Hold | None = None
         self._held: pb.Held | None = None
-        self._count = 0  # of what the controller has said
+        self._count = 0  # messages of the controller; identifies the latest
 
     def begin(self, holder: Holder) -> None:
-        """There is one now. A Hold that has come before is for it."""
+        """Set the holder, which also gets a Hold that has arrived before."""
         with self._lock:
             self._holder = holder
             if self._hold is not None:
                 self.hold(self._hold)
 
     def end(self) -> None:
-        """Knows neither the holder nor the session any more, which know this object."""
+        """Drop the references to the holder and the session, which refer to this object."""
         with self._lock:
             self._holder = None
             self._say = lambda _: None
@@ -58,8 +64,9 @@ class Holding:
         with self._lock:
             if self._hold is None:
                 return
-            # A later controller cannot know whether this rank has heard the end of an earlier one's change, and tells
-            # of the last one: it is this rank's if it begins where the rank stands.
+            # A new controller does not know whether this rank has received the Release of an earlier change, so it
+            # repeats the last one. That is a change for this rank only if it begins with the round that the rank has
+            # reported.
             held = self._held or pb.Held()
             changed = held.quiet and held.first_seq == message.first_seq
             self._count += 1
@@ -69,7 +76,7 @@ class Holding:
 
     def _tell(self, count: int, operations: int, quiet: bool, first_seq: int) -> None:
         with self._lock:
-            if count == self._count and self._hold is not None:  # else it is late, and another answer is to come
+            if count == self._count and self._hold is not None:  # else this report is late, and another will follow
                 number = self._hold.number
                 self._held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq, number=number)
                 self._say(pb.ClientMessage(held=self._held))

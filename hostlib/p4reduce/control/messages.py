@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller tells a rank, in the host library's own terms."""
+"""The controller's messages to a rank, translated into the host library's errors and texts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import JobAborted, JoinError, SlotsExhausted
 
 MOST_SAID = 1000
-"""Characters of what a rank says of its failure to the others."""
+"""Most characters of a rank's report of its failure."""
 
 MISMATCH = "MISMATCH"
-"""The reason of a JobAborted of which no rank is more the cause than another, since they do not call the same."""
+"""The reason of a JobAborted without a single cause: the ranks called different collectives."""
 
 
 def take_abort(message: pb.Abort) -> JobAborted:
@@ -22,7 +22,7 @@ def take_abort(message: pb.Abort) -> JobAborted:
 
 
 def refusal(aborted: JobAborted, known: str = "") -> JoinError:
-    """What a rank is told that cannot join. `known`: what this host knows of the cause besides, or ""."""
+    """Return the error of a rank that cannot join. `known`: what this host knows of the cause besides, or ""."""
     exhausted = aborted.reason == pb.AbortReason.Name(pb.SLOTS_EXHAUSTED)
     error = (SlotsExhausted if exhausted else JoinError)(f"{aborted}; {known}" if known else str(aborted))
     error.timed_out = aborted.reason == pb.AbortReason.Name(pb.JOIN_TIMEOUT)
@@ -30,7 +30,7 @@ def refusal(aborted: JobAborted, known: str = "") -> JoinError:
 
 
 def awaited_text(waiting: pb.Waiting) -> str:
-    """What the controller waits for: "ranks that have not joined: 1, 2"."""
+    """Return what the controller waits for: "ranks that have not joined: 1, 2"."""
     ranks = ", ".join(map(str, waiting.ranks))
     return {
         pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread that tells controllers what ranks have done, for all sessions of the process: groups have many."""
+"""One thread that sends reports to controllers, for all sessions of the process: a rank has one for each group."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-_IDLE_S = 1.0  # without sessions, after which the thread ends
+_IDLE_S = 1.0  # the thread ends after so many seconds without sessions
 
 Report = Callable[[], float | None]
-"""Reports once, and returns after how many seconds again; None to be asked no more."""
+"""Sends one report, and returns the seconds until the next call; None for no more calls."""
 
 
 class ReportSchedule:
-    """Calls reports when they are due, one after the other. Its methods are for any thread."""
+    """A thread that calls reports when they are due, one after the other. Any thread may call its methods."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        # Guarded by _changed.
+        # _changed guards the fields below.
         self._due: dict[Report, float] = {}
         self._running = False
 
     def add(self, report: Report, delay: float) -> None:
-        """Call it in so many seconds."""
+        """Call the report after `delay` seconds, and then as often as it asks for."""
         with self._changed:
             self._due[report] = time.monotonic() + delay
             self._changed.notify()
@@ -36,7 +36,7 @@ class ReportSchedule:
                 threading.Thread(target=self._run, name="p4reduce-report", daemon=True).start()
 
     def remove(self, report: Report) -> None:
-        """Call it no more, but for a call that is under way."""
+        """Call the report no more; a call that has begun may still go on."""
         with self._changed:
             self._due.pop(report, None)
             self._changed.notify()
@@ -53,11 +53,10 @@ class ReportSchedule:
                     self._due.pop(report, None)
                 elif report in self._due:
                     self._due[report] = time.monotonic() + delay
-            del report  # which has a session
+            del report  # it refers to a session
 
     def _next(self) -> Report | None:
-        """Return the one that is due first, when it is; None, and the thread is to end, where there has been none for
-        long."""
+        """Wait until a report is due, and return it; None if there has been none for long, so that the thread ends."""
         with self._changed:
             while True:
                 if not self._due:
@@ -76,7 +75,7 @@ schedule = ReportSchedule()
 
 
 def _forget() -> None:
-    """In a forked process, which has neither the thread nor the sessions."""
+    """Start anew in a forked process, which has neither the thread nor the sessions."""
     global schedule
     schedule = ReportSchedule()
 

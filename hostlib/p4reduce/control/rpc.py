@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service `Jobs` of jobs.proto over gRPC: what clients call, and what a server implements.
+"""The gRPC service `Jobs` of jobs.proto: the client's stub and the server's base class.
 
-Both follow from the description in jobs_pb2. So there is no generated code that repeats each method.
+Both are made from the descriptor in jobs_pb2, so no generated code repeats each method.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WAY = {False: "unary", True: "stream"}
 class _Method(NamedTuple):
     name: str
     kind: str
-    """As grpc names its functions for such calls."""
+    """The part of grpc's function names that says which sides stream: "unary_unary", "stream_stream"."""
     request: Any
     reply: Any
 
@@ -43,7 +43,7 @@ METHODS = [
 
 
 class JobsStub:
-    """The methods, as calls over a channel."""
+    """The service's methods, as calls over a channel."""
 
     Session: grpc.StreamStreamMultiCallable[pb.ClientMessage, pb.ServerMessage]
     Status: grpc.UnaryUnaryMultiCallable[pb.StatusRequest, pb.StatusReply]
@@ -61,11 +61,11 @@ class JobsStub:
 
 
 class JobsServicer:
-    """Base of servers, which have methods of these names. gRPC answers the calls of others with UNIMPLEMENTED."""
+    """The base class of servers. gRPC answers calls of methods that a server lacks with UNIMPLEMENTED."""
 
 
 def add_JobsServicer_to_server(servicer: JobsServicer, server: grpc.Server | grpc.aio.Server) -> None:
-    """Has the server call the servicer's methods."""
+    """Make the server call the servicer's methods."""
     handlers = {
         name: getattr(grpc, f"{kind}_rpc_method_handler")(
             getattr(servicer, name), request.FromString, reply.SerializeToString

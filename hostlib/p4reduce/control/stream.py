@@ -22,10 +22,10 @@ OnEnd: TypeAlias = "Callable[[ControllerStream, grpc.RpcError | None], None]"
 
 
 class ControllerStream:
-    """Is opened once and ends once. Any thread may call `send` and `cancel`."""
+    """A stream that is opened once and ends once. Any thread may call `send` and `cancel`."""
 
     def __init__(self, address: str, first: pb.ClientMessage) -> None:
-        """`address`: of the controller. `first`: the message that opens the stream, a Join or a Rejoin."""
+        """`address`: the controller's. `first`: the message that opens the stream, a Join or a Rejoin."""
         self.address = address
         self._outgoing: queue.SimpleQueue[pb.ClientMessage | None] = queue.SimpleQueue()
         self._outgoing.put(first)
@@ -53,7 +53,7 @@ class ControllerStream:
         return self._outgoing.qsize()
 
     def send(self, message: pb.ClientMessage) -> None:
-        """Queues a message and returns at once."""
+        """Queue a message and return at once."""
         self._outgoing.put(message)
 
     def cancel(self) -> None:
