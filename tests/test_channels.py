@@ -15,7 +15,7 @@ CLIENTS = {"P4Client", "Switch", "GNMIClient"}  # finsy's, which make channels
 
 
 def makes_a_channel(node: ast.AST) -> str:
-    """What makes one, or ""."""
+    """Return the name by which this node makes a channel, or ""."""
     if isinstance(node, ast.Attribute) and node.attr in MAKERS:
         return node.attr
     if isinstance(node, ast.ImportFrom) and (names := MAKERS & {one.name for one in node.names}):

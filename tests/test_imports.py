@@ -66,7 +66,7 @@ MODULES = {
 
 
 def imported(tree: ast.AST, package: str) -> Iterator[str]:
-    """What a file imports, wherever in it; but not what it imports for type checkers alone, which does not run."""
+    """Yield the names that a file imports anywhere. Imports for type checkers alone do not run, and are left out."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -79,7 +79,7 @@ def imported(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def our_module(name: str) -> str | None:
-    """Return the file that `name`, or what holds it, stands in; None where it is not ours."""
+    """Return our module that `name` is, or that defines it, or None if it is not ours."""
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name or None

@@ -19,7 +19,7 @@ def unit(path: Path) -> Path:
 
 
 def included(path: Path, folders: list[Path]) -> set[Path]:
-    """Return the files of ours that one includes, found as a compiler does."""
+    """Return the files of ours that a file includes, found as a compiler finds them."""
     names = re.findall(r'^#include "(.+)"', path.read_text(), re.M)
     found = {name: [place / name for place in (path.parent, *folders) if (place / name).is_file()] for name in names}
     assert all(found.values()), f"{path} includes what is not there: {found}"
@@ -105,8 +105,10 @@ def calls(sources: list[Path], objects: Path) -> dict[Path, set[Path]]:
 
 @pytest.mark.timeout(600)
 def test_no_circles_of_calls(tmp_path: Path) -> None:
-    """Neither between folders nor between the files of one. Calls through a table of functions do not count: it is for
-    who fills it in."""
+    """Neither folders nor the files of one folder call each other in circles.
+
+    Calls through a table of functions do not count: they depend on the code that fills it in.
+    """
     sources = sorted(path for path in HOST.glob("*/*.c") if path.parent.name in FOLDERS)
     needs = {
         one.relative_to(HOST): {other.relative_to(HOST) for other in others}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is alone is alone, and gets there; and long tests begin first."""
+"""Tests that need to be alone run alone, and get their turn. Long tests begin first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Guest:
 
 
 def the_door_is_taken(folder: Path) -> bool:
-    """By who waits inside of it for the others to leave."""
+    """Return whether a test has locked the door and waits for the others to leave."""
     try:
         with (folder / "door").open("w") as door:
             fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)

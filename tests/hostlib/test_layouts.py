@@ -383,7 +383,7 @@ class AsWritten:
         self.asked = words + count / self.per_word < blocks * self.block
 
     def goes_by_blocks(self, size: int, elements: list[int], blocks: list[int], links: list[int]) -> bool:
-        """Return an asked call of which not all fits into the first operation."""
+        """Return whether an asked call goes by blocks, if not all of it fits into the first operation."""
 
         def union(bound: int, counts: list[int]) -> float:
             return bound * (1 - math.prod(1 - count / bound for count in counts))

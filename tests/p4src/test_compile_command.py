@@ -135,7 +135,7 @@ def test_without_a_compiler(tmp_path: Path, tools: tuple[str, ...], arguments: t
 
 @pytest.mark.parametrize("target", ["p4", "p4-tofino"])
 def test_make_installs_nothing_first(tmp_path: Path, target: str) -> None:
-    """What is missing is said before anything else is made."""
+    """A missing tool is reported before anything else is made."""
     makefile = SCRIPT.parents[1] / "Makefile"
     command = ["make", "--no-print-directory", "-n", "-f", str(makefile), target, "P4C=docker", f"VENV={tmp_path}/none"]
     done = subprocess.run(command, cwd=makefile.parent, capture_output=True, text=True, check=True)

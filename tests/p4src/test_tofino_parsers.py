@@ -121,7 +121,7 @@ printf '%s' "$ASSEMBLER_SAYS" >&2
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a backend that makes the whole parsers, and the file with what its programs were given."""
+    """Install a fake backend that makes whole parsers, and return the file with its programs' arguments."""
     for name, text in {"p4c-barefoot": COMPILER, "bfas": ASSEMBLER}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

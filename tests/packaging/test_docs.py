@@ -24,7 +24,7 @@ def text_of(path: Path) -> str:
 
 @cache
 def anchors(path: Path) -> frozenset[str]:
-    """Of its headings, as GitHub makes them, and those that it has as HTML."""
+    """Return the anchors of a page: those that GitHub makes of its headings, and those that it has as HTML."""
     found: dict[str, int] = {}
     made = set(re.findall(r"(?:id|name)=\"([^\"]+)\"", text_of(path)))
     for heading in re.findall(r"^#{1,6} +(.*?)[ #]*$", text_of(path), re.MULTILINE):
@@ -36,7 +36,7 @@ def anchors(path: Path) -> frozenset[str]:
 
 
 def links(path: Path) -> list[str]:
-    """To files and anchors."""
+    """Return a page's links to files and anchors."""
     text = re.sub(r"(`+).+?\1", "", text_of(path))
     every = [one or other for one, other in _LINK.findall(text)]
     return [link for link in every if not re.match(r"[a-z]+:", link)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make` would do, as it says with -n."""
+"""Commands that `make` would run, as it prints them with -n."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def commands(tmp_path: Path, *arguments: str) -> str:
-    """Of a project that is not set up."""
+    """Return the commands that make would run in a project that is not set up."""
     command = ["make", "-n", "-C", str(ROOT), f"VENV={tmp_path / 'environment'}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 

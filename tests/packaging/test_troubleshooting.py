@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/troubleshooting.md says that one sees, the code says."""
+"""Messages that docs/troubleshooting.md quotes are in the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 SOURCES = [ROOT / name for name in ("hostlib/p4reduce", "controller", "targets", "bench/p4reduce_bench", "bmv2_topos")]
 OTHERS = ("CMakeLists.txt", "pyproject.toml")
-# Where a message may be put together: at what stands for something else, and between sentences.
+# The code may put a message together from parts. These meet at placeholders, and between sentences.
 ERROR = r"[A-Z]\w+(?:Error|Aborted|Exhausted|Timeout|Dtype)"
 EXAMPLE = rf"\b(?:leaf1|spine|olga|allreduce|{ERROR}|[\d.:-]+)(?!\w)"
 JOINT = re.compile(rf"\.\.\.|[:;,()`]|{EXAMPLE}|\bs\b|\bcannot\b")
@@ -26,7 +26,7 @@ KERNEL = {os.strerror(number) for number in errno.errorcode}
 
 @cache
 def said() -> str:
-    """Return the texts of the code, with a line's end where something is put in."""
+    """Return all texts of the code, with a newline in place of each value that is put in."""
     texts: set[str] = set()
     for folder in SOURCES:
         for path in folder.rglob("*.py"):
@@ -48,7 +48,7 @@ def said() -> str:
 
 
 def messages() -> list[str]:
-    """What stands in the first column, in backquotes."""
+    """Return the texts in backquotes in the first column of the page's tables."""
     rows = re.findall(r"^\| (.*?) \| .*? \| .*? \|$", PAGE.read_text(), re.MULTILINE)
     return [message for row in rows for message in re.findall(r"`([^`]+)`", row) if message != "p4reduce status"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in the two wheels, what each extra installs, and that a training host is told which extra has the tools."""
+"""Contents of the two wheels and of each extra, and the error that names the extra with the missing tools."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def build(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Make a wheel in a folder, with what this environment has to build it."""
+    """Make a wheel in a folder, with the build tools of this environment."""
     if importlib.util.find_spec("scikit_build_core") is None:
         pytest.skip("needs scikit-build-core")
     inherited = {name: value for name, value in os.environ.items() if name not in ("P4REDUCE_PURE", "CC", "CFLAGS")}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between two operations a job's slots become fewer, or more again, elsewhere in the switch: sums stay exact, and no
-late packet of before changes anything."""
+"""Sums stay exact when a job's slots change between two operations, and late packets of before change nothing.
+
+The slots become fewer, or more again, and are elsewhere in the switch.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.u
 
 
 def begin_anew(simulation: Simulation, slots: int) -> None:
-    """As the controller does it between two operations, of which all are done."""
+    """Change the job's slots as the controller does it, when all operations are done."""
     [first_seq] = {worker.next_first_seq() for worker in simulation.workers}
     for switch in (simulation.switch, *simulation.leaves):
         move(switch, slots, first_seq)
@@ -44,7 +46,10 @@ def begin_anew(simulation: Simulation, slots: int) -> None:
 
 
 def run_changes(seed: int, changes: Sequence[float], *, tree: bool = False, aggregators: int = 1) -> Simulation:
-    """changes: of the slots that were assigned, the shares that the job has after some operations."""
+    """Run random operations, and change the job's slots after some of them.
+
+    changes: the shares of the assigned slots that the job has, one after the other.
+    """
     random = Random(seed)
     membership = random_membership(random)
     racks = random_racks(random, membership) if tree else ()
@@ -105,7 +110,7 @@ def shape(**fields: int) -> Membership:
 
 
 def alone(**fields: int) -> tuple[Simulation, Worker]:
-    """Return a job of one rank."""
+    """Return the simulation of a job of one rank, and its worker."""
     simulation = Simulation(shape(**fields), seed=1)
     return simulation, simulation.workers[0]
 

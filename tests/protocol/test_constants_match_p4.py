@@ -64,7 +64,7 @@ def test_build_parameters() -> None:
 
 
 def p4_fields(header: str) -> dict[str, tuple[int, int]]:
-    """Where each field of a header begins, and how wide it is, in bits."""
+    """Return the first bit and the width in bits of each field of a header."""
     text = re.sub(r"//.*", "", (P4SRC / "headers.p4").read_text())
     (body,) = re.findall(rf"header {header}_h \{{(.*?)\}}", text, re.S)
     found = re.findall(r"(?:bit<(\d+)>|(\w+))\s+(\w+);", body)
@@ -90,7 +90,7 @@ def test_layout_of_c() -> None:
 
 
 def test_description_of_the_header() -> None:
-    """What codec, scapy layer and dissector are made from."""
+    """Codec, scapy layer and dissector are made from this description."""
     at = 0
     wanted = p4_fields("aggregation")
     for field in FIELDS:

@@ -55,7 +55,7 @@ def test_every_rank_is_told(case: str) -> None:
         for worker, own in zip(simulation.workers, operations, strict=True):
             assert isinstance(worker.failure, MismatchError), f"seed {seed}"
             assert own[-1].error is worker.failure
-        # What had ended before that is right: no silent wrong answer.
+        # Operations that had ended before that are right: no wrong sum goes unnoticed.
         for index in range(min(map(len, operations))):
             for rank, own in enumerate(operations):
                 if own[index].error is None:
@@ -78,7 +78,7 @@ def test_the_message_says_who_and_what() -> None:
 
 
 def both_messages(order: tuple[int, ...], extra: int, ranks: int) -> list[str]:
-    """What ranks say that call in this order, of which one makes another call than the rest."""
+    """Return the errors of ranks that call in this order, of which rank `extra` makes another call than the rest."""
     simulation = Simulation(Membership(1, 1, 0, ranks, slots=3, lanes=2, block_size=4, first_seq=0), seed=0)
     operations = [Operation(floats(7 if rank == extra else 4)) for rank in range(ranks)]
     for when, rank in enumerate(order):

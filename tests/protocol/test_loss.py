@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What losses cost, in virtual time, and that what is only late is not sent again."""
+"""Limits on the virtual time that losses cost. Packets that are only late are not sent again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def job(slots: int) -> Membership:
 
 
 def seconds(slots: int, loss: float, seed: int) -> float:
-    """Of an operation after one that has measured the path."""
+    """Return the virtual seconds that an operation takes after another one, which has measured the path."""
     simulation = Simulation(job(slots), seed=seed)
     simulation.reduce(ones(slots, 2))
     simulation.network = Network(loss=loss)
@@ -126,7 +126,7 @@ class Bursts(Simulation):
 
 
 def test_what_stands_in_a_queue_is_not_sent_again() -> None:
-    """Which is 50 round trips long, and as long again a moment later; nothing is lost. But for a few probes."""
+    """The queue grows to 50 round trips, and again a moment later. Nothing is lost, and only a few probes are sent."""
     simulation = Bursts(64, seed=1)
     for _ in range(4):
         simulation.reduce(ones(64, 10))

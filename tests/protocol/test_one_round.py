@@ -30,7 +30,7 @@ def membership(world_size: int, *, lanes: int = 4, block_size: int = 64) -> Memb
 
 
 def inputs(world_size: int, size: int, dtype: Any) -> list[npt.NDArray[Any]]:
-    """Of every magnitude, with zeros of both signs."""
+    """Return arrays with values of every magnitude, and with zeros of both signs."""
     random = np.random.default_rng(size)
     values = random.standard_normal((world_size, size)) * 10.0 ** random.integers(-30, 30, (world_size, size))
     values[random.random((world_size, size)) < 0.2] = -0.0
@@ -41,7 +41,7 @@ def inputs(world_size: int, size: int, dtype: Any) -> list[npt.NDArray[Any]]:
 
 
 def rounds_of(world_size: int, arrays: list[npt.NDArray[Any]], **options: Any) -> int:
-    """That an allreduce takes in all slots together, of which each rank has to have the reference's bits."""
+    """Return the number of rounds that an allreduce takes in all slots. Each rank must get the reference's bits."""
     simulation = Simulation(membership(world_size), seed=0)
     reduce_calls(simulation, [call(arrays, 64, **options)])
     (rounds,) = {worker.stats.rounds for worker in simulation.workers}

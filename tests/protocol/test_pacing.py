@@ -104,7 +104,7 @@ def test_the_link_stays_full() -> None:
 
 
 def test_what_is_lost_by_chance_slows_nobody_down() -> None:
-    """As nothing queues, or next to nothing does."""
+    """Random losses come without queues, or next to none."""
     assert slowdowns(reduced(Simulation(MEMBERSHIP, seed=1, network=Network(loss=0.02)))) == [0] * WORKERS
 
 

@@ -16,8 +16,9 @@ SLOTS = 8
 
 
 class SentTwice:
-    """A rank whose packet in slot 0 was passed, and so sent again. Round trips take 10 ms. `lost`: what the pace was
-    told, by when the packet was first sent.
+    """A rank whose packet in slot 0 was overtaken, and so sent again. Round trips take 10 ms.
+
+    lost: the losses that the pace was told of, each by the time when the packet was first sent.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, first_seq: int = 0) -> None:
@@ -41,7 +42,7 @@ class SentTwice:
         assert self.worker.take_packets() == [self.packet]
 
     def answer(self, packet: bytes, *, worker: int = 0, op: Op = Op.RESULT, twice: bool = False) -> bytes:
-        """Return the slot's next packet."""
+        """Receive the answer to a packet after a round trip, and return the slot's next packet."""
         self.now += 0.01
         answer = self.codec.encode(replace(self.codec.decode(packet), op=op, worker=worker))
         self.worker.receive(answer, self.now)

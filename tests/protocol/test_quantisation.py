@@ -80,7 +80,7 @@ def test_reference_is_the_formula(block: npt.NDArray[np.float32]) -> None:
 
 
 def narrow_sum(columns: npt.NDArray[np.float32], wire: Wire, seed: int = 0) -> list[float]:
-    """Return the same where a word has more than one value: `columns` fill one word."""
+    """Return the sums of values that fill one word, of which each rank has a row of `columns`."""
     ranks, bits = len(columns), {"int16": 16, "int8": 8}[wire]
     largest_sum = 2 ** (bits - 1) - 1
     magnitude = max(p for p in range(bits) if ranks * (2**p - 1) <= largest_sum)

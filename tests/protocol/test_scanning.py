@@ -121,8 +121,8 @@ def run_scanned(seed: int) -> Simulation:
     simulation = Simulation(membership, seed=seed, network=network, lateness=lateness)
     skew = random.choice([0, 0.001])
     reduce_calls(simulation, calls, skew=skew)
-    # Of ranks that are not there some packets ask, and so they do where ranks' packets come in different orders, as
-    # while the window of more than 10 opens.
+    # Late ranks cause some retransmissions. So do packets of ranks that arrive in different orders, as they do while a
+    # window of more than 10 slots opens.
     at_once = network == Network() and lateness == skew == 0
     check_traffic(simulation, membership, calls, lossless=at_once and membership.slots <= 10)
     if at_once:

@@ -27,7 +27,7 @@ LOSSY = Network(loss=0.1, duplicates=0.1, delay=0.01, duplicate_delay=0.1)
 @pytest.mark.parametrize("network", [Network(), LOSSY], ids=["lossless", "lossy"])
 @pytest.mark.parametrize("zeros", get_args(Zeros))
 def test_random_tensors(network: Network, zeros: Zeros) -> None:
-    """Of some ranks or all, blocks of zeros are skipped or sent."""
+    """Some ranks, or all, skip blocks of zeros or send them."""
     for seed in range(20):
         random = Random(seed)
         membership = random_membership(random)

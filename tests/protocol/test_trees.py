@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What crosses the links between leaves and spine, and what workers are told from above."""
+"""Traffic on the links between leaves and spine, and answers that reach the workers from above."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ def sent(worker: Worker) -> list[Packet]:
 
 
 def answer(packet: Packet, op: Op, **changes: object) -> bytes:
-    """What the switch makes of a worker's packet."""
+    """Return a packet that the switch makes of a worker's packet."""
     fields = {"op": op, "present": 0, "values": NO_VALUES} | changes
     return CODEC.encode(dataclasses.replace(packet, **fields))  # type: ignore[arg-type]
 
 
 def abort(packet: Packet, secret: int = SECRET, **changes: object) -> bytes:
-    """What the controller sends to those of the packet's job."""
+    """Return the abort that the controller sends to ranks of the packet's job."""
     return answer(packet, Op.ABORT, slot=0, seq=secret >> 32, fingerprint=secret & 0xFFFFFFFF, **changes)
 
 
@@ -450,7 +450,7 @@ def test_too_large_a_tensor_is_refused_and_harms_nothing() -> None:
 
 
 def test_a_packet_without_an_answer() -> None:
-    """What is sent once may be held back, so it does not count; a STATUS is an answer."""
+    """A packet that was sent once does not count, because it may be held back. A STATUS is an answer."""
     worker, _, (first, second) = started()
     patience = 3.0
     assert worker.unanswered(100.0, patience) is None

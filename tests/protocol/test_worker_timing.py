@@ -79,7 +79,7 @@ def test_answers_lost_after_a_straggler_came_are_soon_asked_for() -> None:
 
 
 def many_slots() -> tuple[Simulation, list[Operation]]:
-    """Return a network whose round trip is known, and operations that use 256 slots."""
+    """Return a simulation in which the workers know the round trip, and operations that use 256 slots."""
     simulation = Simulation(replace(MEMBERSHIP, slots=256), seed=0)
     simulation.reduce([[ones(4 * 256)] for _ in range(3)])
     return simulation, [ones(4 * 256) for _ in range(3)]

@@ -12,7 +12,7 @@ ALWAYS = ("device-id", "log-level", "no-p4")
 
 file, built_with, *arguments = sys.argv[1:]
 known = {*ALWAYS, *filter(None, built_with.split(","))}
-# As the real one words it: descriptions have names of other options, also of those that this build does not know.
+# The help is worded as BMv2's: descriptions name other options, also those that this build does not know.
 usage = "".join(
     f"  {'-L [ --log-level ]' if name == 'log-level' else f'--{name}'} arg\n{' ' * 24}Not to be confused with\n"
     f"{' ' * 24}--notifications-addr and\n{' ' * 24}--thrift-port\n"

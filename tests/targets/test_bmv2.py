@@ -63,7 +63,7 @@ def test_instances_share_neither_socket_nor_port(install: Callable[[str], None],
 
 
 def test_a_stand_in_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    """As the real one does: otherwise the tests above would show nothing."""
+    """The real BMv2 refuses unknown options, too. Otherwise the tests above would show nothing."""
     script = tmp_path / "fake"
     script.write_text(fake(tmp_path / "given", THRIFT))
     said = subprocess.run(

@@ -31,7 +31,7 @@ FRAME = b"\xff" * 6 + b"\x02\x00\x00\x00\x00\x05" + b"\x88\xb5" + bytes(range(50
 
 @contextmanager
 def running(target: str, *names: str) -> Iterator[PortStates]:
-    """Yield a switch that floods between ports 1, 2, ..."""
+    """Run a switch that floods between ports 1, 2, ..., and yield the states of its ports."""
     texts = [f"{number}=eth:{name}" for number, name in enumerate(names, start=1)]
     made = (
         NativeSwitch(texts, CPU_PORT)

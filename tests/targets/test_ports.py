@@ -32,7 +32,7 @@ def wait_for(port: Port) -> None:
 
 
 def reply_to(frame: bytes) -> bytes:
-    """Return the same frame with IPv4 addresses and UDP ports swapped; its checksum stays right."""
+    """Return the frame with its IPv4 addresses and UDP ports swapped. Its checksum stays right."""
     return frame[:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36] + frame[38:]
 
 

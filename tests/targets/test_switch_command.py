@@ -36,7 +36,7 @@ needs_bmv2 = pytest.mark.skipif(shutil.which(BINARY) is None, reason=f"{BINARY} 
 
 @contextmanager
 def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield the process, and the line with which it said that it is ready."""
+    """Start the command, and yield its process and the line that says that it is ready."""
     with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -211,7 +211,7 @@ class TestBmv2:
 
     @pytest.fixture
     def arguments(self, tmp_path: Path) -> tuple[str, ...]:
-        """Of a switch on a cable; P4Runtime by a path, which is the same in every network namespace."""
+        """Return the arguments of a switch on a cable. Its P4Runtime path is the same in every network namespace."""
         return ("--target", "bmv2", "--port", "1=eth:switch1", "--grpc", f"unix:{tmp_path}/grpc", "--json")
 
     @pytest.fixture

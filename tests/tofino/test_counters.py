@@ -30,7 +30,7 @@ def lost_at_egress(switch: Switch) -> dict[int, tuple[int, int]]:
 
 @pytest.mark.parametrize("profile", [PROFILES[0], pytest.param(PROFILES[2], marks=pytest.mark.slow)])
 def test_bytes_that_are_lost_at_egress(profile: str) -> None:
-    """As on sim, since they leave as they came; test_fuzz.py compares the counters of ingress."""
+    """The counters are those of sim, since frames leave as they came. test_fuzz.py compares the counters of ingress."""
     try:
         with TofinoSwitch(profile) as ours, Switch("sim") as others:
             counted = lost_at_egress(ours)

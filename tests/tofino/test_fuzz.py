@@ -37,7 +37,7 @@ class Faithful(Traffic):
 
 
 def state(switch: Switch, setup: Setup) -> list[object]:
-    """Slot halves and counters. Where Tofino counts otherwise, what both can tell.
+    """Return slot halves and counters, reduced to what both switches count where Tofino counts differently.
 
     A round's last packet is completed only for Tofino; and it counts bytes at egress as they are there.
     """
@@ -52,7 +52,7 @@ def state(switch: Switch, setup: Setup) -> list[object]:
 
 
 def compared(left: TofinoSwitch, right: Switch, frames: int, seed: int) -> Report:
-    """What the two do differently first, given the same traffic."""
+    """Return the first difference between two switches that get the same traffic."""
     right.can_be_leaf = left.can_be_leaf
     return compare(left, right, frames, seed, traffic_of=Traffic if left.guards_keys else Faithful, state=state)
 

@@ -36,7 +36,7 @@ class TofinoStack(Stack):
 
 @contextmanager
 def setting(profile: str, loss: float) -> Iterator[Setting]:
-    """Yield a switch that runs the profile's program, and loses this share of packets."""
+    """Yield a setting whose switch runs the profile's program and loses this share of packets."""
     try:
         program = build(profile)
     except Unavailable as missing:
@@ -58,7 +58,7 @@ def test_a_job(profile: str, loss: float) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("loss", [0, 0.02])
 def test_every_form_of_every_dtype(profile: str, loss: float) -> None:
-    """As tests/e2e/test_stack.py has it of the other targets."""
+    """This is the test that tests/e2e/test_stack.py has for the other targets."""
     with setting(profile, loss) as lossy:
         pytest.importorskip("torch", reason="needs torch, for bfloat16")
         finish(lossy, FORMS, "forms", world_size=3, slots=8)

@@ -18,7 +18,7 @@ def read(path: Path) -> p4i.P4Info:
 
 
 def contract(info: p4i.P4Info) -> dict[str, Any]:
-    """What a controller uses, by name: numbers of tables and actions are the compiler's own."""
+    """Return the parts of a P4Info that a controller uses, by name: each compiler has its own ids for them."""
     actions = {one.preamble.id: one for one in info.actions}
     tables = {one.preamble.id: one.preamble.name for one in info.tables}
     return {

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public Tofino backend places every profile in its chip's stages, without a warning about our sources, and what it
-takes of the chip stands in docs/tofino.md."""
+"""The public Tofino backend places every profile in its chip's stages, without a warning about our sources.
+
+docs/tofino.md has the resources of the chip that each profile uses.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ DOCS = P4SRC.parent / "docs" / "tofino.md"
 
 
 def documented(name: str) -> dict[str, str]:
-    """Return the figures of a profile in the table of docs/tofino.md whose head is the profiles' names."""
+    """Return a profile's column of the table in docs/tofino.md that has the profiles' names as its head."""
     lines = DOCS.read_text().splitlines()
     start = lines.index("| | " + " | ".join(f"`{one}`" for one in PROFILES) + " |") + 2
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start : lines.index("", start)]]

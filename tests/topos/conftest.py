@@ -14,7 +14,7 @@ __all__ = ["alone", "mininet", "start"]
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """Return the topology in the documentation."""
+    """Return a file with the topology that the documentation shows."""
     text = only("docs/topologies.md", "def ring").text
     (tmp_path / "own.py").write_text(f"{text}\n\ndef nothing(workers, edge): pass\n")
     return tmp_path / "own.py"

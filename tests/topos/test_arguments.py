@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `p4reduce topo` takes as a topology and as a wire."""
+"""Topologies and wires that `p4reduce topo` accepts."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_what_is_no_topology_of_ones_own(own: Path, name: str, named: str) -> No
 
 
 def test_namespaces_that_are_forbidden_otherwise_are_told_likewise() -> None:
-    """As by seccomp or AppArmor, beside the capabilities."""
+    """A process that has the capabilities may still be forbidden to make namespaces, by seccomp or AppArmor."""
     with pytest.raises(P4ReduceError, match=r"false: ; in a container, start it with --privileged") as refused:
         check_rights("false")
     assert "root may not make network namespaces" in str(refused.value)

@@ -70,7 +70,7 @@ def test_root_without_rights_is_told_how_a_container_has_them(
 
 @pytest.mark.slow
 def test_a_run_where_the_settings_of_the_kernel_are_read_only() -> None:
-    """As in a container that has the capabilities, and is not privileged."""
+    """Such is a container that has the capabilities, and is not privileged."""
     read_only = 'mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"'
     command = [sys.executable, "-m", "p4reduce", "topo", "run", "star", "--workers", "2", "--numel", "4096", "--json"]
     run = subprocess.run(["unshare", "--mount", "sh", "-c", read_only, "sh", *command], capture_output=True, text=True,

@@ -26,7 +26,7 @@ SMALL = Experiment("Two densities.", "density", (1.0, 0.0), ("p4reduce", "gloo")
 
 
 def row_of(system: str = "p4reduce", case: Case = CASE, target: str = "native") -> Row:
-    """What three reductions have taken."""
+    """Return the row of three reductions."""
     taken = {"seconds": [1.0, 2.0, 4.0], "processor_s": 1.0, "wrong": 0, "traffic": {}}
     return row(system, target, case, {0: taken}, None, None)
 
@@ -103,7 +103,7 @@ def of_a_point(point: Point) -> tuple[Point, dict[str, Any]]:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return the figures that are saved."""
+    """Return a list that gets each figure in place of its file."""
     from matplotlib.figure import Figure
 
     figures: list[Any] = []
@@ -246,7 +246,7 @@ def test_what_is_no_experiment_is_told(tmp_path: Path, change: tuple[str, str], 
 @pytest.mark.serial
 @pytest.mark.slow
 def test_neither_aggregation_nor_tcp_starves(start: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of a link that either could fill, each keeps a seventh at least; also where one could overflow it."""
+    """Each keeps at least a seventh of a link that either could fill, even if one could overflow it."""
     monkeypatch.setattr(congestion, "Network", start)
     found = congestion.run("native", 5)
     assert [one.wrong for one in found.values()] == [0] * len(found)

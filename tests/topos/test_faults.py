@@ -97,7 +97,7 @@ def test_a_fault_needs_somebody_to_suffer_it() -> None:
 
 
 def comes_out_wrong(start: Start, name: str, **options: Any) -> list[str]:
-    """What the fault's verdict is, or that a rank did not end in time."""
+    """Return what is wrong with the run of a fault: its verdict, or that a rank did not end in time."""
     try:
         return verdict(FAULTS[name], ends(start, FAULTS[name], **options))
     except P4ReduceError as error:

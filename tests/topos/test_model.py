@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is derived from a topology: checked by walking it."""
+"""Values that are derived from a topology. Tests check them by walking along its links."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_a_signal_waits_for_the_end_of_a_clean_up(number: signal.Signals, raised
 
 @pytest.mark.usefixtures("handlers")
 def test_what_is_ignored_stays_ignored() -> None:
-    """As under nohup."""
+    """A command under nohup ignores SIGHUP."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     install()
     with postponed():

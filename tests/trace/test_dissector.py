@@ -48,7 +48,7 @@ def numbers(found: list[str]) -> list[int]:
 
 
 def packed(op: Op, lanes: int = 4, block: int = 64, present: int = 0, seq: int = 0x01020304) -> tuple[Packet, bytes]:
-    """Return a packet of which every field is another number."""
+    """Return a packet whose fields all have different values, and its bytes."""
     values = np.arange(-5, present.bit_count() * block - 5, dtype=np.int32).reshape(-1, block)
     packet = Packet(
         op, 0x1122, 0x3344, 0x55, 0x6677, seq, 0x8899AA00 | present, present, present, (KEYS * 2)[:lanes], values

@@ -148,7 +148,7 @@ def test_of_a_packet_that_is_cut_at_one_place_the_other_has_counted_it() -> None
 
 @pytest.mark.parametrize(("size", "rounds", "cut"), [(0xFFFF, 6, 0), (96, 3, 3), (80, 3, 3)])
 def test_a_capture_that_was_cut_says_so(tmp_path: Path, size: int, rounds: int, cut: int) -> None:
-    """As of tcpdump -s: of a chain there are the first packets' headers alone."""
+    """A capture by `tcpdump -s` has only the headers of a chain's first packets."""
     chains = [frame(payload(seq, present=3) + payload(seq + 1, present=3)) for seq in (2, 4, 6)]
     file = written(tmp_path / "cut.pcap", *chains, size=size)
     told = json.loads(CliRunner().invoke(command, ["view", str(file), "--json"]).stdout)

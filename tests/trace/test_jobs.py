@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller calls those whose packets are recorded."""
+"""The controller's names for the jobs and ranks whose packets are recorded."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NOTEBOOK = DOCS / "rounds.ipynb"
 
 
 def run(folder: Path, before: str = "", **changed: int) -> str:
-    """What its cells print, in a folder where the recorded trace is, with some fields changed."""
+    """Run the notebook's cells beside the recorded trace, of which some fields are changed, and return their output."""
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     program = "\n".join([before, *("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")])
     trace = json.loads((DOCS / "rounds.trace.json").read_text())

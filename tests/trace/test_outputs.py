@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written: the file for Perfetto keeps to its format, the page is whole, and both tell the same."""
+"""The file for Perfetto keeps to its format, the page is whole, and both have the same content."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def browser() -> Iterator[Any]:
 
 
 def opened(started: Any, made: Trace, file: Path, wrong: list[object], width: int = 1280, height: int = 900) -> Any:
-    """Return the trace's page. wrong: gets what the browser complains of."""
+    """Write the trace's page, and open it in the browser. wrong: a list that gets the browser's errors and logs."""
     page.write(made, file)
     shown = started.new_page(viewport={"width": width, "height": height})
     shown.on("pageerror", lambda one: wrong.append(one))

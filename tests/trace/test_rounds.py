@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace says of packets whose story is known."""
+"""Traces of packets whose story is known."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_share_that_packets_cannot_show_is_not_told() -> None:
 
 
 def awaited(*shares_ms: float) -> list[str]:
-    """Return the stragglers of rounds, in each of which one worker is awaited for so long."""
+    """Return the stragglers in a trace of rounds, in each of which the others wait so long for one worker."""
     packets = []
     for number, share in enumerate(shares_ms):
         at, seq = 100.0 * number, number + 2

@@ -32,28 +32,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", params=PARAMS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which server: "fake", "sim" or "bmv2"."""
+    """Return the kind of server: "fake", "sim" or "bmv2"."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="session")
 def address(kind: str) -> Iterator[str]:
-    """Yield a server that all tests share; each installs its pipeline anew."""
+    """Yield the address of a server that all tests share. Each test installs its pipeline anew."""
     with SERVERS[kind]() as where:
         yield where
 
 
 @pytest.fixture
 def fresh_address(kind: str) -> Iterator[str]:
-    """Yield a server that nobody has talked to."""
+    """Yield the address of a new server, which has had no client yet."""
     with SERVERS[kind]() as where:
         yield where
 
 
 @pytest.fixture
 def primary(address: str) -> Iterator[Client]:
-    """Yield the only controller, with the pipeline just installed."""
+    """Yield the only client, which is primary and has just installed the pipeline."""
     with Client(address) as client:
         client.become_primary().configure()
         yield client

@@ -19,7 +19,7 @@ from .fake_device import CPU_PORT, FakeDataPlane
 
 @contextmanager
 def embedded(load: Load) -> Iterator[str]:
-    """Yield a switch without ports in this process; yields where its server listens."""
+    """Run a switch without ports in this process, and yield its server's address."""
     with Switch(load, [], CPU_PORT) as switch, looping(switch), Server(switch, address="127.0.0.1:0") as server:
         yield server.address
 

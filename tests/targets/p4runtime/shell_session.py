@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_p4runtime_shell.py does with p4runtime-shell, which lives in an environment of its own.
+"""Session of p4runtime-shell that test_p4runtime_shell.py runs, in an environment of its own.
 
 Run as: python shell_session.py ADDRESS P4INFO CONFIG
 """

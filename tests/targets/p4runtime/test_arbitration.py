@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is the primary, and who is told so."""
+"""Arbitration: which client becomes primary, and which clients are notified of it."""
 
 from __future__ import annotations
 

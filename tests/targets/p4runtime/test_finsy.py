@@ -19,7 +19,7 @@ OPTIONS = fy.SwitchOptions(p4info=HERE / "conformance.p4info.txtpb", p4blob=HERE
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """finsy makes its channels itself."""
+    """Remove proxies from the environment, because finsy opens its channels itself."""
     for name in ("grpc_proxy", "http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
 

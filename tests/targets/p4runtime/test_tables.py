@@ -37,7 +37,7 @@ def table(name: str) -> p4r.TableEntry:
 
 
 def changed(entry: p4r.TableEntry, change: Callable[[p4r.TableEntry], object] = bool, **fields: int) -> p4r.TableEntry:
-    """Return the entry with other fields, and changed in place."""
+    """Return a copy of the entry with these fields, to which `change` has been applied."""
     result = p4r.TableEntry()
     result.CopyFrom(entry)
     for name, value in fields.items():

@@ -55,7 +55,7 @@ def header(name: str) -> Json:
 
 
 def named(kind: str, name: str) -> Json:
-    """Return a register_array, counter_array or header_stack."""
+    """Return a reference to a register_array, counter_array or header_stack."""
     return {"type": kind, "value": name}
 
 
@@ -119,7 +119,7 @@ class Builder:
         return name
 
     def state(self, name: str, ops: Sequence[Json], key: Sequence[Json] = (), **cases: str | None) -> Builder:
-        """Return a parser state; the first one is the start. `cases`: v<hex>, v<hex>m<hex> with a mask, or default."""
+        """Add a parser state; the first one is the start. `cases`: v<hex>, v<hex>m<hex> with a mask, or default."""
         transitions = []
         for case, target in cases.items():
             value, _, mask = case[1:].partition("m")
@@ -134,13 +134,13 @@ class Builder:
         return self
 
     def action(self, name: str, *primitives: Json, **parameters: int) -> int:
-        """Return an action with parameters of these widths; give its id."""
+        """Add an action with parameters of these widths, and return its id."""
         data = [{"name": parameter, "bitwidth": bits} for parameter, bits in parameters.items()]
         self._add(self.actions, name, runtime_data=data, primitives=list(primitives))
         return len(self.actions) - 1
 
     def run(self, *primitives: Json, pipeline: str = "ingress") -> Builder:
-        """Always does this, as a table without keys."""
+        """Add a table without keys that always runs these primitives."""
         name = f"step{len(self.actions)}"
         action = self.action(name, *primitives)
         self.table(f"tbl_{name}", {}, [action], default=action, const=True, pipeline=pipeline)
@@ -160,7 +160,7 @@ class Builder:
         pipeline: str = "ingress",
         **more: Json,
     ) -> Builder:
-        """Apply a table. `key`: field -> exact, lpm or ternary. `more` replaces parts of its JSON."""
+        """Add a table, applied next. `key`: field -> exact, lpm or ternary. `more` replaces parts of its JSON."""
         keys = [
             {"match_type": kind, "name": name, "target": name.rsplit(".", 1), "mask": None}
             for name, kind in key.items()
@@ -199,14 +199,14 @@ class Builder:
         return self._add(self.counters, name, size=size, is_direct=False)
 
     def checksum(self, target: str, inputs: Sequence[Json], *, verify: bool, condition: Json = None) -> Builder:
-        """Return a checksum over fields and constants, verified or else updated."""
+        """Add a checksum over fields and constants, which is verified or else updated."""
         name = f"checksum{len(self.checksums)}"
         self._add(self.calculations, name, algo="csum16", input=list(inputs))
         kind = {"type": "generic", "calculation": name, "verify": verify, "update": not verify}
         return self._add(self.checksums, name, target=target.rsplit(".", 1), if_cond=condition, **kind)
 
     def json(self) -> Json:
-        """Return the whole program."""
+        """Return the whole program as JSON."""
         states = self.states
         if not states:
             self.state("start", [extract(name) for name in self.order])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of frames in the parser: states, errors, stacks, and bytes that it does not take."""
+"""Tests of the parser: states, errors, header stacks, and bytes that it does not extract."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORD = {"v": 16}
 
 
 def with_error_shown(builder: Builder) -> Builder:
-    """Send a header in front that holds the parser's error."""
+    """Let the program add a header in front that holds the parser's error."""
     show = [do("add_header", header("e")), assign("e.v", field("standard_metadata.parser_error"))]
     return builder.run(*show)
 

@@ -14,7 +14,7 @@ HEADER = {"a": 8, "b": 32, "out": 8}
 
 
 def table(key: dict[str, str], **options: object) -> Builder:
-    """Return a table `t` whose action `set` writes its argument to h.out; a miss writes 0xEE."""
+    """Return a program with a table `t`, whose action `set` writes its argument to h.out. A miss writes 0xEE."""
     builder = Builder({"h": HEADER})
     actions = [
         builder.action("set", assign("h.out", argument(0)), value=8),
@@ -77,7 +77,7 @@ def test_modify_and_defaults() -> None:
 
 
 def only_set(key: dict[str, str], *data: int, const: bool = False) -> Switch:
-    """Return a table whose one action is `set`, which is the default, too, if it has an argument."""
+    """Return a switch whose table has `set` as its one action. It is the default, too, if it has an argument."""
     builder = Builder({"h": HEADER})
     action = builder.action("set", assign("h.out", argument(0)), value=8)
     return builder.table("t", key, [action], default=action if data else None, data=data, const=const).load()

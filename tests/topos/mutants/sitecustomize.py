@@ -11,7 +11,7 @@ PORTS = range(1, 9)
 
 
 def admitted_everywhere(program: Any, job: Any) -> list[Any]:
-    """Return the workers' admission entries, for every port of the switch."""
+    """Return admission entries that admit the workers at every port of the switch."""
     return [
         entry
         for port in PORTS
