@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of jobs: seconds that this process has run."""
+"""The clock of jobs: the seconds that this process has been running."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 LONGEST_GAP = 1.0
-LONGEST_WAIT = LONGEST_GAP / 2  # without asking the clock
+LONGEST_WAIT = LONGEST_GAP / 2  # longest wait without a call of the clock
 
 T = TypeVar("T")
 
 
 class Clock:
-    """Stands still while the process does, so that no rank is blamed for what the controller did not hear of meanwhile.
+    """A clock that stops while the process is stopped, so that no rank is blamed for what the controller did not hear.
 
-    It has to be asked several times a second: longer than `LONGEST_GAP` after the last time, the process was stopped,
-    or starved, in between.
+    It must be called several times a second. If more than `LONGEST_GAP` has passed since the last call, the process was
+    stopped or starved in between, and that time does not count.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class Clock:
 
 
 async def with_timeout(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """What the work returns. Cancels it, and raises TimeoutError, when this process has run for so long."""
+    """Await the work and return its result. Cancel it and raise TimeoutError after so many seconds of running time."""
     clock = Clock()
     deadline = clock() + seconds
     task = asyncio.ensure_future(work)

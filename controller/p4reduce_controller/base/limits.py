@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast somebody may go: a bucket of tokens, without a clock of its own."""
+"""Rate limits: a token bucket without a clock of its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-BURST_S = 10.0  # whose requests may come at once, for all ranks of a job come together
+BURST_S = 10.0  # seconds whose requests may come at once, because all ranks of a job start together
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Of one host, a second in the long run: streams begun, other requests, and messages in streams, a longer one
-    counting as one for each kilobyte begun. `ranks`: streams at a time."""
+    """Sustained limits per second for one host.
+
+    `joins`: streams begun.
+    `calls`: other requests.
+    `messages`: messages in streams; a longer one counts as one per kilobyte, rounded up.
+    `ranks`: concurrent streams.
+    """
 
     joins: float = 100.0
     calls: float = 100.0
@@ -20,7 +25,7 @@ class Rates:
 
 
 class Bucket:
-    """`rate` a second in the long run, and those of `burst_s` seconds at once."""
+    """A token bucket that gets `rate` tokens a second, and holds those of `burst_s` seconds."""
 
     def __init__(self, rate: float, now: float, burst_s: float = BURST_S) -> None:
         self._rate = rate
@@ -29,7 +34,7 @@ class Bucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take one and return 0.0; or none, and return the seconds until there will be one."""
+        """Take a token and return 0.0; if there is none, return the seconds until there will be one."""
         self._fill(now)
         if self._left >= 1.0:
             self._left -= 1.0
@@ -37,7 +42,7 @@ class Bucket:
         return (1.0 - self._left) / self._rate
 
     def owe(self, count: float, now: float) -> float:
-        """Take so many, be they there or not, and return the seconds until they are."""
+        """Take `count` tokens, even if the bucket then owes some, and return the seconds until it owes none."""
         self._fill(now)
         self._left -= count
         return max(0.0, -self._left / self._rate)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the service listens, and who is let in."""
+"""The address and the options of the control service's server."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from p4reduce.control.grpc_channels import grpc_target
 from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.sizes import MOST_READ
 
-HANDSHAKE_S = 5  # from a connection's beginning until its client must have begun to speak HTTP/2; gRPC's default is 120
+HANDSHAKE_S = 5  # seconds until a new client must speak HTTP/2; gRPC's default is 120
 QUIET = (("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_S),)
 
 
 def take_all_sockets() -> None:
-    """As many open files as this process may have, not as many as are given at first, which may be 1024."""
+    """Raise this process's limit of open files, which may be 1024 at first, to the hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-MOST_STREAMS = 128  # of one connection; a rank has one or two
+MOST_STREAMS = 128  # streams per connection; a rank has one or two
 
 
 class ListenError(Exception):
-    """The service cannot listen as asked; the message says what to change."""
+    """An error: the service cannot listen as configured. The message says what to change."""
 
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """`tls`: the certificate to serve with, and the authorities of callers, who need a certificate then; without it the
-    service is in the clear, on loopback unless `insecure`.
+    """The configuration of the server.
 
-    `lease`: seconds until a caller's host that has vanished without a word is noticed. `rates`: of one host, where
-    callers are not known.
+    `tls`: its certificate, and the authorities for clients, who then need a certificate. Without it the service is in
+    plain text, on loopback addresses only unless `insecure` is set.
+    `lease`: seconds until it notices that a client's host has vanished.
+    `rates`: limits per host, if there are no users.
     """
 
     listen: str = "127.0.0.1:7700"
@@ -53,7 +54,7 @@ class ServiceConfig:
 
 
 def check_listen(config: ServiceConfig) -> None:
-    """Raise ListenError for an address that is none, or that would lay the service open."""
+    """Raise ListenError for an invalid address, and for one that is open to other hosts without protection."""
     try:
         diagnostics.check_address("--listen", config.listen, "127.0.0.1:7700", least=0)
     except ValueError as error:
@@ -69,12 +70,14 @@ def check_listen(config: ServiceConfig) -> None:
 def bound_server(
     config: ServiceConfig, interceptors: Sequence[grpc.aio.ServerInterceptor]
 ) -> tuple[grpc.aio.Server, str]:
-    """Return a server that has its port but no service yet, and where that is. `interceptors`: see all calls, and let
-    them in. Raises ListenError."""
+    """Return a server that is bound but has no service yet, and its address. Raises ListenError.
+
+    `interceptors`: see all calls, and admit them.
+    """
     check_listen(config)
-    if why := diagnostics.cannot_listen(config.listen):  # before gRPC logs it in its own words
+    if why := diagnostics.cannot_listen(config.listen):  # gRPC would log it in its own words
         raise ListenError(f"cannot listen on {config.listen}: {why}")
-    # Without the first, a second controller could take the same port.
+    # Without the first option, a second controller could bind the same port.
     options = [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", MOST_READ),

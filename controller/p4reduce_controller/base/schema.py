@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A setting is declared once, as a field of a dataclass. Its key in a file, its option on the command line, the help,
-the checks and the errors follow from that."""
+"""Settings that are declared once, as fields of a dataclass.
+
+The key in a file, the option on the command line, the help, the checks and the errors follow from the declaration.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any, Literal
 Scope = Literal["controller", "switch", "either"]
 
 
-# What errors call a value of a type, as TOML writes it.
+# Names of types in errors, as TOML writes their values.
 _WORDS = {
     bool: "true or false",
     int: "a whole number",
@@ -27,12 +29,12 @@ _MOST_LISTED = 16
 
 
 class SettingsError(Exception):
-    """A setting is not accepted; the message says which and what would be."""
+    """An error: a setting is not accepted. The message says which, and what would be accepted."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """`low` to `high`, both included; `said` is how errors say that."""
+    """The range from `low` to `high`, both included. `said`: the text for errors."""
 
     low: float
     high: float
@@ -41,13 +43,16 @@ class Range:
 
 @dataclass(frozen=True)
 class Spec:
-    """What there is to know of a setting besides its name, its type and its default.
+    """The properties of a setting besides its name, its type and its default.
 
-    `of`: the whole controller, a single switch (then it may stand in one of [[switches]], and not beside them), or
-    either. `help` is of the option, without which there is none; `{default}` in it is the default. `called`: the
-    option, where it is not called like the key. `read` makes the value of the option's text, or, where it may be given
-    several times, an element of the list or an item of the dict. `once`: it may not, though its value is a list.
-    `alone`: in a file, one element need not be a list.
+    `of`: whether it belongs to the whole controller, to a single switch, or to either. A switch's setting may be in
+    a [[switches]] table, and not beside these tables.
+    `help`: the help of the option, with the default in place of `{default}`. Without it there is no option.
+    `called`: the name of the option, if it differs from the key.
+    `read`: makes the value from the option's text; for a repeatable option, an element of the list or an item of the
+    dict.
+    `once`: whether the option is not repeatable, although its value is a list.
+    `alone`: whether a single element in a file may be written without a list.
     """
 
     help: str = ""
@@ -62,7 +67,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Setting:
-    """One of a dataclass's settings."""
+    """A setting of a dataclass."""
 
     key: str
     default: Any
@@ -89,7 +94,7 @@ class Setting:
         return self.spec.help.replace("{default}", f"{default:g}" if isinstance(default, float) else str(default))
 
     def of_option(self, given: Any) -> Any:
-        """Return the value that the command line asks for, or None where it does not. Raises SettingsError."""
+        """Return the value that the option has on the command line; None if it is not given. Raises SettingsError."""
         if given is None or given is False or given == []:
             return None
         if self.spec.read is None:
@@ -102,7 +107,7 @@ class Setting:
         return self.kind(read)
 
     def checked(self, value: Any) -> Any:
-        """Return the value as the dataclass has it. Raises SettingsError."""
+        """Return the value in the form of the dataclass. Raises SettingsError."""
         if self.spec.alone and isinstance(value, str):
             value = [value]
         if self.kind is float and type(value) is int:
@@ -124,7 +129,7 @@ class Setting:
 
 
 def setting(default: Any, help: str = "", **more: Any) -> Any:
-    """Return a field of a dataclass that is a setting; the keywords are those of Spec."""
+    """Return a dataclass field that is a setting; the keywords are those of Spec."""
     metadata = {"spec": Spec(help, **more)}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
@@ -146,11 +151,12 @@ def check(
     also: Iterable[str] = (),
     elsewhere: str = "",
 ) -> dict[str, Any]:
-    """Return the values as a dataclass takes them. A key may also be written as its option is, without the first
-    dashes. Raises SettingsError, which names `where` a key is, in a file.
+    """Return the values by key, checked. Raises SettingsError, which names the key and `where` in a file it is.
 
-    `also`: keys that are known there besides, for people. `elsewhere` says where people find those that are known, if
-    they are many.
+    A key may also be written like its option, without the leading dashes.
+
+    `also`: more keys that errors list as known.
+    `elsewhere`: says where the known keys are listed, if they are many.
     """
     names = {setting.option.removeprefix("--").replace("-", "_"): key for key, setting in known.items()}
     named: dict[str, Any] = {}
@@ -175,6 +181,6 @@ def check(
 
 
 def _meant(strange: Iterable[str], known: list[str]) -> str:
-    """What is known by a name like theirs."""
+    """Return a suggestion of known names that are similar, or ""."""
     near = [near for one in strange for near in get_close_matches(one.replace("-", "_"), known)]
     return f" (is {' or '.join(dict.fromkeys(near))} meant?)" if near else ""

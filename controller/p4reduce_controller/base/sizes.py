@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and messages that are too large: told so, and counted, instead of being cut off by gRPC."""
+"""The limit of sizes: a client is told that its request or message is too large, instead of being cut off by gRPC."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import grpc
 import grpc.aio
 
 LARGEST_REQUEST = 16 << 10  # bytes; the longest is a Join, with two names
-MOST_READ = 4 * LARGEST_REQUEST  # beyond which gRPC refuses it unread
+MOST_READ = 4 * LARGEST_REQUEST  # bytes from which on gRPC refuses a message without reading it
 
 
 @dataclass(frozen=True)
 class TooLarge:
-    """In the place of a message."""
+    """A stand-in for a message that is too large."""
 
     size: int
 
@@ -25,10 +25,10 @@ class TooLarge:
 
 
 class Sizes(grpc.aio.ServerInterceptor):
-    """Streams are given TooLarge by their context; other calls are refused."""
+    """An interceptor that refuses too large requests; in streams, it replaces too large messages by TooLarge."""
 
     def __init__(self, count: Callable[[Any], None]) -> None:
-        """`count`: is given the context of each call that is refused."""
+        """Create the interceptor. `count`: is called with the context of each refused call."""
         self._count = count
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks that have an owner: each is awaited, and none fails or is cancelled without somebody hearing of it."""
+"""Tasks with an owner: each is awaited, and no failure or cancellation goes unnoticed."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
-_AGAIN = 15.0  # seconds, longer than what a task does when it is cancelled
+_AGAIN = 15.0  # seconds, more than a cancelled task needs to end
 
 T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """The work was cancelled, and not by whoever waited for it."""
+    """An error: the work was cancelled, but not by the caller that waited for it."""
 
 
 async def isolate_cancellation(work: Coroutine[Any, Any, T]) -> T:
-    """Run the work in a task of its own, which ends before this does.
+    """Run the work in a task of its own, which ends before this function does.
 
-    gRPC raises CancelledError in those who wait for a call when its channel is closed. Here that is Interrupted, so
-    that it does not pass for a cancellation of the caller, at which nobody looks.
+    When a channel is closed, gRPC raises CancelledError in everyone who waits for one of its calls. This function
+    raises Interrupted instead, which cannot be mistaken for a cancellation of the caller.
     """
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([task])
-    except asyncio.CancelledError:  # of the caller: `wait` does not raise the task's
+    except asyncio.CancelledError:  # the caller was cancelled: `wait` does not raise the task's cancellation
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
@@ -38,7 +38,7 @@ async def isolate_cancellation(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> set[asyncio.Future[object]]:
-    """Return those that have ended, when one has. The others are cancelled."""
+    """Return the futures that have ended, as soon as one has. The others are cancelled."""
     tasks: list[asyncio.Future[object]] = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -50,8 +50,11 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> set[asyncio.Future[ob
 
 
 async def ended(task: asyncio.Future[Any]) -> None:
-    """Cancel it, and return when it has ended, however it does. Where a cancellation meets the end of what the task
-    waits for, `asyncio.wait_for` forgets it; so it is cancelled until it ends."""
+    """Cancel the task, and return when it has ended, with whatever result.
+
+    `asyncio.wait_for` loses a cancellation that comes just as its inner future ends. So the cancellation is repeated
+    until the task ends.
+    """
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=_AGAIN)
@@ -60,7 +63,10 @@ async def ended(task: asyncio.Future[Any]) -> None:
 
 
 class Tasks:
-    """What its owner has begun. A failure is logged, and told to `failed`; so is a cancellation but by `close`."""
+    """The tasks of an owner.
+
+    A failure is logged and passed to `failed`, and so is a cancellation, except by `close`.
+    """
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
@@ -74,7 +80,7 @@ class Tasks:
         return task
 
     async def close(self) -> None:
-        """Cancel what still runs, and return when all has ended."""
+        """Cancel all tasks, and return when they have ended."""
         self._closed = True
         running = list(self._running)
         for task in running:

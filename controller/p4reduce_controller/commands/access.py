@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of commands: those by which a controller is reached, and its settings."""
+"""Options by which commands reach a controller, and options for the settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Controller = Annotated[
 
 class Access:
     def __init__(self, controller: str, token_file: Path | None, tls_ca: Path | None) -> None:
-        """End the command where the files cannot be used."""
+        """Read the files. End the command if they cannot be used."""
         self.controller = controller
         self._token_file = token_file
         try:
@@ -43,11 +43,11 @@ class Access:
 
     @property
     def token(self) -> str | None:
-        """The token as the file has it now: it may be replaced while the command runs. Raises ValueError."""
+        """The token from the file, read anew, since it may be replaced while the command runs. Raises ValueError."""
         return token_of(self._token_file)
 
     def call(self, method: str, request: Message, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """Return the reply. Ends the command with one line where there is none."""
+        """Return the reply. If there is none, end the command with a message."""
         try:
             return ask(
                 self.controller,
@@ -64,7 +64,7 @@ class Access:
 
 
 def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command, with options that say how a controller is reached in the place of its parameter `access`."""
+    """Return the command with the options to reach a controller in place of its parameter `access`."""
 
     @wraps(command)
     def called(*, controller: str, token_file: Path | None, tls_ca: Path | None, **given: Any) -> None:
@@ -83,7 +83,7 @@ def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def plain(reply: pb.StatusReply) -> dict[str, Any]:
-    """Return the reply with all its fields, and numbers as numbers: MessageToJson writes those of 64 bits as texts."""
+    """Return the reply with all its fields as JSON values, with 64-bit numbers as numbers and not as strings."""
     found: dict[str, Any] = json_format.MessageToDict(
         reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -104,9 +104,9 @@ def fail(message: str, status: int = 1) -> NoReturn:
 
 
 def with_options(schema: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the command, with an option for each setting in the place of its parameter `options`.
+    """Return a decorator that replaces the command's parameter `options` by an option for each setting.
 
-    It is given their texts and numbers there by their keys, as `Setting.of_option` takes them.
+    `options` then has the options' values by key, as `Setting.of_option` expects them.
     """
     parameters = [_parameter(setting) for setting in schema.values() if setting.spec.help]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands: `controller` serves; `status` and `loss` ask one that does."""
+"""The commands `controller`, which serves, and `status` and `loss`, which call one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def controller(
         Path | None,
         typer.Option(help="TOML file with settings, named like the options. --example-config prints an example."),
     ] = None,
-    example_config: Annotated[  # noqa: ARG001 - it is over before the command begins
+    example_config: Annotated[  # noqa: ARG001 - the callback has exited before
         bool,
         typer.Option(
             "--example-config",
@@ -133,7 +133,7 @@ def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
 
 
 def notify_service_manager(status: str) -> None:
-    """Tells systemd, by sd_notify(3) and where it wants to know, that the controller has started. `status`: a line."""
+    """Tell systemd, if it asked for this by sd_notify(3), that the controller has started. `status`: one line."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for who operates a controller: its jobs, its switches, and what they do now."""
+"""Commands for operators of a controller: its jobs, its switches, and what they do now."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def _plain_slots(found: pb.SlotsReply) -> Any:
         found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     for half in plain["halves"]:
-        half["round"] = int(half["round"])  # 64 bits, which are written as text
+        half["round"] = int(half["round"])  # 64-bit numbers, which are strings in JSON
     return plain
 
 
@@ -256,7 +256,7 @@ def _said(reply: pb.SwitchesReply) -> None:
 
 
 def _of_file(file: Path) -> dict[str, Any]:
-    """Return the only one of [[switches]] there."""
+    """Return the only [[switches]] table of the file."""
     try:
         values = parsed(file, "--file")
     except SettingsError as error:

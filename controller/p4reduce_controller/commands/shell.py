@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4runtime-shell, which needs an old protobuf and so an environment of its own."""
+"""The command `shell`. It runs p4runtime-shell in an environment of its own, since it needs an old protobuf."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ VARIABLE = "P4REDUCE_SHELL"
 
 
 def environments() -> list[Path]:
-    """Where it may be, in the order in which it is looked for."""
+    """Return the environments that may have it, in the order of the search."""
     named = os.environ.get(VARIABLE)
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return [Path(named)] if named else [data / "p4reduce" / "p4runtime-shell", Path(f"{sys.prefix}-p4runtime-shell")]
 
 
 def found() -> Path | None:
-    """Return the Python of the environment that has it."""
+    """Return the Python of the environment that has it; None if there is none."""
     for environment in environments():
         python = environment / "bin" / "python"
         if python.exists() and any(environment.glob("lib/python3*/site-packages/p4runtime_sh/__main__.py")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `token`: makes one for a user, and what the users file has of it."""
+"""The command `token`, which makes a token and its entry for the users file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def token(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make a token for a user. The first line is the token, which is shown only this once. The lines after it are for
-    the users file, which holds only a digest of the token."""
+    """Make a token for a user.
+
+    The first line is the token, which is shown only this once. The lines after it are for the users file, which holds
+    only a digest of the token.
+    """
     try:
         Role.named(role)
     except ValueError as error:
@@ -33,5 +36,5 @@ def token(
     if as_json:
         typer.echo(json.dumps({"token": made, "users": {name: entry}}))
         return
-    lines = [f"{key} = {json.dumps(value)}" for key, value in entry.items()]  # such a text is TOML's, too
+    lines = [f"{key} = {json.dumps(value)}" for key, value in entry.items()]  # a JSON string is a TOML string too
     typer.echo("\n".join([made, "", f"[users.{json.dumps(name)}]", *lines]))

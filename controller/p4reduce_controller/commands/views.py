@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A status, and jobs and switches of it, as text and tables for people."""
+"""The status of a controller, and of its jobs and switches, as text and tables."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from p4reduce_controller.switches.aggregator import DOWN
 
 
 class Rates:
-    """Packets a second, of two looks at a controller."""
+    """Packets per second, from two statuses of a controller."""
 
     def __init__(self, status: pb.StatusReply, now: float) -> None:
-        """now: seconds on any clock that does not jump."""
+        """Start with a first status. now: seconds on any clock that does not jump."""
         self.status = status
         self.seconds = 0.0
         self.by_switch: dict[str, dict[str, float]] = {}
         self._at = now
 
     def update(self, status: pb.StatusReply, now: float) -> None:
-        """A counter that has fallen was started again with its switch, and counts from 0."""
+        """Compute the rates since the last status.
+
+        A counter that has fallen counts from 0, as its switch was restarted.
+        """
         self.by_switch = {}
         self.seconds = max(1e-6, now - self._at)
         before = {switch.name: dict(switch.outcomes) for switch in self.status.switches}
@@ -43,7 +46,7 @@ _MOST_NAMED = 8
 
 
 def show(status: pb.StatusReply, console: Console | None = None) -> None:
-    """All of it, as `p4reduce status` prints it."""
+    """Print the whole status, as `p4reduce status` does."""
     console = console or Console()
     for one in status.switches:
         for line in _lines_of(one):
@@ -236,7 +239,7 @@ def top(rates: Rates, controller: str) -> RenderableType:
 
 
 def waits(one: pb.Job) -> str:
-    """For whom, by rank and address, and for what; or who is slow, as ranks report it."""
+    """Return whom the job waits for, by rank and address, and why; or which ranks are slow, as ranks report it."""
     if not one.awaited and one.stragglers:
         return _some(f"rank {slow.rank}: {slow.why}" for slow in one.stragglers)
     if not one.awaited:
@@ -251,7 +254,7 @@ def _trouble(one: pb.Job) -> str:
 
 
 def _members(one: pb.Job) -> Iterator[tuple[int, pb.Member | None]]:
-    """By rank; None for one that has not joined."""
+    """Return each rank with its member; None for a rank that has not joined."""
     here = {member.rank: member for member in one.members}
     return ((rank, here.get(rank)) for rank in range(one.world_size))
 
@@ -269,7 +272,7 @@ def _is(member: pb.Member) -> str:
 
 
 def _has_leader(member: pb.Member) -> bool:
-    """Another rank sends for it."""
+    """Return whether another rank sends for the member."""
     return member.HasField("leader") and member.leader != member.rank
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates: those of the files that were given here, and those that servers show. When do they end?"""
+"""The expiry of certificates: of those in the given files, and of those that servers present."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ def given(files: TlsFiles) -> Iterator[Finding]:
 
 
 def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
-    """By the server at `address`; nothing where there is none that speaks TLS, of which others tell. `files`: what is
-    shown to it."""
+    """Yield the expiry of the certificate of the server at `address`; nothing if no server speaks TLS there.
+
+    Other checks report that a server is missing. `files`: the client certificate for the server.
+    """
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only its date is wanted
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only its date is needed
     context.set_alpn_protocols(["h2"])
     try:
         if files.certificate:
@@ -45,7 +47,7 @@ def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
 
 
 def until(subject: str, end: float) -> Finding:
-    """`end`: Unix time."""
+    """Return the finding on a certificate that expires at `end`, a Unix time."""
     days = (end - time.time()) / _DAY
     on = time.strftime("%Y-%m-%d", time.gmtime(end))
     if days < 0:

@@ -122,7 +122,7 @@ def _look(
 
 
 def _status(access: Access) -> tuple[pb.StatusReply, float]:
-    """And our time in the middle of the call. Raises JoinError."""
+    """Return the status, and this host's time in the middle of the call. Raises JoinError."""
 
     def call(stub: rpc.JobsStub, metadata: Metadata) -> tuple[pb.StatusReply, float]:
         before = time.time()
@@ -133,7 +133,7 @@ def _status(access: Access) -> tuple[pb.StatusReply, float]:
 
 
 def _cookie(pipeline: Path | None, mtu: int, status: pb.StatusReply) -> int | None:
-    """Of the program that the controller gives to its switches, as far as that is known here."""
+    """Return the cookie of the program that the controller gives to its switches; None if it is unknown here."""
     from p4reduce_controller.p4runtime.program import PipelineError, load_schema
 
     if not mtu and status.switches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was looked at, and what is to be done."""
+"""The findings of checks: what was checked, what was found, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ Verdict = Literal["ok", "warning", "problem", "skipped"]
 
 @dataclass(frozen=True)
 class Finding:
-    """`subject`: what was looked at. `advice`: what to do, or ""."""
+    """The result of one check.
+
+    `subject`: what was checked.
+    `advice`: what to do, or "".
+    """
 
     subject: str
     verdict: Verdict

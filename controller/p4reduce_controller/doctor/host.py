@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This host: its kernel, its buffers, its clocks and its interfaces."""
+"""Checks of this host: its kernel, buffers, clocks and interfaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocks
 
 
 def kernel() -> Iterator[Finding]:
-    """Features that make packets cheap, tried by using them."""
+    """Check the kernel features that make packets cheap, by using them."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for name, option, what in (
             ("UDP GSO", _UDP_SEGMENT, "one call sends several packets"),
@@ -50,7 +50,7 @@ def kernel() -> Iterator[Finding]:
 
 
 def buffers() -> Iterator[Finding]:
-    """Of sockets: as large as a worker asks for, which with CAP_NET_ADMIN it has in any case."""
+    """Check that socket buffers may be as large as workers ask for; with CAP_NET_ADMIN they always may."""
     for name in ("rmem_max", "wmem_max"):
         limit = _number(_PROC / "net/core" / name)
         if limit is None:
@@ -64,7 +64,10 @@ def buffers() -> Iterator[Finding]:
 
 
 def clock(controllers_time: float, ours: float) -> Iterator[Finding]:
-    """controllers_time: seconds since 1970 in the middle of a call, when ours were `ours`; 0: not known."""
+    """Check the clocks.
+
+    controllers_time: seconds since 1970 in the middle of a call, when this host's were `ours`; 0 if unknown.
+    """
     source = _CLOCKSOURCE.read_text().strip() if _CLOCKSOURCE.exists() else ""
     if source in _SLOW_CLOCKS:
         found = f"{source}, which takes a microsecond or more to read"
@@ -83,7 +86,7 @@ def clock(controllers_time: float, ours: float) -> Iterator[Finding]:
 
 
 def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
-    """Yield the interface toward an aggregator: its MTU, and offloads that matter to frames."""
+    """Check the interface toward an aggregator: its MTU, and the offloads that affect frames."""
     subject = f"route to {name}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

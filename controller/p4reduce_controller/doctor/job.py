@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of one rank, from here: its HELLOs are as long as any packet, both ways, and then it adds up something."""
+"""A job of one rank from this host: it checks full-size packets in both directions by HELLOs, and then a sum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT = 15.0
 
 
 def joined(controller: str, token: str | None, tls: Tls | None, switch: str = "") -> Iterator[Finding]:
-    """`switch`: the name of the one that this host is at, where the HELLO path of one is to be tried."""
+    """Run the job. `switch`: the name of this host's switch, if the HELLO path to it is to be checked."""
     subject = "HELLO path" + (f" to {switch}" if switch else "")
     before = time.monotonic()
     try:

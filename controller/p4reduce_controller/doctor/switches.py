@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switches: what the controller says of them, and their P4Runtime servers as they are seen from here."""
+"""Checks of the switches: what the controller reports of them, and their P4Runtime servers as seen from this host."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TIMEOUT = 3.0
 
 
 def in_hand(switch: pb.Switch) -> Finding:
-    """As the controller has it."""
+    """Report the state that the controller has for the switch."""
     subject = f"switch {switch.name}"
     if switch.state in (SwitchState.DRAINING.value, SwitchState.CORDONED.value):
         return Finding(subject, "warning", "it takes no new jobs, because an operator drains or removes it")
-    if switch.state == SwitchState.UNSCHEDULABLE.value:  # what is wrong is said of the other switch
+    if switch.state == SwitchState.UNSCHEDULABLE.value:  # the finding of the other switch says what is wrong
         return Finding(subject, "warning", f"it takes no new jobs: {switch.problem}")
     if switch.problem or not switch.connected:
         advice = "check that its process runs, and that its host is up"
@@ -37,7 +37,7 @@ def in_hand(switch: pb.Switch) -> Finding:
 
 
 def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: TlsFiles | None) -> Iterator[Finding]:
-    """Its server, asked from here. `cookie`: of the program that it should run, if that is known."""
+    """Check the P4Runtime server from this host. `cookie`: of the program that it should run, if that is known."""
     subject = f"P4Runtime of {name}"
     with open_grpc_channel(address, channel_credentials(tls.current()) if tls is not None else None) as channel:
         stub = p4r_grpc.P4RuntimeStub(channel)
@@ -75,7 +75,7 @@ def _refused(error: grpc.RpcError, subject: str, address: str, tls: bool) -> Fin
             "if the switch uses TLS, run this where the certificates are: give --switch-ca, and --switch-cert if it "
             "asks for one"
         )
-        return Finding(subject, "skipped", f"{address}: {text}", advice)  # whether it is there, the controller says
+        return Finding(subject, "skipped", f"{address}: {text}", advice)  # the controller reports whether it is there
     if wrong := of_tls(text, "--switch-ca"):
         return Finding(subject, "problem", f"{address}: {wrong}")
     advice = "check that this host can reach it; if only the controller's host may, run this there"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller asks of etcd, by its v3 gRPC API. Every call has a deadline, and goes to the next member where one
-does not answer."""
+"""The controller's client of etcd, by its v3 gRPC API.
+
+Every call has a deadline. If a member does not answer, the call goes to the next one.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ from p4reduce.control.grpc_channels import open_aio_channel
 from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
 from p4reduce_controller.etcd import rpc_pb2 as rpc
 
-ATTEMPT = 0.7  # seconds for one member to answer; less than a lease lasts
-PATIENCE = 5.0  # for any of them
+ATTEMPT = 0.7  # seconds for one member to answer, less than a lease lasts
+PATIENCE = 5.0  # seconds for any of them to answer
 _PAUSE = 0.05
 _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.max_receive_message_length", -1),  # of a store that the operator chose
+    ("grpc.max_receive_message_length", -1),  # the operator's own store is trusted
 ]
-_REFUSALS = (  # which no other member would answer otherwise
+_REFUSALS = (  # every other member would give the same answer
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.OUT_OF_RANGE,
@@ -43,22 +45,22 @@ _Reply = TypeVar("_Reply")
 
 
 class EtcdError(Exception):
-    """etcd has refused what was asked."""
+    """An error: etcd has refused a request."""
 
 
 class EtcdUnavailable(EtcdError):
-    """No member has answered in time. Whether it was done is not known."""
+    """An error: no member has answered in time. Whether the request was carried out is unknown."""
 
 
 class NoSuchLease(EtcdUnavailable):
-    """It has run out meanwhile."""
+    """An error: the lease has expired."""
 
 
 class Etcd:
-    """A cluster, by the addresses of its members. Make it, and close it, on one event loop."""
+    """A cluster, by the addresses of its members. Create and close it on one event loop."""
 
     def __init__(self, members: Sequence[str], tls: TlsFiles | None = None) -> None:
-        """`members`: HOST:PORT of each. `tls`: how they are reached, else in the clear. Does not connect yet."""
+        """Create the client, without connecting. `members`: HOST:PORT of each. `tls`: None means plain text."""
         self.members = tuple(members)
         self._tls = tls
         self._pem = tls.current() if tls is not None else None
@@ -73,12 +75,12 @@ class Etcd:
         await asyncio.gather(*self._closing, *[channel.close() for channel in self._channels])
 
     async def range(self, key: str, end: str = "", *, within: float = PATIENCE) -> rpc.RangeResponse:
-        """Return the key, or all keys from it up to `end`, as all members agree on them."""
+        """Return the key, or all keys from it up to `end`, by a linearizable read."""
         request = rpc.RangeRequest(key=key.encode(), range_end=end.encode())
         return await self._ask("KV/Range", request, rpc.RangeResponse, within)
 
     async def transact(self, request: rpc.TxnRequest, *, within: float = PATIENCE) -> rpc.TxnResponse:
-        """May be done more than once: where a member has done it and its answer is lost."""
+        """Do the transaction. It may be done more than once: a member has done it, but its answer was lost."""
         return await self._ask("KV/Txn", request, rpc.TxnResponse, within)
 
     async def grant(self, seconds: int, *, within: float = PATIENCE) -> rpc.LeaseGrantResponse:
@@ -89,12 +91,12 @@ class Etcd:
             await self._ask("Lease/LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease), rpc.LeaseRevokeResponse, within)
 
     async def keep_alive(self, lease: int, *, within: float = PATIENCE) -> int:
-        """Seconds that the lease lasts from now on; 0 where there is none any more."""
+        """Renew the lease, and return the seconds that it lasts from now on; 0 if it has expired."""
         request = rpc.LeaseKeepAliveRequest(ID=lease)
 
         async def once() -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
             yield request
-            await asyncio.sleep(2 * ATTEMPT)  # the answer comes before the end of what is asked
+            await asyncio.sleep(2 * ATTEMPT)  # keep the stream of requests open until the answer has come
 
         async def one(channel: grpc.aio.Channel) -> rpc.LeaseKeepAliveResponse:
             method = channel.stream_stream(
@@ -127,7 +129,7 @@ class Etcd:
         return answer
 
     async def _try_each(self, ask: Callable[[grpc.aio.Channel], Any], method: str, within: float) -> Any:
-        """One member after the other, beginning with the one that answered last."""
+        """Ask one member after the other, beginning with the one that answered last."""
         self._read_again()
         deadline = time.monotonic() + within
         troubles: dict[str, str] = {}
@@ -165,12 +167,12 @@ class Etcd:
         return f"etcd does not answer ({said}){advice}"
 
     def _read_again(self) -> None:
-        """Where certificates have changed, what is asked from now on goes over new connections."""
+        """Open new connections if certificates have changed."""
         pem = self._tls.current() if self._tls is not None else None
         if pem is None or self._pem is None or pem.version == self._pem.version:
             return
         for channel in self._channels:
-            closing = asyncio.ensure_future(channel.close(grace=2 * ATTEMPT))  # what was asked is answered
+            closing = asyncio.ensure_future(channel.close(grace=2 * ATTEMPT))  # pending requests are still answered
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         self._pem = pem

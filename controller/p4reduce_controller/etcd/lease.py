@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who of several controllers serves: the one whose key in etcd is there, kept by a lease that only it renews."""
+"""The lease in etcd that only one controller holds, and which makes it the leader.
+
+Its key exists while it is renewed.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,16 @@ from p4reduce_controller.switches.availability import Unavailable
 
 log = logging.getLogger(__name__)
 
-_RENEWALS = 4  # a lease's time, in each of which it is renewed
-_AGAIN = 0.2  # seconds
+_RENEWALS = 4  # renewals per lifetime of the lease
+_AGAIN = 0.2  # seconds between attempts to reach etcd
 
 
 class Lease:
-    """Ours, for one turn of serving. `term` rises from holder to holder: the revision that made its key.
+    """This controller's lease for one leadership.
 
-    `lost` is set once it is known that it is over. While etcd does not answer for longer than the lease lasts, that is
-    not known: nobody else can have taken it, unless etcd answers others. `maybe_lost_leadership` says so meanwhile.
+    `term`: the revision that created the lease's key, which rises with each leader.
+    `lost`: set once it is certain that the lease is lost. While etcd does not answer, the lease may have expired
+    without that being certain; `maybe_lost_leadership` then says so.
     """
 
     def __init__(self, etcd: Etcd, key: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +43,10 @@ class Lease:
         self._trouble = ""
 
     async def take(self, said: str, seconds: int) -> bool:
-        """Whether it is ours now. `said`: what others read of the holder. Raises EtcdError."""
+        """Campaign for the lease. Return whether this controller holds it now. Raises EtcdError.
+
+        `said`: what others can read about the holder.
+        """
         asked = self._clock()
         granted = await self._etcd.grant(seconds)
         if granted.error:
@@ -51,7 +58,7 @@ class Lease:
         reply = await self._etcd.transact(rpc.TxnRequest(compare=[vacant], success=[put], failure=[look]))
         if reply.succeeded:
             self.term = reply.header.revision
-        else:  # or it was ours already, and the first answer was lost
+        else:  # the first attempt may have succeeded, and its answer was lost
             found = reply.responses[0].response_range.kvs
             self.term = found[0].create_revision if found and found[0].lease == self._id else 0
         if not self.term:
@@ -63,7 +70,7 @@ class Lease:
 
     @property
     def maybe_lost_leadership(self) -> Unavailable | None:
-        """Why it may be another's by now."""
+        """The reason why another controller may hold the lease by now."""
         if self.lost.is_set():
             return Unavailable(self.why)
         late = self._clock() - self._sure_until
@@ -74,7 +81,10 @@ class Lease:
 
     @property
     def fence(self) -> rpc.Compare:
-        """Holds while the key is ours. What is written under it nobody writes whose lease is over."""
+        """The condition that the key is still this controller's.
+
+        With it in a transaction, no former leader can write.
+        """
         return rpc.Compare(target=rpc.Compare.CREATE, key=self._key.encode(), create_revision=self.term)
 
     @property
@@ -82,10 +92,10 @@ class Lease:
         return self._key.encode()
 
     async def is_ours(self) -> bool:
-        """Whether it still was when this was called; while etcd does not answer, that is not known.
+        """Return whether the lease was still held when this was called. Wait until etcd answers.
 
-        Renewals do not tell: a leader that was stopped may revoke a lease that its successor has renewed, and answer
-        renewals meanwhile (etcd-io/etcd#15247).
+        Renewals do not prove it: an etcd leader that was stopped may revoke a lease that its successor has renewed, and
+        answer renewals meanwhile (etcd-io/etcd#15247).
         """
         look = rpc.RequestOp(request_range=rpc.RangeRequest(key=self._key.encode()))
         while not self.lost.is_set():
@@ -106,7 +116,7 @@ class Lease:
             self.lost.set()
 
     async def keep(self) -> None:
-        """Renews it, until it is lost."""
+        """Renew the lease until it is lost."""
         every = self._seconds / _RENEWALS
         while not self.lost.is_set():
             asked = self._clock()
@@ -125,7 +135,7 @@ class Lease:
             await asyncio.sleep(max(0.0, min(every, asked + every - self._clock())))
 
     async def give_back(self) -> None:
-        """So that another need not wait until it runs out."""
+        """Revoke the lease, so that another controller need not wait until it expires."""
         if self.term and not self.lost.is_set():
             self.lose("this controller gave it back")
             try:
@@ -135,6 +145,6 @@ class Lease:
 
 
 async def holder(etcd: Etcd, key: str, within: float) -> tuple[str, int] | None:
-    """What the holder says of itself, and its lease; None where there is none. Raises EtcdError."""
+    """Return what the holder says of itself, and its lease; None if there is no holder. Raises EtcdError."""
     found = (await etcd.range(key, within=within)).kvs
     return (found[0].value.decode(errors="replace"), found[0].lease) if found else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs that run, in etcd: a key for each and one for the rest, written only by who holds the lease."""
+"""The running jobs in etcd: a key for each, and one for the rest. Only the holder of the lease writes them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from p4reduce_controller.store.state_names import Setup
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.availability import Unavailable
 
-_MOST_CHANGES = 100  # a transaction: etcd takes 128 by default
-_UNKNOWN: dict[str, Any] = {}  # what a key has after a write of which the outcome is not known
-_ORDER = "order"  # the key that every write changes, and only if it is as the write before has left it
+_MOST_CHANGES = 100  # per transaction; etcd accepts 128 by default
+_UNKNOWN: dict[str, Any] = {}  # the value of a key after a write whose outcome is unknown
+_ORDER = "order"  # the key that every write changes, on condition that it is as the previous write left it
 
 
 class EtcdState:
-    """Implements `store.Store`, for as long as the lease is ours.
+    """A `store.Store` that can be used for as long as the controller holds the lease.
 
-    A write that a member was asked for before it stopped, and that another has done meanwhile, is done by it when it
-    goes on: so each names what it follows, and is nothing once another has followed that.
+    A member that was stopped may carry out a write late, although another member has done it meanwhile. So every write
+    is conditional on the write before it, and has no effect once another write has followed that one.
     """
 
     shared = True
 
     def __init__(self, etcd: Etcd, lease: Lease, prefix: str, name: str) -> None:
-        """`prefix`: of all its keys, with a / at the end. `name`: of the store, in errors."""
+        """Prepare the state. `prefix`: of all its keys, with a / at the end. `name`: of the store, in errors."""
         self._etcd = etcd
         self._lease = lease
         self._prefix = prefix
@@ -43,7 +43,7 @@ class EtcdState:
         self.fabric: dict[str, Any] = {}
         self._there: dict[str, dict[str, Any]] = {}  # by key, without the prefix
         self._broken = ""
-        self._follows = 0  # the revision that `_ORDER` has, if it is there
+        self._follows = 0  # the revision of `_ORDER`; 0 if it does not exist
         self._writes = 0
         self._writing = asyncio.Lock()
 
@@ -55,7 +55,7 @@ class EtcdState:
         return await self._lease.is_ours()
 
     async def fetch(self) -> None:
-        """What is kept, for `load`. Raises EtcdError."""
+        """Read the stored state for `load`. Raises EtcdError."""
         found = await self._etcd.range(self._prefix, _after(self._prefix))
         for one in found.kvs:
             key = one.key.decode(errors="replace").removeprefix(self._prefix)
@@ -71,7 +71,7 @@ class EtcdState:
                 self._broken = f"{key}: {error}"
 
     def check(self) -> None:
-        """After `fetch`, by one that stands by: whether it could go on with it. Raises StateError."""
+        """Check after `fetch`, as a standby, that this controller could use the state. Raises StateError."""
         try:
             if self._broken:
                 raise StateError(self._broken)
@@ -115,7 +115,7 @@ class EtcdState:
             raise StateError(f"{self._name}: {error}") from None
 
     async def _keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
-        async with self._writing:  # so one transaction is after the other in etcd, too
+        async with self._writing:  # so etcd gets one transaction after the other
             root = root_of(jobs(), children, self._setup, now)
             wanted = {f"jobs/{job['number']}": job for job in root.pop("jobs")}
             wanted["site"] = {**root, "use": self.use, "queue": self.queue, "fabric": self.fabric}
@@ -155,7 +155,7 @@ class EtcdState:
                 raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
             self._follows = last[0].mod_revision if last else 0
             if last and last[0].value == name:
-                return  # by the first of several tries, whose answer was lost
+                return  # the first of several attempts has succeeded, and its answer was lost
 
     def _operation(self, key: bytes, value: dict[str, Any] | None) -> rpc.RequestOp:
         if value is None:
@@ -164,12 +164,12 @@ class EtcdState:
 
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
-    """But for the time since when a job runs, which is reckoned anew each time."""
+    """Return whether both are equal apart from `started`, which is computed anew each time."""
     if not one or not other:
         return one is other
     return {**one, "started": 0} == {**other, "started": 0}
 
 
 def _after(prefix: str) -> str:
-    """Return the first key after all that begin with it."""
+    """Return the first key after all keys with this prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A configuration file with every setting, made of the settings themselves, so that it lacks none."""
+"""An example of a settings file. It is generated from the settings, so it is always complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p4reduce_controller.base.schema import Setting
 from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, SCHEMA
 
 _WIDTH = 118
-# Of what has no default that would show how it is written.
+# Examples for settings whose default does not show how a value is written.
 _FORMS = {
     "mac": ["02:00:0a:00:00:fe"],
     "hosts": {"02:00:00:00:00:01": 1},
@@ -29,7 +29,7 @@ _TREE = """\
 
 
 def example() -> str:
-    """TOML, in which everything is a comment: as it is, it changes nothing."""
+    """Return the example as TOML in which everything is a comment, so that it changes nothing."""
     scalars = [one for one in SCHEMA.values() if one.spec.help]
     parts = [_HEAD, *map(_entry, scalars), _TREE + _commented(_switches())]
     return "\n".join(parts)
@@ -41,7 +41,7 @@ def _entry(setting: Setting) -> str:
 
 
 def _switches() -> str:
-    """Return the part of the example of a tree that only it has."""
+    """Return the part of the example of a tree that is not about the whole controller."""
     text = EXAMPLE_OF_A_TREE[EXAMPLE_OF_A_TREE.index("[[switches]]") :]
     return "".join(line.split(" #")[0].rstrip() + "\n" for line in text.splitlines())
 
@@ -51,7 +51,7 @@ def _toml(value: Any) -> str:
         return "{ " + ", ".join(f"{_key(key)} = {_toml(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)  # of texts, numbers and truth, TOML's form is JSON's
+    return json.dumps(value)  # JSON's form of strings, numbers and booleans is TOML's too
 
 
 def _key(name: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller is told, by options and by a TOML file: options win."""
+"""The settings of the controller, from options and a TOML file. Options have precedence."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ uplink = { port = 3, to = "spine" }
 
 @dataclass
 class Settings:
-    """Fields have the names of the TOML keys; paths are relative to the working directory."""
+    """The settings. Fields have the names of the TOML keys; paths are relative to the working directory."""
 
     switch: list[str] = setting(
         ["127.0.0.1:9559"],
@@ -256,7 +256,7 @@ class Settings:
     store_insecure: bool = setting(False, "Allow etcd on other hosts without TLS.")
 
     def trees(self) -> Trees:
-        """How the switches hang together. Raises SettingsError."""
+        """Return the trees of the switches. Raises SettingsError."""
         names = [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
         for one in self.switches:
             name = one.get("name", "a")
@@ -280,7 +280,7 @@ class Settings:
         return trees_of(parents)
 
     def switch_configs(self) -> list[SwitchConfig]:
-        """One for each switch. Raises SettingsError."""
+        """Return the configuration of each switch. Raises SettingsError."""
         if self.switches:
             for key, one in SCHEMA.items():
                 if one.spec.of == "switch" and getattr(self, key) != one.default:
@@ -317,14 +317,14 @@ class Settings:
         ]
 
     def serving_tls(self) -> TlsFiles | None:
-        """What the controller serves with; None is in the clear. Raises SettingsError."""
+        """Return the certificates to serve with; None for plain text. Raises SettingsError."""
         for given, option in ((self.tls_ca, "--tls-ca"), (self.metrics_tls, "--metrics-tls")):
             if given and not self.tls_cert:
                 raise SettingsError(f"{option} needs --tls-cert and --tls-key as well")
         return tls_files("tls", self.tls_cert, self.tls_key, self.tls_ca)
 
     def switch_tls(self) -> TlsFiles | None:
-        """How the switches' P4Runtime servers are reached; None is in the clear. Raises SettingsError."""
+        """Return the certificates for connections to switches; None for plain text. Raises SettingsError."""
         targets = [config.target for config in self.switch_configs()]
         for target in targets if not self.switch_ca else ():
             try:
@@ -334,12 +334,15 @@ class Settings:
         return self._calling_tls("switch", targets, "switches are", "control the switch")
 
     def store_tls(self) -> TlsFiles | None:
-        """How etcd is reached; None is in the clear. Raises SettingsError."""
+        """Return the certificates for connections to etcd; None for plain text. Raises SettingsError."""
         members, _ = parse_store(self.store)
         return self._calling_tls("store", members, "etcd is", "read and change the jobs' secrets")
 
     def _calling_tls(self, prefix: str, places: Iterable[str], whom: str, risk: str) -> TlsFiles | None:
-        """To call the servers at `places`, which are known by their authorities alone. `whom`, `risk`: for errors."""
+        """Return the certificates to call the servers at `places`, which only their authorities identify.
+
+        `whom`, `risk`: parts of error messages.
+        """
         cert, key, ca, insecure = (getattr(self, f"{prefix}_{part}") for part in ("cert", "key", "ca", "insecure"))
         if cert and key and not ca:
             raise SettingsError(f"--{prefix}-cert needs --{prefix}-ca as well, by which {whom} known")
@@ -353,7 +356,7 @@ class Settings:
         return files
 
     def _check_several(self, addresses: list[tuple[str, int]]) -> None:
-        """What only makes sense for one switch is refused for several."""
+        """Refuse for several switches what is only meaningful for one."""
         switches = len(self.switch)
         if len(set(self.switch)) != switches or not switches:
             raise SettingsError(f"--switch {', '.join(self.switch)}: give one or more different addresses")
@@ -368,7 +371,7 @@ class Settings:
             )
 
     def token(self) -> str | None:
-        """Return the token file's contents without white space around them. Raises SettingsError."""
+        """Return the token file's contents without surrounding white space. Raises SettingsError."""
         if not self.token_file:
             return None
         try:
@@ -381,7 +384,7 @@ SCHEMA = settings_of(Settings)
 
 
 def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
-    """Settings from the file, where there is one, and the options that are not None. Raises SettingsError."""
+    """Return the settings from the file, if there is one, and the options that are not None. Raises SettingsError."""
     values: dict[str, Any] = {}
     if file is not None:
         all_of_them = "`p4reduce controller --example-config` shows all that are known"
@@ -391,7 +394,7 @@ def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
 
 
 def parsed(file: Path, option: str) -> dict[str, Any]:
-    """What stands in a TOML file. Raises SettingsError, which names it as the option's."""
+    """Return the contents of a TOML file. Raises SettingsError, which names the file and the `option`."""
     try:
         return dict(tomllib.loads(read(str(file)).decode()))
     except (ValueError, RecursionError) as error:
@@ -399,8 +402,10 @@ def parsed(file: Path, option: str) -> dict[str, Any]:
 
 
 def trees_of(parents: Mapping[str, tuple[int, str] | None]) -> Trees:
-    """How switches hang together. `parents`: by name, each one's port toward its parent and the parent's name. Raises
-    SettingsError."""
+    """Return the trees of switches. Raises SettingsError.
+
+    `parents`: by name, each switch's port toward its parent and the parent's name.
+    """
     names = list(parents)
     uplinks = {at: Uplink(up[0], names.index(up[1])) for at, up in enumerate(parents.values()) if up}
     try:
@@ -413,7 +418,10 @@ def trees_of(parents: Mapping[str, tuple[int, str] | None]) -> Trees:
 
 
 def tls_files(prefix: str, cert: str, key: str, ca: str) -> TlsFiles | None:
-    """Of the options PREFIX-cert, PREFIX-key and PREFIX-ca; None where they are not given. Raises SettingsError."""
+    """Return the files of the options PREFIX-cert, PREFIX-key and PREFIX-ca; None if there are none.
+
+    Raises SettingsError.
+    """
     called = f"--{prefix}-cert", f"--{prefix}-key", f"--{prefix}-ca"
     try:
         return TlsFiles(cert, key, ca, called=called) if cert or key or ca else None
@@ -422,7 +430,7 @@ def tls_files(prefix: str, cert: str, key: str, ca: str) -> TlsFiles | None:
 
 
 def check_store(settings: Settings) -> None:
-    """Raise SettingsError."""
+    """Raise SettingsError if options for the store contradict each other."""
     if settings.standby and not settings.store:
         raise SettingsError("--standby needs --store, by which controllers know who serves")
     if settings.store and settings.state:
@@ -439,15 +447,14 @@ def read(path: str) -> bytes:
 
 
 def _check_once(option: str, values: Iterable[object]) -> None:
-    """Raise SettingsError where one stands twice."""
+    """Raise SettingsError if a value occurs twice."""
     for value, times in Counter(values).items():
         if times > 1:
             raise SettingsError(f"{option} {value} is given {times} times: give it once")
 
 
 def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
-    """Return the settings of one of [[switches]], as if it were the only one. `common`: those of the whole
-    controller."""
+    """Return the settings of a [[switches]] table, as if it were the only switch. `common`: those of the controller."""
     also = ("name", "uplink")
     known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.of != "controller"}
     values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)

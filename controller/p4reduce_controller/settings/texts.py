@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses, ports and ways as people write them."""
+"""Parsers of addresses, ports, routes and uplinks, as users write them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from p4reduce_controller.switches.frames import format_mac, parse_mac
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """IP and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""
+    """Return IP address and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""
     ip, colon, port = text.partition(":")
     try:
         address = IPv4Address(ip)
@@ -29,7 +29,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_host(text: str) -> tuple[str, int]:
-    """MAC and port of "02:00:00:00:00:01=3"."""
+    """Return MAC address and port of "02:00:00:00:00:01=3"."""
     mac, _, port = text.partition("=")
     if not port.isdigit():
         raise SettingsError(f"--host {text}: must be MAC=PORT, as 02:00:00:00:00:01=3")
@@ -96,11 +96,11 @@ def as_port(port: object) -> int:
 _STORE_SCHEME = "etcd://"
 _STORE_PREFIX = "/p4reduce"
 _ETCD_PORT = 2379
-SHORTEST_STORE_LEASE = 2  # seconds of a lease: etcd's own least, as it is by default
+SHORTEST_STORE_LEASE = 2  # seconds of a lease: etcd's own minimum by default
 
 
 def parse_store(text: str) -> tuple[list[str], str]:
-    """Of etcd://HOST:PORT,HOST:PORT[/PREFIX]: the members, and what all keys begin with. Raises SettingsError."""
+    """Return the members and the key prefix of etcd://HOST:PORT,HOST:PORT[/PREFIX]. Raises SettingsError."""
     refused = SettingsError(f"--store {text}: must be etcd://HOST:PORT,HOST:PORT or etcd://HOST:PORT/PREFIX")
     if not text.startswith(_STORE_SCHEME):
         raise refused

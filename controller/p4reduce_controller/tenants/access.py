@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls, and what that caller may see and end."""
+"""The caller of the service, and what it may see and end."""
 
 from __future__ import annotations
 
@@ -8,34 +8,36 @@ from enum import IntEnum
 
 from p4reduce.control import jobs_pb2 as pb
 
-LONGEST_NAME = 200  # characters, of a user, a tenant, a job or a switch
+LONGEST_NAME = 200  # characters, for a user, a tenant, a job or a switch
 
 
 class Role(IntEnum):
-    """Each may what those before it may."""
+    """A role. Each includes the rights of the roles before it."""
 
     VIEWER = 0  # look
-    USER = 1  # have jobs, and end those of its tenant
-    OPERATOR = 2  # everything, with everybody's jobs
+    USER = 1  # start jobs, and end those of its tenant
+    OPERATOR = 2  # everything, with all jobs
 
     @classmethod
     def named(cls, name: object) -> Role:
-        """Raise ValueError."""
+        """Return the role of that name. Raise ValueError if there is none."""
         for role in cls:
             if role.name.lower() == name:
                 return role
         raise ValueError(f"role {name!r}: must be one of {', '.join(role.name.lower() for role in cls)}")
 
 
-# By the name of a service's method. What is not here is the operator's.
+# The role that each of the service's methods requires. All other methods require an operator.
 METHODS = {"Session": Role.USER, "Status": Role.VIEWER, "AbortJob": Role.USER, "Slots": Role.USER}
 
 
 @dataclass(frozen=True)
 class Caller:
-    """`tenant`: whose its jobs are; several callers may have one. A viewer without a tenant sees those of all.
+    """A caller. Its jobs belong to `tenant`, which several callers may share.
 
-    `expired`: its token was valid and is no longer, which is enough to come back to a seat, and for nothing else.
+    A viewer without a tenant sees the jobs of all tenants.
+
+    `expired`: the token was valid once. That suffices to rejoin a job, and for nothing else.
     """
 
     name: str
@@ -54,15 +56,19 @@ class Caller:
         return self.role is Role.OPERATOR or (self.role is Role.USER and tenant == self.tenant)
 
 
-ANYONE = Caller("", Role.OPERATOR, "")  # where the controller has no users
+ANYONE = Caller("", Role.OPERATOR, "")  # the caller if the controller has no users
 
 
 class Unauthenticated(Exception):
-    """The caller is nobody that is known; the message says why, and has nothing of the token."""
+    """An error: the caller is unknown. The message says why, and contains nothing of the token."""
 
 
 def seen_by(caller: Caller, status: pb.StatusReply) -> pb.StatusReply:
-    """Of jobs, the queue and tenants its own; numbers of all jobs only for operators, and viewers of all."""
+    """Return the part of the status that the caller may see.
+
+    It contains the jobs, queue entries and tenants that the caller sees. Only callers who see all tenants get the
+    totals.
+    """
     if caller.sees_all:
         return status
     seen = pb.StatusReply(switches=status.switches, time_s=status.time_s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who did what, when, and what became of it: a file with one JSON object a line, and no secrets."""
+"""The audit log: who did what, when, and with what outcome. It is a file of JSON lines without secrets."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from p4reduce_controller.base.limits import Bucket
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.tenants.access import Caller
 
-REFUSALS_PER_S = 10.0  # of one tenant, so that nobody can fill the disk
+REFUSALS_PER_S = 10.0  # refusals per second of one tenant, so that nobody can fill the disk
 LONGEST_TEXT = 500
 
 
 class Audit:
-    """Without a file, nothing is written. One that is moved away, as logrotate does, is begun anew."""
+    """An audit log.
+
+    Without a file, it writes nothing. If the file is moved away, as by logrotate, it begins a new one.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
-        """Raise SettingsError."""
+        """Open the file. Raise SettingsError if that fails."""
         self._buckets: dict[str, Bucket] = {}
         self._left_out = 0
         self._file: _File | None = None
@@ -36,7 +39,7 @@ class Audit:
                 raise SettingsError(f"--audit-log {path}: {error.strerror}") from None
 
     def note(self, caller: Caller, what: str, outcome: str, *, refused: bool = False, **more: Any) -> None:
-        """`outcome`: "ok", or why not."""
+        """Write an entry. `outcome`: "ok", or why the request failed."""
         if self._file is None:
             return
         if refused and self._is_too_much(caller.tenant):
@@ -66,7 +69,7 @@ class Audit:
 
 
 class _File(WatchedFileHandler):
-    """For its owner alone."""
+    """A log file that only its owner can read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")

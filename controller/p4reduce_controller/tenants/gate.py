@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets calls in, each to what its caller may, and no faster than its tenant or host may."""
+"""Guards of the service: they admit calls by the role of the caller, and by the rate limits of its tenant or host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STRANGER = Caller("", Role.VIEWER, "")
 
 
 class Refused(Exception):
-    """A call is not let in; the message says why. `caller`: whose it is, as far as that is known."""
+    """An error: a call is not admitted. The message says why. `caller`: the caller, if it is known."""
 
     def __init__(self, code: grpc.StatusCode, why: str, caller: Caller = STRANGER) -> None:
         super().__init__(why)
@@ -45,8 +45,11 @@ class Group:
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Lets calls in, each to what its caller may, and no faster than its group may. `asks`: for a token. `by_peer`:
-    the group depends on where the call comes from, which only the call's handler knows."""
+    """An interceptor that admits calls by role and rate.
+
+    `asks`: whether it requires a token.
+    `by_peer`: whether the group depends on the peer, which only the call's handler knows.
+    """
 
     asks = True
     by_peer = False
@@ -59,18 +62,24 @@ class Guard(grpc.aio.ServerInterceptor):
 
     @abstractmethod
     def caller(self, metadata: Any) -> Caller:
-        """Raise Refused."""
+        """Return the caller. Raise Refused if it is unknown."""
 
     @abstractmethod
     def admit(self, given: str, peer: str, method: str = "Status") -> Caller:
-        """Who may call that now, be it over HTTP. `given`: what the call has as its authorization. Raises Refused."""
+        """Return the caller of a call, or HTTP request, that may be made now. Raises Refused.
+
+        `given`: the authorization that the call contains.
+        """
 
     @abstractmethod
     def group_of(self, caller: Caller, peer: str) -> Group: ...
 
     @contextmanager
     def rank(self, caller: Caller, peer: str) -> Iterator[Callable[[int], float]]:
-        """While one is connected: how long its messages wait, by their size. Raises Refused."""
+        """Count a rank while it is connected.
+
+        Yield a function that returns a message's delay from its size. Raises Refused.
+        """
         group = self.group_of(caller, peer)
         if self._ranks[group.key] >= group.rates.ranks:
             self.refusals[group.label] += 1
@@ -93,7 +102,7 @@ class Guard(grpc.aio.ServerInterceptor):
         return wait
 
     def check_rate(self, group: Group, method: str, caller: Caller = STRANGER) -> None:
-        """Raise Refused where the group calls too fast."""
+        """Raise Refused if the group calls too fast."""
         joins = method == "Session"
         what, rate = ("join", group.rates.joins) if joins else ("call", group.rates.calls)
         if wait := self.pace.wait(group.key, what, rate):
@@ -115,7 +124,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 return error
             return None
 
-        early = None if self.by_peer else problem("")  # at once, as a call that is cancelled at once counts, too
+        early = None if self.by_peer else problem("")  # early, because a call that is cancelled at once counts too
         if early is None and not self.by_peer:
             return handler
         ways = (handler.request_streaming, handler.response_streaming)
@@ -134,14 +143,17 @@ class Guard(grpc.aio.ServerInterceptor):
         return make(checked, handler.request_deserializer, handler.response_serializer)
 
     async def refuse(self, what: str, error: Refused, peer: str) -> None:
-        """Before that is told: counts it, writes it down, and has who has heard many wait."""
+        """Count and log a refusal before the caller is told, and delay callers with many of them."""
         self.refusals[error.caller.tenant] += 1
         self._audit.note(error.caller, what, str(error), refused=True, peer=peer)
         await self.pace.penalty(error.caller.tenant or host_of(peer))
 
 
 class Gate(Guard):
-    """Where there are users: each may what its role may. Every method that is not in METHODS is the operator's."""
+    """The guard of a controller with users: each user has the rights of its role.
+
+    Methods that are not in METHODS require an operator.
+    """
 
     def __init__(self, users: UsersFile, audit: Audit) -> None:
         super().__init__(audit)
@@ -178,13 +190,16 @@ class Gate(Guard):
 
 
 def given_in(metadata: Any) -> str:
-    """What a call has as its authorization, or ""."""
+    """Return the authorization that the call contains, or ""."""
     given = next((value for key, value in metadata or () if key == "authorization"), "")
     return given if isinstance(given, str) else bytes(given).decode(errors="replace")
 
 
 class Peers(Guard):
-    """Where nobody knows whose calls are: whoever has the one token, if there is one, no faster than the host may."""
+    """The guard of a controller without users.
+
+    It admits everyone with the token, if there is one, within the limits of the host.
+    """
 
     by_peer = True
 
@@ -195,7 +210,7 @@ class Peers(Guard):
         self._token = token
 
     def caller(self, metadata: Any) -> Caller:  # noqa: ARG002
-        """Nobody knows who calls."""
+        """Return the caller for everyone, since callers are unknown."""
         return ANYONE
 
     def group_of(self, caller: Caller, peer: str) -> Group:  # noqa: ARG002

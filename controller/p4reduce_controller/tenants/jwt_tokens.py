@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens that an identity provider signs (JSON Web Tokens, RFC 7519), by PyJWT."""
+"""Tokens that an identity provider signs (JSON Web Tokens, RFC 7519), checked by PyJWT."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import jwt
 
 from p4reduce_controller.tenants.access import LONGEST_NAME, Caller, Role, Unauthenticated
 
-# With a public key alone: whoever checks a token cannot make one.
+# Algorithms with public keys only, so that a verifier of tokens cannot make any.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _KEYS = ("issuer", "audience", "jwks", "key", "algorithms", "user_claim", "role_claim", "tenant_claim", "leeway_s")
 
 
 class JwtError(ValueError):
-    """The table [jwt] is not accepted; the message says what would be."""
+    """An error: the table [jwt] is not accepted. The message says what would be."""
 
 
 @dataclass(frozen=True)
 class JwtTokens:
-    """`keys`: by their key id; "" is for tokens that name none."""
+    """The verifier of tokens. `keys`: by key id; "" is for tokens that name none."""
 
     issuer: str
     audience: str
@@ -36,14 +36,14 @@ class JwtTokens:
     leeway_s: float = 30.0
 
     def caller(self, token: str) -> Caller:
-        """Raise Unauthenticated."""
+        """Return the caller that the token names. Raise Unauthenticated if it is not valid."""
         try:
             key = self._key(jwt.get_unverified_header(token).get("kid", ""))
             try:
                 return self._caller(self._claims(token, key))
             except jwt.ExpiredSignatureError:
                 return self._caller(self._claims(token, key, verify_exp=False), expired=True)
-        except (jwt.PyJWTError, TypeError, ValueError) as error:  # the latter: a key of another kind
+        except (jwt.PyJWTError, TypeError, ValueError) as error:  # TypeError and ValueError: the key is of another kind
             raise Unauthenticated(f"the token is not accepted: {error}") from None
 
     def _key(self, key_id: object) -> Any:
@@ -82,7 +82,10 @@ class JwtTokens:
 
 
 def jwt_tokens(table: Mapping[str, Any], folder: Path, read: Callable[[Path], bytes]) -> JwtTokens:
-    """From the table [jwt]; its file is relative to `folder`, and read by `read`. Raises JwtError."""
+    """Return the verifier that the table [jwt] describes. Raises JwtError.
+
+    Its file is relative to `folder`, and read by `read`.
+    """
     if strange := sorted(table.keys() - set(_KEYS)):
         raise JwtError(f"unknown {', '.join(strange)}; known are {', '.join(_KEYS)}")
     values = {key: table.get(key, "") for key in ("issuer", "audience", "jwks", "key")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a tenant, or where there are none the host at an address, may call and talk, so that none slows others."""
+"""Rate limits per tenant, or per host if there are no users, so that none slows down others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from prometheus_client.registry import Collector
 
 from p4reduce_controller.base.limits import Bucket
 
-MOST_KNOWN = 4096  # whose rates are remembered; those of others begin anew
-FREE_REFUSALS = 2.0  # a second, and those of ten seconds at once
-PENALTY = 1.0  # seconds until one beyond these is told, so that who repeats a call at once gains nothing
-MOST_PENALTIES = 1024  # at a time; more are told at once
+MOST_KNOWN = 4096  # tenants and hosts whose rates are remembered
+FREE_REFUSALS = 2.0  # refusals per second without a delay, in bursts of up to ten seconds' worth
+PENALTY = 1.0  # seconds by which further refusals are delayed, so that repeating a call at once gains nothing
+MOST_PENALTIES = 1024  # concurrent delays; beyond them, refusals are not delayed
 UNIT = 1024  # bytes of a message; a longer one counts as several
 
 
 class Pace(Collector):
-    """`limited` counts what was refused or had to wait, by whose and what it was; as a collector it tells that."""
+    """The rate limits. `limited` counts refused and delayed requests by tenant and kind, for the metrics."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.limited: Counter[tuple[str, str]] = Counter()
@@ -32,15 +32,15 @@ class Pace(Collector):
         self._penalties = 0
 
     def wait(self, whose: str, what: str, rate: float) -> float:
-        """Take one of that; or none, and return the seconds until there will be one."""
+        """Take a token of the bucket and return 0.0; if there is none, return the seconds until there will be one."""
         return self._bucket(whose, what, rate).take(self._clock())
 
     def due(self, whose: str, rate: float, size: int) -> float:
-        """Seconds until a message of that many bytes, which has come, is due."""
+        """Return the seconds that a received message of so many bytes has to wait."""
         return self._bucket(whose, "message", rate).owe(1 + size // UNIT, self._clock())
 
     async def penalty(self, whose: str) -> None:
-        """Before a refusal is told: nothing, but for those who have heard many."""
+        """Delay a refusal if its recipient has had many."""
         due = self._bucket(whose, "refusal", FREE_REFUSALS).take(self._clock()) > 0
         if due and self._penalties < MOST_PENALTIES:
             self._penalties += 1
@@ -63,15 +63,17 @@ class Pace(Collector):
         known_rate, bucket = self._buckets.pop((whose, what), (0.0, None))
         if bucket is None or known_rate != rate:
             bucket = Bucket(rate, self._clock())
-        self._buckets[whose, what] = rate, bucket  # as the last: who has not come for longest is the first
+        self._buckets[whose, what] = rate, bucket  # the last of the order: the first one has been unused for longest
         if len(self._buckets) > MOST_KNOWN:
             del self._buckets[next(iter(self._buckets))]
         return bucket
 
 
 def host_of(peer: str) -> str:
-    """Of gRPC's name of a peer, as "ipv4:10.0.0.9:51934", or of an address: the address, of IPv6 its network of 64
-    bits, which one host has all of. Whatever else is a name is one host's."""
+    """Return the host's address from gRPC's name of a peer, as "ipv4:10.0.0.9:51934", or from an address.
+
+    For IPv6 it is the network of 64 bits, all of which one host may have. Any other name counts as a host's.
+    """
     kind, _, rest = unquote(peer).partition(":")
     text = rest.rpartition(":")[0] if kind in ("ipv4", "ipv6") else peer
     try:

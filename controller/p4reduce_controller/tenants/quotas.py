@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Quota:
-    """What a tenant may have; infinite is without a limit.
+    """The limits of a tenant; infinite means unlimited.
 
-    `slots`, `jobs`: at a time, a job's being those that it asks for. `slot_hours`: in a calendar month, UTC.
-    `priority`: in the queue, the higher the earlier. `queued`: jobs there. `ranks`: that are connected at a time.
-    `joins_per_s`, `calls_per_s`, `messages_per_s`: streams begun, other requests, and messages in streams, of which ten
-    seconds' may come at once. A message longer than a kilobyte counts as several.
+    `slots`, `jobs`: at a time; a job counts with the slots that it asks for.
+    `slot_hours`: per calendar month, in UTC.
+    `priority`: in the queue; the highest comes first.
+    `queued`: jobs in the queue.
+    `ranks`: concurrent connections of ranks.
+    `joins_per_s`, `calls_per_s`, `messages_per_s`: streams begun, other requests, and messages in streams. Ten seconds'
+    worth may come at once. A message longer than a kilobyte counts as several.
     """
 
     slots: float = math.inf
@@ -31,7 +34,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class Reservation:
-    """So many slots are kept free for the tenant between two Unix times. Those that it uses count."""
+    """Slots that are kept free for the tenant between two Unix times. Slots that it uses are counted in."""
 
     tenant: str
     slots: int
@@ -41,7 +44,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Policy:
-    """`default`: of tenants that have no quota of their own."""
+    """The quotas and reservations of all tenants. `default`: for tenants without a quota of their own."""
 
     default: Quota = field(default_factory=Quota)
     quotas: Mapping[str, Quota] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The users file: who is known, what each tenant may have, and what is reserved."""
+"""The users file: the users, the quotas of tenants, and the reservations."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _PRIORITIES = 1000
 
 @dataclass(frozen=True)
 class Book:
-    """What the file says. `callers`: by the digest of their token."""
+    """The contents of the users file. `callers`: by the digest of their token."""
 
     callers: Mapping[str, Caller] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     jwt: JwtTokens | None = None
 
     def caller(self, token: str) -> Caller:
-        """Whose token it is. Raises Unauthenticated."""
+        """Return the caller with this token. Raises Unauthenticated."""
         found = self.callers.get(digest(token))
         if found is not None:
             return found
@@ -49,14 +49,14 @@ class Book:
 
 
 class FilesRead:
-    """Files that were read together, so that it is seen when one of them changes."""
+    """Files that were read together. It can tell when one of them has changed."""
 
     def __init__(self) -> None:
         self._seen: dict[Path, tuple[int, ...]] = {}
 
     def read(self, path: Path) -> bytes:
-        """Raise OSError."""
-        self._seen[path] = _stamp(path)  # before it is read: what is written meanwhile is a change
+        """Return the contents of a file. Raise OSError if it cannot be read."""
+        self._seen[path] = _stamp(path)  # before reading, so that a write meanwhile counts as a change
         return path.read_bytes()
 
     @property
@@ -73,18 +73,20 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 class UsersFile:
-    """`book` is what the file last said that was in order."""
+    """The users file, read again when it changes. `book`: the latest contents without an error."""
 
     def __init__(self, path: Path, operators_token: str | None = None) -> None:
-        """`operators_token`: of one more operator, who is not in the file. Raises SettingsError."""
+        """Read the file. Raises SettingsError. `operators_token`: of one more operator, who is not in the file."""
         self.path = path
         self._operators_token = operators_token
         self._files = FilesRead()
         self.book = read_users(path, self._files)
 
     def refresh(self) -> bool:
-        """Read the file again where it or the provider's keys have changed; one with an error is logged, and changes
-        nothing. Returns whether the book is another."""
+        """Read the file again if it or the provider's keys have changed. Return whether `book` is new.
+
+        An error in the file is logged, and changes nothing.
+        """
         if not self._files.have_changed:
             return False
         self._files = FilesRead()
@@ -96,7 +98,7 @@ class UsersFile:
         return True
 
     def caller(self, token: str) -> Caller:
-        """Raise Unauthenticated."""
+        """Return the caller with this token. Raise Unauthenticated if there is none."""
         one = self._operators_token
         if one is not None and hmac.compare_digest(digest(one), digest(token)):
             return Caller("operator", Role.OPERATOR, "operator")
@@ -104,13 +106,18 @@ class UsersFile:
 
 
 def digest(token: str) -> str:
-    """What is kept of a token. Tokens are random and long, so that a fast hash is enough."""
+    """Return the digest of a token, which is kept in its place.
+
+    Tokens are long random texts, so a fast hash suffices.
+    """
     return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
 def read_users(path: Path, files: FilesRead | None = None) -> Book:
-    """`files` gets what was read, also where that is not accepted. Raises SettingsError, which says where in the file
-    something is not accepted."""
+    """Return the contents of the users file. Raises SettingsError, which says what in the file is not accepted.
+
+    `files`: records what was read, even after an error.
+    """
     files = files or FilesRead()
     try:
         root = tomllib.loads(files.read(path).decode())
@@ -220,7 +227,7 @@ class _Table:
         return [_Table(f"{key}[{number}]", one) for number, one in enumerate(values)]
 
     def number(self, key: str, default: float, low: float, high: float = 2.0**31, *, whole: bool = True) -> float:
-        """Infinite where the file has none and neither has `default`."""
+        """Return the number, or `default` if the file has none; infinite means unlimited."""
         value = self.values.get(key, default)
         if key not in self.values:
             return default
@@ -230,7 +237,7 @@ class _Table:
         return float(value) if not whole else int(value)
 
     def time(self, key: str) -> float:
-        """Unix time."""
+        """Return a time as Unix time."""
         value = self.values[key]
         if not isinstance(value, datetime) or value.tzinfo is None:
             raise ValueError(f"{self.name}: {key} = {value}: must be a time with its zone, as 2030-01-31T12:00:00Z")

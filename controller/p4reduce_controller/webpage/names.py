@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By which names a browser may call what it serves without a token.
+"""The host names by which browsers may open pages that need no token.
 
-A web site can have its own name point to another host's address, such as 127.0.0.1, and then read what is served there
-as if it were its own (DNS rebinding). The browser says the site's name all the same, in the header Host.
+A web site can let its own name point to another host's address, such as 127.0.0.1, and then read what that host serves
+as if it were its own (DNS rebinding). But the browser sends the site's name in the header Host.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from aiohttp.typedefs import Handler, Middleware
 
 class Names:
     def __init__(self, host: str, more: Collection[str] = ()) -> None:
-        """`host`: where it listens. Addresses are names that no web site has."""
+        """Prepare the check. `host`: the address that the server listens on. Addresses are always accepted."""
         self._known = {name.lower().rstrip(".") for name in (host, "localhost", *more)}
 
     def knows(self, host: str) -> bool:
-        """`host`: as the header says, with a port or without one."""
+        """Return whether the name is accepted. `host`: the header's value, with or without a port."""
         name, colon, port = host.rpartition(":")
         if not colon or host.endswith("]"):
             name, port = host, "0"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was seen, as the JSON that the status page is made of."""
+"""The status and its history as JSON for the status page."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from p4reduce_controller.observability.watch import Point, View, live, titled
 from p4reduce_controller.switches.aggregator import DOWN
 from p4reduce_controller.switches.availability import Unavailable
 
-MOST_JOBS = 200  # that are told of, and
-MOST_RANKS = 2048  # of all of them
+MOST_JOBS = 200  # that are shown, and
+MOST_RANKS = 2048  # of all of them together
 
 
 def view_of(view: View, unavailable: Unavailable | None) -> dict[str, Any]:
-    """`unavailable`: why no job can be served now."""
+    """Return the latest status as JSON. `unavailable`: the reason why no job can be served now."""
     status = view.status
     rooms = MOST_RANKS
     jobs = []
@@ -40,8 +40,10 @@ def view_of(view: View, unavailable: Unavailable | None) -> dict[str, Any]:
 
 
 def history_of(points: Iterable[Point], sees: Callable[[str], bool]) -> dict[str, Any]:
-    """As columns, of which those by name have None where there was nothing. `sees`: whether the caller sees the job
-    of that title."""
+    """Return the history as columns. Those by name have None for points without a value.
+
+    `sees`: returns whether the caller sees the job of that title.
+    """
     points = list(points)
     switches = sorted({name for point in points for name in point.switches})
     jobs = sorted(filter(sees, points[-1].jobs)) if points else []
@@ -95,7 +97,7 @@ def _job(job: pb.Job, members: Iterable[pb.Member]) -> dict[str, Any]:
 
 
 def _rank(member: pb.Member) -> dict[str, Any]:
-    """at: switch and port, by the switch's number."""
+    """Return a rank as JSON. at: its ports, each with the switch's number."""
     told: dict[str, Any] = {
         **_fields(member, "rank", "heard_s"),
         "at": [[number, place.port] for number, place in enumerate(member.places) if place.heard],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller serves over HTTP, all of it only to look at: the status page, metrics, and whether it is well."""
+"""The HTTP server of the controller, which is read-only: the status page, metrics, and health checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from p4reduce_controller.webpage.page_data import history_of, view_of
 
 _FILES = ("page.js", "fabric.js", "charts.js", "words.js", "page.css", "icon.svg")
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_LARGEST_REQUEST = 1 << 10  # bytes of a body, of which there is no need
+_LARGEST_REQUEST = 1 << 10  # bytes of a body; no request needs one
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -46,7 +46,7 @@ _OfCaller = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 
 
 class Served(Protocol):
-    """Whose health is told."""
+    """The controller whose health is served."""
 
     @property
     def failure(self) -> BaseException | None: ...
@@ -60,9 +60,13 @@ class Served(Protocol):
 
 @dataclass(eq=False, repr=False)
 class Web:
-    """`tls`: for the page and, where the settings say so, for the metrics, which have a place without a token of their
-    own, as Prometheus is often on the same host. `guard`: lets callers in, each to what it may see. `page` and
-    `metrics` are where it serves, once it does."""
+    """The HTTP server.
+
+    `tls`: for the page, and for the metrics if the settings say so. Metrics have an address of their own, without a
+    token, because Prometheus often runs on the same host.
+    `guard`: admits callers, and limits what they see.
+    `page`, `metrics`: the addresses, once it serves.
+    """
 
     settings: Settings
     tls: TlsFiles | None
@@ -75,12 +79,12 @@ class Web:
     _runners: list[web.AppRunner] = field(default_factory=list)
 
     async def start(self) -> None:
-        """Raise ListenError, or OSError where a certificate cannot be used."""
+        """Start serving. Raise ListenError, or OSError if a certificate cannot be used."""
         config = self.settings
         if config.metrics:
             routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
             host, _ = _address("--metrics", config.metrics)
-            # Of others Prometheus is known by any name, and a browser is as a rule not there.
+            # On other addresses, Prometheus may use any name, and browsers normally cannot reach them.
             rebinding = Names(host, config.page_names) if is_loopback(host) else None
             tls = self.tls if config.metrics_tls else None
             self.metrics = await self._serve("--metrics", config.metrics, _application(routes, rebinding), tls)
@@ -99,7 +103,7 @@ class Web:
             await runner.cleanup()
 
     async def _serve(self, option: str, listen: str, application: web.Application, tls: TlsFiles | None) -> str:
-        """Return where it is served, as the port may be given as 0."""
+        """Serve the application, and return its address, since the given port may be 0."""
         host, port = _address(option, listen)
         runner = web.AppRunner(application, access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)
         await runner.setup()
@@ -132,7 +136,7 @@ class Web:
 
         return checked
 
-    # What is served.
+    # Handlers.
 
     async def _metrics(self, request: web.Request) -> web.Response:
         encode, kind = choose_encoder(request.headers.get("Accept", ""))
@@ -169,7 +173,7 @@ class Web:
 
 
 def _application(routes: Mapping[str, _Handler], names: Names | None) -> web.Application:
-    """`names`: by which alone it may be called, where any web site could ask a browser for what is here."""
+    """Return an application of these routes. `names`: accepted host names, if any web site could otherwise read it."""
     application = web.Application(
         client_max_size=_LARGEST_REQUEST, middlewares=[names.middleware] if names is not None else []
     )
@@ -211,7 +215,7 @@ def _address(option: str, listen: str) -> tuple[str, int]:
 
 
 class _ServerContext(ssl.SSLContext):
-    """For an asyncio server: each connection has a context of what the files say when it begins."""
+    """The context of an asyncio server that reads the certificates anew for each connection."""
 
     _files: TlsFiles
 
