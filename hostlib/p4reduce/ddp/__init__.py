@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communication hooks for `torch.nn.parallel.DistributedDataParallel`.
 
-`fp16_wrapper`, `bf16_wrapper` and `noop_hook` are PyTorch's, which work with the hooks here.
+`fp16_wrapper`, `bf16_wrapper` and `noop_hook` are those of PyTorch, which work with the hooks here.
 """
 
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Averages in two levels: within a host by torch.distributed, between hosts on the switch."""
+"""Averages on two levels: within a host by torch.distributed, between hosts on the switch."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ from p4reduce.tensors.spec import WireChoice
 
 
 class HierarchicalState(AllreduceState):
-    """What `hierarchical_hook` works with: a host's ranks share a bucket out, and each has the switch add its part.
+    """The state of `hierarchical_hook`: a host's ranks divide each bucket, and the switch adds each rank's share.
 
-    So a host's ranks together send a gradient once, as one rank would, over as many jobs as a host has ranks; what
-    goes between them goes over NVLink, PCIe or memory, as `local`'s backend does it.
+    So the ranks of a host together send a gradient once, like a single rank, over as many jobs as the host has ranks.
+    Between ranks of a host, data goes over NVLink, PCIe or memory, by the backend of `local`.
 
-    communicator: of the ranks that have this one's place on their hosts, one a host.
-    local: process group of the ranks of this host. Collectives of nobody else may be under way on it during a backward
-        pass.
-    wire: how sums between hosts travel, as of `Communicator.allreduce`; by default the communicator's.
+    communicator: connects the ranks that have the same local rank, one on each host.
+    local: process group of the ranks of this host. During a backward pass, nothing else may use it.
+    wire: wire type of sums between hosts, as in `Communicator.allreduce`; by default the communicator's.
 
-    Sums within a host are the backend's, in the gradients' dtype, of gradients that are divided by its ranks before; so
-    they have not the same bits as `allreduce_hook`'s.
+    The backend makes sums within a host in the gradients' dtype, after division by the host's number of ranks.
+    Therefore they do not have the same bits as those of `allreduce_hook`.
     """
 
     hook = "hierarchical_hook"
@@ -44,7 +43,7 @@ class HierarchicalState(AllreduceState):
     def __init__(self, communicator: Communicator, local: dist.ProcessGroup, *, wire: WireChoice | None = None) -> None:
         super().__init__(communicator, wire=wire)
         self.local: dist.ProcessGroup | None = local
-        """None in a state that was pickled; set it again, as `communicator`."""
+        """None in a state that was pickled; set it again, like `communicator`."""
         self._pipeline = _Pipeline()
 
     @classmethod
@@ -56,13 +55,13 @@ class HierarchicalState(AllreduceState):
         wire: WireChoice | None = None,
         **options: Any,
     ) -> HierarchicalState:
-        """For ranks that torchrun has started, of which each host has as many, with numbers that follow each other.
+        """Make the state for ranks that torchrun has started: the same number on each host, numbered consecutively.
 
-        To be called by all ranks of the default process group, with which their hosts' groups are made.
-        job: those of a host's first ranks join `job`/0, and so on. local_world_size: ranks of a host; by default
-            LOCAL_WORLD_SIZE. options: of `Communicator`; its `close`, or leaving the job as its context manager, is the
-            caller's: `with state.communicator:`.
-        Raises ValueError where hosts have not as many ranks each, and what `Communicator` raises.
+        All ranks of the default process group must call this, since it makes the process groups of the hosts.
+        job: the first ranks of all hosts join the job `job`/0, the second ones `job`/1, and so on.
+        local_world_size: ranks of a host; by default LOCAL_WORLD_SIZE.
+        options: those of `Communicator`. The caller closes the communicator, or uses `with state.communicator:`.
+        Raises ValueError where hosts have different numbers of ranks, and the errors of `Communicator`.
         """
         rank, ranks = dist.get_rank(), dist.get_world_size()
         name, said = settings.needed("local_world_size", local_world_size, "LOCAL_WORLD_SIZE")
@@ -102,7 +101,7 @@ class HierarchicalState(AllreduceState):
 
 
 class _Stream:
-    """Where a bucket of a CUDA device is worked on, behind what its stream has been given so far."""
+    """A CUDA stream for the work on one bucket, which begins after the work that the current stream has so far."""
 
     def __init__(self, device: torch.device) -> None:
         self._own: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -111,7 +110,7 @@ class _Stream:
         self._ended: torch.cuda.Event | None = None
 
     def use(self, tensor: torch.Tensor) -> Any:
-        """As the current one."""
+        """Return a context in which this is the current stream, and make it a user of the tensor's memory."""
         tensor.record_stream(self._own)
         return torch.cuda.stream(self._own)
 
@@ -128,7 +127,7 @@ class _Stream:
 
 @dataclass
 class _Bucket:
-    """A bucket on its way: `buffer` becomes the average."""
+    """A bucket in the pipeline, whose `buffer` becomes the average."""
 
     communicator: Communicator
     local: dist.ProcessGroup
@@ -139,7 +138,7 @@ class _Bucket:
     handle: Handle[torch.Tensor]
     stream: _Stream | None
     shared: torch.Tensor | None = None
-    """The buffer, or a copy with as many zeros more as make equal shares."""
+    """The buffer, or a copy that is padded with zeros to equal shares."""
     at_switch: Handle[torch.Tensor] | None = None
 
     def share_out(self) -> None:
@@ -154,7 +153,7 @@ class _Bucket:
             self.at_switch = self.communicator.allreduce_async(share, op="average", wire=self.wire)
 
     def gather(self) -> None:
-        """Make of all shares' averages the bucket's."""
+        """Gather the averages of all shares in the bucket."""
         assert self.at_switch is not None
         assert self.shared is not None
         with self._on_stream():
@@ -169,16 +168,16 @@ class _Bucket:
         return self.stream.use(self.buffer) if self.stream is not None else nullcontext()
 
     def _share(self, shared: torch.Tensor) -> torch.Tensor:
-        """This rank's share."""
+        """Return this rank's share."""
         return shared.chunk(self.local.size())[self.local.rank()] if shared.numel() else shared
 
 
 class _Pipeline:
-    """Takes buckets in the order of the hook's calls, which is the same on all ranks, through three stages: a share of
-    the sum within the host to each of its ranks, each share to the switch, all shares to all.
+    """A pipeline of buckets with three stages: reduce-scatter in the host, allreduce on the switch, all-gather in it.
 
-    While a bucket is at the switch, the next one is shared out. Which collective of the host follows which depends on
-    the calls alone, and not on what comes when: so all its ranks agree.
+    Buckets pass in the order of the hook's calls, which is the same on all ranks. While one bucket is at the switch,
+    the next one is scattered. The order of the host's collectives depends only on the calls, and never on the arrival
+    of results, so all ranks of the host agree on it.
     """
 
     def __init__(self) -> None:
@@ -219,7 +218,7 @@ class _Pipeline:
                 bucket.communicator.abort()
 
     def _fail(self, error: BaseException, under_way: list[_Bucket | None]) -> None:
-        """The ranks no longer agree on what comes next."""
+        """Fail these buckets and all later ones: the ranks no longer agree on the next collective."""
         self._failure, self._between = error, None
         for bucket in under_way:
             if bucket is not None and not bucket.handle.done():

@@ -2,9 +2,9 @@
 # mypy: disable-error-code="empty-body"
 """DDP communication hooks that reduce gradient buckets on the switch.
 
-A bucket's reduction starts when DDP calls the hook, and the next bucket's streams behind it, while the backward pass
-goes on. Errors of the communicator (a rank that went, a time-out) are raised by `backward()`; outside of a backward
-pass, as for a rank that has no more inputs under `Join`, by the future.
+A bucket's reduction starts when DDP calls the hook. The next bucket's follows while the backward pass goes on.
+`backward()` raises errors of the communicator, such as a dead rank or a time-out. Outside of a backward pass, as for a
+rank without further inputs under `Join`, the future raises them.
 
 No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
 """
@@ -34,9 +34,10 @@ Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
 def _hook(declared: Declared) -> Declared:
-    """Make of a hook's signature and docstring one that averages buckets as its state says.
+    """Return a hook that averages buckets by its state; `declared` gives its signature and docstring.
 
-    Says so where another than DDP calls it: FSDP gives a gradient and a place for its shard, FSDP2 a shard alone.
+    The hook raises TypeError if another caller than DDP is recognised: FSDP passes a gradient and a buffer for its
+    shard, FSDP2 passes a shard alone.
     """
 
     @functools.wraps(declared)
@@ -61,11 +62,12 @@ def _hook(declared: Declared) -> Declared:
 
 @_hook
 def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average the bucket over all ranks: blocks that hold only zeros are not sent.
+    """Average the bucket over all ranks; blocks of zeros are not sent.
 
-    An average is exact to 2^(h - 30) of the largest magnitude in its block, over all ranks, with h = ceil(log2(ranks)):
-    what is much smaller than its neighbours becomes zero. Of float16 and bfloat16, and of float32 where the state's
-    `wire` is "int16", to 2^(h - 14). A NaN or an infinity makes its whole block NaN.
+    Averages of float32 are exact to 2^(h - 30) of the largest magnitude in the block over all ranks, with
+    h = ceil(log2(ranks)): values that are much smaller than others of their block become zero. Averages of float16 and
+    bfloat16, and of float32 if the state's `wire` is "int16", are exact to 2^(h - 14). A NaN or an infinity makes its
+    whole block NaN.
 
     Use: `model.register_comm_hook(AllreduceState(communicator), allreduce_hook)`.
     """
@@ -73,7 +75,7 @@ def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.F
 
 @_hook
 def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average what is left of the bucket when each rank sends its largest blocks only: see `BlockTopKState`.
+    """Average the bucket's largest blocks: each rank sends only its own largest ones, see `BlockTopKState`.
 
     Use: `ddp.register_comm_hook(BlockTopKState(communicator, ddp, ratio=0.01), block_topk_hook)`.
     """
@@ -81,9 +83,9 @@ def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.
 
 @_hook
 def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average what is left of the bucket when each rank sends its largest elements only: see `ElementTopKState`.
+    """Average the bucket's largest elements: each rank sends only its own largest ones, see `ElementTopKState`.
 
-    The backward pass waits until the ranks know which elements each other has.
+    The backward pass waits until the ranks know each other's indices.
 
     Use: `ddp.register_comm_hook(ElementTopKState(communicator, ddp, ratio=0.01), element_topk_hook)`.
     """
@@ -91,7 +93,7 @@ def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futu
 
 @_hook
 def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average what is left of the bucket when each rank sends its blocks above a norm: see `BlockThresholdState`.
+    """Average the bucket's blocks above a norm: each rank sends only its own such blocks, see `BlockThresholdState`.
 
     Use: `ddp.register_comm_hook(BlockThresholdState(communicator, ddp, threshold=0.1), block_threshold_hook)`.
     """
@@ -99,7 +101,7 @@ def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torc
 
 @_hook
 def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average what is left of the bucket when all ranks send the same random blocks only: see `BlockRandomKState`.
+    """Average random blocks of the bucket, the same on all ranks: see `BlockRandomKState`.
 
     Use: `ddp.register_comm_hook(BlockRandomKState(communicator, ddp, ratio=0.01), block_randomk_hook)`.
     """
@@ -122,7 +124,10 @@ def hierarchical_hook(state: HierarchicalState, bucket: GradBucket) -> torch.fut
 
 
 def bf16_wrapper(hook: Hook) -> Hook:
-    """PyTorch's `bf16_compress_wrapper`, on CPUs as well: DDP knows that by its name, and takes it for NCCL's alone."""
+    """Wrap a hook like PyTorch's `bf16_compress_wrapper`, but also for CPUs.
+
+    DDP recognises PyTorch's wrapper by its name, and accepts it with NCCL only.
+    """
     wrapped: Hook = bf16_compress_wrapper(hook)
     wrapped.__name__ = "bf16_wrapper"
     return wrapped
@@ -141,7 +146,7 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
 
     if within_backward:
         # DDP turns an exception in a hook's future into a misleading cast error. So such a future always succeeds, and
-        # each bucket queues a callback with autograd, which runs before DDP's own: it raises what went wrong.
+        # each bucket queues a callback with autograd, which runs before DDP's own and raises the error.
         engine: Any = torch.autograd.Variable._execution_engine
         engine.queue_callback(_EndOfBackward(hook, handle))
 
@@ -159,10 +164,10 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
 
 
 class _EndOfBackward:
-    """Waits for a bucket when a backward pass has come to its end.
+    """A callback of autograd that waits for a bucket at the end of a backward pass.
 
-    An exception that leaves the pass before, as a signal's handler may raise one in any code of Python's, has autograd
-    drop its callbacks uncalled. The bucket is then the program's again.
+    If an exception ends the pass earlier, for example one from a signal handler, autograd drops its callbacks without
+    calling them. The program may then use the bucket again, so the communicator fails.
     """
 
     def __init__(self, hook: str, handle: Handle[torch.Tensor]) -> None:
@@ -184,5 +189,5 @@ class _EndOfBackward:
 
 
 def _within_backward() -> bool:
-    """DDP calls hooks outside of a backward pass for ranks that have no more inputs (`Join`)."""
+    """Return whether a backward pass runs; DDP also calls hooks for ranks that have no more inputs (`Join`)."""
     return torch._C._current_graph_task_id() != -1

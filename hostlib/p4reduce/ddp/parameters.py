@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters of a model by name: the one key that stays the same whatever buckets DDP puts them into."""
+"""The parameters of a model by name: a key that does not depend on DDP's buckets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 _OF_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
-"""What `torch.compile` and checkpoints of activations put into names."""
+"""Prefixes that `torch.compile` and activation checkpointing add to names."""
 
 
 def plain_name(name: str) -> str:
-    """Return a parameter's name in the model that was wrapped, so that checkpoints pass between wrapped and plain
-    ones."""
+    """Return a parameter's name without wrappers, so that wrapped and plain models can share checkpoints."""
     for wrapper in _OF_WRAPPERS:
         name = name.replace(wrapper, "")
     return name
@@ -27,7 +26,7 @@ def _wrapped_by(model: torch.nn.Module) -> torch.nn.Module | None:
 
 
 class Parameters:
-    """Of the model that DDP trains, wrapped or not; names are as if nothing of it was wrapped, see `plain_name`."""
+    """The parameters of the model that DDP trains, wrapped or not; for their names see `plain_name`."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         plain = model
@@ -39,7 +38,7 @@ class Parameters:
         self._names = {parameter: name for name, parameter in self.by_name.items()}
 
     def name(self, parameter: torch.Tensor) -> str:
-        """Of a parameter that DDP hands to a hook. Raises ValueError if it is not one of this model's."""
+        """Return the name of a parameter that DDP passes to a hook. Raises ValueError if the model does not have it."""
         name = self._names.get(parameter)
         if name is None:
             raise ValueError(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a hook's communicator has the ranks whose gradients it averages: those of DDP's process group.
+"""A check that a hook's communicator has the same ranks as DDP's process group.
 
-DDP does not tell a hook of its group. So the module is looked for among all objects, once for each communicator and
-module. A bucket shows by its parameters that its module is another.
+DDP does not pass its group to a hook. So the check searches all objects for the module, once for each communicator and
+module. A bucket's parameters show whether it belongs to a module that was checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from p4reduce.api.communicator import Communicator
 class CheckedRanks:
     """The modules of one state whose process groups were compared with its communicator.
 
-    Modules may share a state. Pickles hold nothing of it.
+    Modules may share a state. A pickled copy is empty.
     """
 
     def __init__(self) -> None:
@@ -34,10 +34,11 @@ class CheckedRanks:
     def check(
         self, state: object, parameters: Sequence[torch.Tensor], communicator: Communicator, share: int = 1
     ) -> None:
-        """Compare the groups of all modules that have a hook with `state`, where one of them is new.
+        """Compare the groups of all modules that have a hook with `state`, if one of them is new.
 
-        parameters: of a bucket, all of one module. share: how many ranks of the group each of the communicator stands
-        for. Raises ValueError on all ranks of the communicator if their groups are not of these ranks alone.
+        parameters: those of a bucket, all of one module.
+        share: how many ranks of the group each rank of the communicator stands for.
+        Raises ValueError on all ranks of the communicator if one of their groups has other ranks.
         """
         if self._communicator is communicator and (not parameters or parameters[0] in self._parameters):
             return
@@ -70,7 +71,7 @@ def _check_group(group: Any, communicator: Communicator, share: int) -> None:
 
 
 def _modules_with(state: object) -> list[Any]:
-    """Modules that have a hook with this state."""
+    """Return the modules that have a hook with this state."""
     return [
         one
         for one in gc.get_objects()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves the gradients of a training for `p4reduce analyze`.
+"""A recorder of the gradients of a training, for `p4reduce analyze`.
 
 No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
 """
@@ -21,16 +21,16 @@ Hook = Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
 class Recorder:
-    """Writes what a rank's hook is given, before it is averaged: one file every few iterations.
+    """A recorder that writes the gradients that a rank's hook gets, before they are averaged, every few iterations.
 
     Use: `ddp.register_comm_hook(state, Recorder("gradients", ddp).wrap(allreduce_hook))`, on all ranks, then
-    `p4reduce analyze gradients`. Under a wrapper such as `fp16_wrapper`, what is recorded is rounded.
+    `p4reduce analyze gradients`. Under a wrapper such as `fp16_wrapper`, the recorded gradients are rounded.
 
-    folder: where each rank writes `gradients-<iteration>-rank<rank>.npz`, during that backward pass: as much as the
-        gradients, or less where they are mostly zeros.
-    model: that DDP trains, wrapped or not: gradients are filed under its parameters' names.
-    every: iterations from one file to the next. The first is of iteration `every`, when DDP's buckets are settled.
-    files: how many to write at most.
+    folder: folder in which each rank writes `gradients-<iteration>-rank<rank>.npz`, during the backward pass. A file is
+        as large as the gradients, or smaller if they are mostly zeros.
+    model: the model that DDP trains, wrapped or not; gradients are stored by its parameters' names.
+    every: iterations between files. The first file is from iteration `every`, after DDP has formed its final buckets.
+    files: the most files to write.
     rank, world_size: by default those of the default process group.
     """
 
@@ -55,7 +55,7 @@ class Recorder:
         self._gradients: dict[str, Any] = {}
 
     def wrap(self, hook: Hook) -> Hook:
-        """`hook`, recorded."""
+        """Return a hook that records each bucket and then calls `hook`."""
 
         def recorded(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
             if self._iteration and self._iteration % self._every == 0 and self._files:

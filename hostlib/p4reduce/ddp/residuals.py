@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error feedback: what of a parameter's gradients has not been sent yet, to be added to the next one.
+"""Error feedback: the part of a parameter's gradient that is not sent, its residual, is added to the next gradient.
 
-Seide et al. ("1-Bit Stochastic Gradient Descent", Interspeech 2014) for the idea; Karimireddy et al. ("Error Feedback
-Fixes SignSGD", ICML 2019) for why training converges with it.
+The idea is from Seide et al. ("1-Bit Stochastic Gradient Descent", Interspeech 2014). Karimireddy et al. ("Error
+Feedback Fixes SignSGD", ICML 2019) show why training converges with it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from p4reduce.errors import P4ReduceError
 
 
 class Residuals:
-    """One float32 tensor a parameter, of its shape, keyed by its name in the model.
+    """The residuals: for each parameter, by its name, one float32 tensor of its shape.
 
-    By parameter and not by bucket, because DDP forms its buckets anew after the first iteration, and a run that goes on
-    from a checkpoint may form others.
+    The key is the parameter and not the bucket, since DDP forms new buckets after the first iteration, and a run from a
+    checkpoint may form others again.
     """
 
     def __init__(self) -> None:
         self._kept: dict[str, torch.Tensor] = {}
-        self._used: list[int] = []  # of the parameters of the bucket at hand, those that have a gradient
+        self._used: list[int] = []  # indices of the current bucket's parameters that have a gradient
         self.parameters: Parameters | None = None
-        """Of the model; not pickled."""
+        """The model's parameters; not pickled."""
 
     def add_to(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
-        """Add to a bucket's gradients what was left of earlier ones, and keep the sums; `take` must follow.
+        """Add the residuals to a bucket's gradients, and keep the sums; `take` must follow.
 
-        What is left of a parameter whose gradient is all zeros waits until it has another: where no rank has used it,
-        DDP leaves its gradient as it is, whatever comes back in the bucket (`find_unused_parameters`).
+        If a parameter's gradient is all zeros, its residual waits for the next one. If no rank has used the parameter,
+        DDP leaves its gradient as it is, whatever the bucket's average says (`find_unused_parameters`).
         """
         parts = self._parts(buffer, parameters)
         used = torch.stack([part.any() for _, part in parts]).tolist()
@@ -43,10 +43,10 @@ class Residuals:
             part.copy_(kept.add_(part))
 
     def take(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor], *, finite: bool) -> None:
-        """Take what is sent, which the bucket holds now, off what is kept.
+        """Subtract the values to send, which the bucket holds now, from the kept sums: the residuals are left.
 
-        finite: whether all of what is sent is. What is not is sent, and nothing of it kept: an infinity less itself is
-        NaN, and what rounded to an infinity leaves one.
+        finite: whether all values to send are finite. Others are sent, but leave no residual: an infinity minus itself
+        is NaN, and a value that was rounded to infinity would leave an infinity.
         """
         parts = self._parts(buffer, parameters)
         for index in self._used:
@@ -56,20 +56,20 @@ class Residuals:
                 kept.nan_to_num_(0.0, 0.0, 0.0)
 
     def put_back(self, residual: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
-        """Keep what was taken off, but got lost on its way."""
+        """Add values that were subtracted, but lost on the wire, to the residuals again."""
         for kept, part in self._parts(residual, parameters):
             kept.add_(part.to(kept.device))
 
     def norm(self) -> float:
-        """Return the l2 norm of all that is kept."""
+        """Return the l2 norm of all residuals."""
         return float(torch.stack([kept.norm() for kept in self._kept.values()]).norm()) if self._kept else 0.0
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Copy of what is kept, by parameter's name."""
+        """Return a copy of the residuals by parameter name."""
         return {name: kept.clone() for name, kept in self._kept.items()}
 
     def load_state_dict(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Take over what another model of the same parameters kept. Raises ValueError where they differ."""
+        """Load the residuals of another model with the same parameters. Raises ValueError if the parameters differ."""
         parameters = self._known().by_name
         kept = {plain_name(name): tensor for name, tensor in kept.items()}
         for name, tensor in kept.items():
@@ -93,7 +93,7 @@ class Residuals:
     def _parts(
         self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Each parameter's residual and its part of the buffer, both 1-d, in the order of the parameter's memory."""
+        """Return each parameter's residual and part of the buffer, both 1-d, in the order of the parameter's memory."""
         parts = torch.split_with_sizes(buffer, [parameter.numel() for parameter in parameters])
         return [
             (self._of(parameter).as_strided((part.numel(),), (1,)), part)
@@ -106,7 +106,7 @@ class Residuals:
         if kept is None:
             kept = self._kept[name] = _zeros_like(parameter)
         elif kept.stride() != parameter.stride() and kept.stride() != (fresh := _zeros_like(parameter)).stride():
-            kept = self._kept[name] = fresh.copy_(kept)  # the parameter's memory has changed its order
+            kept = self._kept[name] = fresh.copy_(kept)  # the parameter's strides have changed
         return kept
 
 

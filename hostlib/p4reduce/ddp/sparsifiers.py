@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hooks that send only some of each bucket work with, by how they choose."""
+"""The states of hooks that send only a part of each bucket, one class for each way to choose that part."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from p4reduce.tensors.spec import WireChoice
 
 
 class BlockTopKState(SparsifierState):
-    """What `block_topk_hook` works with: of each bucket, the blocks with the largest norms are sent.
+    """The state of `block_topk_hook`: each rank sends the blocks of a bucket that have the largest norms.
 
-    ratio: share of a bucket's blocks that is sent, above 0 and up to 1; at least one block of each bucket.
-    by: "norm", or "update ratio": a block's norm over that of the parameters that it would change. These are Block
-        Top-k and Block Top-k Ratio of OmniReduce (Fei et al., SIGCOMM 2021).
-    exact_every: iterations from one exact choice to the next; 1 for always. In between, the blocks are sent whose norm
-        reaches that of the least that the last exact choice took: one comparison a block in place of a selection, as
-        Ok-Topk does with elements (Li and Hoefler, PPoPP 2022).
-    tolerance: a choice by the old threshold that takes less than the share's 1/tolerance or more than `tolerance` times
-        it is made again exactly, so the count never leaves these bounds.
-    The rest is as of `SparsifierState`.
+    ratio: share of a bucket's blocks to send, above 0 and up to 1; at least one block of each bucket.
+    by: "norm", or "update ratio": the block's norm divided by the norm of the parameters that it changes. These are
+        Block Top-k and Block Top-k Ratio of OmniReduce (Fei et al., SIGCOMM 2021).
+    exact_every: iterations between exact choices; 1 for always. In between, each block is sent whose norm reaches the
+        smallest norm of the last exact choice. That takes one comparison a block instead of a selection, as Ok-Topk
+        does with elements (Li and Hoefler, PPoPP 2022).
+    tolerance: bound on the number of blocks of a choice by threshold: from 1/tolerance to `tolerance` times the number
+        for `ratio`. Outside of these bounds, the choice is made again exactly.
+    The other parameters are those of `SparsifierState`.
 
-    Each rank chooses its own blocks: the switch adds whatever arrives, and with N ranks up to N times `ratio` return.
+    Each rank chooses its own blocks, and the switch adds all that arrive: with N ranks, the average has up to N times
+    `ratio` of the blocks.
     """
 
     hook = "block_topk_hook"
@@ -59,8 +60,8 @@ class BlockTopKState(SparsifierState):
         self.exact_every = exact_every
         self.tolerance = tolerance
         self.exact_choices = 0
-        """How many of the choices, one a bucket and iteration, were made exactly."""
-        self._thresholds: dict[int, float] = {}  # by bucket's index: of other buckets, they miss the count
+        """How many of the choices, one for each bucket and iteration, were exact."""
+        self._thresholds: dict[int, float] = {}  # by bucket index; for other buckets, `tolerance` rejects their choice
 
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:
         if self.by == "update ratio":
@@ -85,10 +86,11 @@ class BlockTopKState(SparsifierState):
 
 
 class ElementTopKState(BlockTopKState):
-    """What `element_topk_hook` works with: of each bucket, the elements with the largest magnitudes are sent, wherever
-    they stand, with the threshold reused between exact choices as by Ok-Topk (Li and Hoefler, PPoPP 2022).
+    """The state of `element_topk_hook`: each rank sends the elements of a bucket that have the largest magnitudes.
 
-    All is as of `BlockTopKState`, of blocks of one element, but that what int16 and int8 have no digits for is lost.
+    All parameters are those of `BlockTopKState`, with blocks of one element: Ok-Topk (Li and Hoefler, PPoPP 2022) also
+    reuses the threshold between exact choices. The values' rounding to int16 and int8 is lost, even with error
+    feedback.
     """
 
     hook = "element_topk_hook"
@@ -96,14 +98,14 @@ class ElementTopKState(BlockTopKState):
 
 
 class BlockThresholdState(SparsifierState):
-    """What `block_threshold_hook` works with: blocks are sent whose l2 norm reaches `threshold`.
+    """The state of `block_threshold_hook`: each rank sends the blocks whose l2 norm reaches `threshold`.
 
-    That is Block Threshold of OmniReduce (Fei et al., SIGCOMM 2021); a threshold for all training compresses less while
-    gradients are large, and bounds what is kept (Sahu et al., NeurIPS 2021). Each rank chooses its own blocks, and a
-    block is chosen or not regardless of the others of its bucket.
+    This is Block Threshold of OmniReduce (Fei et al., SIGCOMM 2021). A constant threshold compresses less while
+    gradients are large, and bounds the residuals (Sahu et al., NeurIPS 2021). Each rank chooses its own blocks, and
+    chooses each block independently of the others.
 
-    threshold: at least 0, which sends all that is not zero; `SparsifierStats.density` says what one comes to.
-    The rest is as of `SparsifierState`.
+    threshold: 0 or more; 0 sends all blocks that are not zero. `SparsifierStats.density` shows its effect.
+    The other parameters are those of `SparsifierState`.
     """
 
     hook = "block_threshold_hook"
@@ -128,16 +130,15 @@ class BlockThresholdState(SparsifierState):
 
 
 class BlockRandomKState(SparsifierState):
-    """What `block_randomk_hook` works with: of each bucket, blocks drawn at random are sent.
+    """The state of `block_randomk_hook`: ranks send random blocks of each bucket, all ranks the same ones.
 
-    That is Block Random-k of OmniReduce (Fei et al., SIGCOMM 2021). All ranks draw the same blocks, from a seed that
-    they share, the iteration and the bucket. Nothing of a gradient decides here, so there is no reason for ranks to
-    differ, and one against it: the sum has no more blocks than each rank sent, where N ranks that draw alone would
-    receive up to N times as many.
+    This is Block Random-k of OmniReduce (Fei et al., SIGCOMM 2021). The choice depends on a common seed, the iteration
+    and the bucket, and not on gradients. Since all ranks choose the same blocks, the average has no more blocks than
+    each rank has sent. With N independent choices it would have up to N times as many.
 
-    ratio: share of a bucket's blocks that is sent, above 0 and up to 1; at least one block of each bucket.
+    ratio: share of a bucket's blocks to send, above 0 and up to 1; at least one block of each bucket.
     seed: the same on all ranks.
-    The rest is as of `SparsifierState`.
+    The other parameters are those of `SparsifierState`.
     """
 
     hook = "block_randomk_hook"
@@ -167,7 +168,7 @@ class BlockRandomKState(SparsifierState):
 
 
 def _parameter_norms(parameters: Sequence[torch.Tensor], block_size: int) -> torch.Tensor:
-    """Of the parameters' blocks, as a bucket lays them out; nothing is zero, to be divided by."""
+    """Return the norms of the parameters' blocks, in the bucket's order; none is zero, since they are divisors."""
     flat = torch.cat([parameter.detach().as_strided((parameter.numel(),), (1,)) for parameter in parameters])
     return block_norms(flat, block_size).clamp_(min=torch.finfo(torch.float32).tiny)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the DDP hooks work with: knobs, what they remember, and statistics."""
+"""The states of DDP hooks: their options, residuals and statistics."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from p4reduce.engine.handle import Handle
 from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.spec import WireChoice
 
-_VERSION = 2  # of state_dict
+_VERSION = 2  # format of state_dict
 
 
 class AllreduceState:
-    """What `allreduce_hook` works with.
+    """The state of `allreduce_hook`.
 
     communicator: reduces the buckets; its ranks must be those of DDP's process group. It belongs to its process and is
-        not pickled: a state that was needs its attribute `communicator` set again.
-    wire: how gradients travel, as of `Communicator.allreduce`; by default the communicator's.
+        not pickled: set the attribute `communicator` again in an unpickled state.
+    wire: wire type of gradients, as in `Communicator.allreduce`; by default the communicator's.
     """
 
     hook = "allreduce_hook"
-    """The name of the hook that works with it."""
+    """The name of the hook that this state is for."""
 
     def __init__(self, communicator: Communicator, *, wire: WireChoice | None = None) -> None:
         if not hasattr(communicator, "allreduce_async"):
@@ -45,16 +45,18 @@ class AllreduceState:
         self._ranks = CheckedRanks()
 
     def check_ranks(self, bucket: GradBucket) -> None:
-        """Raise ValueError where DDP's process group has other ranks than the communicator. All ranks call it before
-        each bucket."""
+        """Raise ValueError if DDP's process group has other ranks than the communicator.
+
+        All ranks call this before each bucket, since a check is a collective of the communicator.
+        """
         self._ranks.check(self, bucket.parameters(), self._joined(), self._share())
 
     def _share(self) -> int:
-        """How many ranks of DDP's group each rank of the communicator stands for."""
+        """Return how many ranks of DDP's group each rank of the communicator stands for."""
         return 1
 
     def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
-        """Start to average the bucket over the ranks, in place. With what is to be done when that went well."""
+        """Start to average the bucket over the ranks, in place. Returns the handle, and what to call on success."""
         return self._joined().allreduce_async(bucket.buffer(), op="average", wire=self.wire), nothing
 
     def _joined(self) -> Communicator:
@@ -68,40 +70,42 @@ class AllreduceState:
 
 @dataclass(frozen=True)
 class SparsifierStats:
-    """What a rank's sparsifier has done since it was made, also before a checkpoint. What crossed the network stands in
-    the communicator's `stats()`."""
+    """The statistics of a rank's sparsifier since it was made, including the time before a checkpoint.
+
+    The communicator's `stats()` has the network traffic.
+    """
 
     iterations: int
     blocks: int
-    """In all buckets, zero or not."""
+    """Blocks of all buckets, zero or not."""
     blocks_sent: int
-    """Those of them that had a value other than zero when they were handed to the communicator."""
+    """Blocks that were not zero when the communicator got them."""
     residual_norm: float
-    """The l2 norm of what this rank has yet to send; 0 without error feedback."""
+    """The l2 norm of this rank's residuals; 0 without error feedback."""
     seconds: float
-    """Spent in the hook: on error feedback and on choosing."""
+    """Time in the hook, for error feedback and the choice of blocks."""
 
     @property
     def density(self) -> float:
-        """Share of blocks sent."""
+        """The share of blocks that were sent."""
         return self.blocks_sent / self.blocks if self.blocks else 0.0
 
 
 class SparsifierState(AllreduceState):
-    """What all hooks share that send only some blocks of each bucket.
+    """The base class of states of hooks that send only some blocks of each bucket.
 
-    communicator: as of `AllreduceState`. Its blocks are those among which is chosen, so that what is not chosen is not
-        sent: `values_per_block` consecutive values of a bucket (64 of int32, 128 of int16, 256 of int8, as many as
-        OmniReduce's have).
-    model: that DDP trains, wrapped or not: what was not sent is kept by parameter.
-    start_iteration: of the backward passes that reduce, the first that leaves blocks out; earlier ones send all, for
-        gradients change fastest at the start.
-    error_feedback: keep what was not sent, be it whole blocks or what int16 and int8 have no digits for, and add it to
-        the next gradient. Without it, it is lost.
-    wire: as of `AllreduceState`.
+    communicator: as in `AllreduceState`. The hook chooses among the communicator's blocks, so that blocks that are not
+        chosen are not sent: `values_per_block` consecutive values of a bucket (64 of int32, 128 of int16, 256 of int8,
+        as many as in OmniReduce).
+    model: the model that DDP trains, wrapped or not; residuals are stored by parameter.
+    start_iteration: index of the first backward pass that leaves blocks out, among those that reduce gradients.
+        Earlier ones send all blocks, since gradients change fastest at the start.
+    error_feedback: whether values that are not sent are kept and added to the next gradient: both whole blocks and
+        rounding errors of int16 and int8. Otherwise they are lost.
+    wire: as in `AllreduceState`.
 
     Blocks with a NaN or an infinity are always sent, so that all ranks see them. To go on from a checkpoint, save every
-    rank's `state_dict` with the model. In a state that was pickled, set `communicator` and `model` again.
+    rank's `state_dict` with the model. In an unpickled state, set `communicator` and `model` again.
     """
 
     def __init__(
@@ -119,7 +123,7 @@ class SparsifierState(AllreduceState):
         self.start_iteration = start_iteration
         self.error_feedback = error_feedback
         self.iteration = 0
-        """Backward passes that have been reduced."""
+        """Backward passes whose gradients have been reduced."""
         self._residuals = Residuals()
         self.model = model
         self._blocks = 0
@@ -128,7 +132,7 @@ class SparsifierState(AllreduceState):
 
     @property
     def model(self) -> torch.nn.Module | None:
-        """That DDP trains; None in a state that was pickled."""
+        """The model that DDP trains; None in an unpickled state."""
         return self._model
 
     @model.setter
@@ -139,9 +143,9 @@ class SparsifierState(AllreduceState):
         self._residuals.parameters = Parameters(model)
 
     _by_elements = False
-    """Whether elements are chosen, each a block of its own."""
+    """Whether the hook chooses elements, each of which is a block then."""
     _order = 2.0
-    """Of the norms by which blocks are chosen; math.inf tells the smallest values from zero, too."""
+    """Order of the norms by which blocks are chosen; math.inf distinguishes the smallest values from zero, too."""
 
     def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
         communicator, wire = self._joined(), self._form()
@@ -156,7 +160,7 @@ class SparsifierState(AllreduceState):
         return handle, nothing if lost is None else partial(self._residuals.put_back, lost, bucket.parameters())
 
     def sparsify(self, bucket: GradBucket) -> torch.Tensor:
-        """Set the bucket's blocks to zero that are not to be sent, and keep what they held; gives the buffer."""
+        """Set blocks of the bucket that are not chosen to zero, keep their values, and return the buffer."""
         started = time.perf_counter()
         buffer, parameters = bucket.buffer(), bucket.parameters()
         size = self._block_size(buffer)
@@ -178,11 +182,11 @@ class SparsifierState(AllreduceState):
         return buffer
 
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:
-        """Which blocks to send: bool, shape (blocks,). `norms`: of each block, float32."""
+        """Return which blocks to send: bool, shape (blocks,). `norms`: the blocks' norms, float32."""
         raise NotImplementedError
 
     def stats(self) -> SparsifierStats:
-        """What was done so far."""
+        """Return the statistics so far."""
         return SparsifierStats(
             iterations=self.iteration,
             blocks=self._blocks,
@@ -192,7 +196,7 @@ class SparsifierState(AllreduceState):
         )
 
     def _form(self) -> WireChoice | None:
-        """How this iteration's gradients travel."""
+        """Return the wire type of this iteration's gradients."""
         return self.wire
 
     def _block_size(self, buffer: torch.Tensor) -> int:
@@ -200,9 +204,9 @@ class SparsifierState(AllreduceState):
         return 1 if self._by_elements else communicator.values_per_block(buffer, self._form())
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank's state remembers: tensors and plain values, which `torch.load(weights_only=True)` takes.
+        """Return this rank's residuals and counts: tensors and plain values for `torch.load(weights_only=True)`.
 
-        Each rank has its own. Knobs are not in it.
+        Each rank has its own. Options, such as `ratio`, are not part of it.
         """
         communicator = self._joined()
         return {
@@ -218,9 +222,9 @@ class SparsifierState(AllreduceState):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the state was that gave `state`: of this rank, among as many; buckets may be others.
+        """Load the result of `state_dict` of the same rank, with the same world size; buckets may differ.
 
-        Raises ValueError where they differ: what ranks that are gone had yet to send would be lost unseen.
+        Raises ValueError if rank or world size differ, since the residuals of missing ranks would be lost silently.
         """
         communicator = self._joined()
         if not isinstance(state, Mapping):
@@ -249,13 +253,16 @@ class SparsifierState(AllreduceState):
 
 
 class Int8State(SparsifierState):
-    """What `int8_hook` works with: gradients travel as int8, a quarter of float32's bytes, and what their rounding
-    loses is added to the next ones, as 1-bit SGD does (Seide et al., Interspeech 2014).
+    """The state of `int8_hook`: gradients are sent as int8, in a quarter of float32's bytes, with error feedback.
 
-    start_iteration: of the backward passes that reduce, the first that goes as int8; earlier ones go as int32.
-    error_feedback: keep what rounding loses. Without it, it is lost, though to both sides alike: int8 rounds by chance.
-    The rest is as of `SparsifierState`, but that every block is sent whose gradient is not zero. What is kept of others
-    waits until they have one again: a table's gradient stays as sparse as it is.
+    Rounding errors are added to the next gradients, as in 1-bit SGD (Seide et al., Interspeech 2014).
+
+    start_iteration: index of the first backward pass that is sent as int8, among those that reduce gradients. Earlier
+        ones are sent as int32.
+    error_feedback: whether rounding errors are kept. Otherwise they are lost, but without bias: int8 uses stochastic
+        rounding.
+    The other parameters are those of `SparsifierState`. Every block is sent whose gradient is not zero. The residuals
+    of other blocks wait for their next gradient, so the gradient of an embedding table stays sparse.
     """
 
     hook = "int8_hook"
@@ -272,7 +279,7 @@ class Int8State(SparsifierState):
         super().__init__(
             communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire="int8"
         )
-        self._fresh: torch.Tensor | None = None  # the blocks of the bucket at hand whose gradient is not zero
+        self._fresh: torch.Tensor | None = None  # which blocks of the current bucket have a gradient that is not zero
 
     def sparsify(self, bucket: GradBucket) -> torch.Tensor:
         buffer = bucket.buffer()
@@ -288,7 +295,7 @@ class Int8State(SparsifierState):
 
 
 def check_dense_bucket(bucket: GradBucket, hook: str) -> None:
-    """Raise TypeError for one that a hook of this name cannot reduce."""
+    """Raise TypeError if the bucket is sparse, which the hook of this name cannot reduce."""
     if bucket.buffer().is_sparse:
         raise TypeError(
             f"bucket {bucket.index()} is a sparse gradient, as Embedding(sparse=True) makes it, and {hook} does not "
@@ -297,9 +304,9 @@ def check_dense_bucket(bucket: GradBucket, hook: str) -> None:
 
 
 def block_norms(buffer: torch.Tensor, block_size: int, order: float = 2.0) -> torch.Tensor:
-    """Norms of the blocks of a 1-d buffer, the last of which may be shorter: float32, shape (blocks,).
+    """Return the norms of a 1-d buffer's blocks, of which the last may be shorter: float32, shape (blocks,).
 
-    order: 2 or math.inf, the largest magnitude, which is not 0 where squares are, as of values below 1e-23.
+    order: 2, or math.inf for the largest magnitude. The latter is not 0 for values below 1e-23, whose squares are 0.
     """
     if block_size == 1:
         return buffer.abs().float()
@@ -313,7 +320,7 @@ def block_norms(buffer: torch.Tensor, block_size: int, order: float = 2.0) -> to
 
 
 def clear_blocks(buffer: torch.Tensor, mask: torch.Tensor, block_size: int) -> None:
-    """Set the blocks of the mask to zero."""
+    """Set the blocks that the mask selects to zero."""
     whole = buffer.numel() // block_size
     buffer[: whole * block_size].view(whole, block_size).masked_fill_(mask[:whole, None], 0)
     buffer[whole * block_size :].masked_fill_(mask[whole:], 0)
