@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks in Mininet: topologies, the experiments that run on them, and faults.
+"""Emulated networks in Mininet: topologies, experiments on them, and faults.
 
-Topologies of your own are made of what is named here, and run with `p4reduce topo run FILE.py:FUNCTION`.
+The names exported here are those that a topology of your own needs; `p4reduce topo run FILE.py:FUNCTION` runs it.
 """
 
 from p4reduce_topos.model import Link, Topology, Wire

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m p4reduce_topos`: the same as `p4reduce topo`."""
+"""The entry point of `python -m p4reduce_topos`, which does the same as `p4reduce topo`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the words of the command line mean: topologies, their shapes, and what links do."""
+"""Arguments of the command line, parsed into a topology: its name, its shape, and the properties of its links."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ DEFAULT_WORKERS = 4
 
 
 def build(name: str, workers: int | None, edge: str, core: str, shape: str) -> Topology:
-    """workers: None for as many as a file names, or else `DEFAULT_WORKERS`.
+    """Return the topology that the options of the command line describe.
 
-    Raises P4ReduceError or ValueError for what is not accepted.
+    workers: the number of workers. None means as many as a file names, or else `DEFAULT_WORKERS`.
+
+    Raises P4ReduceError or ValueError for an argument that is not accepted.
     """
     if name.endswith(SUFFIXES):
         if shape:
@@ -40,7 +42,7 @@ def build(name: str, workers: int | None, edge: str, core: str, shape: str) -> T
         made = design.build(**options)
     except (P4ReduceError, ValueError):
         raise
-    except Exception as error:  # the user's function
+    except Exception as error:  # the function is the user's
         chosen = ", ".join(f"{key}={value}" for key, value in options.items() if isinstance(value, int))
         why = f"{type(error).__name__}: {error}"
         raise P4ReduceError(f"topology {name}: its function does not accept {chosen}: {why}") from error
@@ -50,7 +52,7 @@ def build(name: str, workers: int | None, edge: str, core: str, shape: str) -> T
 
 
 def has_core(name: str) -> bool:
-    """Whether links between switches can be chosen. Raises ValueError."""
+    """Return whether the properties of links between switches can be chosen. Raises ValueError."""
     return name.endswith(SUFFIXES) or find(name).has_core
 
 

@@ -271,7 +271,7 @@ def experiment(
 
 def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, console: Console
           ) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
-    """Return the figures of every point, and how many elements were wrong."""
+    """Measure every point and draw the plot. Return the figures of every point, and the number of wrong elements."""
     from p4reduce_topos.experiments.series import plot, run
 
     rows = []
@@ -294,7 +294,7 @@ def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, con
 
 
 def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
-    """Return the same of the congestion experiment, which is one network and has no points."""
+    """Run the experiment `congestion`, which has one network and no points. It returns the same as `_vary`."""
     from p4reduce_bench.outputs import machine
     from p4reduce_topos.experiments.congestion import plot, run
 
@@ -310,7 +310,10 @@ def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> 
 
 
 def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, as_json: bool) -> None:
-    """Check the inputs, go into a network of our own, works on them there, and end as a command should."""
+    """Check the inputs, enter a new network namespace, and do the work there.
+
+    Errors and signals end the process with a message and an exit status, as those of every command do.
+    """
     console = Console(stderr=as_json)
     with command(errors=(P4ReduceError, ValueError)):
         signals.install()
@@ -339,7 +342,7 @@ def _check(target: str, system: str, overlap: str, fault: str) -> None:
 
 
 def _check_own(pipeline: Path | None, program: str, fault: str, trace: Path | None) -> None:
-    """What is the user's: a P4 program, and what runs at the workers."""
+    """Check the options for files of the user: a P4 program, a script for the workers, and a trace."""
     from p4reduce_topos.emulation.scripts import command_of
 
     for file in ("p4reduce.json", "p4info.txtpb"):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies and experiments as files in YAML or JSON, for those who do not program.
+"""Topologies and experiments in YAML or JSON files, for users who do not program. This file is a topology.
 
 name: two-rooms
 switches: [s1, s2]
-hosts: {h1: s1, h2: s1, h3: s2, h4: s2}     # each host, with its switch
-links: [[s1, s2]]                           # links between switches; [s1, s2, "rate=1gbit"] sets one link's own values
-edge: rate=100mbit                          # rate and delay of the hosts' links
-core: rate=100mbit,delay=1ms                # rate and delay of the links between switches
-workers: [h1, h2, h3, h4]                   # in the order of their ranks; by default all hosts
-roots: [s2]                                 # the switch that makes the final sums; by default the first
+hosts: {h1: s1, h2: s1, h3: s2, h4: s2}     # Each host, with its switch.
+links: [[s1, s2]]                           # Links between switches. [s1, s2, "rate=1gbit"] sets the wire of one.
+edge: rate=100mbit                          # The wire of the hosts' links.
+core: rate=100mbit,delay=1ms                # The wire of the links between switches.
+workers: [h1, h2, h3, h4]                   # In the order of their ranks. The default is all hosts.
+roots: [s2]                                 # The switches that compute the final sums. The default is the first switch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEYS = ("name", "switches", "hosts", "links", "edge", "core", "workers", "roots
 
 
 def read(file: str | Path, keys: Collection[str]) -> dict[str, Any]:
-    """What a file says, which may have those keys. Raises P4ReduceError."""
+    """Return the content of a file, in which only `keys` are accepted. Raises P4ReduceError."""
     try:
         text = Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -58,10 +58,10 @@ def _of_yaml(file: str | Path, text: str) -> Any:
 
 
 def read_topology(file: str, workers: int | None, edge: str, core: str) -> Topology:
-    """Return the topology in a file: with its first `workers` alone, and with other links where `edge` and `core` say
-    so.
+    """Return the topology in a file. Raises P4ReduceError or ValueError.
 
-    Raises P4ReduceError or ValueError.
+    workers: the number of workers, from the first; None means all.
+    edge, core: wires that replace those in the file, unless empty.
     """
     made = read(file, _KEYS)
     hosts = _of(made, file, "hosts", dict, {})
@@ -94,7 +94,7 @@ def _of(made: dict[str, Any], file: str, key: str, kind: type[Any], default: Any
 
 
 def _wire(made: dict[str, Any], file: str, key: str, given: str) -> Wire:
-    """Return the option is before the file."""
+    """Return the wire that the option gives, or else that of the file."""
     if given:
         return wire(f"--{key}", given)
     return wire(f"{file}: {key}:", _of(made, file, key, str, ""))

@@ -10,14 +10,14 @@
         roots=("spine1",),
     )
 
-Of a node's links the first in `links` is at its port 1, and so on; the interface is `NODE-ethPORT`. Hosts are 10.0.0.1,
-10.0.0.2 ... and switches 10.0.255.1, 10.0.255.2 ..., all in one /16 that is bridged: no router is needed. A MAC address
-is 02:00 and the four bytes of the IP address.
+Ports of a node have numbers from 1, as ordered in `links`. The interface of a port is `NODE-ethPORT`.
+Hosts have the addresses 10.0.0.1, 10.0.0.2 ..., switches 10.0.255.1, 10.0.255.2 ... All are in one bridged /16, so no
+router is needed. A MAC address is 02:00 and the four bytes of the IP address.
 
-`topology.forwarding(switch)` has the port of every other node's MAC: next hops of shortest paths, those of equal length
-dealt out by destination. `topology.flood_ports(switch)` are the ports on a spanning tree, so that what is flooded does
-not run in circles. `topology.tree(root)` is the aggregation tree below a root: for each switch of it the one above, and
-for each worker its switch. Several roots share a job's slots.
+`topology.forwarding(switch)` maps the MAC address of every other node to a port. Ports lead along shortest paths;
+destinations are spread over paths of equal length (ECMP). `topology.flood_ports(switch)` are the ports on a spanning
+tree, so that flooded frames do not loop. `topology.tree(root)` is the aggregation tree below a root: the parent of each
+switch, and the switch of each worker. Several roots share a job's slots.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ LONGEST_INTERFACE = 15  # characters that Linux accepts
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = (
     "ctl",
-)  # a switch of this name would have an interface "ctl-ethN", as the link for control of a host "ethN"
+)  # a switch of this name would have an interface "ctl-ethN", as the control link of a host "ethN" has
 
 
 @dataclass(frozen=True)
 class Wire:
-    """What a link does to packets, each way.
+    """The properties of a link, which hold in each direction.
 
-    rate: bits a second, 0 for as fast as the machine is.
-    queue: bytes that may wait for the rate.
+    rate: bits a second; 0 sets no limit.
+    queue: the size of the queue before the link, in bytes.
     delay: seconds.
-    jitter: one packet in ten takes up to so many seconds more, and is overtaken.
+    jitter: the longest additional delay, in seconds. It hits one packet in ten, which others overtake.
     loss, duplicate, corrupt: shares of the packets.
     """
 
@@ -57,7 +57,7 @@ class Wire:
     corrupt: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError, which names what is accepted."""
+        """Raise ValueError if a value is not accepted."""
         if self.rate != 0 and not 8_000 <= self.rate <= 10**12:
             raise ValueError(f"rate={self.rate}: 0 or 8000 to 10^12 bits a second are accepted")
         for name in ("delay", "jitter"):
@@ -71,7 +71,7 @@ class Wire:
 
     @property
     def impairments(self) -> dict[str, float]:
-        """What is not as on a plain cable, but for the rate."""
+        """The properties other than the rate that are not zero, by name."""
         names = ("delay", "jitter", "loss", "duplicate", "corrupt")
         return {name: value for name in names if (value := getattr(self, name))}
 
@@ -98,9 +98,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Tree:
-    """An aggregation tree. switch_of: worker -> its switch.
+    """An aggregation tree.
 
-    above: switch -> the next toward the root, for all but the root itself.
+    root: the switch that computes the final sums.
+    above: the parent of each switch except the root.
+    switch_of: the switch of each worker.
     """
 
     root: str
@@ -109,7 +111,7 @@ class Tree:
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """The root last, and every switch before the one above it."""
+        """All switches of the tree, each before its parent: the root is last."""
         depth = {self.root: 0}
         for switch in self.above:
             at, path = switch, []
@@ -121,14 +123,19 @@ class Tree:
         return tuple(sorted(depth, key=lambda switch: -depth[switch]))
 
     def below(self, switch: str) -> tuple[str, ...]:
-        """Whose packets a switch adds up: its workers in rank order, then switches."""
+        """Return the children whose packets a switch aggregates: its workers in rank order, then switches."""
         workers = tuple(worker for worker, its in self.switch_of.items() if its == switch)
         return workers + tuple(lower for lower, upper in self.above.items() if upper == switch)
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A connected network. `workers` are hosts in rank order, other hosts make other traffic."""
+    """A connected network.
+
+    hosts: workers, and hosts for other traffic.
+    workers: the hosts of the ranks, in rank order.
+    roots: the switches that compute final sums.
+    """
 
     name: str
     hosts: tuple[str, ...]
@@ -139,7 +146,7 @@ class Topology:
     _at: dict[str, list[Link]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ValueError naming what does not fit."""
+        """Raise ValueError, which names the node or link that is not accepted."""
         nodes = [*self.hosts, *self.switches]
         if repeated := sorted({node for node in nodes if nodes.count(node) > 1}):
             raise ValueError(f"{self.name}: the name {repeated[0]} is there twice")
@@ -171,7 +178,7 @@ class Topology:
             raise ValueError(f"{self.name}: there is no path from {self.roots[0]} to {unreached[0]}")
 
     def _check_name(self, node: object) -> None:
-        """Names become interfaces, and words of commands."""
+        """Raise ValueError for a name that could not be part of an interface's name or of a command."""
         if not isinstance(node, str) or not _NAME.fullmatch(node) or node in _RESERVED:
             raise ValueError(
                 f"{self.name}: the name {node!r} is not accepted: a node's name has letters of ASCII, digits, '.', '_' "
@@ -179,7 +186,10 @@ class Topology:
             )
 
     def _check_interfaces(self, node: str) -> None:
-        """Linux limits the length of an interface's name, so a node with more links has a shorter name."""
+        """Raise ValueError if the name of an interface would be longer than Linux accepts.
+
+        The name contains the port, so a node with more links needs a shorter name.
+        """
         names = [f"{node}-eth{len(self._at[node])}", *([f"ctl-{node}"] if node in self.hosts else [])]
         longest = max(names, key=len)
         if len(longest) > LONGEST_INTERFACE:
@@ -193,11 +203,11 @@ class Topology:
     # Ports and addresses.
 
     def ports(self, node: str) -> dict[int, str]:
-        """Port number -> the node at the other end."""
+        """Return the node at the other end of each port."""
         return {port: link.other(node) for port, link in enumerate(self._at[node], start=1)}
 
     def port(self, node: str, neighbour: str) -> int:
-        """Return the port of `node` where `neighbour` is. Raises KeyError when they have no link."""
+        """Return the port of `node` that leads to `neighbour`. Raises KeyError if they have no link."""
         for port, other in self.ports(node).items():
             if other == neighbour:
                 return port
@@ -207,7 +217,7 @@ class Topology:
         return f"{node}-eth{self.port(node, neighbour)}"
 
     def link(self, a: str, b: str) -> Link:
-        """Return the link between two nodes. Raises KeyError when there is none."""
+        """Return the link between two nodes. Raises KeyError if there is none."""
         return self._at[a][self.port(a, b) - 1]
 
     def ip(self, node: str) -> str:
@@ -219,21 +229,21 @@ class Topology:
     def mac(self, node: str) -> str:
         return (b"\x02\x00" + IPv4Address(self.ip(node)).packed).hex(":")
 
-    # Ways.
+    # Paths.
 
     def forwarding(self, switch: str) -> dict[str, int]:
-        """MAC address -> port, for every other node."""
+        """Return the port of a switch for the MAC address of every other node."""
         nodes = enumerate([*self.hosts, *self.switches])
         ways = ((index, node, self._nearer(switch, node)) for index, node in nodes if node != switch)
         return {self.mac(node): self.port(switch, nearer[index % len(nearer)]) for index, node, nearer in ways}
 
     def flood_ports(self, switch: str) -> tuple[int, ...]:
-        """Ports on the spanning tree of all nodes."""
+        """Return the ports of a switch on the spanning tree of all nodes."""
         spanned = self._spanning_tree
         return tuple(port for port, other in self.ports(switch).items() if frozenset((switch, other)) in spanned)
 
     def tree(self, root: str) -> Tree:
-        """Every worker's shortest way to the root, without switches that no worker needs."""
+        """Return the aggregation tree: the shortest path of every worker to the root."""
         switch_of = {worker: self._at[worker][0].other(worker) for worker in self.workers}
         above: dict[str, str] = {}
         for at in switch_of.values():
@@ -244,21 +254,21 @@ class Topology:
 
     @cached_property
     def aggregating(self) -> tuple[str, ...]:
-        """The switches that add up: those of the tree below the root, or the roots alone where there are several."""
+        """The switches that aggregate: all of the tree of a single root, or only the roots if there are several."""
         return self.roots if len(self.roots) > 1 else self.tree(self.roots[0]).switches
 
     @cached_property
     def _to(self) -> dict[str, dict[str, int]]:
-        """For each node, the distances of all others to it."""
+        """The distances of all nodes to each node."""
         return {node: self._distances(node) for node in self._at}
 
     def _nearer(self, start: str, end: str) -> list[str]:
-        """Return the neighbours of `start` that are on a shortest way to `end`."""
+        """Return the neighbours of `start` that are on a shortest path to `end`."""
         distances = self._to[end]
         return [other for other in self.ports(start).values() if distances[other] < distances[start]]
 
     def _distances(self, start: str) -> dict[str, int]:
-        """Breadth first; a host is an end, never on the way."""
+        """Return the distances of all nodes from `start`, by breadth-first search. No path leads through a host."""
         distances = {start: 0}
         waiting = [start]
         for node in waiting:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What links do, as it is written on the command line and in files."""
+"""Properties of links, as text on the command line and in files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ WIRE = "rate=100mbit,queue=64kB,delay=5ms,jitter=1ms,loss=0.01,duplicate=0.01,co
 
 
 def wire(option: str, text: str) -> Wire:
-    """What "rate=100mbit,delay=5ms,queue=64kB,loss=0.01" says. Raises P4ReduceError or ValueError."""
+    """Parse a text such as "rate=100mbit,delay=5ms,queue=64kB,loss=0.01". Raises P4ReduceError or ValueError.
+
+    option: the option or key that errors name.
+    """
     made: dict[str, float] = {}
     for key, value in pairs(option, text):
         time = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", value)
@@ -33,7 +36,7 @@ def wire(option: str, text: str) -> Wire:
 
 
 def pairs(option: str, text: str) -> list[tuple[str, str]]:
-    """Return the names and values of "NAME=VALUE,NAME=VALUE". Raises P4ReduceError."""
+    """Split "NAME=VALUE,NAME=VALUE" into names and values. Raises P4ReduceError."""
     found = [part.strip().partition("=") for part in text.split(",") if part.strip()]
     if not all(equals for _, equals, _ in found):
         raise P4ReduceError(f"{option} {text}: accepted is NAME=VALUE, several with commas between")

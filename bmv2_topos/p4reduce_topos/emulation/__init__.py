@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology at work on this machine, in Mininet."""
+"""Emulation of a topology in Mininet on this machine."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network for control, beside the topology's links and not shaped: the controller and every host belong to it."""
+"""The control network: a bridge that connects the controller with every host, apart from the links of the topology.
+
+Its links have no rate limit and no impairments.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ from p4reduce_topos.emulation.leftovers import mark
 
 CONTROLLER = "10.255.255.254:7700"
 _BRIDGE = "control"
-_END = "ctl-"  # and a host: our end of its link
+_END = "ctl-"  # the prefix of an interface: the bridge's end of a host's link
 
 
 def make(hosts: Mapping[str, int]) -> None:
-    """hosts: name -> a process in its network namespace."""
+    """Create the bridge and its links.
+
+    hosts: for each host's name, the id of a process in its network namespace.
+    """
     run("ip", "link", "add", _BRIDGE, "type", "bridge")
     mark(_BRIDGE)
     run("ip", "address", "add", f"{CONTROLLER.partition(':')[0]}/16", "dev", _BRIDGE)
@@ -30,6 +36,6 @@ def make(hosts: Mapping[str, int]) -> None:
 
 
 def partition(hosts: Iterable[str], *, apart: bool) -> None:
-    """Cuts hosts off it, or joins them to it again."""
+    """Disconnect hosts from the control network, or connect them again."""
     for host in hosts:
         run("ip", "link", "set", f"{_END}{host}", "down" if apart else "up")

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network whose process was killed has left in its network namespace. Of one in a namespace of its own nothing
-is left, but `Network` may be used in any."""
+"""Interfaces that a killed process left behind in its network namespace, and the lock that guards their removal.
+
+The kernel removes a namespace together with its last process, so `p4reduce topo` leaves nothing behind. But `Network`
+may also be used in a namespace that lives on.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,16 @@ import socket
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.network import run
 
-_MARK = "p4reduce topo"  # the alias of interfaces that are ours
-_CLAIM = "\0p4reduce topo"  # a socket's name, of one network namespace; it is free as soon as its process is gone
+_MARK = "p4reduce topo"  # the alias of all interfaces that we create
+_CLAIM = "\0p4reduce topo"  # an abstract socket name: one per network namespace, free once its process ends
 
 
 def claim() -> socket.socket:
-    """Until it is closed this namespace is this process's alone: two networks would have interfaces of the same names.
-    Raises P4ReduceError where another one lives in it."""
+    """Return a socket that locks this network namespace until it is closed.
+
+    Two networks in one namespace would use the same names of interfaces. Raises P4ReduceError if another process holds
+    the lock.
+    """
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         held.bind(_CLAIM)
@@ -35,8 +41,11 @@ def mark(interface: str) -> None:
 
 
 def remove() -> None:
-    """Who has the claim knows that the owner of what is here is dead."""
+    """Delete all interfaces with our alias.
+
+    The caller holds the lock of `claim`, so the process that created them has ended, or is the caller itself.
+    """
     for link in json.loads(run("ip", "-json", "link", "show") or "[]"):
         if link.get("ifalias") == _MARK:
-            with contextlib.suppress(P4ReduceError):  # it went with its other end, or with a host's namespace
+            with contextlib.suppress(P4ReduceError):  # it was deleted with its peer, or with a host's namespace
                 run("ip", "link", "delete", link["ifname"])

@@ -18,7 +18,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def entered(pid: int) -> Iterator[None]:
-    """This thread, and what it starts, is in the network namespace of process `pid`. Raises OSError."""
+    """Move this thread into the network namespace of process `pid` for the block. Raises OSError.
+
+    Processes that the thread starts meanwhile are in that namespace, too.
+    """
     former = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -35,7 +38,7 @@ def entered(pid: int) -> Iterator[None]:
 
 
 def end_processes(pids: Sequence[int]) -> None:
-    """Kills every process in the network namespaces of `pids`, but never one in ours."""
+    """Kill every process in the network namespaces of `pids`, except in our own namespace."""
     namespaces = {_namespace(pid) for pid in pids} - {None, _namespace(os.getpid())}
     deadline = time.monotonic() + _ENDED_WITHIN_S
     while namespaces and time.monotonic() < deadline:
@@ -49,7 +52,7 @@ def end_processes(pids: Sequence[int]) -> None:
 
 
 def _namespace(pid: int) -> tuple[int, int] | None:
-    """None of a process that has ended."""
+    """Return the identity of a process's network namespace, or None if the process has ended."""
     try:
         there = Path(f"/proc/{pid}/ns/net").stat()
     except OSError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology at work: Mininet's hosts and links, our switches between them, and a controller that sets them up.
+"""An emulated topology: Mininet's hosts and links, the switches between them, and a controller that configures them.
 
-All of it is in the network namespace that `Network` is made in, which should be one of our own: then nothing of it
-remains when the last of our processes is gone. In another, the next one removes what one that was killed has left.
+Everything is in the network namespace of the process that creates a `Network`. In a namespace of its own, nothing
+remains when its last process ends. In any other, the next `Network` removes the interfaces that a killed process left.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def check_tools() -> None:
 
 
 class Network:
-    """Use as a context manager. Everything runs when the block is entered, and nothing after it is left."""
+    """An emulated network, for use as a context manager.
+
+    All its processes run when the block is entered. Nothing remains when the block is left.
+    """
 
     def __init__(
         self,
@@ -69,10 +72,13 @@ class Network:
         mtu: int = DEFAULT_MTU,
         pipeline: Path | None = None,
     ) -> None:
-        """target: what runs every switch. pcap: a folder for a capture of every switch port.
+        """Prepare a network. Raises P4ReduceError if a tool or a right is missing.
 
-        unchecked: frames that a link has corrupted arrive all the same. mtu: of all links, and of the program's build.
-        pipeline: a folder with another P4 program, as p4src/compile.py writes it, for every switch.
+        target: the target that runs every switch.
+        pcap: a folder for a capture of every switch port.
+        unchecked: frames that a link has corrupted arrive, although their check sequence is wrong.
+        mtu: the MTU of all links, which also selects the build of the P4 program.
+        pipeline: a folder with another P4 program for every switch, as p4src/compile.py writes it.
         """
         check_tools()
         self.topology = topology
@@ -87,7 +93,7 @@ class Network:
         self._files = tempfile.TemporaryDirectory(prefix="p4reduce-topo-")
         self._folder = Path(self._files.name)
         setLogLevel("warning")
-        Mininet.inited = True  # it would raise limits of the whole machine
+        Mininet.inited = True  # or else Mininet raises limits of the whole machine
         self.mininet = Net(self._know_switches, controller=None, build=False)
         self._claim: socket.socket | None = None
         self._closed = False
@@ -99,7 +105,7 @@ class Network:
         except P4ReduceError:
             self._files.cleanup()
             raise
-        atexit.register(self._close_at_exit)  # a signal may keep the block from being left in order
+        atexit.register(self._close_at_exit)  # a signal may end the process without __exit__
         try:
             leftovers.remove()
             self._build()
@@ -118,11 +124,11 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        """End all that runs, and remove all that was made. Signals wait meanwhile. Does nothing the second time."""
+        """End all processes and remove all interfaces. Signals are postponed meanwhile. A second call does nothing."""
         with postponed():
             if self._closed:
                 return
-            with contextlib.ExitStack() as last:  # what fails keeps nothing that comes after it from its turn
+            with contextlib.ExitStack() as last:  # the other steps also run if one fails
                 last.callback(atexit.unregister, self._close_at_exit)
                 last.callback(self._files.cleanup)
                 if self._claim is not None:
@@ -133,13 +139,16 @@ class Network:
             self._closed = True
 
     def _close_at_exit(self) -> None:
-        """The program ends anyway."""
+        """Close the network when the program exits; signals, which could interrupt that, are ignored."""
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
         self.close()
 
     def _stop_nodes(self) -> None:
-        """Not by Mininet's `stop`, which asks each node's shell, and fails where a command is under way in it."""
+        """Kill the processes of all hosts and switches, and delete their interfaces.
+
+        Mininet's own `stop` does not serve: it sends commands to each node's shell, and fails if the shell is busy.
+        """
         net = self.mininet
         for term in net.terms:
             term.kill()
@@ -154,10 +163,10 @@ class Network:
         for link in net.links:
             for interface in (link.intf1, link.intf2):
                 if interface.node in net.switches and interface.name in here:
-                    with contextlib.suppress(P4ReduceError):  # it went with the host's namespace
+                    with contextlib.suppress(P4ReduceError):  # it was deleted with the host's namespace
                         run("ip", "link", "delete", interface.name)
 
-    # Making it.
+    # Construction.
 
     def _build(self) -> None:
         topology, net = self.topology, self.mininet
@@ -197,19 +206,19 @@ class Network:
             self._capture(self._pcap)
 
     def _cut(self, link: Link) -> tuple[str, str]:
-        """Return the interfaces in the middle of a link that is cut."""
+        """Return the two inner interfaces of a link with impairments, between which a process passes frames."""
         number = [one.ends for one in self.topology.links].index(link.ends)
         return f"wire{number}a", f"wire{number}b"
 
     def _start_wire(self, number: int, link: Link) -> None:
-        """Pass the frames of a link that is cut."""
+        """Start the process that passes the frames of a link with impairments."""
         options = [part for name, value in link.wire.impairments.items() for part in (f"--{name}", str(value))]
         options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
         name = f"wire from {link.a} to {link.b}"
         self._wires[number] = self.family.start(name, "p4reduce_topos.emulation.wire", *self._cut(link), *options)
 
     def _configure(self, node: str, link: Link) -> None:
-        """Frames as on a wire, and the link's rate."""
+        """Disable offloads at one end of a link, so that frames are as on a real wire, and set its MTU and rate."""
         interface = self.topology.interface(node, link.other(node))
         with entered(self.mininet[node].pid):
             offloads.switch_off(interface, checksums=True)
@@ -218,7 +227,10 @@ class Network:
                 run(*shape(interface, link.wire.rate, link.wire.queue, self._mtu))
 
     def _know_switches(self, host: str) -> None:
-        """A switch answers ARP where the question came from, which with several ways may not lead back to the host."""
+        """Add static ARP entries for all switches to a host.
+
+        A switch answers ARP at the port where the request arrived. With several paths that may not lead to the host.
+        """
         topology = self.topology
         with entered(self.mininet[host].pid):
             for switch in topology.switches:
@@ -226,7 +238,7 @@ class Network:
                 run("ip", "neighbour", "replace", topology.ip(switch), "lladdr", topology.mac(switch), *where)
 
     def _capture(self, folder: Path) -> None:
-        """Each port's packets, both ways, into a file that Wireshark reads."""
+        """Start a capture of both directions of every switch port, into files that Wireshark reads."""
         tool = shutil.which("dumpcap") or shutil.which("tcpdump")
         if tool is None:
             raise P4ReduceError("--pcap needs dumpcap (package wireshark-common) or tcpdump on PATH")
@@ -240,11 +252,11 @@ class Network:
     # Switches and their controller.
 
     def grpc(self, switch: str) -> str:
-        """Where a switch's P4Runtime server listens."""
+        """Return the address at which a switch's P4Runtime server listens."""
         return f"127.0.0.1:{_FIRST_GRPC_PORT + self.topology.switches.index(switch)}"
 
     def start_controller(self) -> None:
-        """Return when it serves. It takes up the jobs of one that was killed."""
+        """Start the controller and wait until it serves. It resumes the jobs of a controller that was killed."""
         config = self._folder / "controller.toml"
         config.write_text(settings(self.topology, self.grpc))
         self.controller = self.family.start(
@@ -255,7 +267,7 @@ class Network:
         self.controller.first(START_UP_S)
 
     def _start_forwarding(self) -> None:
-        """Switches that add nothing up have a controller each, which has no jobs."""
+        """Start a controller for each switch that does not aggregate. It only sets up forwarding and has no jobs."""
         started = []
         for switch in self.topology.switches:
             if switch not in self.topology.aggregating:
@@ -267,7 +279,10 @@ class Network:
             child.first(START_UP_S)
 
     def stop_controller(self, *, kill: bool = False) -> None:
-        """kill: without a chance to say good-bye to its jobs."""
+        """Stop the controller.
+
+        kill: use SIGKILL, so that the controller cannot end its jobs first.
+        """
         assert self.controller is not None
         self.family.children.remove(self.controller)
         if kill:
@@ -276,14 +291,14 @@ class Network:
         self.controller = None
 
     def restart_switch(self, switch: str) -> None:
-        """All its state is lost."""
+        """Restart a switch, which loses all its state."""
         node = self.mininet[switch]
         node.stop(deleteIntfs=False)
         node.start()
         node.wait()
 
     def status(self) -> dict[str, Any]:
-        """Return the controller's, as `p4reduce status --json` has it."""
+        """Return the status of the controller, as `p4reduce status --json` prints it."""
         command = [sys.executable, "-m", "p4reduce", "status", "--json", "--controller", control.CONTROLLER]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_UP_S, check=False)
         if done.returncode != 0:
@@ -297,7 +312,10 @@ class Network:
         self.mininet.configLinkStatus(a, b, "up" if up else "down")
 
     def rewire(self, topology: Topology) -> None:
-        """Give the links that were made with impairments those of `topology`, which else is the same."""
+        """Change the impairments of links to those in `topology`.
+
+        topology: the same topology with other wires. Only links that were created with impairments may change.
+        """
         for number, (former, link) in enumerate(zip(self.topology.links, topology.links, strict=True)):
             if former.wire != link.wire:
                 self.stop(self._wires[number])
@@ -306,11 +324,14 @@ class Network:
         self.topology = topology
 
     def partition_controller(self, hosts: Sequence[str], *, apart: bool) -> None:
-        """Cuts hosts off the control network, or joins them to it again."""
+        """Disconnect hosts from the control network, or connect them again."""
         control.partition(hosts, apart=apart)
 
     def carried(self, a: str, b: str) -> int:
-        """Bytes that the link between `a` and `b` has carried from `a` to `b`, with headers, counted at a switch."""
+        """Return the bytes that the link between `a` and `b` has carried from `a` to `b`.
+
+        They include headers. A switch's end of the link counts them.
+        """
         if a in self.topology.switches:
             return interface_counts(self.topology.interface(a, b))[2]
         return interface_counts(self.topology.interface(b, a))[0]
@@ -326,12 +347,12 @@ class Network:
         return child
 
     def stop(self, child: Child) -> None:
-        """End a process, if it has not ended by itself, and forgets it."""
+        """End a process, unless it has ended by itself, and forget it."""
         self.family.children.remove(child)
         child.stop()
 
     def environment(self, host: str, *, rank: int, world_size: int) -> dict[str, str]:
-        """torchrun's variables, and ours, for a rank at this host."""
+        """Return the environment variables of torchrun and p4reduce for a rank at this host."""
         topology = self.topology
         return {
             "RANK": str(rank),
@@ -350,6 +371,6 @@ class Network:
         }
 
     def prompt(self) -> None:
-        """Mininet's, until the user leaves it."""
+        """Open Mininet's prompt, and return when the user leaves it."""
         setLogLevel("output")
         Prompt(self)

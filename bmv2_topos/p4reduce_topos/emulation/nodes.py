@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks, switches and links of Mininet's that are ours."""
+"""Subclasses of Mininet's network, switch and link."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from p4reduce_topos.emulation.leftovers import mark
 
 
 class Net(Mininet):  # type: ignore[misc]
-    """Mininet, in which a host knows its neighbours again when its link comes up: the kernel forgets them."""
+    """Mininet, with static ARP entries that are restored when a link comes up, since the kernel drops them."""
 
     def __init__(self, know: Callable[[str], None], **options: Any) -> None:
-        """know: is called with the host."""
+        """Create an empty network.
+
+        know: a function that adds the ARP entries to the host of this name.
+        """
         self._know = know
         super().__init__(**options)
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
-        """Also of the command `link` at the prompt, which may name what is no link."""
+        """Set a link up or down. The command `link` at the prompt calls this too, perhaps for nodes without a link."""
         super().configLinkStatus(src, dst, status)
         if status != "up" or src not in self or dst not in self:
             return
@@ -36,17 +39,20 @@ class Net(Mininet):  # type: ignore[misc]
 
 
 class P4Switch(Switch):  # type: ignore[misc]
-    """`p4reduce switch` as a switch of Mininet's, whose prompt can stop and start it."""
+    """`p4reduce switch` as a switch of Mininet. Mininet's prompt can stop and start it."""
 
     def __init__(self, name: str, *, family: Family, command: Sequence[str], **options: Any) -> None:
-        """`command`: what runs it, without its ports."""
+        """Create a switch, which `start` runs.
+
+        command: the command of `p4reduce` that runs it, without its ports.
+        """
         super().__init__(name, **options)
         self.child: Child | None = None
         self._family = family
         self._command = command
 
     def start(self, controllers: object = ()) -> None:  # noqa: ARG002 - Mininet's signature
-        """Do not wait until it is ready: `wait` does. Does nothing where it runs."""
+        """Start the process, unless it runs. `wait` waits until it is ready."""
         if self.child is not None and self.child.process.poll() is None:
             return
         ports = [f"{port}=eth:{interface.name}" for port, interface in sorted(self.intfs.items()) if port > 0]
@@ -67,7 +73,7 @@ class P4Switch(Switch):  # type: ignore[misc]
 
 
 class Cable(Link):  # type: ignore[misc]
-    """A link that is cut in the middle, for `wire` to pass its frames on: between the interfaces of `cut`."""
+    """A link of two veth pairs: the process `wire` passes frames between their inner interfaces, which `cut` names."""
 
     def __init__(self, *nodes: Any, cut: tuple[str, str], mtu: int, **options: Any) -> None:
         self._cut, self._mtu = cut, str(mtu)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mininet's prompt on a network of ours: a command that fails says so, and the prompt goes on."""
+"""Mininet's prompt on an emulated network. A command that fails prints an error, and the prompt continues."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LISTENS_WITHIN_S = 10.0
 
 
 class Prompt(CLI):  # type: ignore[misc]
-    """Runs when it is made, until the user leaves it."""
+    """The prompt, whose constructor returns when the user leaves it."""
 
-    identchars = f"{CLI.identchars}.-"  # which names of nodes have
+    identchars = f"{CLI.identchars}.-"  # characters in names of nodes
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -35,7 +35,10 @@ class Prompt(CLI):  # type: ignore[misc]
             super().__init__(network.mininet)
 
     def onecmd(self, line: str) -> bool:
-        """Mininet's own commands raise whatever they like, and leave what they have started at hosts."""
+        """Execute a line. If it raises, print the error and interrupt commands that still run at hosts.
+
+        Commands of Mininet may raise any exception.
+        """
         try:
             return bool(super().onecmd(line))
         except Exception as failure:
@@ -47,11 +50,11 @@ class Prompt(CLI):  # type: ignore[misc]
             return False
 
     def do_iperf(self, line: str) -> None:
-        """TCP's rate between two hosts, by iperf3: iperf [CLIENT SERVER]"""
+        """Measure the rate of TCP between two hosts with iperf3: iperf [CLIENT SERVER]."""
         self._iperf(line.split(), [])
 
     def do_iperfudp(self, line: str) -> None:
-        """UDP's rate between two hosts, by iperf3: iperfudp RATE [CLIENT SERVER], as in iperfudp 10M h1 h2"""
+        """Measure the rate of UDP between two hosts with iperf3: iperfudp RATE [CLIENT SERVER], such as 10M h1 h2."""
         rate, *hosts = line.split() or ["10M"]
         self._iperf(hosts, ["--udp", "--bitrate", rate])
 
@@ -72,7 +75,7 @@ class Prompt(CLI):  # type: ignore[misc]
             self._network.stop(serving)
 
     def _asked(self, client: str, command: Sequence[str]) -> str:
-        """What iperf3 says at a host; again while the server does not listen yet."""
+        """Run iperf3 at a host and return its output. Retry while the server does not listen yet."""
         inside = bound_to_us(["mnexec", "-a", str(self.mn[client].pid), *command])
         deadline = time.monotonic() + _LISTENS_WITHIN_S
         while True:
@@ -90,7 +93,10 @@ class Prompt(CLI):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def _terminal_restored() -> Iterator[None]:
-    """Mininet changes how the terminal reads, and changes it back only where a command ends by itself."""
+    """Restore the terminal's settings after the block.
+
+    Mininet changes them for a command, and restores them only if the command ends by itself.
+    """
     if not sys.stdin.isatty():
         yield
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds of a run: a trace of all that passes the switches' ports, and its page."""
+"""Recording of a run: a trace of the rounds, from the packets at all switch ports, and its HTML page."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ SUFFIX = ".trace.json"
 
 @contextlib.contextmanager
 def recorded(file: Path | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Record what happens meanwhile in this network namespace, if there is a file for it; say it in words in the end.
+    """Record the rounds in this network namespace during the block, and pass a summary to `say`.
 
-    So it does where what happens raises, Ctrl-C included, and that is raised again. Raises P4ReduceError where no round
-    was seen.
+    file: the file for the trace; None records nothing.
+
+    If the block raises, Ctrl-C included, the trace is written all the same. Raises P4ReduceError if no round was seen.
     """
     if file is None:
         yield

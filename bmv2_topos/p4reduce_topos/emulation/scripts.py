@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of one's own at every worker of a network."""
+"""Programs of the user, run as a rank at every worker of a network."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from p4reduce_targets.launch import bound_to_us
 from p4reduce_topos.emulation.network import Network
 
 GRACE_S = 60.0
-"""For the others, once a rank has ended badly: they learn it from the controller, and end."""
+"""Time for the other ranks to end after one has failed. The controller tells them of the failure."""
 
 
 def command_of(text: str) -> list[str]:
-    """What "train.py --epochs 3" starts: Python for a .py file, else the program. Raises P4ReduceError."""
+    """Return the command for a text such as "train.py --epochs 3". Raises P4ReduceError.
+
+    A .py file runs in this Python; any other word is a program on PATH.
+    """
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -41,9 +44,12 @@ def command_of(text: str) -> list[str]:
 
 
 def run_at_workers(network: Network, command: Sequence[str], say: Callable[[str, str], None]) -> dict[int, int]:
-    """Run it as a rank at every worker, and return their exit statuses; of one that a signal has ended, minus that.
+    """Run a command as a rank at every worker, and return the exit status of each rank.
 
-    say: gets a host and a line that it has printed. Those that go on long after one has ended badly are ended.
+    The status of a process that a signal has ended is minus the signal's number. After one rank has failed, ranks that
+    still run `GRACE_S` seconds later are killed.
+
+    say: a function that gets a host's name and a line that its rank has printed.
     """
     processes = [_started(network, command, rank) for rank in range(len(network.topology.workers))]
     try:
@@ -73,7 +79,7 @@ def _started(network: Network, command: Sequence[str], rank: int) -> subprocess.
 
 
 def _follow(network: Network, processes: Sequence[subprocess.Popen[bytes]], say: Callable[[str, str], None]) -> None:
-    """Until all have ended, or the grace is over."""
+    """Pass on the output of all processes until they end, or until `GRACE_S` seconds after the first failure."""
     rest = [b""] * len(processes)
     until: float | None = None
     with selectors.DefaultSelector() as selector:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a topology's controllers are told, in TOML."""
+"""Configuration files of a topology's controllers, in TOML."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from p4reduce_topos.model import Topology
 
 
 def settings(topology: Topology, grpc: Callable[[str], str]) -> str:
-    """Return the job controller's: ports, addresses, forwarding and tree of every switch that adds up.
+    """Return the configuration of the job controller: every aggregating switch with its ports, addresses and uplink.
 
-    One root has a tree below it. Several share the slots of each job, and packets come to them as other traffic does.
+    A single root has an aggregation tree below it. Several roots share the slots of each job, and the other switches
+    only forward packets to them.
     """
     above = topology.tree(topology.roots[0]).above if len(topology.roots) == 1 else {}
     parts = []
@@ -26,7 +27,7 @@ def settings(topology: Topology, grpc: Callable[[str], str]) -> str:
 
 
 def forwarding_settings(topology: Topology, switch: str, grpc: str) -> str:
-    """Those of the controller of a switch that only forwards."""
+    """Return the configuration of the controller of a switch that only forwards."""
     return _toml(_switch(topology, switch, grpc))
 
 
@@ -41,7 +42,7 @@ def _switch(topology: Topology, switch: str, grpc: str) -> dict[str, Any]:
 
 
 def _toml(table: Mapping[str, Any]) -> str:
-    """Strings, numbers and lists are written as in JSON."""
+    """Return the lines of a TOML table, in which strings, numbers and lists look as in JSON."""
     lines = []
     for key, value in table.items():
         if isinstance(value, dict):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that end the program: they raise an exception where it works, and wait where it cleans up.
+"""Handling of signals that end the program: they raise an exception, but wait while it cleans up.
 
-`exit_on_signals` says what each raises. An ignored SIGHUP stays ignored.
+`exit_on_signals` documents which exception each signal raises. A SIGHUP that is ignored stays ignored.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install() -> None:
-    """Set the handlers, and let signals in that `blocked` has held back before this program was executed."""
+    """Set the handlers, and unblock the signals that `blocked` held back before this program was executed."""
     exit_on_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
-    """Signals wait in the kernel meanwhile, and for a program that is executed in the block until it installs handlers:
-    Python's own would end it with a traceback while it starts."""
+    """Block the signals during the block, so that they stay pending in the kernel.
+
+    A program that is executed in the block inherits the mask, until it calls `install`. Otherwise Python's default
+    handlers would end it with a traceback while it starts.
+    """
     former = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -35,8 +38,10 @@ def blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
-    """Yield a signal that comes meanwhile has its effect when the block is over. Does nothing in other threads than the
-    main one, which no handler interrupts."""
+    """Postpone signals that arrive during the block until its end.
+
+    This does nothing outside the main thread, since handlers interrupt only the main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

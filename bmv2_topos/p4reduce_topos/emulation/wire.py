@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cable that delays, loses, duplicates and corrupts: frames that come in at one interface go out at the other.
+"""A link emulator that delays, loses, duplicates and corrupts frames between two interfaces.
 
-Each frame crosses it with Ethernet's check sequence, and a receiver drops what does not agree with that, as network
-cards do: so bits that flip on the way are a loss. `--unchecked` takes the check sequence away.
+A frame whose bits flip is dropped, since its Ethernet check sequence (FCS) no longer matches, as at a network card.
+With `--unchecked`, corrupted frames arrive.
 
-Started by `Network` for links that need it, as it needs nothing of the kernel, which may lack netem.
+`Network` starts one process for each link with impairments. Unlike netem, it needs no module of the kernel.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from itertools import count
 from p4reduce_targets.ports import EthPort
 
 _FRAMES_A_TURN = 64
-_LONGEST_QUEUE = 100_000  # frames that wait for their time, each way: what exceeds that is lost
-_OVERTAKEN = 0.1  # share of the frames that jitter delays
+_LONGEST_QUEUE = 100_000  # frames in flight in one direction; more are lost
+_OVERTAKEN = 0.1  # the share of frames that jitter delays, so that later ones overtake them
 _ETHERTYPE_IPV4 = b"\x08\x00"
 
 
 class Way:
-    """One direction. All times are seconds, all other figures shares of the frames."""
+    """One direction of the link. Times are in seconds; other options are shares of the frames."""
 
     def __init__(self, options: argparse.Namespace, to: EthPort, seed: int) -> None:
         self._options = options
@@ -49,13 +49,13 @@ class Way:
                 heapq.heappush(self._waiting, (due, next(self._number), copy))
 
     def give(self, now: float) -> float | None:
-        """Send what is due. Returns when more will be, or None."""
+        """Send the frames that are due. Return the time at which the next one is, or None if none waits."""
         while self._waiting and self._waiting[0][0] <= now:
             self._to.send(heapq.heappop(self._waiting)[2])
         return self._waiting[0][0] if self._waiting else None
 
     def _corrupted(self, frame: bytes) -> bytes:
-        """With one bit that is not as it was, of the IP header or of what is in it."""
+        """Return a copy of an IPv4 frame with one bit flipped after its Ethernet header. Other frames stay the same."""
         if frame[12:14] != _ETHERTYPE_IPV4:
             return frame
         bit = self._random.randrange(14 * 8, len(frame) * 8)
@@ -65,7 +65,7 @@ class Way:
 
 
 def main() -> None:
-    """Pass frames until it is ended."""
+    """Pass frames in both directions until the process is ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("interfaces", nargs=2)
     for name in ("delay", "jitter", "loss", "duplicate", "corrupt"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of an experiment, the points that are chosen on the command line: values, systems, and what stays the same."""
+"""Selection of an experiment and its points by options of the command line: values, systems and fixed parameters."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ ACCEPTED = f"{', '.join(EXPERIMENTS)}, congestion, or your own as FILE.yaml, FIL
 
 
 def chosen(experiment: Experiment, values: str, systems: str, **fixed: str) -> Experiment:
-    """Return the experiment with other values, systems, or fixed fields of `Point`; what is "" stays. Raises
-    P4ReduceError or ValueError for what is not accepted."""
+    """Return the experiment with other values, systems, or fixed fields of `Point`. An empty text changes nothing.
+
+    Raises P4ReduceError or ValueError for a text that is not accepted.
+    """
     made = experiment
     if values:
         made = replace(made, values=tuple(_number(made.varied, "--values", one) for one in _parts(values)))
@@ -53,8 +55,11 @@ _NUMBERS = ("workers", "numel", "density", "slots", "rate", "drop_rate", "late",
 
 
 def find(name: str) -> tuple[str, Experiment]:
-    """Return the name of an experiment's files of figures, and the experiment: one of ours by name, one's own by a file
-    in YAML or JSON, or as FILE.py:NAME, which is an Experiment or a function that returns one. Raises P4ReduceError."""
+    """Return an experiment, and the name of the files with its figures. Raises P4ReduceError.
+
+    name: the name of a built-in experiment, a file in YAML or JSON, or FILE.py:NAME. There NAME is an Experiment or a
+    function that returns one.
+    """
     if name in EXPERIMENTS:
         return name, EXPERIMENTS[name]
     if name.endswith(SUFFIXES):
@@ -73,7 +78,7 @@ def find(name: str) -> tuple[str, Experiment]:
 
 
 def _read(file: str) -> Experiment:
-    """Return an experiment in a file."""
+    """Return the experiment in a YAML or JSON file."""
     made = read(file, (*_KEYS, *_NUMBERS))
     varied, values = made.get("varied"), made.get("values")
     if varied not in _NUMBERS or not isinstance(values, list) or not values:
@@ -83,7 +88,7 @@ def _read(file: str) -> Experiment:
         )
     topology = str(made.get("topology", Point.topology))
     beside = Path(file).parent / topology.rpartition(":")[0] if ":" in topology else Path(file).parent / topology
-    if beside.is_file():  # a file is sought beside this one
+    if beside.is_file():  # a topology's file is relative to the experiment's
         topology = str(beside.parent / Path(topology).name)
     same = {"topology": topology, "shape": str(made.get("shape", ""))}
     systems = made.get("systems", list(Experiment.systems))
@@ -95,7 +100,7 @@ def _read(file: str) -> Experiment:
 
 
 def option(name: str) -> str:
-    """What a field of `Point` is called on the command line."""
+    """Return the option of the command line for a field of `Point`."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -107,7 +112,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _number(name: str, called: str, text: str) -> float:
-    """Return a value of a field of `Point`, in its own words: sizes for numel, rates for rate."""
+    """Return the value of a field of `Point` from its text, such as "4MiB" for numel or "50mbit" for rate."""
     assert name in {field.name for field in fields(Point)}
     if name == "rate":
         return bits_per_second(text, called)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An aggregation and a TCP connection share a bottleneck: what each gets, beside what it gets alone.
+"""The experiment `congestion`: the throughput of an aggregation and a TCP connection that share a bottleneck.
 
-With few slots, all packets that can be under way fit into the queue of the link. With many, only losses hold them back.
+Each also runs alone, for comparison. With few slots, all packets in flight fit into the queue of the link. With many,
+only losses limit the aggregation.
 """
 
 from __future__ import annotations
@@ -24,20 +25,23 @@ from p4reduce_topos.model import Wire
 from p4reduce_topos.topologies import bottleneck
 
 SUMMARY = "Aggregation beside TCP on one slow link."
-RATE, QUEUE = 100_000_000, 250_000  # bits a second; bytes, 20 ms of them
+RATE, QUEUE = 100_000_000, 250_000  # bits a second; bytes, which take 20 ms at this rate
 WORKERS = 4
 _ALONE_S, _LONGEST_S = 5.0, 600.0
 _PORT = 5201  # iperf3's
 _CASE = Case(WORKERS, 1 << 20, "float32", 1.0, "all", "block")
 _SAMPLE_S = 0.1
-_BUSY = 10_000  # bytes from one worker in a sample: the aggregation is under way
+_BUSY = 10_000  # bytes: a sample with more from one worker counts as busy
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Bits a second that cross the bottleneck from left to right, headers included.
+    """Throughput over the bottleneck from left to right, in bits a second, headers included.
 
-    resent: share of the packets of a worker that it sent again. wrong: elements of sums.
+    tcp: the throughput of the TCP connection.
+    aggregation: the throughput of the aggregation.
+    resent: the share of retransmissions among the packets of a worker.
+    wrong: the number of wrong elements in sums.
     """
 
     tcp: float
@@ -47,9 +51,9 @@ class Shares:
 
 
 def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str, Shares]:
-    """TCP alone, the aggregation alone and both, for each number of slots and each of TCP's `algorithms`.
+    """Measure TCP alone, the aggregation alone, and both together. Raises P4ReduceError.
 
-    Raises P4ReduceError.
+    The runs cover each number of slots and each of TCP's `algorithms`. The keys of the result name them.
     """
     found = {}
     topology = bottleneck.build(WORKERS, core=Wire(rate=RATE, queue=QUEUE), pairs=1)
@@ -68,7 +72,7 @@ def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str,
 
 
 def algorithms() -> list[str]:
-    """TCP's congestion controls that are in wide use, as far as the kernel has them."""
+    """Return the widely used congestion controls of TCP that this kernel offers."""
     known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     return [name for name in ("cubic", "bbr") if name in known] or known[:1]
 
@@ -82,7 +86,7 @@ def _aggregate(network: Network, setup: Setup) -> Shares:
 
 @contextlib.contextmanager
 def _tcp(network: Network, algorithm: str) -> Iterator[None]:
-    """Yield a connection from x1 to y1 that sends all it can."""
+    """Run a TCP connection from x1 to y1 at full speed during the block."""
     server = network.start("y1", "iperf3 server", ["iperf3", "-s", "-1"])
     deadline = time.monotonic() + START_UP_S
     while not network.mininet["y1"].cmd("ss", "-Hltn", "sport", "=", f":{_PORT}").strip():
@@ -99,13 +103,13 @@ def _tcp(network: Network, algorithm: str) -> Iterator[None]:
 
 
 class _Sampler:
-    """Reads counters while its block is under way."""
+    """A thread that samples byte counters of links during a block."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._samples: list[tuple[float, int, int, int]] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample)  # in our network namespace, as threads are
+        self._thread = threading.Thread(target=self._sample)  # it inherits the network namespace
 
     def _sample(self) -> None:
         carried = self._network.carried
@@ -114,7 +118,10 @@ class _Sampler:
             self._samples.append((time.monotonic(), tcp, link, worker))
 
     def rates(self, *, busy: bool = False) -> tuple[float, float]:
-        """Of TCP and of the aggregation, on average. busy: only of the time in which workers send."""
+        """Return the average throughput of TCP and of the aggregation, in bits a second.
+
+        busy: count only the time in which workers send.
+        """
         samples = self._samples
         if busy:
             pairs = enumerate(pairwise(samples))
@@ -134,7 +141,7 @@ class _Sampler:
 
 
 def plot(path: Path, found: dict[str, Shares]) -> None:
-    """A bar for each run, its parts on top of each other."""
+    """Draw a stacked bar for each run: TCP below, the aggregation on top."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions on a network: how long they take, and what they put on its links."""
+"""Measurement of reductions on an emulated network: their time, and their bytes on each link."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_topos.emulation.network import Network
 
 SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "server")
-"""Through the switches; in a ring; the same of sparse tensors; at one host that adds up for all."""
+"""The systems to compare: switches, Gloo's ring, Gloo's sparse tensors, and one host that sums for all."""
 
 
 def check_systems(systems: Sequence[str]) -> None:
-    """Raise P4ReduceError where PyTorch is missing, which all but p4reduce need."""
+    """Raise P4ReduceError if a system needs PyTorch, which is not installed. Only p4reduce does without it."""
     if (others := [one for one in systems if one != "p4reduce"]) and find_spec("torch") is None:
         raise P4ReduceError(
             f"the system {others[0]} needs PyTorch: pip install 'p4reduce[torch]'; p4reduce does without, as in "
@@ -32,7 +32,11 @@ def check_systems(systems: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """One case. carried: bytes a repetition, for each way of each link; joining and warm-up are dealt to all."""
+    """The figures of one case.
+
+    row: times and counters of the workers.
+    carried: bytes per reduction on each link, by direction: "h1>s1". The bytes of joining are divided among them.
+    """
 
     row: Row
     carried: dict[str, int] = field(default_factory=dict)
@@ -42,9 +46,9 @@ class Measured:
 
 
 def measure(network: Network, system: str, case: Case, setup: Setup, *, late: float = 0.0) -> Measured:
-    """Raise ChildFailed when a process of the network or a rank fails.
+    """Run a case on the network and return its figures. Raises ChildFailed if a process of the network or a rank fails.
 
-    late: seconds that the last worker calls after the others.
+    late: the delay of the last worker's calls, in seconds.
     """
     topology = network.topology
     ways = [way for link in topology.links for way in (link.ends, (link.b, link.a))]

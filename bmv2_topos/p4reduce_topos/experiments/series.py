@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Series of measurements: one thing changes, everything else stays. What was measured once is not measured again."""
+"""Series of measurements, in which one parameter varies. Points that were measured before are not measured again."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ from p4reduce_topos.topologies.catalogue import TOPOLOGIES
 from p4reduce_topos.topologies.parts import with_other_host
 
 VERSION = 1
-_BEFORE = {"topology": "star", "shape": ""}  # of points that were measured before others could be chosen
-_VALUES = 256  # in a packet, however long its blocks are
+_BEFORE = {"topology": "star", "shape": ""}  # fields that old files of figures lack
+_VALUES = 256  # values in a packet, for every block size
 _P4SRC = Path(__file__).resolve().parents[3] / "p4src"
 
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement. topology, shape: as on the command line. rate: of every link, bits a second.
+    """The parameters of one measurement.
 
-    drop_rate: at every port and way. late: seconds that the last worker calls after the others. block_size: of the P4
-    program.
+    rate: the rate of every link, in bits a second.
+    drop_rate: the share of packets that switches lose, at every port and in each direction.
+    late: the delay of the last worker's calls, in seconds.
+    block_size: the number of values in a block of the P4 program.
+    topology, shape: the topology, written as on the command line.
     """
 
     system: str = "p4reduce"
@@ -55,11 +58,14 @@ class Point:
 
     @property
     def network(self) -> tuple[object, ...]:
-        """Points with the same can share one."""
+        """The fields that determine the network. Points that agree in them can share one."""
         return self.topology, self.shape, self.workers, self.rate, self.drop_rate, self.block_size
 
     def build(self) -> Topology:
-        """With a host that is no worker, for systems that add up at one. Raises P4ReduceError or ValueError."""
+        """Return the topology, with a host that is no worker, where the system `server` runs.
+
+        Raises P4ReduceError or ValueError.
+        """
         rate = f"rate={self.rate / 1000:.12g}kbit"
         core = rate if has_core(self.topology) else ""
         made = build(self.topology, self.workers, rate, core, self.shape)
@@ -68,7 +74,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`varied` is the field of `Point` that takes `values`, for every system."""
+    """A series of points.
+
+    varied: the field of `Point` that takes each of `values`, for every system.
+    fixed: the other fields of `Point` that differ from its defaults.
+    """
 
     summary: str
     varied: str
@@ -77,7 +87,7 @@ class Experiment:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def points(self) -> list[Point]:
-        """Those that share a network stand together."""
+        """Return the points, in an order in which those that share a network follow each other."""
         return [
             replace(Point(system=system, **self.fixed), **{self.varied: value})  # type: ignore[arg-type]
             for value in self.values
@@ -103,10 +113,10 @@ EXPERIMENTS = {
 def run(
     experiment: Experiment, file: Path, target: str, repeat: int
 ) -> Generator[tuple[Point, dict[str, Any]], None, None]:
-    """Every point with what was measured, in order; those in `file` as they are there, the others written to it.
+    """Yield every point with its figures, in order. Raises P4ReduceError.
 
-    Where a system fails at a point, what was measured has its `error`, and the next run tries it again. Raises
-    P4ReduceError.
+    Figures of points in `file` are read from it; the others are measured and written to it. If a system fails at a
+    point, the figures contain its `error`, and the next run tries the point again.
     """
     known = [row for row in _read(file) if row["measured"]["error"] is None]
     points = experiment.points()
@@ -115,7 +125,7 @@ def run(
         for point in points:
             key = {**asdict(point), "target": target, "repeat": repeat}
             if point.topology not in TOPOLOGIES:
-                key["made"] = _digest(point)  # what a file makes may change
+                key["made"] = _digest(point)  # the user's file may have changed
             row = next((row for row in known if {**_BEFORE, **row["point"]} == key), None)
             if row is None:
                 if at != point.network:
@@ -126,10 +136,10 @@ def run(
                 case = Case(point.workers, point.numel, "float32", point.density, "random", "block")
                 try:
                     measured = measure(network, point.system, case, setup, late=point.late)
-                    if point.block_size != Point.block_size:  # the limit is that of the program as it is shipped
+                    if point.block_size != Point.block_size:  # the limit holds for the shipped program only
                         measured = replace(measured, row=replace(measured.row, limit_s=None, over_limit=None))
                 except ChildFailed as error:
-                    at = None  # who knows what else has failed there
+                    at = None  # start a new network: more than this may have failed
                     failed = report.row(point.system, target, case, Failed(str(error)), None, point.rate)
                     measured = Measured(failed)
                 row = {"point": key, "measured": measured.as_dict(), "machine": outputs.machine()}
@@ -153,7 +163,7 @@ def _start(point: Point, target: str, stack: contextlib.ExitStack) -> Network:
 
 
 def _compile(folder: Path, block_size: int) -> None:
-    """The P4 program with other blocks and as many values in a packet. Raises P4ReduceError."""
+    """Compile the P4 program with another block size and as many values in a packet. Raises P4ReduceError."""
     script = _P4SRC / "compile.py"
     if not script.exists() or shutil.which("p4c-bm2-ss") is None:
         raise P4ReduceError("other block sizes need p4reduce's sources, and p4c-bm2-ss on PATH to compile them")
@@ -174,7 +184,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def _write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """All or nothing: whatever ends us meanwhile."""
+    """Write the figures atomically, so that a killed process leaves the former file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(".unfinished")
     unfinished.write_text(json.dumps({"version": VERSION, "rows": rows}, indent=1) + "\n")
@@ -182,7 +192,10 @@ def _write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple[Point, Mapping[str, Any]]]) -> None:
-    """Time, and bytes of the host that has most, over what was varied; the spread is from the least to the most."""
+    """Draw the time of a reduction, and the bytes at the busiest host, over the varied parameter.
+
+    The line is the median time. The band extends from the shortest to the longest.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -217,7 +230,7 @@ def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple
 
 
 def title_of(name: str, experiment: Experiment) -> str:
-    """Return the experiment and what stays the same in it."""
+    """Return the title of the plot: the experiment's name and its fixed parameters."""
     point = experiment.points()[0]
     parts = {
         "topology": Path(point.topology).name + (f" ({point.shape})" if point.shape else ""),
@@ -232,7 +245,7 @@ def title_of(name: str, experiment: Experiment) -> str:
 
 
 def busiest(measured: Mapping[str, Any], hosts: Collection[str]) -> int:
-    """Bytes of a reduction, both ways, at the host whose link carries most."""
+    """Return the bytes of a reduction, sent and received, at the host whose link carries most."""
     totals: dict[str, int] = {}
     for way, count in measured["carried"].items():
         for end in way.split(">"):

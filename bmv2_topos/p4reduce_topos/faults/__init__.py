@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in a network, done on purpose, and how each rank comes out of it."""
+"""Fault injection: faults that are caused on purpose while ranks reduce, and how each rank must end."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults by name: what is done to a network while ranks reduce, and what that must end in.
+"""The faults by name: what is done to a network while ranks reduce, and the outcome that is required.
 
-Every fault ends in the right sums or in an error that says what happened, within its deadline: see `Fault.outcome`.
+Every fault must end within its deadline, in the right sums or in an error that names the cause: see `Fault.outcome`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,23 @@ from p4reduce_topos.faults.ranks import Ranks
 from p4reduce_topos.model import Topology
 
 LEASE_S = 5.0
-_TO_COME = 10**6  # rounds
-VICTIM = 1  # the rank that faults are done to
-UNDER_WAY = 3  # calls that every rank has done before
+_TO_COME = 10**6  # forged packets are so many rounds ahead of the job
+VICTIM = 1  # the rank that is the target of faults
+UNDER_WAY = 3  # calls that every rank completes before the fault
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`act` is called when all ranks reduce. `outcome`: "sums", or the class of the error at every rank that is left.
+    """A fault, and the outcome that it must have.
 
-    says: what the errors' texts have in them. seconds: from the act until the last rank has ended. wire: what every
-    host's link does, from the start. options: of the ranks. pause: seconds between a rank's calls, so that the fault is
-    over before the last. needs_outsider: a host that is no worker does it.
+    act: the function that causes the fault. It is called when all ranks reduce.
+    outcome: "sums" for right sums, or the class of the error at every remaining rank.
+    says: a text that the messages of these errors contain.
+    seconds: the deadline, from the call of `act` to the end of the last rank.
+    wire: impairments of every host's link, from the start.
+    options: options of the ranks.
+    pause: seconds between a rank's calls, chosen so that the fault is over before the last call.
+    needs_outsider: whether a host that is no worker causes the fault.
     """
 
     summary: str
@@ -71,7 +76,7 @@ def restart_switch(network: Network, _: Ranks) -> None:
 
 
 def restart_controller(network: Network, ranks: Ranks) -> None:
-    """Return when all ranks are back, and go on."""
+    """Restart the controller, and wait until all ranks have rejoined and reduce again."""
     network.stop_controller(kill=True)
     network.start_controller()
     deadline = time.monotonic() + REJOIN_TIME
@@ -102,11 +107,16 @@ def outsider(topology: Topology) -> str:
 
 
 def forge(network: Network, ranks: Ranks) -> None:
-    """From a host that is in no job, with all that a member knows: as itself, and with a worker's addresses."""
+    """Send packets of the job from a host outside it, with the host's own addresses and with those of a worker.
+
+    The sender knows everything that a member of the job knows.
+    """
     topology = network.topology
     rogue = outsider(topology)
     worker = topology.workers[VICTIM]
-    switch = topology.ports(worker)[1] if len(topology.roots) == 1 else topology.roots[0]  # which adds up what it sends
+    switch = (
+        topology.ports(worker)[1] if len(topology.roots) == 1 else topology.roots[0]
+    )  # the switch that aggregates the worker's packets
     job = next((one for one in network.status()["jobs"] if one["name"] == ranks.job), None)
     if job is None:
         raise P4ReduceError(f"the job {ranks.job} has ended before its packets could be forged")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends packets of a job that it is not in, as any of its workers, for rounds that are to come.
+"""A sender of forged packets: packets of a job that it is not in, for rounds to come, in the name of every worker.
 
-For tests of who is admitted to a slot: half of the packets have the sender's own addresses, half those of a worker.
+Half of the packets have the sender's own addresses, half those of a worker. No switch may accept any of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEYS = (0x000000FF,) * DEFAULT_LANES
 
 
 def main() -> None:
-    """Send until it is ended."""
+    """Send packets until the process is ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--interface", required=True)
     parser.add_argument("--switch", nargs=2, required=True, help="IP and MAC address")

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank that reduces and holds each sum against the reference, bit for bit. Variables as torchrun sets them.
+"""A rank that reduces and compares each sum with the reference, bit for bit. It reads the variables of torchrun.
 
-Prints JSON lines: {"joined": true}, {"done": calls so far} after each, then {"right": calls, "digest": of all sums}, or
-{"wrong": elements}, or {"error": class, "message": text} of what a call raised.
+It prints a JSON object on each line:
+
+| line | when |
+|---|---|
+| {"joined": true, "first_seq": number} | the rank has joined the job |
+| {"done": calls} | after each call; the calls so far |
+| {"right": calls, "digest": text, "retransmissions": packets} | at the end, if all sums were right |
+| {"wrong": elements, "call": number} | at the end, after the first wrong sum |
+| {"error": class, "message": text} | at the end, if a call raised |
 """
 
 from __future__ import annotations
@@ -20,7 +27,10 @@ from p4reduce.protocol.numbers import reference_allreduce
 
 
 def tensor(rank: int, call: int, numel: int, density: float, block: int) -> npt.NDArray[np.float32]:
-    """Values of very different size, so that how they are rounded shows. `density`: share of blocks with values."""
+    """Return the input of a rank for a call. Its values differ by many magnitudes, so that wrong rounding shows.
+
+    density: the share of blocks that contain values.
+    """
     random = np.random.default_rng([call, rank])
     values = (random.standard_normal(numel) * 10.0 ** random.integers(-3, 4, numel)).astype(np.float32)
     values[np.repeat(random.random(-(-numel // block)) >= density, block)[:numel]] = 0
@@ -28,13 +38,13 @@ def tensor(rank: int, call: int, numel: int, density: float, block: int) -> npt.
 
 
 def sums(world_size: int, call: int, numel: int, density: float, block: int) -> npt.NDArray[np.float32]:
-    """What every rank must get."""
+    """Return the sum that every rank must get from a call."""
     inputs = [tensor(rank, call, numel, density, block) for rank in range(world_size)]
     return reference_allreduce(inputs, "sum", block)
 
 
 def reduce(communicator: Communicator, options: argparse.Namespace) -> dict[str, object]:
-    """What is to be said at the end."""
+    """Make all calls, and return the last line to print."""
     rank, block = communicator.rank, communicator.block_size
     digest = hashlib.sha256()
     for call in range(options.calls):
@@ -57,7 +67,7 @@ def say(**event: object) -> None:
 
 
 def main() -> None:
-    """Join, reduce, leave."""
+    """Join the job, reduce, and leave."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--job", default="topo")
     parser.add_argument("--calls", type=int, default=10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that reduce on a network, and what they say meanwhile."""
+"""The ranks that reduce on a network, as processes, and the events that they report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Event = dict[str, Any]
 
 
 class Ranks:
-    """`rank` at each worker, and what they have said."""
+    """A process of the module `rank` at each worker, and the events that each has printed."""
 
     def __init__(self, network: Network, *options: str, job: str = "topo") -> None:
         self.network = network
@@ -31,7 +31,7 @@ class Ranks:
             self.events[rank] = []
 
     def wait(self, settled: Callable[[int], object], seconds: float, what: str) -> None:
-        """Until that holds for every rank. Raises P4ReduceError naming those of which it does not."""
+        """Wait until `settled` is true of every rank. Raises P4ReduceError, which names the ranks where it is not."""
         deadline = time.monotonic() + seconds
         while True:
             over = {rank for rank, child in self.children.items() if child.process.poll() is not None}
@@ -50,7 +50,7 @@ class Ranks:
             time.sleep(0.01)
 
     def wait_calls(self, more: int) -> None:
-        """Until every rank has made so many more calls."""
+        """Wait until every rank has completed `more` calls since now."""
         for rank, child in self.children.items():
             self.events[rank] += child.read()
         wanted = {rank: self._calls(rank) + more for rank in self.children}
@@ -60,14 +60,14 @@ class Ranks:
         return max((event.get("done", 0) for event in self.events[rank]), default=0)
 
     def wait_ends(self, seconds: float) -> dict[int, Event]:
-        """What each rank said last."""
+        """Wait until all ranks have ended, and return the last event of each. Raises P4ReduceError."""
         self.wait(lambda rank: self.children[rank].process.poll() is not None, seconds, "end")
         for rank, child in self.children.items():
             self.events[rank] += child.read()
         return {rank: self.events[rank][-1] if self.events[rank] else {} for rank in self.children}
 
     def forget(self, rank: int) -> None:
-        """The rank is no longer followed."""
+        """End the process of a rank, if it still runs, and stop following it."""
         self.network.stop(self.children.pop(rank))
 
     def __enter__(self) -> Ranks:

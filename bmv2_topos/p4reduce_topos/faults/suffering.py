@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a fault to a network while ranks reduce on it, and says whether each rank came out as it must."""
+"""Execution of a fault on a network while ranks reduce, and the check that each rank ends as it must."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _CALLS = 60
 
 
 def prepared(fault: Fault, topology: Topology) -> Topology:
-    """Return the topology with what the fault does to its hosts' links, and with the host that does it. Raises
-    P4ReduceError where nobody is there to suffer it."""
+    """Return the topology with the fault's impairments of host links, and with the host that causes it.
+
+    Raises P4ReduceError if the fault cannot happen on this topology.
+    """
     if len(topology.workers) <= VICTIM:
         raise P4ReduceError(
             f"a fault on {topology.name} with {len(topology.workers)} worker: accepted are {VICTIM + 1} workers or more"
@@ -42,8 +44,12 @@ def prepared(fault: Fault, topology: Topology) -> Topology:
 
 
 def suffer(network: Network, fault: Fault, *, job: str = "topo", calls: int = _CALLS) -> dict[int, Event]:
-    """How each rank ended that is left, of `calls` calls where all is to end well. Raises P4ReduceError where one did
-    not in time."""
+    """Run the ranks, cause the fault, and return the last event of each remaining rank.
+
+    calls: the number of calls of each rank, if the fault must end in right sums.
+
+    Raises P4ReduceError if a rank does not end in time.
+    """
     many = calls if fault.outcome == "sums" else 1_000_000
     with Ranks(network, "--pause", str(fault.pause), "--calls", str(many), *fault.options, job=job) as ranks:
         if not fault.options:
@@ -53,7 +59,7 @@ def suffer(network: Network, fault: Fault, *, job: str = "topo", calls: int = _C
 
 
 def verdict(fault: Fault, ends: Mapping[int, Event]) -> list[str]:
-    """What is not as it should be: a line for each rank."""
+    """Return a line for each rank that did not end as the fault requires."""
     if fault.outcome == "sums":
         return [f"rank {rank}: {words.end(end)}" for rank, end in ends.items() if "right" not in end]
     return [

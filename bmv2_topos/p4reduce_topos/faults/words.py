@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a fault ended, in words."""
+"""Texts about the outcome of a fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p4reduce_topos.faults.ranks import Event
 
 
 def end(said: Event) -> str:
-    """What a rank said last."""
+    """Return the text for the last event of a rank."""
     if "right" in said:
         again = said.get("retransmissions", 0)
         return f"{said['right']} sums, all right" + (f"; {again} packets were sent again" if again else "")
@@ -22,14 +22,14 @@ def end(said: Event) -> str:
 
 
 def outcome(fault: Fault) -> str:
-    """What the fault must end in."""
+    """Return the text for the outcome that the fault must have."""
     if fault.outcome == "sums":
         return "right sums at every rank"
     return f"{fault.outcome} at every rank that is left" + (f", which says {fault.says!r}" if fault.says else "")
 
 
 def conclusion(name: str, fault: Fault, ends: Mapping[int, Event], wrong: Sequence[str]) -> str:
-    """Return the verdict, as one sentence or several."""
+    """Return the verdict as one sentence."""
     if not wrong:
         return f"{name}: it ended as it must, in {outcome(fault)} ({len(ends)})."
     return f"{name}: it must end in {outcome(fault)}, but: {'; '.join(wrong)}."

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies: functions that make them, and the catalogue of these. What runs a topology is unknown here."""
+"""Functions that build topologies, and the catalogue of these functions. They do not depend on the emulation."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One slow link that the aggregation shares with other traffic: from x1 to y1, x2 to y2 and so on.
+"""One slow link, which the aggregation shares with other traffic: from x1 to y1, x2 to y2 and so on.
 
        h1 ──┐                     ┌── hN
        h2 ──┤        core         ├── ...
@@ -7,7 +7,7 @@
        x1 ──┤                     ├── y1
        x2 ──┘                     └── y2
 
-The right switch is the root, so the left workers' sums cross the slow link, and the results come back over it.
+The right switch is the root. So the sums of the left workers cross the slow link, and the results come back over it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ SLOW = Wire(rate=100_000_000)
 
 
 def build(workers: int = 4, edge: Wire = PLAIN, core: Wire = SLOW, *, pairs: int = 1) -> Topology:
-    """`pairs` of hosts with other traffic. `edge`: every host's link, `core`: the one between the switches."""
+    """Return the topology. Raises ValueError.
+
+    edge: every host's link.
+    core: the link between the switches.
+    pairs: the number of host pairs with other traffic.
+    """
     if not 0 <= pairs <= 16:
         raise ValueError(f"pairs={pairs}: 0 to 16 are accepted")
     hosts, edges = racks(workers, ("s1", "s2"), edge)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topologies by name, and what there is to choose of each.
+"""The topologies by name, each with its parameters.
 
-A topology is made by a function, `build(workers, edge)`, or `build(workers, edge, core)` where switches have links
-between them. What else it takes, by keyword alone, are whole numbers: its shape. These and `core` have defaults.
+A function builds a topology: `build(workers, edge)`, or `build(workers, edge, core)` if switches have links between
+them. Further parameters are keyword-only whole numbers: the topology's shape. These and `core` have defaults.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from p4reduce_topos.topologies import bottleneck, leaf_spine, star, tree, two_ra
 
 @dataclass(frozen=True)
 class Design:
-    """A topology whose numbers are still to be chosen."""
+    """A topology whose parameters are still to be chosen."""
 
     build: Callable[..., Topology]
 
     @property
     def text(self) -> str:
-        """What it is, and its diagram: the docstring of the module."""
+        """The description and the diagram: the docstring of the function's module."""
         return sys.modules[self.build.__module__].__doc__ or ""
 
     @property
     def has_core(self) -> bool:
-        """Whether there are links between switches."""
+        """True if there are links between switches."""
         return "core" in inspect.signature(self.build).parameters
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """The numbers beside those that all have."""
+        """The names of the parameters that not all topologies have."""
         parameters = inspect.signature(self.build).parameters.values()
         return tuple(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
 
@@ -53,7 +53,7 @@ ACCEPTED = f"{', '.join(TOPOLOGIES)}, or your own as FILE.py:FUNCTION, FILE.yaml
 
 
 def find(name: str) -> Design:
-    """Return the topology of that name, or that of a function in a file, which is executed. Raises ValueError."""
+    """Return the topology of a name, or of a FILE.py:FUNCTION, which is executed. Raises ValueError."""
     if name in TOPOLOGIES:
         return TOPOLOGIES[name]
     file, _, function = name.rpartition(":")
@@ -70,12 +70,12 @@ def find(name: str) -> Design:
 
 
 def module_of(file: str, name: str) -> ModuleType:
-    """Execute a file, under a name of its own. Raises ValueError where there is none, or where it raises."""
+    """Execute a file as a module of this name, and return it. Raises ValueError if the file is missing or raises."""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None or not Path(file).is_file():
         raise ValueError(f"there is no file {file}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses, and `text`, look for it
+    sys.modules[spec.name] = module  # dataclasses and `text` look it up here
     try:
         spec.loader.exec_module(module)
     except Exception as error:

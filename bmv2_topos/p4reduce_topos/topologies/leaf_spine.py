@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaves that each reach several spines. The spines share a job's slots, other traffic is dealt to them by destination.
+"""Leaves that connect to every spine. Spines share a job's slots; other traffic is spread over them by destination.
 
 2 leaves, 2 spines:
 
@@ -20,7 +20,11 @@ from p4reduce_topos.topologies.parts import links, racks
 
 
 def build(workers: int = 4, edge: Wire = PLAIN, core: Wire = PLAIN, *, leaves: int = 2, spines: int = 2) -> Topology:
-    """`edge`: the workers' links, `core`: those between leaves and spines. Raises ValueError."""
+    """Return the topology. Raises ValueError.
+
+    edge: the workers' links.
+    core: the links between leaves and spines.
+    """
     if not 1 <= leaves <= 32 or not 1 <= spines <= 16:
         raise ValueError(f"leaves={leaves}, spines={spines}: 1 to 32 and 1 to 16 are accepted")
     lower = tuple(f"leaf{number}" for number in range(1, leaves + 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts in racks, and links between layers of switches: what several topologies are made of."""
+"""Parts that several topologies share: hosts in racks, and links between layers of switches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p4reduce_topos.model import Link, Topology, Wire
 
 
 def racks(workers: int, leaves: Sequence[str], edge: Wire) -> tuple[tuple[str, ...], tuple[Link, ...]]:
-    """Hosts h1, h2 ... in racks of sizes that differ by one at most, the larger first; and their links."""
+    """Return hosts h1, h2 ... in racks, and their links. Sizes of racks differ by one at most. Raises ValueError."""
     if workers < len(leaves):
         raise ValueError(f"workers={workers}: {len(leaves)} leaves need as many workers, or more")
     hosts = tuple(f"h{number}" for number in range(1, workers + 1))
@@ -19,13 +19,15 @@ def racks(workers: int, leaves: Sequence[str], edge: Wire) -> tuple[tuple[str, .
 
 
 def links(lower: Sequence[str], upper: Sequence[str], wire: Wire) -> tuple[Link, ...]:
-    """Everyone below with everyone above."""
+    """Return links from every lower switch to every upper one."""
     return tuple(Link(one, other, wire) for one in lower for other in upper)
 
 
 def with_other_host(topology: Topology, beside: str) -> Topology:
-    """Return the topology; where all its hosts are workers, with one more, which has a link like that of host
-    `beside`."""
+    """Return the topology with at least one host that is no worker.
+
+    If all hosts are workers, a host is added. Its link is like that of the host `beside`, at the same switch.
+    """
     if set(topology.hosts) != set(topology.workers):
         return topology
     nodes = {*topology.hosts, *topology.switches}

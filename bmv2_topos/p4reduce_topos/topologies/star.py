@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One switch.
+"""One switch, to which all hosts connect.
 
 h1 ──┐
 h2 ──┤
@@ -13,7 +13,11 @@ from p4reduce_topos.model import PLAIN, Link, Topology, Wire
 
 
 def build(workers: int = 4, edge: Wire = PLAIN, *, others: int = 0) -> Topology:
-    """`edge`: each host's link. `others`: hosts besides the workers, x1, x2 and so on. Raises ValueError."""
+    """Return the topology. Raises ValueError.
+
+    edge: each host's link.
+    others: the number of hosts besides the workers, called x1, x2 and so on.
+    """
     if not 0 <= others <= 16:
         raise ValueError(f"others={others}: 0 to 16 are accepted")
     names = tuple(f"h{number}" for number in range(1, workers + 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree of switches: `depth` levels of them, each with `fan_out` switches below, workers below the last.
+"""A tree of switches with `depth` levels. Each switch has `fan_out` switches below it; the last level has workers.
 
 depth 2, fan-out 3:
 
@@ -17,7 +17,11 @@ from p4reduce_topos.topologies.parts import links, racks
 
 
 def build(workers: int = 6, edge: Wire = PLAIN, core: Wire = PLAIN, *, depth: int = 2, fan_out: int = 3) -> Topology:
-    """`edge`: the workers' links, `core`: those between switches. Raises ValueError."""
+    """Return the topology. Raises ValueError.
+
+    edge: the workers' links.
+    core: the links between switches.
+    """
     if not 1 <= depth <= 4 or not 1 <= fan_out <= 16:
         raise ValueError(f"depth={depth}, fan_out={fan_out}: 1 to 4 and 1 to 16 are accepted")
     levels = [["s1"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two racks under a spine, which adds up what the leaves have added up.
+"""Two racks under a spine. Each leaf aggregates its rack, and the spine aggregates the leaves.
 
          spine1
         ╱      ╲          core
@@ -15,7 +15,11 @@ from p4reduce_topos.topologies.parts import links, racks
 
 
 def build(workers: int = 8, edge: Wire = PLAIN, core: Wire = PLAIN) -> Topology:
-    """Return the first half of the workers is in the first rack. `edge`: the workers' links, `core`: the leaves'."""
+    """Return the topology, in which the first half of the workers is in the first rack. Raises ValueError.
+
+    edge: the workers' links.
+    core: the links of the leaves to the spine.
+    """
     hosts, edges = racks(workers, ("leaf1", "leaf2"), edge)
     uplinks = links(("leaf1", "leaf2"), ("spine1",), core)
     return Topology("two-racks", hosts, ("leaf1", "leaf2", "spine1"), edges + uplinks, hosts, ("spine1",))
