@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-LONGEST_GAP = 1.0
+LONGEST_GAP = 1.0  # seconds between two calls of the clock while the process runs
 LONGEST_WAIT = LONGEST_GAP / 2  # longest wait without a call of the clock
 
 T = TypeVar("T")

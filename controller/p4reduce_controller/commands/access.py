@@ -32,6 +32,8 @@ _Controller = Annotated[
 
 
 class Access:
+    """The way to a controller: its address, token and certificates."""
+
     def __init__(self, controller: str, token_file: Path | None, tls_ca: Path | None) -> None:
         """Read the files. End the command if they cannot be used."""
         self.controller = controller

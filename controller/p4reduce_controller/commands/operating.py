@@ -24,9 +24,9 @@ from p4reduce_controller.commands.views import Rates
 from p4reduce_controller.settings.settings import parsed
 from p4reduce_controller.settings.texts import parse_ports, parse_uplink
 
-_SLOTS_TIMEOUT = 60.0
-_ADD_TIMEOUT = 30.0
-_POLL = 1.0
+_SLOTS_TIMEOUT = 60.0  # seconds; the controller reads the slots for one request at a time
+_ADD_TIMEOUT = 30.0  # seconds; the controller connects to the new switch before it answers
+_POLL = 1.0  # seconds between statuses while a drain is waited for
 LEAST_INTERVAL = 0.2
 
 Tenant = Annotated[str, typer.Option(help="Tenant of the job, if several tenants have a job of that name.")]

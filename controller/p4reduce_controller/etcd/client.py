@@ -24,7 +24,7 @@ from p4reduce_controller.etcd import rpc_pb2 as rpc
 
 ATTEMPT = 0.7  # seconds for one member to answer, less than a lease lasts
 PATIENCE = 5.0  # seconds for any of them to answer
-_PAUSE = 0.05
+_PAUSE = 0.05  # seconds, after no member has answered
 _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),

@@ -29,10 +29,12 @@ log = logging.getLogger(__name__)
 
 CONNECT_WAIT = 30.0  # seconds for a switch that is away when a job is to be installed
 STEP_TIMEOUT = 60.0  # at least, for one step at one switch, which may wait for steps of other jobs; RESETs have more
-RETRY = 0.5
+RETRY = 0.5  # seconds until a step that has failed is tried again
 
 
 class Stage(Enum):
+    """The stages of a rollout; `NEXT` has the transitions."""
+
     INSTALLING = "installing"
     INSTALLED = "installed"
     MOVING = "moving"  # some switches may have the job in its former slots
@@ -173,6 +175,7 @@ class Rollout:
     async def _move(self) -> None:
         self._enter(Stage.MOVING)
         while self._moving.is_set() and not self.ending:
+            # Cleared first: a `move` during the work below leads to one more round.
             self._moving.clear()
             await asyncio.gather(*[self._move_on(*one) for one in self._places()])
         if not self.ending:
@@ -253,7 +256,7 @@ async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, Non
         raise SwitchError(f"the switch at {switch.target} has not finished {doing} within {limit:g} s") from None
 
 
-CLOSE_TIMEOUT = 3.0
+CLOSE_TIMEOUT = 3.0  # seconds for removals that are under way when the controller ends
 
 
 @dataclass(eq=False, repr=False)

@@ -15,7 +15,7 @@ from p4reduce_controller.switches.hosts import problem_of
 
 log = logging.getLogger(__name__)
 
-HELLO_INTERVAL = 0.1
+HELLO_INTERVAL = 0.1  # seconds between two HELLOs of a switch to its parent
 
 
 class Uplinks:

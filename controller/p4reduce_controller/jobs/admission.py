@@ -13,9 +13,9 @@ from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import LONGEST_NAME
 
 DEFAULT_SLOTS = 32  # fill a link of 1 Gbit/s; docs/benchmarks.md has measurements
-DEFAULT_TIMEOUT = 60.0
+DEFAULT_TIMEOUT = 60.0  # seconds for a job's gathering, if its ranks do not say
 LONGEST_TIMEOUT = 86400.0
-LONGEST_HOST = 64
+LONGEST_HOST = 64  # characters of a host's name
 OTHER_RUN = "if another run uses this job name, give each run a name of its own"
 
 

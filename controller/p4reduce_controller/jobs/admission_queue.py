@@ -50,6 +50,8 @@ class Refused:
 
 
 class AdmissionQueue:
+    """The queue of jobs that wait for slots, numbers or their tenant's quota."""
+
     def __init__(self, registry: Registry, switches: Switches, tenancy: Tenancy, rejoin_time: float) -> None:
         self.waitlist = Waitlist()
         self.tenancy = tenancy

@@ -20,6 +20,8 @@ SHORT_HELLOS = 20  # so many short HELLOs of a rank without a full one are no lo
 
 
 class Gathering:
+    """The transition from gathering to installing."""
+
     def __init__(self, registry: Registry, switches: Switches, tenancy: Tenancy, lifecycle: Lifecycle) -> None:
         self._registry = registry
         self._switches = switches

@@ -15,12 +15,14 @@ from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.site import Site
 
 REPORTS = 15  # the latest reports of a rank, of intervals with operations, by which its use of slots is judged
-LEAST_REPORTS = 5
+LEAST_REPORTS = 5  # of each worker, before its use of slots is judged
 
 Session = object  # a hashable value by which the caller identifies a stream
 
 
 class State(Enum):
+    """The states of a job; `jobs.py` has the transitions."""
+
     GATHERING = "gathering"
     INSTALLING = "installing"
     READY = "ready"

@@ -21,7 +21,7 @@ from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import Caller
 
-MOST_ABORTS = 1024
+MOST_ABORTS = 1024  # reasons that are remembered; of more, the oldest are forgotten
 ABORTS_KEPT = LONGEST_REJOIN_TIME  # seconds, and at most twice as long
 
 

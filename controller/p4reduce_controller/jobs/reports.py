@@ -17,7 +17,7 @@ RANKS_A_SECOND = 50  # most reports per second of one job
 MOST_AWAITED = 8  # most ranks that one report can name as awaited
 LATE = 0.2  # median share of the time that others wait for a rank before the rank is called late
 SILENT = 3.0  # intervals without a report, after which the latest one no longer counts
-STUCK_S = 3.0
+STUCK_S = 3.0  # seconds without progress, from which on the ranks that a report names count as late
 
 _COUNTS = (
     "operations",

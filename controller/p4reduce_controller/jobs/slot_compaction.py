@@ -117,7 +117,9 @@ class SlotCompaction:
         self._withdraw(job, now, why)
 
     def _next(self, now: float) -> Change | None:
-        """Return the next change, from jobs of tenants all of whose jobs paused when asked, if there is one."""
+        """Return the next change of a job's slots; None if there is none.
+
+        Jobs that did not all pause when asked come last, and other jobs of their tenants before them."""
         jobs = [job for job in self._registry.live if job.movable and now >= job.cooldown_until]
         doubtful = {job.tenant for job in self._registry.live if job.held_in_vain}
         good = [job for job in jobs if job.tenant not in doubtful]
@@ -191,7 +193,7 @@ class SlotCompaction:
         held = self._registry.held
 
         def most_given(tenant: str) -> float:
-            """Limit what a tenant gives back: slots that it has reserved would be kept free for it afterwards."""
+            """Return how many slots a tenant's jobs may give back: slots of its reservation would stay free for it."""
             reserved = self._queue.tenancy.reserved(tenant)
             return held.slots[tenant] - reserved if reserved and tenant != entry.tenant else math.inf
 

@@ -55,6 +55,8 @@ class Entry:
 
 
 class Waitlist:
+    """The entries of the queue, by tenant and name and by the ranks' streams."""
+
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], Entry] = {}
         self._by_session: dict[Session, tuple[Entry, int]] = {}

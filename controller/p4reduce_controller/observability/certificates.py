@@ -13,6 +13,8 @@ from p4reduce.control.certificates import TlsFiles
 
 
 class Ends(Collector):
+    """The metric of the expiry times of certificates."""
+
     def __init__(self, *files: TlsFiles | None) -> None:
         self._files = [one for one in files if one is not None]
 

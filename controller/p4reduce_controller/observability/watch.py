@@ -17,7 +17,7 @@ from p4reduce_controller.jobs.reports import Traffic
 
 log = logging.getLogger(__name__)
 
-POLL = 2.0
+POLL = 2.0  # seconds between two polls of the status
 HISTORY_S = 3600.0
 POINT_S = 10.0  # seconds between points of the history
 MOST_JOBS = 64  # in each point of the history

@@ -23,10 +23,10 @@ from p4reduce_controller.switches.aggregator import HalfState, Heard, Layout, Pl
 from p4reduce_controller.switches.frames import Endpoint, build, nonce_at_a_glance, parse
 
 RESET_TIMEOUT = 30.0  # seconds, to which the time for the slots is added, since a switch may be stopped for a while
-QUERY_TIMEOUT = 2.0
-QUERY_RETRY = 0.25
+QUERY_TIMEOUT = 2.0  # seconds for all attempts of a QUERY
+QUERY_RETRY = 0.25  # seconds from one attempt to the next
 ABORT_COPIES = 3  # each copy may be lost; the service tells ranks too
-ABORT_SPACING = 0.02
+ABORT_SPACING = 0.02  # seconds between the copies, which a single burst of loss should not hit together
 
 
 @dataclass
@@ -70,6 +70,7 @@ class CpuChannel:
     def __post_init__(self) -> None:
         self._codec = Codec(self.layout.lanes, self.layout.block_size)
         self._every_lane = (1 << self.layout.lanes) - 1
+        # Held by the job that is sending its first attempts; several jobs may wait for acknowledgements.
         self._resetting = asyncio.Lock()
         self._resets: dict[tuple[int, int], _Reset] = {}
         self._beginning: _Reset | None = None

@@ -42,6 +42,7 @@ class DesiredState:
         self._config = config
         self._program = program
         self._link = link
+        # Held from a change of `_wanted` until the switch has it, so that both change in the same order.
         self._writing = asyncio.Lock()
         self._wanted: dict[object, _Wanted] = {}
         self._rates: dict[tuple[int, Direction], float] = {}

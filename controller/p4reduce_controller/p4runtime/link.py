@@ -26,9 +26,9 @@ from p4reduce_controller.switches.aggregator import Superseded, SwitchError, Swi
 
 log = logging.getLogger(__name__)
 
-_OPEN_TIMEOUT = 10.0
-_PULSE = 2.0
-_LOW_IDS = 1 << 16
+_OPEN_TIMEOUT = 10.0  # seconds for a switch to answer a new connection
+_PULSE = 2.0  # seconds between two queries that find out whether the switch still answers
+_LOW_IDS = 1 << 16  # ids up to about this only serve to look at a switch, and are below controllers' ids
 _CONNECTING = "connecting"
 _OPTIONS = (("grpc.max_metadata_size", 64 * 1024),)  # the errors of a request's updates are in metadata
 _BATCH = 256  # updates per write, well below gRPC's limit of 4 MiB per message

@@ -36,10 +36,10 @@ from p4reduce_controller.switches.frames import OUTCOMES
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT = 3.0
-BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+CLOSE_TIMEOUT = 3.0  # seconds for the removal of all entries when the controller ends
+BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds until the next attempt to connect, after the first failure and so on
 PREDECESSOR = 2.0  # seconds for a previous primary that is ending, because the switch may notice its end later
-PORTS_AGAIN = 2.0
+PORTS_AGAIN = 2.0  # seconds until the port states are asked for again
 _QUIET = 1.5  # seconds without a switch until that is logged
 SHORT_BREAK = 2.0  # seconds; new jobs may wait for a switch that is away no longer than that
 

@@ -12,6 +12,8 @@ from p4reduce_controller.switches.frames import Endpoint
 
 @dataclass(frozen=True)
 class Route:
+    """A route: packets to `destination` leave by `port`, to the router with this MAC address."""
+
     destination: IPv4Network
     port: int
     next_hop_mac: str

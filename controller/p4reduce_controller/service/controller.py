@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller: its parts, and its life from start to end."""
+"""A controller: its parts, and its life from start to end.
+
+All parts run on one event loop, so nothing changes between two awaits. Only metrics are encoded in another thread,
+which changes nothing.
+
+Locks are asyncio's. `Operations._changing` is taken before `EtcdState._writing` and `DesiredState._writing`, and
+`Operations._slots` and `CpuChannel._resetting` before `Link._sending`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +44,7 @@ from p4reduce_controller.tenants.pace import Pace
 
 log = logging.getLogger(__name__)
 
-TICK = 0.1
+TICK = 0.1  # seconds
 LAST_SAVE = 2.0  # seconds for the last save of a controller that ends
 READ_USERS = 10  # ticks between checks of the users file
 KEEP_USE = 600  # ticks between saves of tenants' usage; running jobs are charged without these

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False)
 class Saver:
+    """The saver of the jobs, the queue, the usage of tenants and the changes of switches."""
+
     store: Store | None
     jobs: Jobs
     fabric: Fabric

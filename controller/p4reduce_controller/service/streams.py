@@ -14,7 +14,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.limits import Bucket
 from p4reduce_controller.base.sizes import TooLarge
 
-FIRST_MESSAGE_TIMEOUT = 60.0
+FIRST_MESSAGE_TIMEOUT = 60.0  # seconds for Join or Rejoin
 MESSAGES_PER_S = 20.0  # of one rank, which normally sends one every few seconds
 MOST_UNREAD = 256  # messages beyond gRPC's own buffer; most only name the ranks that the job waits for
 

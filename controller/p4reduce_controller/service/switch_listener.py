@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False)
 class SwitchListener:
+    """A `Listener` for the switch of this number."""
+
     switch: int
     inventory: Inventory
     uplinks: Uplinks

@@ -41,8 +41,8 @@ LOOK = 0.2  # seconds between a standby's reads of the lease
 PREDECESSOR = 3.0  # seconds beyond the lease, for a leader that has just died
 ASIDE = 2.0  # seconds for which a controller that could not serve lets others campaign
 _LISTEN_REFUSALS = 3  # in a row: the port may be released and bound again within one process
-_LISTEN_PAUSE = 0.1
-_CONNECT_TIMEOUT = 2.0
+_LISTEN_PAUSE = 0.1  # seconds between two connections to the leader's port
+_CONNECT_TIMEOUT = 2.0  # seconds; a connection without an answer says nothing about the leader
 OnStandby = Callable[[Mapping[str, str], str], None]
 
 

@@ -8,6 +8,8 @@ from enum import Enum
 
 
 class SwitchState(Enum):
+    """The state of a switch for operators, who know such states from Kubernetes nodes."""
+
     READY = "Ready"
     NOT_READY = "NotReady"
     """The controller is not connected to it, another controller is its primary, or all its ports are down."""

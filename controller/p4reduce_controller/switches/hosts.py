@@ -15,11 +15,13 @@ from p4reduce_controller.switches.frames import Endpoint, parse_mac
 
 # The switch has room for 4096 addresses. Frames to addresses beyond this limit are flooded, and work all the same.
 MOST = 2048
-MOST_OF_A_PORT = 1024
+MOST_OF_A_PORT = 1024  # so that one port cannot use up the room of all
 
 
 @dataclass
 class _Home:
+    """The port of a learned MAC address, and the jobs that have ranks there."""
+
     port: int
     learned: bool  # whether the switch forwards to it
     jobs: set[int] = field(default_factory=set)

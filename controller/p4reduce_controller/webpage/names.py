@@ -15,6 +15,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 
 class Names:
+    """The accepted host names of one server."""
+
     def __init__(self, host: str, more: Collection[str] = ()) -> None:
         """Prepare the check. `host`: the address that the server listens on. Addresses are always accepted."""
         self._known = {name.lower().rstrip(".") for name in (host, "localhost", *more)}
