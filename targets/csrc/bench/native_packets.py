@@ -46,9 +46,7 @@ def best(program: Path, runs: int, *arguments: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m p4reduce_bench.parts.native_packets", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--slots", type=int, nargs="+", default=[256])
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
