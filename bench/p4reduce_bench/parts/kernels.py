@@ -5,7 +5,7 @@ Tensors are larger than the caches. What is compared takes turns, so that all me
 are medians. Reading is that of the fastest of several readers that others have written: the C library's `memchr` for a
 byte that is not there, NumPy's `max` of int64 and of float32. Copying is the C library's `memcpy`: like quantising and
 dequantising, it reads as much as it writes. GB = 1e9 bytes of float32. In a worker, packets stay in the cache: what a
-packet of 256 values costs there is given in nanoseconds, and so is what a value of 16-bit floats costs.
+packet of 256 values costs there is given in nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,6 @@ PACKETS = 16
 CALLS = 100  # at once of what takes little, as calling from Python takes a while
 WORLD_SIZE, EXPONENT, SEED = 8, 130, 1
 INT32 = WIRES["int32"]
-HALVES = ("float16", "bfloat16")
 
 
 def medians(actions: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
@@ -85,16 +83,13 @@ def in_memory(data: npt.NDArray[np.float32], repeat: int) -> list[dict[str, obje
             f"scan {simd}": lambda name=name: c.p4reduce_scan(  # type: ignore[misc]
                 name, float32, data_at, size, BLOCK_SIZE, address(exponents)
             ),
+            f"quantise {simd}": lambda name=name: c.p4reduce_quantise(  # type: ignore[misc]
+                name, float32, INT32, data_at, size, WORLD_SIZE, EXPONENT, SEED, 0, words_at
+            ),
+            f"dequantise {simd}": lambda name=name: c.p4reduce_dequantise(  # type: ignore[misc]
+                name, float32, INT32, words_at, size, WORLD_SIZE, EXPONENT, data_at
+            ),
         }
-        for wire, code in WIRES.items():
-            actions |= {
-                f"quantise {wire} {simd}": lambda name=name, code=code: c.p4reduce_quantise(  # type: ignore[misc]
-                    name, float32, code, data_at, size, WORLD_SIZE, EXPONENT, SEED, 0, words_at
-                ),
-                f"dequantise {wire} {simd}": lambda name=name, code=code: c.p4reduce_dequantise(  # type: ignore[misc]
-                    name, float32, code, words_at, size, WORLD_SIZE, EXPONENT, data_at
-                ),
-            }
     rates = {name: data.nbytes / seconds / 1e9 for name, seconds in medians(actions, repeat).items()}
     reader = max((name for name in rates if name.startswith("read")), key=rates.__getitem__)
     rows: list[dict[str, object]] = []
@@ -103,7 +98,7 @@ def in_memory(data: npt.NDArray[np.float32], repeat: int) -> list[dict[str, obje
         row |= {"read_GB_s": rates[reader], "copy_GB_s": rates["copy"]}
         row["scan_GB_s"] = rates[f"scan {simd}"]
         row["scan_of_read"] = rates[f"scan {simd}"] / rates[reader]
-        for what in (f"{way} {wire}" for wire in WIRES for way in ("quantise", "dequantise")):
+        for what in ("quantise", "dequantise"):
             row[f"{what}_GB_s"] = rates[f"{what} {simd}"]
             row[f"{what}_of_copy"] = rates[f"{what} {simd}"] / rates["copy"]
         rows.append(row)
@@ -133,31 +128,6 @@ def in_cache(simd: str, repeat: int) -> dict[str, float]:
     }
 
 
-def of_halves(simd: str, size: int, repeat: int) -> dict[str, float]:
-    """Nanoseconds a value of 16-bit floats that are larger than the caches, as int16."""
-    c, name, wire = library(), simd.encode(), WIRES["int16"]
-    floats = tensor(size, 1.0)
-    values = {type_: np.empty(size, np.uint16) for type_ in HALVES}
-    for type_, halves in values.items():
-        c.p4reduce_narrow(name, TYPES[type_], address(floats), size, address(halves))
-    words = np.zeros(size // 2, ">i4")
-    block_size = 2 * BLOCK_SIZE
-    exponents = np.empty(size // block_size, np.uint8)
-    actions: dict[str, Callable[[], object]] = {}
-    for type_, halves in values.items():
-        code, at = TYPES[type_], address(halves)
-        actions |= {
-            f"{type_} scan_ns": partial(c.p4reduce_scan, name, code, at, size, block_size, address(exponents)),
-            f"{type_} quantise_ns": partial(
-                c.p4reduce_quantise, name, code, wire, at, size, WORLD_SIZE, EXPONENT, SEED, 0, address(words)
-            ),
-            f"{type_} dequantise_ns": partial(
-                c.p4reduce_dequantise, name, code, wire, address(words), size, WORLD_SIZE, EXPONENT, at
-            ),
-        }
-    return {what: seconds / size * 1e9 for what, seconds in medians(actions, repeat).items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=0, help="size of the tensor; default: 1024, or twice the caches")
@@ -170,9 +140,8 @@ def main() -> None:
     rows = in_memory(tensor(mib << 18, options.density), options.repeat)
     for row in rows:
         row |= in_cache(str(row["simd"]), options.repeat)
-        row |= of_halves(str(row["simd"]), mib << 18, options.repeat)
     if options.json:
-        print(json.dumps({"version": 4, "mib": mib, "cache_mib": cache >> 20, "density": options.density,
+        print(json.dumps({"version": 5, "mib": mib, "cache_mib": cache >> 20, "density": options.density,
                           "rows": rows}))  # fmt: skip
         return
     print(f"tensors of {mib} MiB; the last cache has {cache >> 20} MiB")
