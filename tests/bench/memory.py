@@ -7,8 +7,8 @@ import argparse
 import json
 from typing import Any
 
-from p4reduce_bench.parts.stack import rank_environment, start_switch
 from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.switches import start_controller, start_ranks, start_switches
 
 TIMEOUT_S = 280.0
 
@@ -25,12 +25,10 @@ def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[s
     `before`. wrong: blocks that are not the sum. Raises ChildFailed if a process fails.
     """
     with Family() as family:
-        *_, controller = start_switch(family)
-        ranks = []
-        for rank in range(workers):
-            environment = rank_environment(controller, rank, workers, backend=backend)
-            ranks.append(family.start(f"rank {rank}", "tests.bench.memory_rank", str(mib), str(every),
-                                      environment=environment))  # fmt: skip
+        controller = start_controller(family, start_switches(family, "native"))
+        ranks = start_ranks(
+            family, "tests.bench.memory_rank", workers, controller, str(mib), str(every), backend=backend
+        )
         return [event for _, event in family.events(ranks, TIMEOUT_S)]
 
 

@@ -35,9 +35,9 @@ from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.join.joining import join_job
 from p4reduce.join.options import JoinOptions
-from p4reduce_bench.parts.stack import START_UP_S, start_switch
 from p4reduce_bench.processes.children import Child, Family
 from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.switches import START_UP_S, start_controller, start_switches
 from tests.chaos.site import users_file
 
 VERSION = 1
@@ -145,7 +145,8 @@ def measure(
     with Family() as family, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "users.toml"
         file.write_text(users_file(tokens, QUOTA, SLOTS))
-        _, process, controller = start_switch(family, controller_options=["--users", str(file), *options])
+        controller = start_controller(family, start_switches(family, "native"), "--users", str(file), *options)
+        process = family.children[-1]
         victim = Victim(controller, tokens["victim"])
         victim.measure(SETTLE_S)
         rows: dict[str, Figures] = {}

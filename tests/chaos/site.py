@@ -162,7 +162,7 @@ class Controllers:
 
 def switches(family: Family, count: int) -> tuple[list[str], list[str]]:
     """Start native switches; return the controller's options for them, and their P4Runtime addresses."""
-    options = start_switches(family, "native", ["1=udp:127.0.0.1:0"], aggregators=count)
+    options = start_switches(family, "native", aggregators=count)
     return options, [value for key, value in pairwise(options) if key == "--switch"]
 
 

@@ -22,11 +22,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from p4reduce.commands.tables import show as show_table
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import rpc
+from p4reduce.control.channel import open_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.host import digest
-from p4reduce_bench.parts.stack import packets_lost_on_purpose, rank_environment, start_switch
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.switches import rank_environment, start_controller, start_switches
 
 VERSION = 1
 SILENCE_S = 180.0
@@ -80,19 +83,20 @@ def soak(
     Raises ChildFailed when a sum is wrong (its message says which), or when a process ends or is silent for long.
     """
     with Family() as family:
-        switch, controller, address = start_switch(
-            family,
-            switch_options=["--threads", str(threads)],
-            controller_options=["--slots", str(slots), "--drop-rate", str(drop_rate)],
-        )
+        switches = start_switches(family, "native", options=["--threads", str(threads)])
+        address = start_controller(family, switches, "--slots", str(slots), "--drop-rate", str(drop_rate))
         ranks = []
         for rank in range(workers):
             environment = rank_environment(
-                address, rank, workers, local="auto" if ranks_per_host > 1 else "off", threads=str(rank_threads)
+                rank,
+                workers,
+                controller=address,
+                local="auto" if ranks_per_host > 1 else "off",
+                threads=str(rank_threads),
             )
             ranks.append(family.start(f"rank {rank}", "tests.chaos.soak_rank", str(slots), str(rounds),
                                       str(rank // ranks_per_host), environment=environment))  # fmt: skip
-        return _follow(family, [switch, controller, *ranks], ranks, address, seconds, on_progress)
+        return _follow(family, list(family.children), ranks, address, seconds, on_progress)
 
 
 def _follow(
@@ -139,6 +143,17 @@ def _follow(
             break
     run["memory"] = {name: trend(samples) for name, samples in memory.items() if len(samples) >= 4}
     return run
+
+
+def packets_lost_on_purpose(controller: str) -> dict[str, int]:
+    """Return the packets that the switches' ports have dropped, by direction: "in" (toward the switch) and "out"."""
+    with open_channel(controller, None) as channel:
+        reply: Any = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=10)
+    lost = {"in": 0, "out": 0}
+    for switch in reply.switches:
+        for port in switch.losses:
+            lost["in" if port.direction == pb.IN else "out"] += port.lost
+    return lost
 
 
 def _stop(ranks: Iterable[Child]) -> None:

@@ -44,7 +44,7 @@ def test_every_sum_is_right_and_memory_is_flat() -> None:
     assert run["lost_in"] == pytest.approx(DROP_RATE * run["packets"], rel=0.2)
     assert run["lost_out"] == pytest.approx(DROP_RATE * run["packets"], rel=0.2)
     assert run["resent"] >= run["lost_in"]
-    assert run["memory"].keys() == {"switch", "controller", "rank 0", "rank 1"}
+    assert run["memory"].keys() == {"switch (native)", "controller", "rank 0", "rank 1"}
     for name, memory in run["memory"].items():
         assert memory["growth_kib"] < GROWN_KIB, f"{name}: {memory}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_bench.demo.cli import free_port
+from p4reduce_bench.processes.network import free_port
 from tests.support.cluster.stack import Stack, over_udp
 from tests.support.document_blocks import every
 

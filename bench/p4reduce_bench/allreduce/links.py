@@ -15,7 +15,7 @@ from pathlib import Path
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes import network
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Family
 from p4reduce_bench.processes.network import run
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 
@@ -64,8 +64,7 @@ class Links:
 
     def _namespace(self, family: Family, host: int) -> int:
         command = ["unshare", "--net", "sh", "-c", "echo '{}'; exec sleep infinity"]
-        holder = Child(f"namespace {host}", command)
-        family.children.append(holder)
+        holder = family.run(f"namespace {host}", command)
         holder.first(_START_UP_S)
         pid = holder.process.pid
         ends = (("br0", "port", INTERFACE, self.address(host)), ("br1", "ctl", "ctl0", f"10.1.0.{host + 1}"))

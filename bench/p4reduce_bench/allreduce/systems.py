@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a system with its ranks, and collects what they measured."""
+"""The start of a system with its ranks, and the collection of the ranks' figures."""
 
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +16,13 @@ from p4reduce_bench.allreduce import mpi
 from p4reduce_bench.allreduce.grid import MPIS, SWITCHED, Case
 from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
-from p4reduce_bench.processes.switches import START_UP_S, start_switches
+from p4reduce_bench.processes.switches import (
+    START_UP_S,
+    rank_environment,
+    rendezvous,
+    start_controller,
+    start_switches,
+)
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, build_for
 
@@ -27,12 +32,12 @@ _LINK_SLOTS = DEFAULT_SLOTS  # of links of at most 1 Gbit/s
 _FAST_LINK_SLOTS = 64
 
 Figures = dict[int, dict[str, Any]]
-"""What each rank measured, by rank."""
+"""The figures of each rank, by rank."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How all cases are run."""
+    """The settings that all cases have in common."""
 
     target: str
     slots: int
@@ -45,17 +50,17 @@ class Setup:
     local: str = "off"
     mtu: int = DEFAULT_MTU
     rank_threads: int = 1
-    """Of each of p4reduce's ranks, where packets are sent."""
+    """Threads of the engine of each p4reduce rank that sends packets."""
     calls: int = 1
-    """In a row, each repetition."""
+    """Calls in a row of each repetition."""
 
     def in_memory(self, case: Case) -> bool:
-        """Whether p4reduce's ranks are all on one host and reduce in its memory."""
+        """Return whether p4reduce's ranks are all on one host and reduce in its memory."""
         together = self.links is None or case.ranks_per_host == case.workers
         return self.local == "auto" and self.target != "bmv2" and together
 
     def way(self, case: Case) -> str:
-        """How p4reduce's ranks share hosts and streams, where that is not each for itself; or ""."""
+        """Return how p4reduce's ranks share hosts and streams; "" if each sends for itself."""
         if self.in_memory(case):
             return "in memory"
         threads = [f"{self.rank_threads} threads a rank"] if self.rank_threads > 1 else []
@@ -63,9 +68,17 @@ class Setup:
             return "".join(threads)
         return ", ".join(["a stream a rank" if self.local == "off" or threads else "a stream a host", *threads])
 
+    def rendezvous(self) -> dict[str, str]:
+        """Return the variables by which torch's ranks find each other."""
+        return rendezvous() if self.links is None else rendezvous(self.links.address(0), INTERFACE)
+
+    def on_host(self, host: int, command: list[str]) -> list[str]:
+        """Return the command of a rank, which on links runs on its host and counts the traffic of the host's link."""
+        return command if self.links is None else self.links.inside(host, [*command, "--counted", INTERFACE])
+
     @property
     def slots_used(self) -> int:
-        """`slots`, or where that is 0, what suits the target and the links."""
+        """The slots of a job: `slots`, or if that is 0, what suits the target and the links."""
         build, usual = build_for(self.mtu), build_for(DEFAULT_MTU)
         suits = _DEFAULT_SLOTS[self.target] * usual.mtu // build.mtu or 1  # as many bytes under way
         if self.links is not None:
@@ -74,7 +87,7 @@ class Setup:
 
 
 def rank_threads() -> int:
-    """As P4REDUCE_THREADS says, which ranks inherit. Raises P4ReduceError."""
+    """Return the value of P4REDUCE_THREADS, which ranks inherit. Raises P4ReduceError."""
     try:
         return settings.threads(None)
     except ValueError as error:
@@ -82,7 +95,7 @@ def rank_threads() -> int:
 
 
 def check_local(local: str, given: str, *, linked: bool, shared: bool) -> None:
-    """Raise P4ReduceError where --local is none, or do not go with --input, --link and --ranks-per-host."""
+    """Raise P4ReduceError if --local is unknown, or does not fit --input, --link and --ranks-per-host."""
     if local not in LOCAL_CHOICES:
         raise P4ReduceError(f"--local {local}: accepted are {', '.join(LOCAL_CHOICES)}")
     if local == "auto" and linked and not shared:
@@ -96,13 +109,13 @@ def check_local(local: str, given: str, *, linked: bool, shared: bool) -> None:
 
 @dataclass(frozen=True)
 class Failed:
-    """A case that a system did not do, and why."""
+    """The reason why a system failed on a case."""
 
     reason: str
 
 
 def measure(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[tuple[Case, Figures | Failed]]:
-    """Every case with its figures, all cases of one number of workers. A system that fails is started again."""
+    """Yield every case with its figures; all have the same number of workers. A failed system is started again."""
     waiting = list(cases)
     while waiting:
         done = 0
@@ -119,21 +132,17 @@ def measure(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[tuple[
 
 
 class _NeverStarted(ChildFailed):
-    """A system that will not start for the next case either."""
+    """The failure of a system that would not start for the next case either."""
 
 
 def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
     workers = cases[0].workers
     with Family() as family:
-        environment = {"WORLD_SIZE": str(workers), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        environment["P4REDUCE_LOCAL"] = setup.local
-        if setup.links is not None:
-            environment["P4REDUCE_LINK"] = f"{setup.links.rate / 1000:.12g}kbit"
         try:
             if system in SWITCHED:
-                environment["P4REDUCE_CONTROLLER"] = start_switch(family, workers, setup)
+                environment = {"P4REDUCE_CONTROLLER": start_switch(family, workers, setup)}
             else:
-                environment |= rendezvous(setup.links)
+                environment = setup.rendezvous()
             ranks = _start_ranks(family, system, cases, setup, environment)
         except ChildFailed as error:
             raise _NeverStarted(str(error)) from None
@@ -142,7 +151,7 @@ def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
 
 
 def collect(family: Family, ranks: Sequence[Child], world: int, cases: int, silence: float) -> Iterator[Figures]:
-    """What `world` ranks report, case by case. Raises ChildFailed, also when nothing comes for `silence` seconds."""
+    """Yield the figures of `world` ranks, case by case. Raises ChildFailed, also after `silence` seconds of silence."""
     reported: list[Figures] = [{} for _ in range(cases)]
     done = 0
     for _, event in family.events(ranks, silence):
@@ -157,60 +166,42 @@ def collect(family: Family, ranks: Sequence[Child], world: int, cases: int, sile
 
 
 def start_switch(family: Family, workers: int, setup: Setup) -> str:
-    """Start the target's switches and their controller; gives the controller's address."""
-    if setup.target == "bmv2":
-        ports, address = [f"{port}=eth:port{port}" for port in range(1, workers + 1)], "10.0.0.254:31314"
-    else:
-        ports, address = [f"1=udp:{SWITCH if setup.links else '127.0.0.1'}:0"], ""
-    threads = ["--threads", str(setup.threads)] if setup.threads > 1 else []
-    places = start_switches(family, setup.target, ports, address=address, aggregators=setup.aggregators,
-                            options=threads)  # fmt: skip
-    listen = ["--listen", f"{CONTROL}:0", "--insecure"] if setup.links else ["--listen", "127.0.0.1:0"]
-    controller = family.start("controller", "p4reduce", "controller", *places, *listen,
-                              "--mtu", str(setup.mtu), "--json")  # fmt: skip
-    return str(controller.first(START_UP_S)["listen"])
-
-
-def rendezvous(links: Links | None) -> dict[str, str]:
-    """Where torch's ranks meet."""
-    if links is not None:
-        return {"MASTER_ADDR": links.address(0), "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": INTERFACE}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    """Start the target's switches and their controller; return the controller's address."""
+    linked = setup.links is not None
+    switches = start_switches(
+        family, setup.target, cables=workers if setup.target == "bmv2" else 0, host=SWITCH if linked else "127.0.0.1",
+        aggregators=setup.aggregators, options=["--threads", str(setup.threads)] if setup.threads > 1 else [],
+    )  # fmt: skip
+    mtu = ["--mtu", str(setup.mtu)]
+    if linked:
+        return start_controller(family, switches, *mtu, "--insecure", listen=f"{CONTROL}:0")
+    return start_controller(family, switches, *mtu)
 
 
 def _start_ranks(
     family: Family, system: str, cases: Sequence[Case], setup: Setup, environment: dict[str, str]
 ) -> list[Child]:
-    workers = cases[0].workers
-    bmv2 = system in SWITCHED and setup.target == "bmv2"
-    commands, environments = [], []
-    for rank in range(workers):
-        command = rank_command(system, cases, setup)
-        if bmv2:
-            command += ["--interface", f"worker{rank}"]
-        if setup.links is not None:
-            command = setup.links.inside(rank // cases[0].ranks_per_host, [*command, "--counted", INTERFACE])
-        commands.append(command)
-        environments.append({**environment, "RANK": str(rank), "P4REDUCE_TRANSPORT": "raw" if bmv2 else "udp"})
+    workers, each = cases[0].workers, cases[0].ranks_per_host
+    cabled = system in SWITCHED and setup.target == "bmv2"
+    command = rank_command(system, cases, setup)
+    commands = [
+        setup.on_host(rank // each, [*command, *(["--interface", f"worker{rank}"] if cabled else [])])
+        for rank in range(workers)
+    ]
+    settings = {"local": setup.local, "transport": "raw" if cabled else "udp"}
+    if setup.links is not None:
+        settings["link"] = f"{setup.links.rate / 1000:.12g}kbit"
+    variables = [{**environment, **rank_environment(rank, workers, **settings)} for rank in range(workers)]
     if system in MPIS:
         joined = [part for command in commands for part in (":", "-n", "1", *command)][1:]
         interface = None if setup.in_memory(cases[0]) else INTERFACE if setup.links else "lo"
-        all_ranks = {**environment, **mpi.environment(system, interface)}
-        ranks = [Child("mpirun", [mpi.mpirun(system), *joined], all_ranks)]
-    else:
-        ranks = [
-            Child(f"{system} rank {rank}", command, variables)
-            for rank, (command, variables) in enumerate(zip(commands, environments, strict=True))
-        ]
-    family.children.extend(ranks)
-    return ranks
+        return [family.run("mpirun", [mpi.mpirun(system), *joined], variables[0] | mpi.environment(system, interface))]
+    pairs = enumerate(zip(commands, variables, strict=True))
+    return [family.run(f"{system} rank {rank}", command, own) for rank, (command, own) in pairs]
 
 
 def rank_command(system: str, cases: Sequence[Case], setup: Setup) -> list[str]:
-    """What runs one rank; torchrun's variables tell it which."""
+    """Return the command of a rank; torchrun's variables tell it which rank it is."""
     return [
         sys.executable, "-m", "p4reduce_bench.allreduce.rank", "--system", system, "--cases",
         json.dumps([asdict(case) for case in cases]), "--repeat", str(setup.repeat),

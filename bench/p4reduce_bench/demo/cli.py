@@ -3,7 +3,6 @@
 
 import json
 import os
-import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -17,65 +16,38 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench import outputs
 from p4reduce_bench.demo.report import Report
 from p4reduce_bench.processes import network
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Family
 from p4reduce_bench.processes.endings import command
-from p4reduce_bench.processes.switches import START_UP_S, check_aggregators, describe, start_switches
+from p4reduce_bench.processes.switches import (
+    check_aggregators,
+    describe,
+    start_controller,
+    start_ranks,
+    start_switches,
+)
 
 SILENCE = 90.0  # seconds
 
 
-def free_port() -> int:
-    """Return a TCP port that is free now, for torch's rendezvous."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def start_switch(family: Family, target: str, workers: int, aggregators: int) -> list[str]:
-    """Start the target's switches; gives the controller's options for them."""
-    if target == "bmv2":
-        network.star(workers)
-        ports = [f"{port}=eth:port{port}" for port in range(1, workers + 1)]
-        return start_switches(family, target, ports, address="10.0.0.254:31314")
-    return start_switches(family, target, ["1=udp:127.0.0.1:0"], aggregators=aggregators)
-
-
-def start_workers(family: Family, controller: str, target: str, workers: int, options: list[str]) -> list[Child]:
-    """Start the ranks, each with torchrun's variables."""
-    common = {
-        "WORLD_SIZE": str(workers),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "P4REDUCE_CONTROLLER": controller,
-        "P4REDUCE_LOCAL": "off",
-        "OMP_NUM_THREADS": "1",
-    }
-    children = []
-    for rank in range(workers):
-        interface = ["--interface", f"worker{rank}"] if target == "bmv2" else []
-        environment = {**common, "RANK": str(rank), "P4REDUCE_TRANSPORT": "raw" if target == "bmv2" else "udp"}
-        children.append(
-            family.start(f"worker {rank}", "p4reduce_bench.demo.worker", *options, *interface, environment=environment)
-        )
-    return children
-
-
 def train(family: Family, report: Report, target: str, aggregators: int, seed: int, console: Console) -> None:
-    """Start everything, and follow the workers to their end."""
+    """Start switches, controller and workers, and follow the workers to their end."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} steps"),
                TextColumn("loss {task.fields[loss]:.3f}"), TextColumn("{task.fields[sent]:.1f} MB sent"),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("starting the switch", total=report.steps, loss=float("nan"), sent=0.0)
-        places = start_switch(family, target, report.workers, aggregators)
+        cabled = target == "bmv2"
+        if cabled:
+            network.star(report.workers)
+        switches = start_switches(family, target, cables=report.workers if cabled else 0, aggregators=aggregators)
         progress.update(bar, description="starting the controller")
-        controller = family.start("controller", "p4reduce", "controller", *places, "--json",
-                                  "--listen", "127.0.0.1:0", "--drop-rate", str(report.drop_rate))  # fmt: skip
-        listen = controller.first(START_UP_S)["listen"]
+        controller = start_controller(family, switches, "--drop-rate", str(report.drop_rate))
         progress.update(bar, description="starting the workers")
-        options = ["--steps", str(report.steps), "--seed", str(seed)]
-        workers = start_workers(family, listen, target, report.workers, options)
+        options = ["--steps", str(report.steps), "--seed", str(seed), *(["--cabled"] if cabled else [])]
+        transport = "raw" if cabled else "udp"
+        workers = start_ranks(
+            family, "p4reduce_bench.demo.worker", report.workers, controller, *options, transport=transport
+        )
         for child, event in family.events(workers, SILENCE):
             rank = workers.index(child)
             report.add(rank, event)

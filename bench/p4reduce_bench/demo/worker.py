@@ -136,13 +136,14 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=2e-2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--interface", default=None)
+    parser.add_argument("--cabled", action="store_true", help="use the interface that `network.star` made")
     parser.add_argument("--slots", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     try:
-        with Communicator(job="demo", interface=options.interface, slots=options.slots, timeout=60) as communicator:
+        interface = f"worker{dist.get_rank()}" if options.cabled else None
+        with Communicator(job="demo", interface=interface, slots=options.slots, timeout=60) as communicator:
             train(communicator, options)
     finally:
         dist.destroy_process_group()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts can do: each a module to run, with --help and --json."""
+"""Measurements of single parts: each module is a command with --help and --json."""

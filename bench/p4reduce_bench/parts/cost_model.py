@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an allreduce costs: its time as a sum of few terms, fitted over size, density, workers and slots.
+"""The time of an allreduce as a sum of a few terms, fitted over size, density, workers and slots.
 
 Workers, native switch and loopback share this machine's processors, so costs are counted over all workers. Crowd is
-how many processes (workers and the switch) there are more than processors, 1 at least: so many wait for their turn, and
-find the caches used by others when it comes. That it is a factor of just these two terms was found by trying.
+the number of processes (workers and the switch) minus the number of processors, and at least 1: so many processes wait
+for a processor, and then find its caches used by others. Trials showed that it is a factor of just two terms.
 
     time = operation · crowd                   once
          + scan · bytes of all tensors · crowd each is read once
@@ -11,17 +11,15 @@ find the caches used by others when it comes. That it is a factor of just these 
          + byte · bytes of values              sent and received, of all workers
          + round · rounds of a slot            which cannot overlap: latency
 
-The fit is least squares on relative errors, so that short times count as much as long ones. A term that would come
-out negative is left out, the most negative first. Errors are relative, and also given for cases that the fit has not
-seen (five folds).
+The fit is least squares on relative errors, so that short times count as much as long ones. A term with a negative
+cost is left out, the most negative first. Errors are relative, and also given for cases that were left out of the fit
+(five folds).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -32,11 +30,11 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_LANES
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid
 from p4reduce_bench.allreduce.inputs import block_masks
 from p4reduce_bench.allreduce.limit import AGGREGATION_HEADER, AROUND_PAYLOAD, traffic
@@ -54,7 +52,7 @@ FOLDS = 5
 FLOAT32 = 4
 
 Quantities = dict[str, float]
-"""How much of each term there is in a case."""
+"""The amount of each term in a case."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class Point:
 
 
 def quantities(case: grid.Case, slots: int, processors: int) -> Quantities:
-    """What the protocol must do for a case without loss, and how crowded it is on so many processors."""
+    """Return what the protocol must do for a case without loss, on so many processors."""
     crowd = max(1, case.workers + 1 - processors)
     blocks = block_masks(case)
     made = traffic(blocks, slots)
@@ -84,16 +82,16 @@ def quantities(case: grid.Case, slots: int, processors: int) -> Quantities:
 
 @dataclass(frozen=True)
 class Model:
-    """Seconds by term, and how well they explain what they were fitted to."""
+    """The seconds of each term, and how well they explain the times that they were fitted to."""
 
     costs: dict[str, float]
     r_squared: float
     median_error: float
     unseen_median_error: float
-    """Of cases that a fit to the others has not seen."""
+    """The median error of cases that were left out of the fit."""
 
     def seconds(self, amounts: Quantities) -> float:
-        """What a case takes."""
+        """Return the modelled time of a case."""
         return sum(cost * amounts[term] for term, cost in self.costs.items())
 
 
@@ -119,7 +117,7 @@ def fit(amounts: Sequence[Quantities], seconds: Sequence[float]) -> Model:
 
 
 def _solve(matrix: npt.NDArray[np.float64], times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Costs, none of them negative; columns are scaled, as their units differ by many powers of ten."""
+    """Return costs that are not negative; columns are scaled, since their units differ by many powers of ten."""
     relative = matrix / times[:, None]
     scales = np.maximum(np.abs(relative).max(axis=0), np.finfo(float).tiny)
     kept = list(range(matrix.shape[1]))
@@ -136,7 +134,7 @@ def _solve(matrix: npt.NDArray[np.float64], times: npt.NDArray[np.float64]) -> n
 def measured(
     cases: Sequence[grid.Case], slots: Sequence[int], repeat: int, timeout: float, progress: Progress
 ) -> list[Point]:
-    """Every case with every number of slots. Raises P4ReduceError when one fails or a sum is wrong."""
+    """Measure every case with every number of slots. Raises P4ReduceError if one fails or a sum is wrong."""
     points = []
     bar = progress.add_task("measuring", total=len(cases) * len(slots))
     for workers, count in product(sorted({case.workers for case in cases}), slots):
@@ -155,32 +153,26 @@ def measured(
 
 
 def plot(path: Path, points: Sequence[Point], modelled: Sequence[float]) -> None:
-    """Measured over modelled times; and both over density, for the largest tensors and most slots."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    """Draw measured over modelled times, and both over density for the largest tensors and most slots."""
     most_numel, most_slots = max(point.case.numel for point in points), max(point.slots for point in points)
-    for colour, workers in enumerate(sorted({point.case.workers for point in points})):
-        here = [(point, time) for point, time in zip(points, modelled, strict=True) if point.case.workers == workers]
-        style = {"color": f"C{colour}", "label": f"{workers} workers"}
-        left.plot([time * 1e3 for _, time in here], [point.seconds * 1e3 for point, _ in here], "o", markersize=4,
-                  **style)  # fmt: skip
-        line = sorted((point.case.density, point.seconds * 1e3, time * 1e3) for point, time in here
-                      if point.case.numel == most_numel and point.slots == most_slots)  # fmt: skip
-        density, seconds, time = zip(*line, strict=True)
-        right.plot(density, seconds, "o", markersize=5, **style)
-        right.plot(density, time, "-", linewidth=1, color=f"C{colour}")
-    ends = [min(modelled) * 1e3, max(modelled) * 1e3]
-    left.plot(ends, ends, "k--", linewidth=1)
-    left.set(xlabel="model, ms", ylabel="measured, ms", xscale="log", yscale="log", title="all cases")
-    right.set(xlabel="density", ylabel="ms", title=f"{most_numel * FLOAT32 >> 20} MiB, {most_slots} slots: line, model")
-    left.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    with outputs.figure(path, 1, 2, (11, 4.5)) as (_, axes):
+        left, right = axes[0]
+        for colour, workers in enumerate(sorted({point.case.workers for point in points})):
+            here = [pair for pair in zip(points, modelled, strict=True) if pair[0].case.workers == workers]
+            style = {"color": f"C{colour}", "label": f"{workers} workers"}
+            left.plot([time * 1e3 for _, time in here], [point.seconds * 1e3 for point, _ in here], "o", markersize=4,
+                      **style)  # fmt: skip
+            line = sorted((point.case.density, point.seconds * 1e3, time * 1e3) for point, time in here
+                          if point.case.numel == most_numel and point.slots == most_slots)  # fmt: skip
+            density, seconds, time = zip(*line, strict=True)
+            right.plot(density, seconds, "o", markersize=5, **style)
+            right.plot(density, time, "-", linewidth=1, color=f"C{colour}")
+        ends = [min(modelled) * 1e3, max(modelled) * 1e3]
+        left.plot(ends, ends, "k--", linewidth=1)
+        left.set(xlabel="model, ms", ylabel="measured, ms", xscale="log", yscale="log", title="all cases")
+        title = f"{most_numel * FLOAT32 >> 20} MiB, {most_slots} slots: line, model"
+        right.set(xlabel="density", ylabel="ms", title=title)
+        left.legend()
 
 
 def main() -> None:
@@ -223,21 +215,18 @@ def main() -> None:
     model = fit(amounts, [point.seconds for point in points])
     modelled = [model.seconds(each) for each in amounts]
 
-    table = Table("term", "cost", "unit", title=f"{len(points)} cases")
+    table = outputs.table(f"{len(points)} cases", ["term"], ["cost", "unit"])
     for term, cost in model.costs.items():
         table.add_row(term, f"{cost:.3g}", TERMS[term])
     show_table(table, console)
     console.print(f"R² {model.r_squared:.3f}, median error {model.median_error:.1%}, "
                   f"of unseen cases {model.unseen_median_error:.1%}")  # fmt: skip
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
         rows = [
             {**asdict(point.case), "slots": point.slots, "measured_s": point.seconds, "model_s": time, **each}
             for point, time, each in zip(points, modelled, amounts, strict=True)
         ]
-        machine = {"cpus": processors, "system": platform.platform(), "load": os.getloadavg()[2]}
-        made = {"version": VERSION, "machine": machine, "units": TERMS, **asdict(model), "rows": rows}
-        options.json.write_text(json.dumps(made, indent=1) + "\n")
+        outputs.write_json(options.json, VERSION, {"units": TERMS, **asdict(model), "rows": rows})
     if options.plot:
         plot(options.plot, points, modelled)
 

@@ -1,41 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets a second of each transport and of each target, end to end: dense allreduces, with every sum checked.
+"""Packets per second of each transport and each target, end to end: dense allreduces, where every sum is checked.
 
-Transports are compared on one switch, the native one, with a veth pair for each worker; then targets, with workers in
-C over UDP on loopback, and BMv2 (where it is on PATH) and, beside it, the native switch with raw sockets over veth. All
-take turns; a figure is the median of the turns, and each of these the median of some allreduces. Packets are those that
-the workers send, all together; as many results come back. Needs root, for the interfaces.
+Transports are compared on the native switch, with a veth pair for each worker. Targets are compared with workers in C
+over UDP on loopback; BMv2, if it is on PATH, with raw sockets over veth pairs. All setups take turns. A figure is the
+median of the turns, and a turn is the median of some allreduces. Packets are those that the workers send, all together;
+as many results come back. Needs root, for the interfaces.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
-import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from p4reduce.commands.tables import show as show_table
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.parts.stack import rank_environment, start_switch
 from p4reduce_bench.processes import network
-from p4reduce_bench.processes.children import ChildFailed, Family
+from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.switches import rank_environment, start_controller, start_switches
 
 WORKERS = 2
 SLOTS = 64
-INSIDE = "P4REDUCE_BENCH_PACKETS"
-ON_WIRES = "10.0.0.254:31314"
 SILENCE_S = 120.0
+
+Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Setup:
-    """One of what is compared."""
+    """One of the setups that are compared."""
 
     group: str
     target: str
@@ -64,40 +65,63 @@ SETUPS = (
 )
 
 
-def measure(setup: Setup, repeat: int) -> float:
-    """Packets a second, as the median of `repeat` allreduces. Raises ChildFailed, also for a wrong sum."""
-    on_wires = setup.ports == "eth"
-    ports = [f"{port}=eth:port{port}" for port in range(1, WORKERS + 1)] if on_wires else ["1=udp:127.0.0.1:0"]
-    threads = ["--threads", str(setup.threads)] if setup.threads > 1 else []
-    case = Case(WORKERS, setup.numel, "float32", 1.0, "all", "block")
-    with Family() as family:
-        *_, controller = start_switch(
-            family, setup.target, ports, address=ON_WIRES if on_wires else "", switch_options=threads
+def dense(numel: int) -> Case:
+    """Return the case of a tensor without zeros."""
+    return Case(WORKERS, numel, "float32", 1.0, "all", "block")
+
+
+def start_stack(family: Family, target: str, threads: int, cables: int = 0) -> tuple[Child, str]:
+    """Start a switch and its controller; return the switch, and the controller's address."""
+    options = ["--threads", str(threads)] if threads > 1 else []
+    controller = start_controller(family, start_switches(family, target, cables=cables, options=options))
+    return family.children[0], controller
+
+
+def reports(
+    family: Family, controller: str, cases: Sequence[Case], repeat: int, slots: int, *, cables: bool = False,
+    **settings: str,
+) -> Iterator[Report]:  # fmt: skip
+    """Start the ranks, and yield the report of each rank on each case. Raises ChildFailed, also for a wrong sum."""
+    ranks = [
+        family.start(
+            f"rank {rank}", "p4reduce_bench.allreduce.rank", "--system", "p4reduce",
+            "--cases", json.dumps([asdict(case) for case in cases]), "--repeat", str(repeat), "--warm-up", "1",
+            "--timeout", "100", "--slots", str(slots), *(["--interface", f"worker{rank}"] if cables else []),
+            environment=rank_environment(rank, WORKERS, controller=controller, **settings),
         )
-        ranks = []
-        for rank in range(WORKERS):
-            environment = rank_environment(controller, rank, WORKERS, transport=setup.transport, backend=setup.backend)
-            wire = ["--interface", f"worker{rank}"] if on_wires else []
-            ranks.append(family.start(
-                f"rank {rank}", "p4reduce_bench.allreduce.rank", "--system", "p4reduce",
-                "--cases", json.dumps([asdict(case)]),
-                "--repeat", str(repeat), "--warm-up", "1", "--timeout", "100", "--slots", str(setup.slots), *wire,
-                environment=environment,
-            ))  # fmt: skip
-        reports = [event for _, event in family.events(ranks, SILENCE_S)]
-    for report in reports:
-        if "error" in report:
-            raise ChildFailed(report["error"])
-        if report["wrong"]:
-            raise ChildFailed(f"{report['wrong']} sums of rank {report['rank']} are wrong: {setup}")
-    packets = sum(report["traffic"]["packets"] - report["traffic"]["retransmissions"] for report in reports)
-    rates = [packets / max(seconds) for seconds in zip(*(report["seconds"] for report in reports), strict=True)]
-    return float(statistics.median(rates))
+        for rank in range(WORKERS)
+    ]  # fmt: skip
+    for _, report in family.events(ranks, SILENCE_S):
+        if "error" in report or report["wrong"]:
+            raise ChildFailed(report.get("error") or f"{report['wrong']} sums of rank {report['rank']} are wrong")
+        yield report
 
 
-def rows(rates: dict[Setup, list[float]]) -> list[dict[str, object]]:
+def packets(found: Sequence[Report]) -> float:
+    """Return the packets that all ranks send in an allreduce, each packet counted once."""
+    return sum(float(report["traffic"]["packets"] - report["traffic"]["retransmissions"]) for report in found)
+
+
+def median_rate(found: Sequence[Report]) -> float:
+    """Return the packets per second of the median of the allreduces."""
+    seconds = [max(turn) for turn in zip(*(report["seconds"] for report in found), strict=True)]
+    return packets(found) / statistics.median(seconds)
+
+
+def measure(setup: Setup, repeat: int) -> float:
+    """Return the packets per second, as the median of `repeat` allreduces. Raises ChildFailed."""
+    cables = setup.ports == "eth"
+    with Family() as family:
+        _, controller = start_stack(family, setup.target, setup.threads, WORKERS if cables else 0)
+        return median_rate(list(reports(
+            family, controller, [dense(setup.numel)], repeat, setup.slots, cables=cables,
+            transport=setup.transport, backend=setup.backend,
+        )))  # fmt: skip
+
+
+def rows(rates: dict[Setup, list[float]]) -> list[dict[str, Any]]:
     """Return the median of the turns; `ratio`: to the first of its group."""
-    made: list[dict[str, object]] = []
+    made: list[dict[str, Any]] = []
     first: dict[str, float] = {}
     for setup, found in rates.items():
         median = statistics.median(found)
@@ -113,11 +137,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5, help="allreduces of each setup in a turn")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if not os.environ.get(INSIDE):
-        if os.geteuid() != 0 or shutil.which("unshare") is None:
-            sys.exit("needs root and unshare (util-linux), to make network interfaces")
-        os.environ[INSIDE] = "1"
-        os.execvp("unshare", ["unshare", "--net", sys.executable, "-m", "p4reduce_bench.parts.packets", *sys.argv[1:]])
+    try:
+        network.enter("p4reduce_bench.parts.packets")
+    except P4ReduceError as error:
+        raise SystemExit(str(error)) from None
     network.star(WORKERS)
     console = Console(stderr=True)
     setups = [setup for setup in SETUPS if setup.group in options.groups]
@@ -133,16 +156,11 @@ def main() -> None:
     if options.json:
         print(json.dumps({"version": 1, "workers": WORKERS, "rows": results}))
         return
-    table = Table(title=f"packets a second, {WORKERS} workers, full packets")
-    for name in ("", "packets/s", "min", "max", "ratio"):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    group = ""
+    title = f"packets a second, {WORKERS} workers, full packets"
+    table = outputs.table(title, ["setup"], ["packets/s", "min", "max", "ratio"])
     for setup, row in zip(setups, results, strict=True):
-        if setup.group != group:
-            table.add_section()
-            group = setup.group
-        table.add_row(str(setup), *(f"{row[name]:,.0f}" for name in ("packets_per_s", "min", "max")),
-                      f"{row['ratio']:.2f}")  # fmt: skip
+        figures = (f"{row[name]:,.0f}" for name in ("packets_per_s", "min", "max"))
+        table.add_row(str(setup), *figures, f"{row['ratio']:.2f}")
     show_table(table, Console())
 
 

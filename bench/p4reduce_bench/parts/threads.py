@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets a second by threads, of ranks' engines and of the native switch, and what a packet costs at each end.
+"""Packets per second by threads of the ranks' engines and of the native switch, and the processor time of a packet.
 
 Two workers on loopback reduce a dense tensor; every sum is checked. All setups take turns, and each figure is the
 median of the turns. Packets are those that the workers send, all together; as many results come back. "Rank ns" and
-"switch ns" are processor time, in user mode and the kernel, of a packet with its result at one end. From them follows
-what would be the most with a core for each thread: workers times engine threads / rank ns, or switch threads / switch
-ns, if less.
+"switch ns" are the processor time, in user mode and in the kernel, of a packet with its result at one end. They give an
+estimate of the rate with a core for each thread: the smaller of workers * engine threads / rank ns, and switch threads
+/ switch ns.
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.outputs import machine
-from p4reduce_bench.parts.stack import rank_environment, start_switch
-from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.parts.packets import WORKERS, dense, median_rate, packets, reports, start_stack
+from p4reduce_bench.processes.children import Child, Family
 
-WORKERS = 2
-SILENCE_S = 120.0
-FIRST = Case(WORKERS, 1 << 12, "float32", 1.0, "all", "block")  # when it is done, all that follows is packets
+FIRST = dense(1 << 12)  # after this case, the processes do nothing but send packets
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How many threads each engine and the switch have."""
+    """The numbers of threads of each engine and of the switch."""
 
     engine: int
     switch: int
@@ -40,7 +37,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Found:
-    """In one turn: packets a second, and nanoseconds of a processor for a packet."""
+    """The figures of one turn: packets per second, and nanoseconds of a processor for a packet."""
 
     packets_per_s: float
     rank_ns: float
@@ -48,42 +45,30 @@ class Found:
 
 
 def measure(setup: Setup, numel: int, slots: int, repeat: int) -> Found:
-    """Return the rate of the median of `repeat` allreduces, and mean times. Raises ChildFailed, also for a wrong
-    sum."""
-    cases = [asdict(FIRST), asdict(Case(WORKERS, numel, "float32", 1.0, "all", "block"))]
+    """Return the rate of the median of `repeat` allreduces, and mean times. Raises ChildFailed."""
     with Family() as family:
-        switch, _, controller = start_switch(family, switch_options=["--threads", str(setup.switch)])
-        ranks = []
-        for rank in range(WORKERS):
-            environment = rank_environment(controller, rank, WORKERS, backend="c", threads=str(setup.engine))
-            ranks.append(family.start(
-                f"rank {rank}", "p4reduce_bench.allreduce.rank", "--system", "p4reduce", "--cases", json.dumps(cases),
-                "--repeat", str(repeat), "--warm-up", "1", "--timeout", "100", "--slots", str(slots),
-                environment=environment,
-            ))  # fmt: skip
-        reports = []
-        for _, event in family.events(ranks, SILENCE_S):
-            if "error" in event or event["wrong"]:
-                raise ChildFailed(event.get("error") or f"sums are wrong: {setup}")
-            if event["case"] == 0:
+        switch, controller = start_stack(family, "native", setup.switch)
+        found = []
+        for report in reports(family, controller, [FIRST, dense(numel)], repeat, slots, backend="c",
+                              threads=str(setup.engine)):  # fmt: skip
+            if report["case"] == 0:
                 before = processor_s(switch)
             else:
-                reports.append(event)
+                found.append(report)
         used = processor_s(switch) - before
-    each = [report["traffic"]["packets"] - report["traffic"]["retransmissions"] for report in reports]
-    rates = [sum(each) / max(seconds) for seconds in zip(*(report["seconds"] for report in reports), strict=True)]
-    processor = sum(report["processor_s"] for report in reports)
-    return Found(statistics.median(rates), 1e9 * processor / sum(each), 1e9 * used / (repeat + 1) / sum(each))
+    sent = packets(found)
+    processor = sum(report["processor_s"] for report in found)
+    return Found(median_rate(found), 1e9 * processor / sent, 1e9 * used / (repeat + 1) / sent)
 
 
 def processor_s(child: Child) -> float:
-    """Seconds that the process has taken of processors."""
+    """Return the processor time that a process has used, in seconds."""
     after_name = Path(f"/proc/{child.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def row(setup: Setup, turns: list[Found]) -> dict[str, float]:
-    """Return the medians of the turns, with the least and the most packets a second, and what would be the most."""
+    """Return the medians of the turns, the range of the rate, and the estimate with a core for each thread."""
     rank_ns, switch_ns = (statistics.median(getattr(one, name) for one in turns) for name in ("rank_ns", "switch_ns"))
     rates = [one.packets_per_s for one in turns]
     return {
@@ -98,7 +83,7 @@ def row(setup: Setup, turns: list[Found]) -> dict[str, float]:
 
 
 def table(rows: list[dict[str, float]]) -> str:
-    """In Markdown."""
+    """Return the rows in Markdown."""
     lines = [
         "| engine threads | switch threads | packets/s (min to max) | rank ns | switch ns | with a core for each |",
         "|---|---|---|---|---|---|",
@@ -112,13 +97,8 @@ def table(rows: list[dict[str, float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.threads", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--threads",
-        type=int,
-        nargs="+",
-        default=[1, 2],
-        help="threads of the engine and of the switch, in all combinations",
-    )
+    help_ = "threads of the engine and of the switch, in all combinations"
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help=help_)
     parser.add_argument("--numel", type=int, default=1 << 23, help="number of elements of the tensor")
     parser.add_argument("--slots", type=int, default=256)
     parser.add_argument("--turns", type=int, default=3, help="turns; each runs all setups")
@@ -130,9 +110,8 @@ def main() -> None:
     for turn in range(options.turns):
         for setup, turns in found.items():
             turns.append(measure(setup, options.numel, options.slots, options.repeat))
-            console.print(
-                f"{turn + 1}/{options.turns} {setup}: {turns[-1].packets_per_s:,.0f} packets/s", highlight=False
-            )
+            rate = f"{turns[-1].packets_per_s:,.0f} packets/s"
+            console.print(f"{turn + 1}/{options.turns} {setup}: {rate}", highlight=False)
     rows = [row(setup, turns) for setup, turns in found.items()]
     print(json.dumps({"version": 1, "machine": machine(), "rows": rows}) if options.json else table(rows))
 

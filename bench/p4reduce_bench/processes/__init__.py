@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments are made of: child processes, switches, private networks, and how commands end."""
+"""The means of all commands: child processes, switches, private networks, and the end of a command."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes that report in JSON lines, and that never outlive us."""
+"""Child processes that report in JSON lines, and that never outlive this process."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
-            start_new_session=True,  # Ctrl-C reaches us alone, and we stop our children in order
+            start_new_session=True,  # Ctrl-C reaches only this process, which stops its children in order
         )
         assert self.process.stdout is not None
         self.output = self.process.stdout
@@ -67,11 +67,11 @@ class Child:
         return "\n".join(self._errors.read().decode(errors="replace").splitlines()[-lines:])
 
     def failure(self) -> ChildFailed:
-        """Return the error that says how it ended."""
+        """Return the error that names the exit code and the last lines of standard error."""
         return ChildFailed(f"{self.name} ended with exit code {self.process.poll()}\n{self.tail()}".rstrip())
 
     def stop(self, grace: float = 5.0) -> None:
-        """Ask it to end; after `grace` seconds, kill whatever is left of its process group."""
+        """Terminate the process; after `grace` seconds, kill what is left of its process group."""
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.terminate()
@@ -90,11 +90,14 @@ class Family:
     def __init__(self) -> None:
         self.children: list[Child] = []
 
+    def run(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
+        """Start a command as child `name`."""
+        self.children.append(Child(name, command, environment))
+        return self.children[-1]
+
     def start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
         """Start `python -m module arguments` as child `name`."""
-        child = Child(name, [sys.executable, "-m", module, *arguments], environment)
-        self.children.append(child)
-        return child
+        return self.run(name, [sys.executable, "-m", module, *arguments], environment)
 
     def events(self, children: Sequence[Child], timeout: float) -> Iterator[tuple[Child, dict[str, Any]]]:
         """Yield what `children` print until all have ended well.

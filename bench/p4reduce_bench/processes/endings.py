@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands end."""
+"""The end of a command: its error message and its exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def command(
     stopped: str = "stopped: nothing is left running",
     errors: tuple[type[Exception], ...] = (P4ReduceError,),
 ) -> Iterator[None]:
-    """End the program with a line on stderr that says why: with status 130 on Ctrl-C, with 1 on one of `errors`."""
+    """End the program with a line on stderr: with status 130 on Ctrl-C, with status 1 on one of `errors`."""
     console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     try:
         yield

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private network for switches that need interfaces: it is gone when the last of its processes is."""
+"""A private network for switches that need interfaces; it disappears with the last of its processes."""
 
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,10 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 
 INSIDE = "P4REDUCE_DEMO_NETWORK"
+AGGREGATOR = "10.0.0.254:31314"
+"""The address of the switch in the network of `star`."""
 CAPABILITIES = {"SYS_ADMIN": 21, "NET_ADMIN": 12, "NET_RAW": 13}
-"""Those that namespaces, links and raw sockets need, with their numbers in linux/capability.h."""
+"""The capabilities that namespaces, links and raw sockets need, with their numbers in linux/capability.h."""
 _IN_A_CONTAINER = (
     "in a container, start it with --privileged, or with "
     + " ".join(f"--cap-add {name}" for name in CAPABILITIES)
@@ -21,10 +24,17 @@ _IN_A_CONTAINER = (
 )
 
 
-def enter() -> None:
-    """Start this program again in a network namespace of its own, once. Needs root.
+def free_port() -> int:
+    """Return a TCP port of loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
-    Raises P4ReduceError naming what is missing.
+
+def enter(module: str = "p4reduce") -> None:
+    """Start `python -m module` with this program's arguments again, in a network namespace of its own. Needs root.
+
+    Returns at once inside that namespace. Raises P4ReduceError that names the missing tool or right.
     """
     if os.environ.get(INSIDE):
         return
@@ -35,12 +45,14 @@ def enter() -> None:
             raise P4ReduceError(f"{tool} is not on PATH: it comes with the package {package}")
     check_rights("unshare", "--net", "true")
     os.environ[INSIDE] = "1"
-    os.execvp("unshare", ["unshare", "--net", sys.executable, "-m", "p4reduce", *sys.argv[1:]])
+    os.execvp("unshare", ["unshare", "--net", sys.executable, "-m", module, *sys.argv[1:]])
 
 
 def check_rights(*probe: str) -> None:
-    """Raise P4ReduceError where root may not make networks, as in containers: by its capabilities, or because a
-    command that needs the rights fails."""
+    """Raise P4ReduceError if root may not make networks, as in containers.
+
+    It checks the capabilities of this process, and then that the command `probe`, which needs the rights, succeeds.
+    """
     status = Path("/proc/self/status").read_text()
     effective = int(status.partition("CapEff:")[2].split()[0], 16)
     if missing := [name for name, number in CAPABILITIES.items() if not effective >> number & 1]:
@@ -56,16 +68,18 @@ def check_rights(*probe: str) -> None:
 
 
 def without_ipv6(interface: str) -> None:
-    """Keep IPv6's neighbour discovery off an interface, or off those to come ("default"). In containers /proc/sys may
-    be read-only, and a kernel may lack IPv6: then a few more packets cross the links, or none."""
+    """Keep IPv6's neighbour discovery off an interface, or off all later interfaces ("default").
+
+    If /proc/sys is read-only, as in some containers, a few more packets cross the links.
+    """
     with contextlib.suppress(OSError):
         Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
 
 
 def run(*command: str) -> str:
-    """Run a configuration command, and return what it printed; raise P4ReduceError with what it said.
+    """Run a configuration command and return its output. Raises P4ReduceError with its error message.
 
-    In a session of its own, so that Ctrl-C at the terminal reaches us alone, who may be cleaning up.
+    The command has a session of its own, so that Ctrl-C reaches only this process, which may be cleaning up.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
     if done.returncode != 0:
@@ -74,7 +88,7 @@ def run(*command: str) -> str:
 
 
 def cable(host_end: str, switch_end: str, mtu: int = DEFAULT_MTU) -> None:
-    """A veth pair, without the chatter of IPv6."""
+    """Make a veth pair, without IPv6 and its neighbour discovery."""
     run("ip", "link", "add", host_end, "type", "veth", "peer", "name", switch_end)
     for end in (host_end, switch_end):
         without_ipv6(end)
@@ -82,7 +96,7 @@ def cable(host_end: str, switch_end: str, mtu: int = DEFAULT_MTU) -> None:
 
 
 def star(workers: int, mtu: int = DEFAULT_MTU) -> None:
-    """Loopback, and a cable for each worker: `worker0` to switch port `port1` and so on, from address 10.0.0.1."""
+    """Set up loopback and a cable for each worker: `worker0`, 10.0.0.1, to switch port `port1`, and so on."""
     run("ip", "link", "set", "lo", "up")
     for worker in range(workers):
         cable(f"worker{worker}", f"port{worker + 1}", mtu)

@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from p4reduce_bench.allreduce.links import INTERFACE
-from p4reduce_bench.allreduce.systems import Setup, rendezvous, start_switch
+from p4reduce_bench.allreduce.systems import Setup, start_switch
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
-from p4reduce_bench.processes.switches import START_UP_S
+from p4reduce_bench.processes.switches import START_UP_S, rank_environment
 
 MODELS = ("recommender", "ncf", "lstm", "bert", "resnet")
 """Those that are trained where nobody asks for others."""
@@ -131,7 +130,7 @@ def counted(system: str, link: object | None) -> str:
 def train(runs: Sequence[Run], training: Training, setup: Setup) -> Iterator[Step | Done]:
     """Train them one after the other. Raises ChildFailed when a rank or a switch fails, or nothing is heard of them."""
     with Family() as family:
-        environment = {"WORLD_SIZE": str(training.workers), "OMP_NUM_THREADS": "1", **rendezvous(setup.links)}
+        environment = setup.rendezvous()
         if any(run.system.startswith("p4reduce") for run in runs):
             environment["P4REDUCE_CONTROLLER"] = start_switch(family, training.workers, setup)
         ranks = _start_ranks(family, runs, training, setup, environment)
@@ -159,18 +158,14 @@ def collect(runs: Sequence[Run], workers: int, events: Iterator[tuple[Child, dic
 def _start_ranks(
     family: Family, runs: Sequence[Run], training: Training, setup: Setup, environment: dict[str, str]
 ) -> list[Child]:
-    ranks = []
-    for rank in range(training.workers):
-        command = [
-            sys.executable, "-m", "p4reduce_bench.training.rank", "--runs", json.dumps([asdict(run) for run in runs]),
-            "--steps", str(training.steps), "--ratio", str(training.ratio),
-            "--start-iteration", str(training.start_iteration), "--evaluations", str(training.evaluations),
-            "--folder", str(training.folder), "--timeout", str(setup.timeout),
-            "--slots", str(setup.slots_used),
-        ]  # fmt: skip
-        if setup.links is not None:
-            command = setup.links.inside(rank, [*command, "--counted", INTERFACE])
-        variables = {**environment, "RANK": str(rank), "P4REDUCE_TRANSPORT": "udp", "P4REDUCE_LOCAL": "off"}
-        ranks.append(Child(f"rank {rank}", command, variables))
-        family.children.append(ranks[-1])
-    return ranks
+    command = [
+        sys.executable, "-m", "p4reduce_bench.training.rank", "--runs", json.dumps([asdict(run) for run in runs]),
+        "--steps", str(training.steps), "--ratio", str(training.ratio),
+        "--start-iteration", str(training.start_iteration), "--evaluations", str(training.evaluations),
+        "--folder", str(training.folder), "--timeout", str(setup.timeout), "--slots", str(setup.slots_used),
+    ]  # fmt: skip
+    return [
+        family.run(f"rank {rank}", setup.on_host(rank, command),
+                   {**environment, **rank_environment(rank, training.workers, transport="udp")})
+        for rank in range(training.workers)
+    ]  # fmt: skip
