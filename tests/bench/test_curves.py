@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from p4reduce_bench.training import curves
-from p4reduce_bench.training.plot import plot
+from p4reduce_bench.training.curves import plot
 from p4reduce_bench.training.report import Row, row
 from p4reduce_bench.training.trainings import Run, Training, evaluated_after
 

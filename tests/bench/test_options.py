@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from p4reduce_bench.allreduce import links
+from p4reduce_bench.allreduce.grid import bits_per_second
 from p4reduce_bench.cli import bench
 from p4reduce_bench.gradients import packages
 from p4reduce_bench.training import trainings
@@ -63,7 +64,7 @@ WRONG = {
 def _stays_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands set handlers of signals, and begin again in a network of their own; here neither."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(links, "enter", lambda: None)
+    monkeypatch.setattr(links, "enter", lambda link: link and bits_per_second(link))
 
 
 def refused(*arguments: str) -> str:

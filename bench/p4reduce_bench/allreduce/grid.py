@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: the cases, and how they are written on the command line."""
+"""The measured cases, and their form on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from p4reduce.protocol.numbers import Wire
 from p4reduce.tensors.spec import WireChoice, wire_for
 
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
-"""Bytes an element."""
+"""The bytes of an element."""
 OVERLAPS = ("random", "all", "none")
 SPARSITIES = ("block", "element")
 SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "mpi")
@@ -42,7 +42,7 @@ DTYPES_OF = {
     C_API: ("float32", "int32", "float16"),
     "deepspeed": ("float32", "float16", "bfloat16"),
 }
-"""Of systems that do not take all of `DTYPES`."""
+"""The dtypes of systems that do not take all of `DTYPES`."""
 BY_DOUBLING = ("sparcml", "gtopk")
 """Systems whose steps need a power of two of workers."""
 OURS = {"dense": "p4reduce", "coo": "p4reduce-coo", "shared": "p4reduce-shared"}
@@ -54,7 +54,7 @@ SWITCHED = (*OURS.values(), *ALWAYS, *MODES)
 """Systems that the switch adds up for."""
 TARGETS = ("native", "sim", "bmv2")
 DENSITIES = "1,0.8,0.4,0.2,0.1,0.08,0.04,0.02,0.01,0"
-"""Those of OmniReduce's published artifact, and 0."""
+"""The densities of OmniReduce's published artifact, and 0."""
 
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
@@ -77,18 +77,18 @@ class Case:
     wire: WireChoice = "auto"
     """How the switch's sums of floats travel."""
     file: str = ""
-    """Where the tensors come from a file: a .npy of float32, shape (workers, numel), whose sums are exact in any order.
-    Density, overlap and sparsity then only say what is in it."""
+    """A .npy file with the tensors: float32, shape (workers, numel), with sums that are exact in any order. Density,
+    overlap and sparsity then only describe the file. Empty: the tensors are made."""
     ranks_per_host: int = 1
     """Workers r * ranks_per_host and those after it share host r and its link."""
 
     @property
     def form(self) -> Wire:
-        """What `wire` comes to."""
+        """The number format on the wire that `wire` leads to."""
         return wire_for(self.dtype, self.wire)
 
     def form_of(self, system: str) -> Wire | None:
-        """In which form a system's values travel; None where the switch does not carry them."""
+        """Return the number format of a system's packets; None for a system without the switch."""
         if system in MODES:
             return "int32"
         return self.form if system in SWITCHED else None
@@ -113,7 +113,7 @@ def grid(
     wire: WireChoice = "auto",
     ranks_per_host: int = 1,
 ) -> list[Case]:
-    """All cases; those of the same number of workers stand together."""
+    """Return all cases, ordered by number of workers."""
     return [
         Case(count, numel, dtype, density, overlap, sparsity, wire=wire, ranks_per_host=ranks_per_host)
         for count in workers
@@ -125,30 +125,37 @@ def grid(
 
 
 def listed(option: str, text: str, read: Callable[[str], T], accepted: str) -> list[T]:
-    """Return the comma-separated values of an option. `read` raises ValueError for what is not `accepted`."""
+    """Return the comma-separated values of an option. `read` raises an error for a value that is not `accepted`."""
     try:
         return [read(part.strip()) for part in text.split(",")]
-    except ValueError:
+    except (ValueError, KeyError):
         raise P4ReduceError(f"{option} {text}: accepted are {accepted}, separated by commas") from None
 
 
 def choices(option: str, text: str, accepted: Iterable[str]) -> list[str]:
-    """Some of `accepted`."""
-    names = tuple(accepted)
-
-    def read(part: str) -> str:
-        if part not in names:
-            raise ValueError
-        return part
-
-    chosen = listed(option, text, read, ", ".join(names))
+    """Return the comma-separated values of an option, each of which is `accepted`, and none of which is repeated."""
+    names = {name: name for name in accepted}
+    chosen = listed(option, text, names.__getitem__, ", ".join(names))
     if len(set(chosen)) < len(chosen):
         raise P4ReduceError(f"{option} {text}: accepted is each once")
     return chosen
 
 
+def one_of(option: str, value: str, accepted: Iterable[str]) -> str:
+    """Return the value of an option. Raises P4ReduceError unless it is `accepted`."""
+    if value not in accepted:
+        raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
+    return value
+
+
+def check_ratio(ratio: float) -> None:
+    """Raise P4ReduceError for a share of elements that cannot be sent."""
+    if not 0 < ratio <= 1:
+        raise P4ReduceError(f"--ratio {ratio:g}: must be above 0 and up to 1")
+
+
 def check(systems: Iterable[str], cases: Iterable[Case]) -> None:
-    """Raise P4ReduceError where a system does not do what a case asks of it."""
+    """Raise P4ReduceError if a system does not support a case."""
     for case in cases:
         for system in systems:
             if case.dtype not in DTYPES_OF.get(system, DTYPES):

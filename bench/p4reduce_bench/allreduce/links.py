@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts, of a worker or more, in network namespaces of their own, each behind a link of a chosen rate.
+"""Hosts in network namespaces of their own, each with one or more workers behind a link of a chosen rate.
 
-    host i:   eth0 10.0.0.i+1 ──tbf──  ──tbf── port i │ br0 10.0.0.254, the switch's and Gloo's
-              ctl0 10.1.0.i+1 ──────────────── ctl i  │ br1 10.1.0.254, the controller's, not shaped
+    host i:   eth0 10.0.0.i+1 ──tbf──  ──tbf── port i │ br0 10.0.0.254, for the switch and Gloo
+              ctl0 10.1.0.i+1 ──────────────── ctl i  │ br1 10.1.0.254, for the controller, not shaped
 
-The namespaces, and so all that is in them, are gone when the last of our processes is.
+The namespaces and their interfaces disappear with the last of their processes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce.grid import bits_per_second
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
 from p4reduce_bench.processes.network import run
@@ -30,16 +31,23 @@ _BURST_LEAST, _QUEUE = 16_000, 4_000_000  # bytes
 _PEAK, _FRAME_AROUND = "1000gbit", 500
 
 
-def enter() -> None:
-    """Go into a network of our own, as `demo.network` does; raises P4ReduceError naming what is missing."""
+def enter(link: str | None) -> int | None:
+    """Return the rate of the option --link, and go into a private network as `network.enter` does.
+
+    Without the option it does nothing. Raises P4ReduceError that names what is missing.
+    """
+    if link is None:
+        return None
+    rate = bits_per_second(link)
     network.enter()
     for tool, package in (("tc", "iproute2"), ("nsenter", "util-linux")):
         if shutil.which(tool) is None:
             raise P4ReduceError(f"{tool} is not on PATH: it comes with the package {package}")
+    return rate
 
 
 class Links:
-    """The namespaces and links of some hosts, in the `family` that ends them."""
+    """The namespaces and links of some hosts, which end with the `family`."""
 
     def __init__(self, family: Family, hosts: int, bits_per_second: int, mtu: int = DEFAULT_MTU) -> None:
         self.rate = bits_per_second
@@ -55,7 +63,7 @@ class Links:
         self._namespaces = [self._namespace(family, host) for host in range(hosts)]
 
     def address(self, host: int) -> str:
-        """On the shaped link."""
+        """Return the address of a host on its shaped link."""
         return f"10.0.0.{host + 1}"
 
     def inside(self, host: int, command: list[str]) -> list[str]:
@@ -84,8 +92,7 @@ class Links:
 
 
 def shape(interface: str, rate: int, queue: int = _QUEUE, mtu: int = DEFAULT_MTU) -> list[str]:
-    """Return the command that lets `interface` send no more than `rate` bits a second, and `queue` bytes wait for
-    that."""
+    """Return the command that limits an interface to `rate` bits per second, with a queue of `queue` bytes."""
     burst = max(_BURST_LEAST, 2 * mtu, int(rate / 8 * _BURST_S))
     options = {"rate": f"{rate}bit", "burst": burst, "limit": queue, "overhead": _PREAMBLE_TO_GAP,
                "peakrate": _PEAK, "mtu": mtu + _FRAME_AROUND}  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All cases through all systems, with progress, beside the least time that each can take."""
+"""The measurement of all cases with all systems, and the least time that each case can take."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import groupby
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid, mpi, report
 from p4reduce_bench.allreduce.inputs import BLOCK, block_masks
 from p4reduce_bench.allreduce.limit import Memory, Traffic, memory, traffic
@@ -23,7 +23,10 @@ from p4reduce_controller.p4runtime.builds import build_for
 def chosen_systems(
     wanted: str | None, console: Console, also: Sequence[str] = (), usual: Sequence[str] = grid.SYSTEMS
 ) -> list[str]:
-    """Those of the option --systems, by default the `usual` that are installed; `also`: names accepted beside them."""
+    """Return the systems of the option --systems, by default the installed ones of `usual`.
+
+    also: names that the option accepts as well.
+    """
     names = list(usual) if wanted is None else grid.choices("--systems", wanted, (*grid.ALL_SYSTEMS, *also))
     missing = {name: what for name in names if (what := mpi.missing(name))}
     for name, what in missing.items():
@@ -34,7 +37,7 @@ def chosen_systems(
 
 
 def end(rows: Sequence[report.Row], console: Console) -> None:
-    """Of a command whose rows have been shown: with status 1 where any failed, or its sum was wrong."""
+    """End a command that has shown its rows: with status 1 if any failed or had a wrong sum."""
     wrong, failed = any(row.wrong for row in rows), sum(row.error is not None for row in rows)
     if wrong:
         console.print("[red]some sums are wrong: see #wrong above[/]")
@@ -47,16 +50,15 @@ def end(rows: Sequence[report.Row], console: Console) -> None:
 def measure_all(
     cases: Sequence[grid.Case], systems: Sequence[str], setup: Setup, rate: int | None, console: Console
 ) -> tuple[list[report.Row], Memory | None]:
-    """Rows in the order of the cases, and what the machine does with memory where that is the limit.
+    """Return rows in the order of the cases, and the rates of the memory if they are the limit.
 
-    cases: those of the same number of workers stand together.
+    cases: ordered by number of workers.
     """
     grid.check(systems, cases)
     _check(systems, cases, setup)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     found: dict[tuple[grid.Case, str], report.Row] = {}
     here = None
-    with Progress(*columns, console=console) as progress:
+    with outputs.progress(console) as progress:
         bar = progress.add_task("limits", total=len(cases) * len(systems))
         for workers, some in groupby(cases, lambda case: case.workers):
             group = list(some)
@@ -77,7 +79,7 @@ def measure_all(
 
 
 def least_traffic(case: grid.Case, setup: Setup) -> Traffic:
-    """What must cross the busiest host's link, if it sends what its workers have as one."""
+    """Return the least traffic of the busiest host's link, if its workers send one stream."""
     build = build_for(setup.mtu)
     masks = block_masks(case, build.block_size)
     of_hosts = np.logical_or.reduce(masks.reshape(-1, case.ranks_per_host, masks.shape[1]), axis=1)
@@ -85,8 +87,10 @@ def least_traffic(case: grid.Case, setup: Setup) -> Traffic:
 
 
 def limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) -> float | None:
-    """Seconds: on a host's link, or, where there is none, what the common memory takes for all of them. None where all
-    workers are on one host that has a link, which they need not use, and this machine's memory was not measured."""
+    """Return the least seconds of a case: on a host's link, or without links, in the memory that all ranks share.
+
+    None if all workers are on one host with a link: they need not use it, and the memory was not measured.
+    """
     if rate is not None and case.ranks_per_host == case.workers:
         return None
     if setup.in_memory(case) and here is not None:
@@ -99,7 +103,7 @@ def limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) 
 
 
 def floor(case: grid.Case, here: Memory) -> float:
-    """Seconds to read each rank's tensor once, and to write the non-zero blocks of each rank's result once."""
+    """Return the seconds to read each rank's tensor once, and to write the non-zero blocks of each result once."""
     union = float(np.logical_or.reduce(block_masks(case, BLOCK)).mean()) if case.numel else 0.0
     return here.seconds(_bytes_of_all(case), written=round(union * _bytes_of_all(case)))
 
@@ -109,7 +113,7 @@ def _bytes_of_all(case: grid.Case) -> int:
 
 
 def _check(systems: Sequence[str], cases: Sequence[grid.Case], setup: Setup) -> None:
-    """Raise P4ReduceError where a system does not do what the setup asks of it."""
+    """Raise P4ReduceError if a system does not support the setup."""
     for system in systems:
         if system in grid.ONE_HOST and not all(setup.in_memory(case) for case in cases):
             raise P4ReduceError(f"{system} reduces in the memory of one host: accepted with --local auto")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from typer import Option
 
 from p4reduce.commands.signals import exit_on_signals
 from p4reduce.commands.tables import show as show_table
@@ -57,26 +58,22 @@ def train(family: Family, report: Report, target: str, aggregators: int, seed: i
                                 sent=event["stats"]["bytes_sent"] * report.workers / 1e6)  # fmt: skip
 
 
+# fmt: off
 def demo(
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Target that runs the switch: sim (the P4 program in Python), native (in C) or bmv2 (needs root)."
-        ),
-    ] = "sim",
-    workers: Annotated[int, typer.Option(min=1, max=16, help="Number of worker processes.")] = 4,
-    steps: Annotated[int, typer.Option(min=1, help="Number of training steps.")] = 100,
-    drop_rate: Annotated[
-        float,
-        typer.Option(min=0, max=0.5, help="Probability that a packet is lost, at each switch port, in each direction."),
-    ] = 0.0,
-    aggregators: Annotated[
-        int, typer.Option(min=1, max=8, help="Number of switches that share the gradients (sim or native).")
-    ] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of the model and of the order of the text.")] = 1,
-    plot: Annotated[Path, typer.Option(help="File for the plot.")] = Path("out/demo.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    target: Annotated[str, Option(
+        help="Target that runs the switch: sim (the P4 program in Python), native (in C) or bmv2 (needs root)."
+        )] = "sim",
+    workers: Annotated[int, Option(min=1, max=16, help="Number of worker processes.")] = 4,
+    steps: Annotated[int, Option(min=1, help="Number of training steps.")] = 100,
+    drop_rate: Annotated[float, Option(
+        min=0, max=0.5, help="Probability that a packet is lost, at each switch port, in each direction.")] = 0.0,
+    aggregators: Annotated[int, Option(
+        min=1, max=8, help="Number of switches that share the gradients (sim or native).")] = 1,
+    seed: Annotated[int, Option(help="Seed of the model and of the order of the text.")] = 1,
+    plot: Annotated[Path, Option(help="File for the plot.")] = Path("out/demo.png"),
+    as_json: Annotated[bool, Option("--json", help="Print JSON instead of the table.")] = False,
 ) -> None:
+    # fmt: on
     """Train a word-level language model with DDP; the P4 program adds up the gradients, and every sum is checked."""
     console = Console(stderr=as_json)
     exit_on_signals()

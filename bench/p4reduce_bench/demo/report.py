@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo measured: collected while it runs, then shown as a table, as JSON and as a plot."""
+"""The results of the demo, collected while it runs, as a table, as JSON and as a plot."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,12 +7,14 @@ from typing import Any
 
 from rich.table import Table
 
+from p4reduce_bench import outputs
+
 Event = dict[str, Any]
 
 
 @dataclass
 class Report:
-    """The workers' events, by rank, and what follows from them."""
+    """The workers' events by rank, and the figures that follow from them."""
 
     target: str
     workers: int
@@ -23,7 +25,7 @@ class Report:
     parameters: int = 0
 
     def add(self, rank: int, event: Event) -> None:
-        """Take in one line that rank `rank` printed."""
+        """Add one event that a rank printed."""
         if "digest" in event:
             self.digests[rank] = event["digest"]
             self.parameters = event["parameters"]
@@ -32,7 +34,7 @@ class Report:
 
     @property
     def losses(self) -> list[tuple[int, float]]:
-        """(step, loss on the held-out text)"""
+        """Pairs of a step and the loss on the held-out text after it."""
         return [(event["step"], event["held_out_loss"]) for event in self.events[0] if "held_out_loss" in event]
 
     def _mean(self, name: str) -> float:
@@ -44,7 +46,7 @@ class Report:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Everything in one flat object; bytes are UDP payloads over all workers, unless the name says otherwise."""
+        """All figures in one flat object; bytes are UDP payloads of all workers."""
         last = [events[-1] for events in self.events.values()]
         return {
             "version": 1,
@@ -72,17 +74,16 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Every sum exact, the same at every rank, and within the stated error of Gloo's; and the loss fell."""
+        """Whether every sum is exact, equal at all ranks and within the stated error of Gloo's, and the loss fell."""
         summary = self.summary
         exact = summary["inexact_values"] == 0 and summary["ranks_agree"] and summary["worst_gloo_error"] <= 1
         return bool(exact) and summary["loss_last"] < summary["loss_first"]
 
     def table(self) -> Table:
-        """Return the summary for people."""
+        """Return the summary as a table."""
         summary = self.summary
-        table = Table(title=f"{self.workers} workers, gradients summed by the P4 program on {self.target}")
-        table.add_column("what")
-        table.add_column("figure", justify="right")
+        title = f"{self.workers} workers, gradients summed by the P4 program on {self.target}"
+        table = outputs.table(title, ["what"], ["figure"])
         saved = 1 - summary["tx_bytes"] / max(summary["dense_bytes"], 1)
         good, bad = "[green]yes[/]", "[red]NO[/]"
         rows = [
@@ -108,31 +109,21 @@ class Report:
         return table
 
     def plot(self, path: Path) -> None:
-        """Loss and bytes against steps, as a PNG."""
-        import matplotlib as mpl
-
-        mpl.use("Agg")
-        from matplotlib import pyplot
-
-        figure, (above, below) = pyplot.subplots(2, 1, sharex=True, figsize=(7, 6), layout="constrained")
-        above.plot([event["step"] for event in self.events[0] if "loss" in event],
-                   [event["loss"] for event in self.events[0] if "loss" in event],
-                   color="0.75", label="rank 0, sampled words")  # fmt: skip
-        above.plot(*zip(*self.losses, strict=True), "o-", label="held-out text, all words")
-        above.set_ylabel("loss (nats a word)")
-        above.set_ylim(bottom=0)
-        above.legend()
+        """Draw loss and bytes against steps."""
         events = self.events[0]
         steps = [event["step"] for event in events]
-        below.plot(
-            steps, [4 * self.parameters * min(step + 1, self.steps) / 1e6 for step in steps], "--", label="dense"
-        )
-        for name, label in (("bytes_sent", "sent"), ("bytes_received", "received")):
-            below.plot(steps, [event["stats"][name] / 1e6 for event in events], label=label)
-        below.set_ylabel("MB of rank 0, all steps so far")
-        below.set_xlabel("step")
-        below.legend()
-        figure.suptitle(f"p4reduce demo: {self.workers} workers on {self.target}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=120)
-        pyplot.close(figure)
+        trained = [(event["step"], event["loss"]) for event in events if "loss" in event]
+        dense = [4 * self.parameters * min(step + 1, self.steps) / 1e6 for step in steps]
+        with outputs.figure(path, 2, 1, (7, 6), sharex=True) as (figure, axes):
+            above, below = axes[:, 0]
+            above.plot(*zip(*trained, strict=True), color="0.75", label="rank 0, sampled words")
+            above.plot(*zip(*self.losses, strict=True), "o-", label="held-out text, all words")
+            above.set(ylabel="loss (nats a word)")
+            above.set_ylim(bottom=0)
+            below.plot(steps, dense, "--", label="dense")
+            for name, label in (("bytes_sent", "sent"), ("bytes_received", "received")):
+                below.plot(steps, [event["stats"][name] / 1e6 for event in events], label=label)
+            below.set(ylabel="MB of rank 0, all steps so far", xlabel="step")
+            above.legend()
+            below.legend()
+            figure.suptitle(f"p4reduce demo: {self.workers} workers on {self.target}")

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typer import Option
 
 from p4reduce.commands.signals import exit_on_signals
 from p4reduce.commands.tables import show
@@ -28,61 +27,43 @@ from p4reduce_bench.gradients.models import MODELS, SIZES
 from p4reduce_bench.gradients.report import Replayed, Training
 from p4reduce_bench.gradients.sparsify import SPARSIFIERS
 from p4reduce_bench.gradients.training import Plan, train
+from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Repeat, Slots, Target, Timeout, WarmUp
 from p4reduce_bench.processes.children import Family
 from p4reduce_bench.processes.endings import command
 
 NO_SYSTEMS = "none"
-_TARGETS = ("native", "sim")
-_COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 
 
+# fmt: off
 def gradients(
-    wanted: Annotated[
-        str | None,
-        typer.Option(
-            "--models", help=f"Models to train: some of {', '.join(MODELS)}. Default: all whose packages are installed."
-        ),
-    ] = None,
-    size: Annotated[str, typer.Option(help="tiny: for two processor cores; base: as published.")] = "tiny",
-    workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="Number of ranks.")] = 4,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each training.")] = 10,
-    record_at: Annotated[
-        str | None, typer.Option(help="Steps whose gradients are recorded, as 1,10. Default: the last step.")
-    ] = None,
-    sparsify: Annotated[str, typer.Option(help=f"What ranks send: some of {','.join(SPARSIFIERS)}.")] = ",".join(
-        SPARSIFIERS
-    ),
-    ratio: Annotated[
-        float, typer.Option(help="Share of each bucket that the sparsifiers element and block send.")
-    ] = 0.01,
-    batch: Annotated[int, typer.Option(min=0, help="Samples for each rank and step. 0: what suits the model.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of parameters, samples and dropout.")] = 1,
-    single: Annotated[bool, typer.Option("--layers", help="Show each parameter instead of kinds of layers.")] = False,
-    keep: Annotated[Path | None, typer.Option(help="Folder to keep the recordings in, as MODEL/SPARSIFIER.")] = None,
-    again: Annotated[
-        Path | None, typer.Option("--replay", help="Folder with recordings to use instead of training.")
-    ] = None,
-    systems: Annotated[
-        str,
-        typer.Option(
-            help=f"Systems that reduce the gradients: some of {','.join((*grid.ALL_SYSTEMS, grid.OURS['coo']))}; or "
-            f"{NO_SYSTEMS}."
-        ),
-    ] = "p4reduce,gloo",
-    link: Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")] = None,
-    target: Annotated[str, typer.Option(help="Target that runs the switch: native or sim.")] = "native",
-    slots: Annotated[
-        int,
-        typer.Option(
-            min=0, max=512, help="Slots of the job, which is the number of packets in flight. 0: what suits the target."
-        ),
-    ] = 0,
-    repeat: Annotated[int, typer.Option(min=1, help="Number of measurements of each case.")] = 5,
-    warm_up: Annotated[int, typer.Option(min=0, help="Number of reductions before the measurements.")] = 1,
-    timeout: Annotated[float, typer.Option(min=1, help="Time limit for one reduction, in seconds.")] = 120.0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="File to write all figures to, as JSON.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="File to write a plot to.")] = None,
+    wanted: Annotated[str | None, Option("--models",
+        help=f"Models to train: some of {', '.join(MODELS)}. Default: all whose packages are installed.")] = None,
+    size: Annotated[str, Option(help="tiny: for two processor cores; base: as published.")] = "tiny",
+    workers: Annotated[int, Option(min=2, max=MAX_WORKERS, help="Number of ranks.")] = 4,
+    steps: Annotated[int, Option(min=1, help="Steps of each training.")] = 10,
+    record_at: Annotated[str | None, Option(
+        help="Steps whose gradients are recorded, as 1,10. Default: the last step.")] = None,
+    sparsify: Annotated[str, Option(
+        help=f"What ranks send: some of {','.join(SPARSIFIERS)}.")] = ",".join(SPARSIFIERS),
+    ratio: Annotated[float, Option(help="Share of each bucket that the sparsifiers element and block send.")] = 0.01,
+    batch: Annotated[int, Option(min=0, help="Samples for each rank and step. 0: what suits the model.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of parameters, samples and dropout.")] = 1,
+    single: Annotated[bool, Option("--layers", help="Show each parameter instead of kinds of layers.")] = False,
+    keep: Annotated[Path | None, Option(help="Folder to keep the recordings in, as MODEL/SPARSIFIER.")] = None,
+    again: Annotated[Path | None, Option(
+        "--replay", help="Folder with recordings to use instead of training.")] = None,
+    systems: Annotated[str, Option(help="Systems that reduce the gradients: some of "
+        f"{','.join((*grid.ALL_SYSTEMS, grid.OURS['coo']))}; or {NO_SYSTEMS}.")] = "p4reduce,gloo",
+    link: Link = None,
+    target: Target = "native",
+    slots: Slots = 0,
+    repeat: Repeat = 5,
+    warm_up: WarmUp = 1,
+    timeout: Timeout = 120.0,
+    json_file: JsonFile = None,
+    plot: Plot = None,
 ) -> None:
+    # fmt: on
     """Train real architectures on data from installed packages, measure and reduce their gradients.
 
     ResNet, VGG, BERT and GPT-2 need the extra "gradients" of p4reduce-bench; the recommender needs no extra.
@@ -91,18 +72,15 @@ def gradients(
     exit_on_signals()
     with command(), contextlib.ExitStack() as stack:
         outputs.check(json_file=json_file, plot=plot)
-        _accepted("--target", target, _TARGETS)
-        _accepted("--size", size, SIZES)
+        grid.one_of("--target", target, TARGETS)
+        grid.one_of("--size", size, SIZES)
         plan = Plan(workers, steps, _record_at(record_at, steps), ratio, batch, seed)
-        if not 0 < ratio <= 1:
-            raise P4ReduceError(f"--ratio {ratio:g}: must be above 0 and up to 1")
+        grid.check_ratio(ratio)
         kinds = grid.choices("--sparsify", sparsify, SPARSIFIERS)
-        rate = grid.bits_per_second(link) if link is not None else None
         _check_folders(keep, again)
         if again is not None and (wanted or record_at):
             raise P4ReduceError(f"--replay {again} with --models or --record-at: all that was recorded is replayed")
-        if rate is not None:
-            links.enter()
+        rate = links.enter(link)
         names = [] if systems == NO_SYSTEMS else chosen_systems(systems, console, (grid.OURS["coo"],))
         chosen = [] if again is not None else _models(wanted, console)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-")))
@@ -129,12 +107,6 @@ def gradients(
     end([one.row for one in rows], console)
 
 
-def _accepted(option: str, value: str, values: Sequence[str]) -> None:
-    """Raise P4ReduceError unless `value` is one of `values`."""
-    if value not in values:
-        raise P4ReduceError(f"{option} {value}: accepted are {', '.join(values)}")
-
-
 def _record_at(text: str | None, steps: int) -> list[int]:
     if text is None:
         return [steps]
@@ -148,7 +120,7 @@ def _record_at(text: str | None, steps: int) -> list[int]:
 
 
 def _models(wanted: str | None, console: Console) -> list[str]:
-    """Those asked for. By default all that can be trained, and why others are left out is said."""
+    """Return the models of the option, by default all whose packages are installed; print why others are left out."""
     if wanted is not None:
         names = grid.choices("--models", wanted, MODELS)
         for name in names:
@@ -165,7 +137,7 @@ def _models(wanted: str | None, console: Console) -> list[str]:
 
 
 def _check_folders(keep: Path | None, again: Path | None) -> None:
-    """Recordings of two trainings in one folder cannot be told apart."""
+    """Raise P4ReduceError for folders that cannot be used; two trainings in one folder could not be told apart."""
     if keep is not None and again is not None:
         raise P4ReduceError(f"--keep {keep} with --replay {again}: replayed recordings are not copied")
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
@@ -177,9 +149,9 @@ def _check_folders(keep: Path | None, again: Path | None) -> None:
 def _train(
     chosen: Sequence[str], size: str, kinds: Sequence[str], plan: Plan, folder: Path, single: bool, console: Console
 ) -> list[Training]:
-    """Each model once for each sparsifier, from the same parameters on the same samples."""
+    """Train each model with each sparsifier, from the same parameters on the same samples."""
     made = []
-    with Progress(*_COLUMNS, console=console) as progress:
+    with outputs.progress(console) as progress:
         bar = progress.add_task("starting", total=len(chosen) * len(kinds) * plan.steps)
         for name in chosen:
             for kind in kinds:
@@ -198,7 +170,7 @@ def _train(
 
 
 def _measured(found: Sequence[replay.Recorded], single: bool, console: Console) -> list[Training]:
-    with Progress(*_COLUMNS, console=console, transient=True) as progress:
+    with outputs.progress(console, transient=True) as progress:
         bar = progress.add_task("measuring", total=sum(len(one.found) for one in found))
         return [
             Training(one, groups(one.found, single=single, step=lambda: progress.advance(bar)), []) for one in found
@@ -206,7 +178,7 @@ def _measured(found: Sequence[replay.Recorded], single: bool, console: Console) 
 
 
 def _cases(trainings: Sequence[Training], folder: Path) -> Iterator[tuple[Training, int, grid.Case]]:
-    """Those of the same number of workers together."""
+    """Yield each training with its iterations and cases, ordered by number of workers."""
     for training in sorted(trainings, key=lambda one: one.recorded.workers):
         for iteration, case in replay.cases(training.recorded, folder):
             yield training, iteration, case

@@ -105,7 +105,7 @@ def packets(found: Sequence[Report]) -> float:
 def median_rate(found: Sequence[Report]) -> float:
     """Return the packets per second of the median of the allreduces."""
     seconds = [max(turn) for turn in zip(*(report["seconds"] for report in found), strict=True)]
-    return packets(found) / statistics.median(seconds)
+    return packets(found) / float(statistics.median(seconds))
 
 
 def measure(setup: Setup, repeat: int) -> float:

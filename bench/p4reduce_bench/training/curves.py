@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of trainings beside each other: in the end, against those of the same seed, and at equal time and bytes."""
+"""Comparisons of losses: at the end, with the same seed, at equal time and bytes, and as curves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean, stdev
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+from p4reduce_bench import outputs
 from p4reduce_bench.training.report import Row, by_system, mean
 
 BASE = "p4reduce"
-"""The system with whose losses others are compared: sums of int32."""
+"""The system that the losses of others are compared with: sums of int32."""
 
 Along = Callable[[Row], Sequence[float]]
-"""What has passed by the end of each step: `seconds` or `sent`."""
+"""The progress by the end of each step: `seconds` or `sent`."""
 
 
 def seconds(row: Row) -> Sequence[float]:
@@ -27,18 +30,18 @@ def sent(row: Row) -> Sequence[float]:
 
 
 def points(row: Row, along: Along) -> tuple[list[float], list[float]]:
-    """What had passed at each evaluation, and the held-out losses there."""
+    """Return the progress at each evaluation, and the held-out losses there."""
     passed = [0.0, *along(row)]
     return [passed[step] for step in row.evaluated], row.held_out
 
 
 def loss_at(row: Row, passed: float, along: Along) -> float:
-    """Return the held-out loss when so much had passed, by straight lines between evaluations."""
+    """Return the held-out loss at some progress, on straight lines between evaluations."""
     return float(np.interp(passed, *points(row, along)))
 
 
 def in_common(rows: Iterable[Row], along: Along) -> dict[tuple[str, int], float]:
-    """By model and seed, how much had passed in the end of the system for which it is the least."""
+    """Return by model and seed the least of the systems' progress at their end."""
     least: dict[tuple[str, int], float] = {}
     for row in rows:
         if row.held_out:
@@ -48,7 +51,7 @@ def in_common(rows: Iterable[Row], along: Along) -> dict[tuple[str, int], float]
 
 
 def differences(rows: Sequence[Row], base: Sequence[Row]) -> list[float]:
-    """How much higher final losses are than those of the same seed in `base`, in per cent."""
+    """Return by how many per cent final losses are above those of the same seed in `base`."""
     others = {row.seed: row.final_loss for row in base}
     return [
         100 * (row.final_loss / other - 1)
@@ -59,15 +62,12 @@ def differences(rows: Sequence[Row], base: Sequence[Row]) -> list[float]:
 
 def table(rows: Sequence[Row]) -> Table:
     """Return a line for each model and system that trains."""
-    made = Table(
-        title="loss on held-out samples",
-        caption="±: standard deviation over seeds; to p4reduce: of the same seed; at equal time and bytes: what the"
+    made = outputs.table(
+        "loss on held-out samples", ("model", "system"),
+        ("seeds", "steps", "at start", "final", "±", f"to {BASE} %", "±", "equal time", "equal bytes"),
+        "±: standard deviation over seeds; to p4reduce: of the same seed; at equal time and bytes: what the"
         " first to be done took, and what was sent by who sent least",
-    )
-    made.add_column("model")
-    made.add_column("system")
-    for name in ("seeds", "steps", "at start", "final", "±", f"to {BASE} %", "±", "equal time", "equal bytes"):
-        made.add_column(name, justify="right", no_wrap=True)
+    )  # fmt: skip
     least = {along: in_common(rows, along) for along in (seconds, sent)}
     for model in dict.fromkeys(one.model for one in rows):
         made.add_section()
@@ -95,3 +95,34 @@ def _loss(value: float | None) -> str:
 
 def _spread(values: Sequence[float], form: str) -> str:
     return form.format(stdev(values)) if len(values) > 1 else "-"
+
+
+def plot(path: Path, rows: Sequence[Row]) -> None:
+    """Draw losses on held-out samples against seconds and against bytes, with a column for each model.
+
+    A thick line is the median over the seeds, a thin line is one seed.
+    """
+    models = list(dict.fromkeys(one.model for one in rows))
+    systems = list(dict.fromkeys(one.system for one in rows if one.held_out))
+    with outputs.figure(path, 2, len(models), (0.6 + 3.4 * len(models), 6.6)) as (figure, axes):
+        for column, model in enumerate(models):
+            for panel, along, unit in ((axes[0][column], seconds, 1.0), (axes[1][column], sent, 1e6)):
+                for system, some in by_system(rows, model).items():
+                    if system in systems:
+                        _draw(panel, some, along, unit, f"C{systems.index(system)}", system)
+                panel.set(xscale="log")
+                panel.grid(alpha=0.3)
+            axes[0][column].set(title=model, xlabel="seconds")
+            axes[1][column].set(xlabel="MB sent by a worker")
+        for line in axes:
+            line[0].set(ylabel="loss on held-out samples")
+        outputs.legend(figure, 2 * len(models))
+
+
+def _draw(panel: Any, rows: Sequence[Row], along: Along, unit: float, colour: str, label: str) -> None:
+    """Draw the lines of a system, from the first evaluation after a step: a logarithmic axis has no zero."""
+    curves = [points(row, along) for row in rows]
+    for passed, losses in curves if len(curves) > 1 else []:
+        panel.plot([value / unit for value in passed[1:]], losses[1:], color=colour, linewidth=0.6, alpha=0.4)
+    middle = [[median(turn) for turn in zip(*some, strict=True)] for some in zip(*curves, strict=True)]
+    panel.plot([value / unit for value in middle[0][1:]], middle[1][1:], color=colour, linewidth=1.8, label=label)

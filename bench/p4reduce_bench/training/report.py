@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainings came to: as rows, as tables and as JSON. MB = 1e6 bytes."""
+"""The results of trainings as rows, as tables and as JSON. MB = 1e6 bytes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from p4reduce_bench import outputs
 from p4reduce_bench.analyze.analysis import Analysis
+from p4reduce_bench.outputs import number
 from p4reduce_bench.training.trainings import HOOKS, Run, Training, counted, evaluated_after
 
 VERSION = 2
@@ -20,15 +21,15 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Row:
-    """One training. A step takes as long as its slowest rank."""
+    """The result of one training. A step takes as long as its slowest rank."""
 
     model: str
     system: str
     hook: str
     target: str | None
-    """None: no switch took part."""
+    """The target of the switch; None without a switch."""
     backend: str | None
-    """The engine of the ranks, "c" or "python", where a switch took part."""
+    """The engine of the ranks, "c" or "python"; None without a switch."""
     workers: int
     link_gbps: float | None
     seed: int
@@ -36,31 +37,31 @@ class Row:
     warm_up: int
     parameters: int
     steps_per_s: float
-    """Of the steps after the warm-up."""
+    """The rate of the steps after the warm-up."""
     samples_per_s: float
     final_loss: float | None
-    """On held-out samples, after the last step. None where ranks do not train together (noop)."""
+    """The loss on held-out samples after the last step. None if ranks do not train together (noop)."""
     tx_bytes: int
-    """A step, on average, of the rank that has most."""
+    """The average bytes of a step at the rank that sends most."""
     counted: str
-    """What these bytes are: on the wire, counted by the "interface" or in p4reduce's own "packets"; or, of Gloo without
-    a link, the "payload" that the algorithm sends, to which TCP adds its headers."""
+    """The origin of these bytes: the "interface" or p4reduce's "packets", which count bytes on the wire; or the
+    "payload" that Gloo's algorithm sends, to which TCP adds its headers."""
     retransmissions: int | None
-    """As tx_bytes; known only where p4reduce counts its own packets, without a link."""
+    """The average retransmissions of a step; known only if p4reduce counts its own packets, without a link."""
     losses: list[float]
-    """Of each step, the mean over the ranks."""
+    """The loss of each step, as the mean over the ranks."""
     ends: list[float]
-    """Seconds from the start of the first step to the end of each, without evaluations."""
+    """Seconds from the start of the first step to the end of each step, without evaluations."""
     sent: list[int]
-    """Bytes from the start of the first step to the end of each, of the rank that has most."""
+    """Bytes from the start of the first step to the end of each step, at the rank that sends most."""
     evaluated: list[int]
-    """Steps after which `held_out` was taken; the first is 0."""
+    """The steps after which `held_out` was measured; the first is 0."""
     held_out: list[float]
     """Losses on held-out samples. Empty where ranks do not train together."""
 
 
 def row(run: Run, figures: Mapping[int, Mapping[str, Any]], training: Training, target: str, link: int | None) -> Row:
-    """What the ranks measured in a run, together."""
+    """Return the row of a run from its ranks' figures."""
     ranks = list(figures.values())
     ends = [max(turn) for turn in zip(*(rank["ends"] for rank in ranks), strict=True)]
     losses = [fmean(turn) for turn in zip(*(rank["losses"] for rank in ranks), strict=True)]
@@ -95,22 +96,18 @@ def row(run: Run, figures: Mapping[int, Mapping[str, Any]], training: Training, 
 
 
 def _a_step(passed: Sequence[float], warm_up: int) -> float:
-    """On average, of what had passed by the end of each step."""
+    """Return the average progress of a step, from the progress by the end of each step."""
     before = passed[warm_up - 1] if warm_up else 0
     return (passed[-1] - before) / (len(passed) - warm_up)
 
 
 def table(rows: Sequence[Row]) -> Table:
     """Return a line for each model and system: means over the seeds."""
-    made = Table(
-        title="training",
-        caption="MB: 1e6 bytes, a worker and a step, on the wire; ≥: the payload alone, which is all that is known of"
-        " Gloo without a link",
-    )
-    for name in ("model", "system", "hook"):
-        made.add_column(name)
-    for name in ("workers", "seeds", "steps/s", "samples/s", "to gloo", "tx MB"):
-        made.add_column(name, justify="right", no_wrap=True)
+    made = outputs.table(
+        "training", ("model", "system", "hook"), ("workers", "seeds", "steps/s", "samples/s", "to gloo", "tx MB"),
+        "MB: 1e6 bytes, a worker and a step, on the wire; ≥: the payload alone, which is all that is known of Gloo"
+        " without a link",
+    )  # fmt: skip
     for model in dict.fromkeys(one.model for one in rows):
         made.add_section()
         systems = by_system(rows, model)
@@ -119,36 +116,35 @@ def table(rows: Sequence[Row]) -> Table:
             speed, sent = mean(some, lambda one: one.steps_per_s), mean(some, lambda one: one.tx_bytes / 1e6)
             name = f"{system} ({some[0].target}, {some[0].backend})" if some[0].target else system
             made.add_row(
-                model, name, some[0].hook, str(some[0].workers), str(len(some)), _number(speed),
-                _number(mean(some, lambda one: one.samples_per_s)),
-                _number(speed / base_speed if speed and base_speed else None),
-                ("≥ " if some[0].counted == "payload" and sent else "") + _number(sent),
+                model, name, some[0].hook, str(some[0].workers), str(len(some)), number(speed),
+                number(mean(some, lambda one: one.samples_per_s)),
+                number(speed / base_speed if speed and base_speed else None),
+                ("≥ " if some[0].counted == "payload" and sent else "") + number(sent),
             )  # fmt: skip
     return made
 
 
 def sparsity_table(analyses: Mapping[str, Analysis]) -> Table:
-    """How sparse the gradients of each model are, by element and by block."""
-    made = Table(title="gradients", caption="densification, overlap, skew: see docs/pytorch.md")
-    made.add_column("model")
-    made.add_column("by")
-    for name in ("elements", "density %", "of sum %", "overlap", "densification", "skew"):
-        made.add_column(name, justify="right", no_wrap=True)
+    """Return the sparsity of each model's gradients, by element and by block."""
+    made = outputs.table(
+        "gradients", ("model", "by"), ("elements", "density %", "of sum %", "overlap", "densification", "skew"),
+        "densification, overlap, skew: see docs/pytorch.md",
+    )  # fmt: skip
     for model, analysis in analyses.items():
         made.add_section()
         for one in analysis.rows:
             measures = one.measures
             made.add_row(
                 model, "element" if one.block_size == 1 else f"blocks of {one.block_size}",
-                str(sum(parameter.numel for parameter in analysis.parameters)), _number(100 * measures.density),
-                _number(100 * measures.union), _number(measures.overlap), _number(measures.densification),
-                _number(measures.skew),
+                str(sum(parameter.numel for parameter in analysis.parameters)), number(100 * measures.density),
+                number(100 * measures.union), number(measures.overlap), number(measures.densification),
+                number(measures.skew),
             )  # fmt: skip
     return made
 
 
 def by_system(rows: Sequence[Row], model: str) -> dict[str, list[Row]]:
-    """Return the rows of a model."""
+    """Return the rows of a model, by system."""
     found: dict[str, list[Row]] = {}
     for one in rows:
         if one.model == model:
@@ -157,17 +153,13 @@ def by_system(rows: Sequence[Row], model: str) -> dict[str, list[Row]]:
 
 
 def mean(rows: Sequence[Row], value: Callable[[Row], float | None]) -> float | None:
-    """Over the rows where the value is known; None where it is nowhere."""
+    """Return the mean over the rows with a value; None if none has one."""
     known = [found for one in rows if (found := value(one)) is not None]
     return fmean(known) if known else None
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
 def write_json(path: Path, rows: Sequence[Row], analyses: Mapping[str, Analysis]) -> None:
-    """Rows, and the gradients' measures by model and block size, as of `outputs.write_json`."""
+    """Write the rows, and the gradients' measures by model and block size, with `outputs.write_json`."""
     gradients: list[dict[str, Any]] = [
         {"model": model, "block_size": one.block_size, **asdict(one.measures)}
         for model, analysis in analyses.items()
