@@ -25,7 +25,7 @@ def chosen_to_lose(inventory: Inventory, request: pb.SetLossRequest) -> list[tup
         if why := switch.unavailable:
             raise ValueError(f"the switch {name} is unavailable: {why.reason}; choose others with --switch")
     able = [(name, one) for name, one in chosen if not one.ports or request.port in one.ports]
-    if able and request.rate == 0:  # a rate of 0 already holds where there is no such port
+    if able and request.rate == 0:  # a port that does not exist loses nothing
         return able
     for name, switch in chosen:
         if (name, switch) not in able:

@@ -50,7 +50,7 @@ class Uplinks:
             )
 
     def find(self, child: int) -> None:
-        """Have the switch heard by its parent from now on, because the parent is another one or new."""
+        """Send HELLOs from the switch to its parent, which is new or another one, until the parent has heard it."""
         self._inventory.children.pop(child, None)
         self.expected = {nonce: other for nonce, other in self.expected.items() if other != child}
         if not self.expected:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job and its ranks, as the controller knows them."""
+"""A job and its ranks, as the controller knows them.
+
+A switch has *heard* a rank, or a switch below it, when a HELLO from there has arrived.
+"""
 
 from __future__ import annotations
 

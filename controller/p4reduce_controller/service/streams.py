@@ -115,7 +115,7 @@ class Stream:
                     raise ProtocolError(str(message))
                 self.handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
                 first = False
-                while wait := pace.take(time.monotonic()):  # likewise
+                while wait := pace.take(time.monotonic()):  # flow control stops the client here too
                     await asyncio.sleep(wait)
                 message = await self.context.read()
         except (ProtocolError, asyncio.TimeoutError) as error:

@@ -33,7 +33,7 @@ class Store(Protocol):
     """The usage of tenants: as `load` has read it, and as `keep` will write it."""
 
     queue: list[Any]
-    """The jobs that wait for slots, likewise."""
+    """The jobs that wait for slots: as `load` has read them, and as `keep` will write them."""
 
     fabric: dict[str, Any]
     """The changes of switches by operators: as `peek` has read them, and as `keep` will write them."""
