@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds of the C sources by CMake and ninja, in build/ for the next run: only what has changed is compiled again."""
+"""Builds of the C sources by CMake and ninja. They stay in build/, so the next run compiles only changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tool(name: str) -> str:
 
 
 def run(*command: str | Path, timeout: float = 250, **variables: str) -> str:
-    """Run a command; what it says is part of a failure's message."""
+    """Run a command and return its output. If it fails, the AssertionError contains the output."""
     done = subprocess.run(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
@@ -38,7 +38,7 @@ def run(*command: str | Path, timeout: float = 250, **variables: str) -> str:
 
 
 def sanitized(compiler: str, *targets: str, sanitizers: str = "address,undefined") -> Path:
-    """Return the folder of the build with sanitizers by gcc or clang, in which these targets are up to date."""
+    """Build targets with sanitizers, and return the folder of the build. The compiler is gcc or clang."""
     tool(compiler)
     cmake, ninja = tool("cmake"), tool("ninja")
     folder = ROOT / "build" / "tests" / f"{compiler}-{sanitizers.replace(',', '-')}"

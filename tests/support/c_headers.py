@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a C header of this project declares, read as text, and whether a ctypes declaration is the same."""
+"""A reader of this project's C headers, and a comparison of their declarations with those of ctypes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SCALARS: Mapping[str, Any] = {
 
 
 def text_of(*headers: Path) -> str:
-    """Without comments."""
+    """Return the text of headers without comments."""
     return "".join(re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(), flags=re.S) for header in headers)
 
 
 def constants(*headers: Path) -> dict[str, int]:
-    """Enumerators and macros that are numbers, by name."""
+    """Return the values of enumerators and numeric macros, by name."""
     text = text_of(*headers)
     macros = re.findall(r"^#define (\w+) (.+)$", text, re.M)
     found = {name: _number(value, {}) for name, value in macros if re.match(r"\(?(?:UINT\d+_C\()?\d", value)}
@@ -41,7 +41,7 @@ def constants(*headers: Path) -> dict[str, int]:
 
 
 def _number(expression: str, known: Mapping[str, int]) -> int:
-    """Of sums, shifts and names."""
+    """Return the value of an expression of numbers, sums, shifts and known names."""
     plain = re.sub(r"UINT\d+_C\((\w+)\)", r"\1", expression.strip())
     plain = re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\b", r"\1", plain)
     value = eval(plain, {"__builtins__": {}}, dict(known))
@@ -50,7 +50,7 @@ def _number(expression: str, known: Mapping[str, int]) -> int:
 
 
 def structures(*headers: Path) -> dict[str, list[tuple[str, str, int]]]:
-    """Return the fields of each typedef'd structure: C type, name, length (0: no array)."""
+    """Return the fields of each typedef'd structure: C type, name, and length (0 if it is no array)."""
     found = {}
     for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", text_of(*headers), re.S):
         found[name] = [_declaration(part) for part in body.split(";") if part.strip()]
@@ -58,7 +58,7 @@ def structures(*headers: Path) -> dict[str, list[tuple[str, str, int]]]:
 
 
 def functions(marker: str, *headers: Path) -> dict[str, tuple[str, list[tuple[str, str, int]]]]:
-    """Result and arguments of each function that the marker exports."""
+    """Return the result type and the arguments of each function that the macro `marker` exports."""
     found = {}
     pattern = rf"^{marker}\s+([^;(]*?)(\w+)\(([^;]*)\);"
     for result, name, arguments in re.findall(pattern, text_of(*headers), re.M):
@@ -81,10 +81,11 @@ def _plain(kind: str) -> str:
 
 
 def is_declared(kind: str, length: int, declared: Any, structs: Mapping[str, Any]) -> bool:
-    """Whether `declared`, of ctypes, is what C calls `kind`, an array where it has a length.
+    """Return whether the ctypes type `declared` matches the C type `kind`, or an array of it.
 
-    `structs` are those that Python has by their names in C, and "function" for pointers to one; other structures are
-    opaque, and pointers to them c_void_p.
+    length: the length of the array; 0 for no array.
+    structs: the ctypes structures by their names in C, and a function type as "function". Pointers to any other
+        structure are c_void_p.
     """
     if length:
         return bool(declared is _SCALARS[kind] * length)

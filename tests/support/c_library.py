@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C library as tests use it. A test is skipped where it is not installed, and says so."""
+"""The C library with all its functions, for tests. A test is skipped if the library is not installed."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_narrow": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_void_p]),
     "p4reduce_fingerprint": (c_uint32, [c_uint32, c_char_p, c_char_p, c_uint64]),
 }
-"""Those that no Python code but tests calls."""
+"""The functions that only tests call from Python."""
 
 
 @cache
 def whole_library() -> Any:
-    """All functions of the library."""
+    """Return the library with all its functions."""
     return SimpleNamespace(**vars(library()), **declared(ctypes.CDLL(str(find())), FUNCTIONS))
 
 
 def needs_c_library() -> None:
-    """Raise LibraryError if the library is there, but of no use."""
+    """Skip the test if the library is not installed. Raises LibraryError if it is installed but unusable."""
     try:
         find()
     except LibraryError as error:

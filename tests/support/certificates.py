@@ -10,8 +10,12 @@ import pytest
 
 
 def self_signed(folder: Path, name: str, alternative: str = "", days: int = 2) -> tuple[Path, Path]:
-    """Return a certificate for `name` that is its own authority, and its key. `alternative`: as "IP:127.0.0.1"; by
-    default the name. `days`: until it ends. Skips the test where there is no openssl."""
+    """Return the files of a self-signed certificate and its key. Skips the test if openssl is missing.
+
+    name: the common name, and the stem of both files.
+    alternative: the subject's alternative name, such as "IP:127.0.0.1". The default is the DNS name `name`.
+    days: the validity of the certificate.
+    """
     key, certificate = folder / f"{name}.key.pem", folder / f"{name}.pem"
     command = [
         "openssl",

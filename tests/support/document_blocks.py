@@ -19,7 +19,11 @@ _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Block:
-    """line: of its fence, counted from 1. language: "" where none is named."""
+    """A block of code in a document.
+
+    line: the number of its opening fence, from 1.
+    language: the language after the fence; "" if there is none.
+    """
 
     page: str
     line: int
@@ -44,14 +48,14 @@ def every(*languages: str) -> list[Block]:
 
 
 def only(page: str, containing: str) -> Block:
-    """Return the one block of the page with that text."""
+    """Return the only block of the page that contains a text. Raises AssertionError if there is not exactly one."""
     found = [block for block in blocks(page) if containing in block.text]
     assert len(found) == 1, f"{page} has {len(found)} blocks with {containing!r}: {', '.join(map(str, found))}"
     return found[0]
 
 
 def commands(block: Block) -> list[str]:
-    """Return the commands of a block for the shell, each in one line, without comments."""
+    """Return the commands of a shell block, each on one line, without comments."""
     joined = re.sub(r"\\\n\s*", "", block.text)
     lines = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in joined.splitlines())
     return [line for line in lines if line]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real etcd for tests, of one member or more, where `etcd` is on PATH."""
+"""An etcd cluster of real processes, for tests. It needs `etcd` on PATH."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ import pytest
 from tests.support.waiting import wait_until
 
 START_UP_S = 60.0
-NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback is not behind one
+NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy leads to loopback
 
 
 class Members:
-    """A cluster on loopback, which leaving the block ends. Skips the test where there is no etcd."""
+    """An etcd cluster of one or more members on loopback. Close it with `close`, or by contextlib.closing."""
 
     def __init__(self, folder: Path, count: int = 1, options: Sequence[str] = (), scheme: str = "http") -> None:
-        """`options`: more of them for each member. `scheme`: of clients; with https, it is not waited for."""
+        """Start all members and wait until they are healthy. Skips the test if etcd is missing.
+
+        options: further options of each member.
+        scheme: the scheme of client URLs. With https, nothing waits for the members.
+        """
         if shutil.which("etcd") is None:
             pytest.skip("needs etcd (Debian: etcd-server)")
         self._folder = folder
@@ -49,7 +53,7 @@ class Members:
         return f"etcd://{','.join(self.addresses)}"
 
     def start(self, number: int) -> None:
-        """Again with what it had, if it ran before."""
+        """Start a member. One that ran before starts with its former data."""
         peers = [f"http://127.0.0.1:{port}" for port in self._ports[len(self._processes) :]]
         client = f"{self._scheme}://{self.addresses[number]}"
         command = ["etcd", "--name", f"m{number}", "--data-dir", str(self._folder / f"m{number}")]
@@ -69,7 +73,7 @@ class Members:
             self._processes[number] = None
 
     def wait(self) -> None:
-        """Until all that run are healthy, which needs a majority of them."""
+        """Wait until all running members are healthy, which takes a majority of the cluster."""
         for number, address in enumerate(self.addresses):
             process = self._processes[number]
             if process is not None and self._scheme == "http":
@@ -95,7 +99,7 @@ def _healthy(address: str) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """That nobody listens at now: etcd does not say which it took."""
+    """Return ports that are free now. A port 0 does not serve, since etcd does not report what the kernel chose."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work in a forked process."""
+"""A function call in a forked child process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 
 def said_by_child(work: Callable[[], object]) -> str:
-    """Return the result of the work in a child of this process, as text; or its error, after the error's type."""
+    """Call `work` in a forked child, and return its result as text. An exception is returned as "TYPE: MESSAGE"."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(30)  # ends the process
+        signal.alarm(30)  # kills the child if it hangs
         try:
             said = str(work())
         except BaseException as error:

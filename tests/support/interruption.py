@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands as a user starts them, and whether one that is interrupted leaves processes behind."""
+"""Commands started as by a user, and a check that an interrupted command leaves no processes behind."""
 
 import contextlib
 import os
@@ -11,11 +11,14 @@ from pathlib import Path
 from tests.support.waiting import wait_until
 
 MARK = "P4REDUCE_TEST_RUN"
-"""A variable of the environment that a run hands on to all that it starts."""
+"""An environment variable that all processes of a run inherit."""
 
 
 def start(mark: str, *command: str, errors: int = subprocess.STDOUT, **environment: str) -> "subprocess.Popen[str]":
-    """Start `p4reduce COMMAND` with a mark. errors: where its standard error goes."""
+    """Start `p4reduce COMMAND` with a mark.
+
+    errors: the destination of its standard error, as for Popen.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "p4reduce", *command], stdout=subprocess.PIPE, stderr=errors, text=True,
         start_new_session=True, env={**os.environ, MARK: mark, **environment},
@@ -23,7 +26,7 @@ def start(mark: str, *command: str, errors: int = subprocess.STDOUT, **environme
 
 
 def marked(mark: str) -> dict[int, str]:
-    """Command lines of processes that run with our mark in their environment, by their numbers."""
+    """Return the command lines of the processes that have the mark in their environment, by process id."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -36,7 +39,7 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def interrupt(process: "subprocess.Popen[str]", mark: str, how: signal.Signals, processes: int = 5) -> str:
-    """Wait until so many processes run, send `how`, and require all to end. Gives what the command had to say."""
+    """Wait until `processes` run, send the signal `how`, assert that all end, and return the command's output."""
     try:
         return _interrupt(process, mark, how, processes)
     finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes long to build is built by one of pytest-xdist's workers, for all of them."""
+"""Builds that take long: one of pytest-xdist's workers makes each, and all workers share it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return the folder of that name, which `make` fills unless another worker of this run has. Others wait for it."""
+    """Return a folder of this test run. The first worker fills it by `make`; others wait until it is complete."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # each worker has a folder of its own in it
+        base = base.parent  # the parent folder, which all workers share
     folder, made = base / name, base / f"{name}.made"
     with (base / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks for tests: each in a network namespace of its own, which is gone when the last of its processes is."""
+"""Emulated networks for tests, each in its own network namespace, which the kernel removes with its last process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Start = Callable[..., AbstractContextManager["Network"]]
 
 
 def targets() -> list[Any]:
-    """What runs the switches of topology tests: native, and the P4 program on BMv2 or else on sim."""
+    """Return the targets of topology tests: native, and the P4 program on BMv2, or on sim if BMv2 is missing."""
     of_the_program = "bmv2" if shutil.which("simple_switch_grpc") else "sim"
     return [pytest.param(of_the_program, marks=pytest.mark.slow), "native"]
 
@@ -39,7 +39,7 @@ def _started(topology: Topology, target: str = "native", **options: Any) -> Iter
 
 @pytest.fixture
 def mininet() -> None:
-    """Skips where there can be no networks."""
+    """Skip the test if Mininet or root rights are missing."""
     if find_spec("mininet") is None or shutil.which("mnexec") is None:
         pytest.skip("needs Mininet: the package mininet, and mnexec on PATH")
     if os.geteuid() != 0:
@@ -47,6 +47,6 @@ def mininet() -> None:
 
 
 @pytest.fixture
-def start(mininet: None) -> Start:  # noqa: ARG001 - for what it checks
-    """Make a network out of a topology."""
+def start(mininet: None) -> Start:  # noqa: ARG001 - requested for its checks
+    """Return a function that starts a network from a topology, as a context manager."""
     return _started

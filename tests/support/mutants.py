@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutants of the code: each lacks one protection, and names the test that then fails.
+"""Mutants of the code: each lacks one protection, and names the test that must then fail.
 
-`pytest -p tests.support.mutants` takes out the protection in Python that P4REDUCE_MUTANT names, when its module is
-imported. Those of the P4 program are in `protections.py`, those of whole processes in `tests/topos`.
+`pytest -p tests.support.mutants` removes the protection that P4REDUCE_MUTANT names when its Python module is imported.
+Mutants of the P4 program are in `protections.py`, those of whole processes in `tests/topos`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROOTS = {"p4reduce": "hostlib", "p4reduce_controller": "controller"}
 
 
 def without(file: Path, protection: str, instead: str) -> str:
-    """Return the file's text without the protection, which stands there once."""
+    """Return the text of a file in which `instead` replaces `protection`, which must occur exactly once."""
     text = file.read_text()
     count = text.count(protection)
     assert count == 1, f"{file} has changed: {protection!r} stands there {count} times"
@@ -29,7 +29,10 @@ def without(file: Path, protection: str, instead: str) -> str:
 
 
 def check_that_it_fails(test: str, *options: str, **variables: str) -> None:
-    """Run a test, named below tests/, which must fail by an assertion of its own."""
+    """Run a test in a new process, and assert that it fails by an assertion.
+
+    test: its path below tests/.
+    """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, f"tests/{test}"]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False, timeout=250)
@@ -45,7 +48,7 @@ class Mutant(NamedTuple):
     protection: str
     instead: str
     test: str
-    """The one that fails, below tests/."""
+    """The test that must fail, as its path below tests/."""
 
     @property
     def file(self) -> Path:
@@ -55,7 +58,7 @@ class Mutant(NamedTuple):
         return _ROOT / _ROOTS[package] / package / f"{rest.replace('.', '/')}.py"
 
     def source(self) -> str:
-        """Return the file without the protection."""
+        """Return the text of the file without the protection."""
         return without(self.file, self.protection, self.instead)
 
 

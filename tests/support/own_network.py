@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces that this thread is in for a while: links and addresses there disturb nobody."""
+"""Network namespaces that a test's thread enters, so that its links and addresses disturb nothing else."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Namespace:
-    """A network namespace; it is gone when it is closed and the last process in it has ended."""
+    """A network namespace. The kernel removes it after `close`, once its last process has ended."""
 
     def __init__(self) -> None:
-        """Skips the test where this needs root."""
+        """Create a namespace with loopback. Skips the test if that needs root."""
         former = os.open(_THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if _libc.unshare(CLONE_NEWNET) != 0:
@@ -40,7 +40,10 @@ class Namespace:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """This thread, and the threads and processes that it starts, are in the namespace."""
+        """Move this thread into the namespace for the block.
+
+        Threads and processes that it starts meanwhile are in the namespace, too.
+        """
         former = os.open(_THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _enter(self._descriptor)
@@ -53,7 +56,7 @@ class Namespace:
 
     @property
     def path(self) -> str:
-        """What ip(8) takes for it, while it is open."""
+        """The path by which ip(8) names the namespace until it is closed."""
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def close(self) -> None:
@@ -62,7 +65,7 @@ class Namespace:
 
 @dataclass(frozen=True)
 class OwnNetwork:
-    """A veth pair: `host` has an address, `wire` is its bare other end."""
+    """A veth pair: `host` has an IP address, its peer `wire` has none."""
 
     host: str = "host0"
     host_ip: str = "10.9.0.1"
@@ -74,7 +77,7 @@ class OwnNetwork:
 
 @contextlib.contextmanager
 def own_network() -> Iterator[OwnNetwork]:
-    """Move this thread into a new namespace, with the veth pair in it."""
+    """Move this thread into a new namespace that contains a veth pair."""
     network = OwnNetwork()
     with contextlib.closing(Namespace()) as namespace, namespace.entered():
         ip("link", "add", network.host, "address", network.host_mac, "type", "veth", "peer", "name", network.wire)
@@ -87,7 +90,7 @@ def own_network() -> Iterator[OwnNetwork]:
 
 @contextlib.contextmanager
 def own_cables(pairs: int = 1) -> Iterator[None]:
-    """This thread is in a namespace with bare cables: from `host1` to `switch1`, and so on."""
+    """Move this thread into a new namespace with veth pairs without addresses: `host1` to `switch1`, and so on."""
     with contextlib.closing(Namespace()) as namespace, namespace.entered():
         for number in range(1, pairs + 1):
             ends = (f"host{number}", f"switch{number}")
@@ -102,7 +105,7 @@ def own_cables(pairs: int = 1) -> Iterator[None]:
 
 
 def wait_until_up(*links: str) -> None:
-    """The kernel lets a link's queue work some time after the link was set up; until then it drops what is sent."""
+    """Wait until links are operational. The kernel drops packets until some time after a link is set up."""
     wait_until(
         lambda: all("state UP" in ip("-oneline", "link", "show", link) for link in links),
         lambda: "".join(ip("-oneline", "link", "show", link) for link in links),
@@ -111,7 +114,7 @@ def wait_until_up(*links: str) -> None:
 
 
 def ip(*arguments: str) -> str:
-    """What ip(8) says."""
+    """Run ip(8) and return its output. Raises AssertionError if it fails."""
     try:
         return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
     except FileNotFoundError:
@@ -127,14 +130,14 @@ def _enter(descriptor: int) -> None:
 
 @pytest.fixture
 def network() -> Iterator[OwnNetwork]:
-    """Yield a network namespace of the test's own, with a veth pair."""
+    """Run the test in a network namespace of its own, with a veth pair."""
     with own_network() as network:
         yield network
 
 
 @pytest.fixture
 def alone() -> Iterator[None]:
-    """Yield the test is in a network namespace of its own."""
+    """Run the test in a network namespace of its own. Skips the test without root."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to make network namespaces")
     with contextlib.closing(Namespace()) as namespace, namespace.entered():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python that has p4runtime-shell."""
+"""The Python interpreter in whose environment p4runtime-shell is installed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protections of the P4 program, each of which can be taken out; and the test that must fail then."""
+"""Protections of the P4 program, and for each the test that must fail without it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import ModuleType
 from .mutants import without
 from .scripts import P4SRC, compiler
 
-# Small builds compile and load fast; without room for the answer, a lane must be larger than what BMv2 can add.
+# Small builds compile and load fast. The case "room for the answer" needs a lane larger than BMv2 can add to a packet.
 SMALL = ["-DLANES=2", "-DBLOCK_SIZE=32"]
 BUILDS = {"room for the answer": ["-DLANES=1", "-DBLOCK_SIZE=256"]}
 
 
-# Name -> file, what stands there, what takes its place, the test that must fail.
+# By name: the file, the protection, its replacement, and the test that must fail.
 CHANGES = {
     "seen": (
         "bmv2/slot_state.p4",
@@ -219,7 +219,7 @@ CHANGES = {
 
 
 def changed(name: str, sources: Path) -> ModuleType:
-    """Make `sources` a copy of the program's sources without that protection, and give its compiler."""
+    """Copy the P4 program to `sources` without one protection, and return the module that compiles it."""
     file, there, instead, _ = CHANGES[name]
     shutil.copytree(P4SRC, sources, ignore=shutil.ignore_patterns("compiled", "__pycache__"))
     (sources / file).write_text(without(sources / file, there, instead))

@@ -13,7 +13,10 @@ Item = TypeVar("Item")
 
 
 class Room:
-    """Where tests of this checkout are one at a time or in company, whichever process runs them."""
+    """A readers-writer lock of files in `folder`, for all processes that run tests of this checkout.
+
+    Most tests hold it shared; a test that must run alone holds it exclusively.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -22,7 +25,10 @@ class Room:
 
     @contextlib.contextmanager
     def entered(self, alone: bool) -> Iterator[None]:
-        """Wait for one who is alone to leave; with `alone`, for all. Nobody overtakes who waits at the door."""
+        """Hold the lock during the block: exclusively if `alone`, or else shared.
+
+        A process takes the lock `door` before it waits for `room`, so no later process overtakes a waiting one.
+        """
         fcntl.flock(self._door, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
@@ -35,9 +41,10 @@ class Room:
 
 
 def long_first(items: list[Item], workers: int, is_long: Callable[[Item], bool]) -> list[Item]:
-    """Return the items in another order: each worker of `--dist worksteal` begins with its share of the long ones.
+    """Return the items in an order in which each worker of `--dist worksteal` begins with its share of the long tests.
 
-    Else a long test might begin when the others are about to end. At first each worker has as many items as any other.
+    Otherwise a long test might begin when the others are about to end. `worksteal` first gives every worker the same
+    number of items, in order.
     """
     long, others = [item for item in items if is_long(item)], [item for item in items if not is_long(item)]
     found: list[Item] = []

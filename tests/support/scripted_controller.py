@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller that follows a script, to see what a session makes of it."""
+"""A controller whose messages a test scripts, for tests of the client's sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ DEADLINE = 10.0
 
 @contextlib.contextmanager
 def serving(servicer: rpc.JobsServicer | None = None, *pair: Path, port: int = 0) -> Iterator[str]:
-    """Yield a gRPC server. Gives its address. `pair`: certificate and key; without them, it serves in the clear."""
+    """Run a gRPC server during the block, and yield its address.
+
+    pair: the files of a certificate and its key. Without them, the server does not use TLS.
+    """
     server = grpc.server(ThreadPoolExecutor(4))
     if servicer is not None:
         rpc.add_JobsServicer_to_server(servicer, server)
@@ -41,7 +44,7 @@ def serving(servicer: rpc.JobsServicer | None = None, *pair: Path, port: int = 0
 
 
 class Answers(rpc.JobsServicer):
-    """A controller that says how many jobs it has started."""
+    """A controller that answers Status alone."""
 
     def Status(self, *_: object) -> pb.StatusReply:
         return pb.StatusReply(jobs_started=7)
@@ -60,7 +63,11 @@ class Refuses(rpc.JobsServicer):
 
 
 class Script(rpc.JobsServicer):
-    """`received` has what the client sent. What a test puts into `send` goes to it; None ends the stream."""
+    """A servicer of one session.
+
+    received: the messages from the client.
+    send: the messages that a test sends to the client; None ends the stream.
+    """
 
     def __init__(self) -> None:
         self.received: queue.Queue[pb.ClientMessage] = queue.Queue()
@@ -95,12 +102,12 @@ class Script(rpc.JobsServicer):
 
 
 class ScriptedController:
-    """`address` is where it listens; `script` serves the next session."""
+    """A controller at `address`, whose next session `script` serves."""
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> None:
         self.script = Script()
         self.after = contextlib.ExitStack()
-        """What is closed when the test is over, before the controller stops."""
+        """Callbacks that run after the test, before the controller stops."""
         self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
         rpc.add_JobsServicer_to_server(self.script, self._server)
         if credentials is None:
@@ -117,7 +124,7 @@ class ScriptedController:
         self.script.send.put(pb.ServerMessage(**message))
 
     def again(self) -> ScriptedController:
-        """Another at the same address, as of one that was restarted."""
+        """Return another controller at the same address, as after a restart."""
         later = ScriptedController(port=self.port)
         self.after.callback(later.stop)
         return later
@@ -128,7 +135,7 @@ class ScriptedController:
 
 
 class Attempt(threading.Thread):
-    """Something that is expected to fail, in a thread; `error` waits for that."""
+    """A call in a thread that is expected to raise. `error` waits for it and returns the exception."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         super().__init__(daemon=True)
@@ -149,7 +156,7 @@ class Attempt(threading.Thread):
 
 
 class Heard(list[JobAborted]):
-    """What a session says of its job's end."""
+    """The errors that a session has reported about the end of its job."""
 
     def wait(self) -> JobAborted:
         wait_until(lambda: self, "the end of the job to be heard of")
@@ -159,7 +166,10 @@ class Heard(list[JobAborted]):
 def joined(
     controller: ScriptedController, *others: str, rejoin_time: float = 10.0, key: str = "", **options: Any
 ) -> Any:
-    """Return a session of a job that is not ready yet, and its `heard`. others: addresses of more controllers."""
+    """Return a session that has joined a job, which is not ready yet. Its attribute `heard` collects errors.
+
+    others: the addresses of more controllers.
+    """
     heard = Heard()
     session: Any = Session(",".join([controller.address, *others]), on_abort=heard.append, **options)
     session.heard = heard
@@ -183,5 +193,5 @@ def abort(rank: int | None = None) -> pb.ServerMessage:
 
 
 def wait_for_no_session_thread() -> None:
-    """A session ends its threads when it closes, which they may notice later."""
+    """Wait until all threads of sessions have ended, which happens some time after a session is closed."""
     wait_until(lambda: not [one for one in threading.enumerate() if one.name == "p4reduce-session"], "threads to end")

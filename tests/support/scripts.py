@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts that are in no package, as modules: p4src/compile.py and tofino.py, and the examples."""
+"""Scripts outside packages, imported as modules: p4src/compile.py, p4src/tofino.py, and the examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 
 
 def load_script(path: Path, beside: Path | None = None) -> ModuleType:
-    """Import a script that is in no package. It can import what is in its folder, or in `beside`."""
+    """Import a script that is in no package. It can import modules from its folder, or from `beside`."""
     folder = str(beside or path.parent)
     if folder not in sys.path:
         sys.path.append(folder)
@@ -27,12 +27,12 @@ def load_script(path: Path, beside: Path | None = None) -> ModuleType:
 
 
 def script(name: str, p4src: Path = P4SRC) -> ModuleType:
-    """Return the script of this tree of P4 sources, which compiles that tree."""
+    """Return the script `name` of a tree of P4 sources, as a module that compiles this tree."""
     return load_script(p4src / f"{name}.py", P4SRC)
 
 
 def compiler(p4src: Path = P4SRC) -> ModuleType:
-    """`compile.py`: the program for BMv2."""
+    """Return the script that compiles the P4 program for BMv2."""
     return script("compile", p4src)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets of a job as somebody at its switch sees them."""
+"""Packets of a job as a capture at its switch shows them, for tests of traces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def data(ms: float, worker: int, *, slot: int = 0, seq: int = 2, active: int = 0
 def result(
     ms: float, to: int, by: int, *, slot: int = 0, seq: int = 2, active: int = 0, keys: tuple[int, ...] = END
 ) -> Header:
-    """by: whose packet completed the round."""
+    """Return a RESULT packet to a worker.
+
+    by: the worker whose packet completed the round.
+    """
     return _packet(ms, Op.RESULT, SWITCH, address(to), by, slot, seq, active, active, keys)
 
 
@@ -39,7 +42,7 @@ def status(ms: float, to: int, *, slot: int = 0, seq: int = 2, active: int = 0) 
 
 
 def key(block: int) -> int:
-    """What names a block, with some exponent."""
+    """Return the key of a block, with an arbitrary exponent."""
     return block << 8 | 128
 
 
@@ -78,7 +81,7 @@ def frame(content: bytes, tag: bytes = b"") -> bytes:
 
 
 def cooked(kind: int, content: bytes, tag: bytes = b"", interface: int = 1) -> bytes:
-    """Return a frame as Linux's "any" shows it: link type 113 or 276."""
+    """Return a frame as a capture on Linux's interface "any" contains it: with the link type 113 or 276."""
     ethernet = frame(content, tag)
     if kind == 113:
         return struct.pack("!H", interface) + bytes(12) + ethernet[12:]
@@ -88,8 +91,12 @@ def cooked(kind: int, content: bytes, tag: bytes = b"", interface: int = 1) -> b
 def pcap(
     *frames: bytes, size: int = 0xFFFF, link: int = ETHERNET, magic: int = 0xA1B2C3D4, order: str = "<"
 ) -> list[bytes]:
-    """Return the header of a capture, and its records, the first 7 units of time after a second. size: bytes kept of
-    each."""
+    """Return the file header and the records of a capture.
+
+    The first record is 7 units of time after a full second, the next one unit later, and so on.
+
+    size: the bytes that are kept of each frame.
+    """
     parts = [struct.pack(f"{order}I2H4I", magic, 2, 4, 0, 0, 0xFFFF, link)]
     for unit, content in enumerate(frames, 7):
         kept = content[:size]

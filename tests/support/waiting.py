@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for conditions, with deadlines."""
+"""Waits for conditions, with deadlines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Result = TypeVar("Result")
 
 
 def wait_until(condition: Callable[[], Result], what: str | Callable[[], object], within: float = 30.0) -> Result:
-    """Return what `condition` gives as soon as that is true. AssertionError says what was awaited, and how long."""
+    """Wait until `condition` returns a true value, and return it.
+
+    After `within` seconds, this raises AssertionError, whose message contains `what`.
+    """
     deadline, pause = time.monotonic() + within, 0.001
     while not (result := condition()):
         assert time.monotonic() < deadline, f"not within {within:g} s: {what() if callable(what) else what}"
@@ -22,7 +25,7 @@ def wait_until(condition: Callable[[], Result], what: str | Callable[[], object]
 
 
 def stays(condition: Callable[[], object], what: str, seconds: float) -> None:
-    """Assert that `condition` is true for so long."""
+    """Assert that `condition` stays true for `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         assert condition(), what
@@ -30,7 +33,7 @@ def stays(condition: Callable[[], object], what: str, seconds: float) -> None:
 
 
 def has_ended(process: int) -> bool:
-    """Whether nothing runs with that number; a zombie does not."""
+    """Return whether no process runs under this id. A zombie counts as ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except FileNotFoundError:
@@ -38,5 +41,5 @@ def has_ended(process: int) -> bool:
 
 
 def pass_time(seconds: float) -> None:
-    """Lets time pass, where that is what the test is about."""
+    """Sleep, in a test whose subject is the passage of time itself."""
     time.sleep(seconds)

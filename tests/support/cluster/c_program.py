@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example program in C, compiled, and run as a rank."""
+"""The C example program, compiled and run as a rank."""
 
 from __future__ import annotations
 
@@ -47,5 +47,8 @@ def start(
 
 
 def complaints(errors: str) -> list[str]:
-    """What a rank has printed as errors, without that it waited: on a busy machine others come seconds later."""
+    """Return the lines of a rank's standard error, except the notice that it waits for the other ranks.
+
+    On a busy machine, the other ranks may join seconds later.
+    """
     return [line for line in errors.splitlines() if not line.startswith("this rank waits for its job to begin")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of every shape and dtype, and a job that makes them."""
+"""Allreduce calls of every shape and dtype, and a job that makes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPES = [
 ]
 
 
-# Every form in which values of every dtype travel, by blocks and by elements.
+# Every dtype with every wire format, in both layouts.
 FORMS = [
     Call((size,), dtype=dtype, wire=wire, layout=layout, op=op, scattered=layout == "elements", density=0.3, seed=seed)
     for seed, (dtype, wire) in enumerate(
@@ -39,8 +39,10 @@ FORMS = [
 
 
 def finish(setting: Setting, calls: list[Call], job: str, **options: object) -> None:
-    """Run a job whose ranks must all end well."""
+    """Run a job, and assert that all its ranks complete all calls."""
     with setting.ranks(calls, job=job, **options) as ranks:  # type: ignore[arg-type]
         for rank, last in ranks.wait_for_ends(120).items():
             assert "stats" in last, f"rank {rank} of {job}: {last}"
-            assert last["stats"]["operations"] == sum(call.operations for call in calls) + 1  # the last is a barrier
+            assert (
+                last["stats"]["operations"] == sum(call.operations for call in calls) + 1
+            )  # the final barrier counts too

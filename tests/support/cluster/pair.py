@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches, and several controllers of which one serves, as processes."""
+"""Switches and two controllers as processes: one controller serves, the other stands by."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from .stack import START_UP_S, Ranks, Stack
 
 
 class Pair(Stack):
-    """Leaving the block ends every process. `controller` has the addresses of both controllers."""
+    """A stack with two controllers. Leaving the block ends every process.
+
+    `controller` contains the addresses of both.
+    """
 
     def __init__(self, store: str, *options: str, target: str = "native", aggregators: int = 1) -> None:
         self.places = ["127.0.0.1:0"] * 2
-        self.said: list[dict[str, Any]] = [{}, {}]  # by each at first
+        self.said: list[dict[str, Any]] = [{}, {}]  # the first line that each printed
         self.controllers: list[Child | None] = [None] * 2
         super().__init__(
             target, ["1=udp:127.0.0.1:0"], options=["--store", store, "--standby", *options], aggregators=aggregators
@@ -36,7 +39,7 @@ class Pair(Stack):
         self.controller = ",".join(self.places)
 
     def start_one(self, number: int) -> dict[str, Any]:
-        """Until it serves or stands by, which is returned."""
+        """Start a controller, wait until it serves or stands by, and return the line that it prints then."""
         options = [*self._controller_options, "--listen", self.places[number], "--json", "--verbose"]
         child = self.controllers[number] = self.start(f"controller {number}", "p4reduce", "controller", *options)
         said = self.said[number] = child.first(START_UP_S)
@@ -55,7 +58,7 @@ class Pair(Stack):
         child.process.send_signal(what)
 
     def status(self, number: int) -> pb.StatusReply | None:
-        """None where it does not serve."""
+        """Return the status that a controller reports, or None if it does not serve."""
         with open_grpc_channel(self.places[number]) as channel:
             try:
                 reply: pb.StatusReply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=0.5)
@@ -64,11 +67,11 @@ class Pair(Stack):
             return reply
 
     def serving(self) -> int:
-        """Which does. Waits until one does."""
+        """Wait until a controller serves, and return its number."""
         return self.wait_until_serves(*range(len(self.places)))[0]
 
     def wait_until_serves(self, *numbers: int, within: float = 30.0) -> tuple[int, float]:
-        """Which of them does, and after how many seconds."""
+        """Wait until one of these controllers serves. Return its number and the seconds that it took."""
         began = time.monotonic()
 
         def serving() -> list[int]:
@@ -77,7 +80,7 @@ class Pair(Stack):
         return wait_until(serving, self.tails, within)[0], time.monotonic() - began
 
     def wait_until_all_are_back(self, number: int, ranks: int, within: float = 10.0) -> float:
-        """All of so many ranks. Returns after how many seconds."""
+        """Wait until `ranks` ranks have rejoined the controller, and return the seconds that it took."""
         began = time.monotonic()
 
         def are_back() -> bool:
@@ -93,7 +96,7 @@ class Pair(Stack):
 
 
 def longest_pause(ranks: Ranks, since: float) -> float:
-    """Seconds between two results of a rank, the longest of any since then."""
+    """Return the longest time between two results of a rank after the time `since`, over all ranks, in seconds."""
     ranks.wait_until("a call", lambda rank: "done" in ranks.events[rank][-1])
     gaps = [0.0]
     for events in ranks.events.values():

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank, as a process: makes the calls of its plan and holds each result against the reference, bit for bit.
+"""A rank as a process: it makes the calls of its plan and compares each result with the reference, bit for bit.
 
-Prints one JSON object a line: {"joined": true}, {"done": number of calls so far, "foreign": packets that were
-ignored, "at": seconds since 1970}, at the end {"stats": ...}, or {"error": class, "message": text, ...} of what a call
-raised.
+It prints a JSON object on each line:
+
+| line | when |
+|---|---|
+| {"joined": true} | the rank has joined its job |
+| {"done": calls, "foreign": packets, "at": seconds} | after each call: calls so far, ignored packets, and Unix time |
+| {"stats": {...}} | at the end |
+| {"error": class, "message": text, ...} | at the end, if a call raised |
 """
 
 from __future__ import annotations
@@ -35,10 +40,14 @@ ORPHAN_S = 20.0
 class Call:
     """One allreduce.
 
-    density: share of blocks that are not zero; scattered: of elements. strided: of a tensor that is not contiguous.
-    pause: seconds before it. timeout: seconds for it alone, as the communicator's are for joining too.
-    wire: how sums of floats travel. layout: "blocks" or "elements", of which there must be many.
-    hold: seconds before it in which no other thread of Python's can run. fork: before it, a child that outlives us.
+    density: the share of non-zero blocks, or of non-zero elements if `scattered`.
+    strided: whether the tensor is not contiguous.
+    pause: seconds to wait before the call.
+    timeout: seconds for this call alone. The communicator's own timeout also holds for joining.
+    hold: seconds before the call in which this thread holds the GIL, so no other Python thread runs.
+    fork: whether to fork before the call; the child outlives this process.
+    wire: the format of floats on the wire.
+    layout: "blocks" or "elements". The latter needs many elements.
     """
 
     shape: tuple[int, ...] = (5000,)
@@ -57,12 +66,12 @@ class Call:
 
     @property
     def operations(self) -> int:
-        """That it takes."""
+        """The number of operations that the call takes."""
         return 1 if self.layout == "blocks" else 3
 
 
 def make(call: Call, rank: int) -> npt.NDArray[Any]:
-    """Return the rank's tensor, in the dtype that is added."""
+    """Return the values of a rank's tensor, as float32 or int32, in which sums are computed."""
     random = np.random.default_rng([call.seed, rank])
     size = int(np.prod(call.shape))
     if call.dtype == "int32":
@@ -75,7 +84,7 @@ def make(call: Call, rank: int) -> npt.NDArray[Any]:
 
 
 def as_user(call: Call, values: npt.NDArray[Any]) -> Any:
-    """What a user of that dtype would hand over."""
+    """Return the tensor that a user passes, in the dtype and strides of the call."""
     if call.dtype == "bfloat16":
         import torch
 
@@ -85,7 +94,7 @@ def as_user(call: Call, values: npt.NDArray[Any]) -> Any:
 
 
 def as_added(call: Call, tensor: Any) -> npt.NDArray[Any]:
-    """Return the elements of what a user holds, in the dtype that is added."""
+    """Return the values of a user's tensor as float32 or int32, in which sums are computed."""
     if call.dtype == "bfloat16":
         return tensor.float().numpy()  # type: ignore[no-any-return]
     return tensor.astype(np.int32 if call.dtype == "int32" else np.float32)  # type: ignore[no-any-return]
@@ -95,7 +104,7 @@ def check(call: Call, communicator: Communicator) -> None:
     """Make the call. Raises AssertionError if a single bit differs."""
     time.sleep(call.pause)
     if call.fork and os.fork() == 0:
-        os.setsid()  # so that nobody ends it with us
+        os.setsid()  # a signal to our process group does not reach it
         time.sleep(ORPHAN_S)
         os._exit(0)
     if call.hold:
@@ -111,7 +120,10 @@ def check(call: Call, communicator: Communicator) -> None:
 
 
 def reference(call: Call, inputs: list[npt.NDArray[Any]], block_size: int, counter: int) -> npt.NDArray[Any]:
-    """Return the sum to the bit. counter: number of the operation that adds, within the job."""
+    """Return the exact result of the call, to the bit.
+
+    counter: the number of the summing operation within the job.
+    """
     there = np.logical_or.reduce([values != 0 for values in inputs])
     added = [values[there] for values in inputs] if call.layout == "elements" else inputs
     wire = wire_for(call.dtype, call.wire)
@@ -130,10 +142,14 @@ def say(**event: Any) -> None:
 
 
 def main() -> None:
-    """Follows the plan in the first argument.
+    """Execute the plan in the first argument, a JSON object with these keys.
 
-    options: of Communicator. calls: to make. repeat: for ever. forget: never close the communicator. host: a number;
-    ranks with others share no memory with this one. limits: of the process, by their names in `resource`.
+    options: the arguments of Communicator.
+    calls: the calls to make.
+    repeat: whether to repeat them until an error.
+    forget: whether to leave the communicator open.
+    host: the number of the pretended host. Ranks with different numbers share no memory.
+    limits: resource limits of the process, by their names in `resource`.
     """
     plan = json.loads(sys.argv[1])
     for name, value in plan["limits"].items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller by a file of switches, in processes of their own."""
+"""A controller that reads its switches from a configuration file, and the switches, as processes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from .stack import START_UP_S, Stack
 
 
 class Site(Stack):
-    """A controller by a file of switches, which come and go. Leaving the block ends every process."""
+    """A stack whose controller reads a configuration file, so that switches come and go.
+
+    Leaving the block ends every process.
+    """
 
     def __init__(self, folder: Path, target: str) -> None:
-        """Start nothing yet."""
+        """Prepare the stack. `begin` starts the processes."""
         Family.__init__(self)
         self._enter = contextlib.nullcontext
         self._target = target
@@ -37,7 +40,7 @@ class Site(Stack):
         self.start_controller()
 
     def switch(self, name: str) -> dict[str, Any]:
-        """Return a new one, which nobody knows yet but the next `write`."""
+        """Start a switch, and return its entry for the file. The controller learns of it after the next `write`."""
         options = ["--target", self._target, "--port", "1=udp:127.0.0.1:0", "--grpc", "127.0.0.1:0", "--json"]
         child = self.processes[name] = self.start(name, "p4reduce", "switch", *options)
         ready = child.first(START_UP_S)
@@ -55,7 +58,7 @@ class Site(Stack):
             child.process.send_signal(signal.SIGHUP)
 
     def run(self, *command: str, code: int = 0) -> str:
-        """What the command says, on one line."""
+        """Run `p4reduce COMMAND`, and return its output on one line. It must exit with `code`."""
         done = subprocess.run(
             [sys.executable, "-m", "p4reduce", *command, "--controller", self.controller],
             capture_output=True, text=True, timeout=START_UP_S, check=False,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole stack as processes: switches, controller, ranks."""
+"""A whole system as processes: switches, a controller, and ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Event = dict[str, Any]
 
 
 class Stack(Family):
-    """Switches and a controller on them. Leaving the block ends every process."""
+    """Switches and their controller. Leaving the block ends every process."""
 
     def __init__(
         self,
@@ -51,11 +51,12 @@ class Stack(Family):
     ) -> None:
         """Start all, and wait until they are ready.
 
-        ports: of a switch, as "1=udp:127.0.0.1:0". address: of the aggregator; by default its first port's.
-        options: more of them for the controller. enter: makes a context in which processes are started.
-        aggregators: how many switches, each with such ports, share the slots of jobs; a {} in `ports` or `address`
-            stands for the switch's number, from 1.
-        uplink: the port of all but the first that leads to the first: then that is a spine, and they are leaves.
+        ports: the ports of each switch, such as "1=udp:127.0.0.1:0". A {} stands for the switch's number, from 1.
+        address: the address of the aggregator; {} as in `ports`. The default is the address of port 1.
+        options: further options of the controller.
+        enter: a function that returns a context manager, within which processes are started.
+        aggregators: the number of switches that share the slots of jobs.
+        uplink: if not 0, the first switch is a spine and the others are leaves, whose port `uplink` leads to it.
         """
         super().__init__()
         self._enter: Any = enter
@@ -91,18 +92,18 @@ class Stack(Family):
             return super().start(name, module, *arguments, environment=environment)
 
     def start_controller(self) -> None:
-        """As it was first started, at the same address."""
+        """Start the controller, with the same options and the same address each time."""
         options = [*self._controller_options, "--listen", self.controller, "--json"]
         self.controller_process = self.start("controller", "p4reduce", "controller", *options)
         self.served: Event = self.controller_process.first(START_UP_S)
         self.controller = self.served["listen"]
 
     def stop_controller(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """By that signal. `start_controller` starts it again."""
+        """End the controller by a signal. `start_controller` starts it again."""
         self._end(self.controller_process, number)
 
     def restart_switch(self, index: int) -> None:
-        """With nothing of what it held, at the same addresses."""
+        """Restart a switch at the same addresses. It loses all its state."""
         self._end(self.switches[index], signal.SIGKILL)
         ready = self._ready[index]
         ports = [option for port, place in ready["ports"].items() for option in ("--port", f"{port}={place}")]
@@ -118,8 +119,10 @@ class Stack(Family):
         child.stop()
 
     def status(self) -> dict[str, Any]:
-        """Return the output of `p4reduce status --json`. Some tests ask many times, so no process is started where the
-        controller is in this process's network."""
+        """Return the output of `p4reduce status --json`.
+
+        Some tests call this many times, so it asks the controller directly if both are in the same network namespace.
+        """
         if self._enter is contextlib.nullcontext:
             return status_of(self.controller)
         command = [sys.executable, "-m", "p4reduce", "status", "--controller", self.controller, "--json"]
@@ -135,7 +138,7 @@ class Stack(Family):
 
     @contextlib.contextmanager
     def losing(self, rate: float) -> Iterator[None]:
-        """Every port of the switch loses this share of packets, in both directions."""
+        """Make every port of the switch lose this share of packets, in both directions, during the block."""
         self._lose(rate)
         try:
             yield
@@ -167,11 +170,16 @@ class Stack(Family):
     ) -> Ranks:
         """Start a job's ranks.
 
-        present: which; by default all. repeat: make the calls again until an error. forget: do not close.
-        interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
-        backends: of ranks that shall have a certain one. at: the switches that they are at, in
-            turn. hosts: of each rank, a number of the host that it takes this one for; None for one that keeps its own
-            stream. limits: of ranks' processes, by their names in `resource`. options: of Communicator.
+        present: the ranks to start. The default is all.
+        repeat: whether to repeat the calls until an error.
+        forget: whether ranks leave their communicator open.
+        interfaces: the prefix of interfaces: "worker" gives rank 2 the interface worker2.
+        calls_of: the calls of ranks that differ from `calls`.
+        backends: the backends of ranks that must use a certain one.
+        at: the switches of the ranks, assigned in turn.
+        hosts: the number of each rank's pretended host. A rank with None does not share its stream with others.
+        limits: the resource limits of ranks, by their names in `resource`.
+        options: arguments of Communicator.
         """
         children = {}
         for rank in present if present is not None else range(world_size):
@@ -202,18 +210,18 @@ class Stack(Family):
 
 
 class Ranks:
-    """The rank processes of one job, and what they have said. Leaving the block ends them."""
+    """The rank processes of a job, and the events that they have printed. Leaving the block ends the processes."""
 
     def __init__(self, children: dict[int, Child]) -> None:
         self.children = children
         self.events: dict[int, list[Event]] = {rank: [] for rank in children}
 
     def wait_for(self, key: str, timeout: float = 60.0) -> None:
-        """Until every rank has said something with `key`."""
+        """Wait until every rank has printed an event with `key`."""
         self.wait_until(key, lambda rank: any(key in event for event in self.events[rank]), timeout)
 
     def wait_for_ends(self, timeout: float = 60.0) -> dict[int, Event]:
-        """What each rank said last, when all have ended well."""
+        """Wait until all ranks have exited with status 0, and return the last event of each."""
         self.wait_until("end", lambda rank: self.children[rank].process.poll() is not None, timeout)
         self._read()
         for child in self.children.values():
@@ -222,14 +230,17 @@ class Ranks:
         return {rank: events[-1] if events else {} for rank, events in self.events.items()}
 
     def end_well(self, timeout: float = 90.0, *, loss: bool = False) -> dict[int, Event]:
-        """What each rank said last: its statistics, by which with loss some packets were sent again."""
+        """Wait for the end of all ranks, and return the last event of each, which must contain its statistics.
+
+        loss: whether packets were lost, so that there must be retransmissions.
+        """
         lasts = self.wait_for_ends(timeout)
         assert all("stats" in last for last in lasts.values()), lasts
         assert not loss or sum(last["stats"]["retransmissions"] for last in lasts.values()) > 0
         return lasts
 
     def kill_and_end(self, gone: int, within: float = 15.0) -> None:
-        """Kills a rank. All others hear of it in time, by its number."""
+        """Kill a rank. Assert that all others end in time, with an error that names it."""
         self.kill(gone)
         killed_at = time.monotonic()
         self.wait_for("error", within)
@@ -241,20 +252,20 @@ class Ranks:
         self.wait_for_ends()
 
     def work(self, seconds: float) -> None:
-        """For so long. What they say is read, or they would wait until it is."""
+        """Let the ranks work for `seconds`. Their output is read meanwhile, since a full pipe would block them."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._read()
             time.sleep(0.05)
 
     def kill(self, rank: int) -> None:
-        """Without any chance to say good-bye. The rank is no longer followed."""
+        """Kill a rank by SIGKILL, and stop following it."""
         child = self.children.pop(rank)
         child.process.kill()
         child.stop()
 
     def wait_until(self, what: str, settled: Callable[[int], object], timeout: float = 60.0) -> None:
-        """Until that holds for every rank."""
+        """Wait until `settled` is true of every rank."""
         deadline = time.monotonic() + timeout
         while True:
             ended = {rank for rank, child in self.children.items() if child.process.poll() is not None}
@@ -282,7 +293,7 @@ class Ranks:
 
 
 def status_of(controller: str) -> dict[str, Any]:
-    """Return the output of `p4reduce status --json` of the controller at that address."""
+    """Return the output of `p4reduce status --json` for the controller at this address."""
     with open_grpc_channel(controller) as channel:
         return plain(rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=60, wait_for_ready=True))
 
@@ -292,7 +303,7 @@ PORTS = 4
 
 @dataclass(frozen=True)
 class Setting:
-    """A stack, and how ranks reach its switch."""
+    """A stack, with the options by which ranks reach its switch."""
 
     stack: Stack
     options: dict[str, Any] = field(default_factory=dict)
@@ -303,9 +314,9 @@ class Setting:
 
 @contextlib.contextmanager
 def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1, leaves: int = 0) -> Iterator[Stack]:
-    """Needs nothing: one UDP port, behind which all ranks are. With several aggregators, one of each.
+    """Run a stack whose switches have one UDP port for all ranks. It needs no rights and no interfaces.
 
-    With leaves, the first switch is their spine, to which a port of its own leads.
+    With leaves, the first switch is their spine, and port 2 of each leaf leads to it.
     """
     ports = ["1=udp:127.0.0.1:0", *(["2=udp:127.0.0.1:0"] if leaves else [])]
     switches, uplink = (1 + leaves, 2) if leaves else (aggregators, 0)
@@ -315,9 +326,9 @@ def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1
 
 @contextlib.contextmanager
 def over_wires(target: str, *controller_options: str, mtu: int = 1500, narrow: str = "") -> Iterator[Stack]:
-    """Yield a network namespace in which rank r has the interface worker<r>, whose other end is switch port r + 1.
+    """Run a stack in a network namespace, in which a veth pair connects interface worker<r> with switch port r + 1.
 
-    narrow: the interface whose MTU is 1,500 and not `mtu`.
+    narrow: an interface whose MTU is 1,500 instead of `mtu`.
     """
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
@@ -335,20 +346,20 @@ REPEATED = [Call((20_000,), density=1.0, seed=seed) for seed in range(3)]
 
 
 def added(stack: Stack) -> list[int]:
-    """Packets that each switch has added to a slot so far."""
+    """Return the number of packets that each switch has added to slots so far."""
     outcomes = [switch["outcomes"] for switch in stack.status()["switches"]]
     return [counts["started"] + counts["added"] for counts in outcomes]
 
 
 @contextlib.contextmanager
 def kept(folder: Path, rejoin_s: float = 60.0, **shape: Any) -> Iterator[Stack]:
-    """Yield a stack whose controller keeps its state."""
+    """Run a stack whose controller keeps its state in a file."""
     with over_udp("--state", str(folder / "state"), "--rejoin-time", str(rejoin_s), **shape) as stack:
         yield stack
 
 
 def go_on(*jobs: Ranks, steps: int = 10) -> None:
-    """Until every rank of each job has made so many more calls."""
+    """Wait until every rank of each job has made `steps` more calls."""
     for ranks in jobs:
         ranks.wait_for("done")
         before = {rank: events[-1] for rank, events in ranks.events.items()}
@@ -360,7 +371,7 @@ def go_on(*jobs: Ranks, steps: int = 10) -> None:
 
 
 def job(stack: Stack, name: str) -> dict[str, Any]:
-    """What the controller says of it; {} if it knows no such job."""
+    """Return the controller's status of a job, or {} if it knows no such job."""
     return next((one for one in stack.status()["jobs"] if one["name"] == name), {})
 
 
@@ -373,7 +384,7 @@ def wait_until_back(stack: Stack, name: str) -> None:
 
 
 def place(stack: Stack, name: str) -> dict[str, Any]:
-    """What must not change of a job."""
+    """Return the parts of a job's status that must not change."""
     known = job(stack, name)
     members = [(member["rank"], member["places"]) for member in known["members"]]
     return {
