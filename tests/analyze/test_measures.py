@@ -14,7 +14,7 @@ from p4reduce_bench.analyze.recordings import Mask, element_mask
 
 
 def masks(*workers: str) -> Mask:
-    """One string of 0 and 1 a worker."""
+    """Return the mask of workers' units, from one string of 0 and 1 for each worker."""
     return np.array([[unit == "1" for unit in worker] for worker in workers], np.bool_).reshape(len(workers), -1)
 
 

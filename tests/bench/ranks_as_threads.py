@@ -13,7 +13,7 @@ from p4reduce_bench.peers.vectors import Exchange, Words
 
 
 class Threads(Exchange):
-    """Between ranks of one process."""
+    """An exchange between ranks that are threads of one process."""
 
     def __init__(self, rank: int, queues: Mapping[tuple[int, int], SimpleQueue[Words]]) -> None:
         self.rank, self.size = rank, math.isqrt(len(queues))

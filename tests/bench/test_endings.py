@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands end."""
+"""Tests of the ways in which commands end."""
 
 import signal
 import subprocess

@@ -31,7 +31,7 @@ def record(folder: Path, gradients: list[np.ndarray], iteration: int = 1) -> rep
 
 
 def drawn(seed: int) -> list[np.ndarray]:
-    """With magnitudes as different as gradients' are, and a half of zeros."""
+    """Return an array for each worker, whose magnitudes differ as gradients' do, and of which a half is zero."""
     rng = np.random.default_rng(seed)
     return [
         (rng.standard_normal(NUMEL) * 10.0 ** rng.uniform(-12, 0, NUMEL) * (rng.random(NUMEL) < 0.5)).astype(np.float32)
@@ -182,7 +182,7 @@ def test_the_text_is_numbered_by_frequency() -> None:
 
 
 class Line:
-    """One weight a sample: what each rank's gradient must be is known."""
+    """A workload with one weight for each sample, so that each rank's gradient is known."""
 
     samples, batch = 8, 2
 

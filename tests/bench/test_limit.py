@@ -12,7 +12,7 @@ VALUES = 64 * 4
 
 
 def masks(*workers: str) -> np.ndarray:
-    """One string of 0 and 1 a worker."""
+    """Return the mask of workers' blocks, from one string of 0 and 1 for each worker."""
     return np.array([[block == "1" for block in worker] for worker in workers])
 
 

@@ -65,7 +65,7 @@ def test_what_is_applied_and_what_is_kept_are_the_gradients(ranks: int) -> None:
 
 
 def test_the_largest_of_the_largest_are_applied() -> None:
-    """Against the paper's two algorithms on dense vectors, where thresholds are evaluated in each iteration."""
+    """The reference is the paper's two algorithms on dense vectors, with new thresholds in each iteration."""
     job, k = Job(2, ratio=0.05, reevaluate_every=1), math.ceil(0.05 * NUMEL)
     residuals = [torch.zeros(NUMEL) for _ in range(2)]
     for seed in range(6):

@@ -21,7 +21,7 @@ EXACT = sorted(set(ALGORITHMS) - {"gtopk"})
 
 
 def run(name: str, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], list[int]]:
-    """All ranks' results, dense, and how many words each has sent."""
+    """Run an algorithm on all ranks, and return their dense results and the number of words that each has sent."""
     size, numel = len(inputs), inputs[0].size
     exchanges = threads(size)
     with ThreadPoolExecutor(size) as pool:
@@ -60,7 +60,10 @@ def test_the_sum(name: str, size: int, density: float, skewed: bool, seed: int) 
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_volumes_are_those_of_the_papers(name: str, size: int) -> None:
-    """In words of 4 bytes, of k elements a rank and u in the sum; slack for parts that are not quite equal."""
+    """Volumes are in words of 4 bytes, for k elements on each rank and u in the sum.
+
+    Limits have some slack, because parts are not quite equal.
+    """
     inputs = scattered(size, 0.01, 1)
     k = max(int(np.count_nonzero(each)) for each in inputs)
     u = int(np.count_nonzero(np.sum([each != 0 for each in inputs], axis=0)))

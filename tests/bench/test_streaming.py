@@ -25,7 +25,7 @@ CASE = Case(4, 64 * 200 + 5, "float32", 0.1, "random", "block")
 
 
 def run(system: str, inputs: list[npt.NDArray[Any]]) -> tuple[list[npt.NDArray[Any]], Traffic]:
-    """All ranks' results, and the traffic of the rank that has most."""
+    """Run a system, and return all ranks' results and the traffic of the rank that has most."""
     results = [each.copy() for each in inputs]
     plans = [streaming.allreduce(Group(rank, len(inputs)), each, system) for rank, each in enumerate(results)]
     simulation = Simulation(replace(MEMBERSHIP, world_size=len(inputs)), seed=1)

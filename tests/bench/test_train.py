@@ -110,7 +110,7 @@ def test_real_architectures(tmp_path: Path, model: str) -> None:
 
 
 def test_an_architecture_is_measured_on_what_it_was_not_trained_on() -> None:
-    """And then drops nothing. The recommender needs no packages."""
+    """Evaluation uses other data than training, and no dropout. The recommender needs no packages."""
     workload = architectures.Architecture("recommender")
     (held_out,) = workload.draw_held_out(workload.held_out, torch.Generator())
     drawn = torch.cat([workload.draw(1000, torch.Generator().manual_seed(seed))[0] for seed in range(20)])
@@ -126,7 +126,7 @@ def test_an_architecture_is_measured_on_what_it_was_not_trained_on() -> None:
 
 @pytest.mark.parametrize("model", trainings.MODELS)
 def test_it_learns(model: str) -> None:
-    """One rank alone, on batches that it has not seen before."""
+    """One rank alone trains, and is measured on batches that it has not seen before."""
     torch.manual_seed(1)
     workload = workloads.make(model)
     net = workload.model()

@@ -86,7 +86,7 @@ def statuses() -> None:
 
 
 def heartbeats() -> None:
-    """All that a rank may say in a job, as fast as its streams take it."""
+    """Send everything that a rank may send in a job, as fast as its streams accept it."""
 
     def one(stub: rpc.JobsStub) -> None:
         job = f"talk {threading.get_ident()}"
@@ -105,7 +105,7 @@ def heartbeats() -> None:
 
 
 def slots() -> None:
-    """All slots that it may have, held by jobs that never come to be."""
+    """Hold all slots that the tenant may have, by jobs that never become complete."""
     held: list[Session] = []
     number = 0
     while True:

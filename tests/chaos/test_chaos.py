@@ -98,7 +98,7 @@ def test_nothing_is_wrong_after_chaos() -> None:
 @pytest.mark.slow
 @pytest.mark.serial
 def test_a_hostile_tenant_neither_reaches_another_nor_keeps_it_out() -> None:
-    """Two of the attacks, for some seconds. Who can connect could else keep all others out with 1024 sockets."""
+    """Two of the attacks run for some seconds. Without limits, 1024 sockets of one host could keep all others out."""
     few = ["sh", "-c", 'ulimit -Sn 1024 && exec "$@"', "sh"]
     command = [*few, sys.executable, "-m", "tests.chaos.hostile"]
     command += ["--seconds", "2", "--json", "--attack", "connections", "--attack", "slots"]

@@ -38,7 +38,7 @@ def test_an_address_that_is_none_has_no_connections() -> None:
 
 
 def test_a_forked_process_says_nothing_of_grpc() -> None:
-    """While a thread waits in gRPC, as a session's does."""
+    """The process forks while a thread waits in gRPC, as a session's thread does."""
     program = """
 import os, threading
 from p4reduce.control.grpc_channels import open_grpc_channel

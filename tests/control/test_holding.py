@@ -123,7 +123,7 @@ def test_a_hold_may_come_before_who_holds(controller: ScriptedController) -> Non
 
 
 def test_what_is_told_late_is_not_said(controller: ScriptedController) -> None:
-    """It is of a hold that the controller has ended."""
+    """Such an answer belongs to a hold that the controller has ended."""
     it = with_holder(controller)
     it.hold()
     it.release()

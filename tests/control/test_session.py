@@ -69,7 +69,7 @@ def test_hello_is_said_until_ready(controller: ScriptedController) -> None:
 def test_hello_is_said_often_by_who_was_not_heard(
     controller: ScriptedController, unheard: list[int], least: int, most: int
 ) -> None:
-    """In two seconds of rank 1's."""
+    """unheard: the ranks that the switch has not heard. The count is that of rank 1 in two seconds."""
     session = joined(controller)
     waiting = pb.Waiting(what=pb.Waiting.HELLO if unheard else pb.Waiting.JOIN, ranks=unheard)
     controller.send(waiting=waiting)
@@ -126,7 +126,7 @@ def test_addresses_are_looked_at_before_they_are_needed(addresses: str) -> None:
 def test_a_message_that_cannot_be_taken_ends_the_line(
     controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so nobody waits for the next one."""
+    """So no caller waits for the next message."""
     session = ready(controller)
 
     def refuse(_: object) -> None:
@@ -321,7 +321,7 @@ def test_close_wakes_those_who_wait(controller: ScriptedController, waits_for: s
 def test_close_while_the_stream_begins(
     controller: ScriptedController, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
-    """Whichever comes first: the reader's thread is not waited for before it has started."""
+    """A close does not wait for the reader's thread before it has started, whichever comes first."""
     session = Session(controller.address)
     begun = threading.Event()
 
@@ -581,7 +581,7 @@ def test_a_host_that_is_none() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """One that is its own authority, and its key."""
+    """Return the files of a self-signed certificate and of its key."""
     return self_signed(tmp_path_factory.mktemp("tls"), "controller.test")
 
 

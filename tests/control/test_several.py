@@ -76,7 +76,7 @@ def waits(place: int) -> pb.ServerMessage:
 def test_who_waits_in_the_queue_waits_on_at_the_one_that_takes_over(
     controller: ScriptedController, other: ScriptedController
 ) -> None:
-    """For the rest of the time that it would wait."""
+    """There the rank waits for the rest of the time that it wanted to wait in the queue."""
     with Session(f"{controller.address},{other.address}", connect_timeout=1.0) as session:
         joining = Attempt(lambda: session.join("job", 1, 2, queue=50.0))
         assert controller.script.next().join.queue_s == 50.0
@@ -94,7 +94,7 @@ def test_who_waits_in_the_queue_waits_on_at_the_one_that_takes_over(
 
 
 def test_it_waits_for_the_only_one_to_be_back(controller: ScriptedController, caplog: pytest.LogCaptureFixture) -> None:
-    """For as long as it would have waited in the queue, and says so."""
+    """It waits for as long as it would have waited in the queue, and logs that."""
     with Session(controller.address, connect_timeout=0.5) as session:
         joining = Attempt(lambda: session.join("job", 1, 2, queue=50.0))
         assert controller.script.next().WhichOneof("message") == "join"
@@ -111,7 +111,7 @@ def test_it_waits_for_the_only_one_to_be_back(controller: ScriptedController, ca
 
 
 def test_it_gives_up_soon_where_no_controller_would_take_it_again() -> None:
-    """For its token is known no more, for example."""
+    """The rank's token may be unknown by now, for example."""
 
     class RefusesLater(rpc.JobsServicer):
         queued = False
@@ -143,7 +143,7 @@ def test_the_rank_goes_to_the_one_that_takes_over(controller: ScriptedController
 
 
 def test_it_goes_there_while_the_first_stands_still(controller: ScriptedController, other: ScriptedController) -> None:
-    """And asks that one again, for when it is its turn."""
+    """The rank also connects to the first controller again, for the time when that serves again."""
     with ready(controller, other.address, key="secret") as session:
         assert other.script.next() == REJOIN
         other.script.ready()

@@ -72,7 +72,7 @@ class Complaints(logging.Handler):
 
 
 class FakeLink:
-    """To a switch that has nothing to say; `sent` is what it would have."""
+    """A connection to a switch that never answers. sent: the latest frames that it was sent."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -243,7 +243,7 @@ class Fuzzer:
     # Packets.
 
     async def _hello(self) -> None:
-        """One that somebody waits for, as a rule."""
+        """Let a HELLO arrive, as a rule one that a rank waits for."""
         if not self.words.assigned:
             return
         one = self.random.choice(self.words.assigned)
@@ -273,7 +273,7 @@ class Fuzzer:
         await self._answered(self.channels[0].query(self.random.randrange(32)))
 
     async def _answered(self, work: Any) -> None:
-        """Whatever comes besides, it ends when the switch answers."""
+        """Check that the work ends once the switch answers, whatever else arrives."""
         doing = asyncio.ensure_future(work)
         deadline = time.monotonic() + SETTLE_S
         while not doing.done():
@@ -302,7 +302,7 @@ class Fuzzer:
             switch.reconnect(frozenset(number for number in switch.admitted if self.random.random() < 0.5))
 
     async def _settle(self, jobs: Jobs) -> None:
-        """When all have gone, nothing is left of anybody."""
+        """End all sessions, and check that no job, no queued job and no used slot is left."""
         for switch in self.switches:
             if switch.problem:
                 switch.reconnect()

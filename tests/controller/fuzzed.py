@@ -116,7 +116,7 @@ class Words:
         return self.message(pb.ClientMessage)
 
     def message(self, kind: type[_M], depth: int = 0) -> _M:
-        """With some of its fields, of any value."""
+        """Return a message of this kind with some of its fields, of any value."""
         made = kind()
         oneofs = {self.random.choice(list(one.fields)).name for one in kind.DESCRIPTOR.oneofs}
         for field in kind.DESCRIPTOR.fields:
@@ -167,7 +167,7 @@ class Words:
         return build(packet, sender, Endpoint(mac, ip, self.random.choice([31314, 31314, 31314, 1])))
 
     def spoiled(self, frame: bytes) -> bytes:
-        """With a few bytes changed, lost or doubled."""
+        """Return the frame with a few bytes changed, lost or doubled."""
         changed = bytearray(frame)
         for _ in range(self.random.choice([1, 1, 2, 8])):
             at = self.random.randrange(len(changed) + 1)

@@ -142,7 +142,7 @@ def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> No
 
 
 def test_operators_see_each_switch_in_one_state() -> None:
-    """Two trees: spine and leaf1, and root; and leaf2, which its parent has not heard."""
+    """There are two trees, spine with leaf1, and root. Besides, there is leaf2, which its parent has not heard."""
     switches = [FakeSwitch(number=number) for number in range(4)]
     trees = Trees(["spine", "leaf1", "leaf2", "root"], {LEAF1: Uplink(9, SPINE), LEAF2: Uplink(9, SPINE)})
     for switch in switches:

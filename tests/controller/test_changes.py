@@ -194,7 +194,7 @@ def by_target(later: Later) -> dict[str, tuple[str, bool]]:
 
 
 def test_one_whose_name_another_has_is_there_with_its_jobs(kept: Changing, later: Later) -> None:
-    """And so is the other, with its own."""
+    """The other switch, which has its name now, is there with its own jobs, too."""
     kept.add("third")
     kept.job(1, job="before")
     for round in (1, 2):  # it is replaced twice
@@ -252,7 +252,7 @@ def test_who_waits_for_the_address_of_one_whose_name_another_has_does_so_later(k
 
 
 def test_a_file_that_calls_another_so(kept: Changing, later: Later) -> None:
-    """And a standby that has not read it again has the first for what it was."""
+    """A standby that has not read the file again still takes the first switch for what it was."""
     kept.job(1, job="before")
     after = settings(FIRST_FILED, filed(SECOND, "127.0.0.1:40201", switch="new:1"))
     kept.reload(after)
@@ -274,7 +274,10 @@ def tree(number: int) -> Settings:
 
 @pytest.fixture
 def leaves(kept: Changing) -> Changing:
-    """With a switch and its leaves, which it hears at its port 7, and one that is there later at its port 8."""
+    """Return a controller with a spine and its leaves.
+
+    The spine hears its leaves at port 7, and a leaf that is added later at port 8.
+    """
     original = kept._make
 
     def make(spec: SwitchConfig) -> FakeSwitch:

@@ -97,7 +97,7 @@ async def test_a_host_is_known_until_the_last_job_with_a_rank_there_has_gone() -
 
 
 async def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
-    """Its way up, and the right to answer, which is fenced with those of the workers."""
+    """These are its link up, and the parent's right to answer, which is fenced with the workers' rights."""
     parent = Parent(9, Endpoint("02:00:0a:00:00:01", "10.0.0.1", 31314), worker=3)
     switch, link = connected()
     leaf = replace(placement(), parent=parent)

@@ -35,7 +35,7 @@ def etcd() -> FakeEtcd:
 
 
 def beat(lease: Lease) -> None:
-    """One renewal, or the news that there is nothing to renew."""
+    """Renew the lease once, or learn that there is nothing to renew."""
 
     async def once() -> None:
         keeping = asyncio.ensure_future(lease.keep())
@@ -188,7 +188,7 @@ class TestState:
     def test_a_write_that_a_member_does_late_changes_nothing(
         self, etcd: FakeEtcd, tmp_path: Path, one: Controller
     ) -> None:
-        """It was stopped before, and another has done it when it was asked again."""
+        """The member was stopped before the write, and another one has done it at the second request."""
         for name in ("c", "d"):
             one.kept.job(name, LEAF2)
             one.keep()

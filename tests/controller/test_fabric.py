@@ -192,7 +192,7 @@ def test_who_waits_goes_on_waiting_while_every_switch_is_drained(changing: Chang
 
 
 def waits(changing: Changing) -> str:
-    """Why, who waits there."""
+    """Return the reasons for which jobs wait in the queue."""
     return "".join(one.why for one in changing.look().queue)
 
 
@@ -332,7 +332,7 @@ def renamed(parent: str, *more: dict[str, Any]) -> Settings:
 
 
 def test_a_parent_is_renamed_with_who_is_below_it(changing: Changing) -> None:
-    """Whichever of the old ones goes first; who is new below it comes with it."""
+    """Either of the old switches may go first. A new switch below the parent is added with it."""
     below = filed("below", "10.0.0.4", uplink={"port": 4, "to": "leaf"})
     new = filed("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
     changing.reload(renamed("spine", below))

@@ -278,7 +278,7 @@ def test_all_ranks_are_told_what_one_has_asked() -> None:
 
 
 def test_one_question_of_each_rank_at_a_time() -> None:
-    """One that asks without end is in nobody's way."""
+    """So a rank that asks without end does not delay others."""
     desk = Desk()
     sessions = desk.ready(4)
     for half in (0, 1, 2, 3):
@@ -312,7 +312,7 @@ def test_questions_that_have_no_answer() -> None:
 
 
 def test_a_rank_is_answered_when_it_is_heard() -> None:
-    """So it need not ask when it is released. One that was heard is not listened to again until then."""
+    """So the rank need not ask when it is released. Until then, its further HELLOs are ignored."""
     desk = Desk()
     sessions = [desk.join(rank) for rank in range(2)]
     nonces = [desk.assigned(session).hello_nonce for session in sessions]
@@ -417,7 +417,7 @@ def test_a_full_one_is_answered_when_the_job_is_ready() -> None:
 
 
 def test_a_short_one_is_answered_then_by_a_short_one() -> None:
-    """So the rank learns whether it is the length that keeps answers from it."""
+    """So the rank learns whether longer packets alone are lost."""
     desk = Desk()
     sessions = desk.ready()
     assert desk.hear(sessions[1], short=True)

@@ -63,7 +63,7 @@ def test_nobody_is_lost_before_it_is_known_that_the_store_was_ours_then(running:
 
 @pytest.mark.parametrize("first", [pb.ClientMessage(join=pb.Join(job="j", world_size=1)), pb.ClientMessage(rejoin={})])
 def test_nobody_is_let_in_meanwhile(running: Running, first: pb.ClientMessage) -> None:
-    """Neither a rank of this one's jobs, which may be back with another controller."""
+    """Ranks of this controller's own jobs are refused, too, because they may be back at another controller."""
     in_doubt(running, "etcd is away")
     with open_grpc_channel(running.address) as channel, pytest.raises(grpc.RpcError) as error:
         list(rpc.JobsStub(channel).Session(iter([first]), timeout=10))
@@ -111,7 +111,7 @@ def test_a_job_that_gathers_under_the_number_of_one_that_died_is_not_kept(
 def test_a_job_that_is_just_kept_is_not_forgotten_with_another(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its being written and its ranks' hearing of it, another job's end has all written again."""
+    """The end of another job writes the state again, after this job is written and before its ranks know of it."""
     written: list[list[str]] = []
     assert running.state is not None
 

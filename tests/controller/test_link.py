@@ -33,7 +33,7 @@ from tests.support.controller.p4runtime_server import AT, DEADLINE, Ear, serving
 
 
 async def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() -> None:
-    """Not that it is cancelled itself, as gRPC has it."""
+    """gRPC itself would cancel the caller instead."""
 
     async def read(link: Link, program: Program) -> None:
         async for _ in link.read([program.counter("outcomes")]):
@@ -129,7 +129,7 @@ async def test_a_switch_that_goes_away_in_the_middle_of_an_installation_costs_th
 
 
 def start_a_job(controller: Controller, jobs: Jobs) -> list[Any]:
-    """All of its ranks are heard."""
+    """Start a job of one rank, let the switch hear it, and return all jobs."""
     session = Stream(None, lambda *_: None)  # type: ignore[arg-type]
     jobs.join(session, pb.Join(job="job", rank=0, world_size=1, slots=4), 0.0)
     [assigned] = [one.message.assigned for one in jobs.take_effects() if isinstance(one, Tell)]

@@ -154,7 +154,7 @@ def test_a_job_that_hardly_uses_its_slots_gives_some_back_and_has_them_again_whe
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_later_controller_lets_those_go_on_who_hold(changed: bool) -> None:
-    """Whether their job was moved or not, they know by the round that they are told."""
+    """The round that they are told says whether their job was moved."""
     hall = MovingDesk()
     hall.make_room(held=True)
     job = hall.job("c")
@@ -193,7 +193,7 @@ def test_a_later_controller_finishes_what_an_earlier_one_has_begun() -> None:
 
 
 def test_a_rank_that_held_and_came_back_has_to_hold_again() -> None:
-    """It has begun anew with what it was asked, so what it said before is nothing that it would keep to."""
+    """The rank starts over when it comes back, and does not keep to the hold that it confirmed before."""
     hall = MovingDesk()
     hall.make_room()
     hall.hold("c", 7, rank=0)
@@ -494,7 +494,7 @@ class Ranks:
 
 
 def wide() -> MovingDesk:
-    """One job a of 16 slots that uses 2, whose ranks have keys, and another that waits for 8."""
+    """Return a desk with a job a of 16 slots, whose ranks have keys, and which uses 2 of the slots."""
     hall = MovingDesk(jobs="")
     hall.sessions = {"a": hall.begin("a", 16, holds=True)}
     report(hall, "a", 2)
@@ -536,7 +536,7 @@ def test_what_a_rank_tells_a_later_controller_is_of_before_its_release() -> None
 
 
 def test_a_rank_that_is_back_within_a_hold_is_released_before_its_engine_answers() -> None:
-    """It tells again what it has said of the first hold, and that is taken for an answer to the second."""
+    """It repeats its answer to the first hold, and the controller takes this for an answer to the second."""
     hall = wide()
     hall.make_room()
     job = hall.job("a")
@@ -655,7 +655,7 @@ def crowded() -> tuple[Leaves, list[object], list[object]]:
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_job_that_gathers_finds_its_slots_at_a_leaf_while_another_is_moved(moves: bool) -> None:
-    """Before the move there is room for it, and after it; in between c holds its former slots and its new ones."""
+    """Before and after the move there is room for it. In between, c has its former slots and its new ones."""
     desk, c, g = crowded()
     if moves:
         desk.tick(LOOK_S)

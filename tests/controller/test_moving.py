@@ -55,7 +55,7 @@ class Stream(FakeStream):
 
 
 class BrieflyAway(FakeSwitch):
-    """However long it is away, jobs count on it, as on a real switch for the first moments."""
+    """A switch on which jobs rely however long it is away, as on a real switch in the first moments."""
 
     @property
     def unavailable(self) -> Unavailable | None:
@@ -102,7 +102,7 @@ class Hall:
         return self.join("d", 8, queue_s=1000.0)
 
     async def wants_room_until(self, what: str) -> None:
-        """Until c is to be moved, or the switch has been asked so."""
+        """Queue a job that needs room, and wait until c is to be moved, or until the switch got this call."""
         self.wants_room()
         await until(lambda: any(job.moving for job in self.jobs) if what == "moving" else what in self.switch.log)
 
@@ -366,7 +366,7 @@ async def test_where_it_may_be_kept_or_not_no_rank_goes_on_before_that_is_known(
 
 
 async def test_what_is_looked_up_while_the_slots_change_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the new slots are rounds of whoever had them."""
+    """The new slots still have rounds of the jobs that had them before."""
     monkeypatch.setattr(effect_runner, "LOOK_AFTER", 0.05)
     async with moving() as hall:
         asked, changing = [], asyncio.Event()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast tenants and hosts may go, and that none slows others."""
+"""Rate limits of tenants and hosts, of which none slows others."""
 
 from __future__ import annotations
 

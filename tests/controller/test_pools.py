@@ -20,7 +20,7 @@ def take(pool: SlotPool, count: int) -> SlotRange:
 
 
 class Pools(RuleBasedStateMachine):
-    """Against a model that keeps one bit a slot."""
+    """A slot pool behaves like a model that keeps one bit for each slot."""
 
     def __init__(self) -> None:
         super().__init__()

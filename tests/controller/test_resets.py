@@ -109,7 +109,7 @@ def test_acknowledgements_may_come_between_packets() -> None:
 
 
 def test_jobs_share_what_the_switch_can_queue() -> None:
-    """However many jobs are reset at a time, no more RESETs are under way than one batch sends."""
+    """No more RESETs are under way than one batch sends, however many jobs are reset at a time."""
 
     class Network:
         """Answers one RESET after the other, as a slow switch does."""
@@ -183,7 +183,7 @@ def test_the_limit_is_that_of_the_ranks_if_it_is_longer(monkeypatch: pytest.Monk
 
 
 def test_helloes_that_nobody_awaits_cost_next_to_nothing() -> None:
-    """They are neither told nor taken apart, and what the switch acknowledges does not wait for them."""
+    """They are neither reported nor parsed, and acknowledgements of the switch do not wait behind them."""
 
     def unread() -> NoReturn:
         raise AssertionError("its metadata was read")

@@ -51,7 +51,7 @@ def wait_until_back(running: Running) -> None:
 
 
 def stable(job: pb.Job) -> pb.Job:
-    """Without what changes with time."""
+    """Return a copy of the job without the fields that change with time."""
     copy = pb.Job()
     copy.CopyFrom(job)
     copy.ClearField("age_s")
@@ -173,7 +173,7 @@ def test_a_rank_that_notices_first_takes_its_seat_from_its_old_stream(running: R
 
 
 def test_while_the_first_switch_is_awaited_that_is_told(running: Running) -> None:
-    """And whoever has a seat keeps it: they are let in as soon as the controller serves."""
+    """Ranks of running jobs keep their membership, and are admitted as soon as the controller serves."""
     ranks = running.job(2)
     running.crash()
     running.switch.problem = "connection refused"

@@ -166,7 +166,7 @@ async def steps(count: int) -> None:
 
 
 async def cancelled_after(count: int, victim: int) -> list[str]:
-    """Two ranks join, and so many steps later the call of one is cancelled. Returns what the other was told.
+    """Let two ranks join, cancel one's call after so many steps, and return the messages that the other one gets.
 
     Nobody's time is up, so that no deadline mends what is wrong.
     """
@@ -218,7 +218,7 @@ def test_a_bug_costs_the_stream_that_met_it_and_is_not_lost(
 
 
 async def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it is told does not pile up."""
+    """Messages for the rank do not pile up."""
     monkeypatch.setattr(streams, "MOST_UNREAD", 8)
 
     class Deaf(FakeStream):

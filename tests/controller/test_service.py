@@ -119,7 +119,7 @@ def test_what_has_failed_is_told_to_all_at_once(
 def test_what_the_controller_stood_still_for_counts_against_nobody(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped while ranks leave, for longer than they have for that."""
+    """The controller is stopped while ranks leave, for longer than their time to leave."""
     monkeypatch.setattr(clock, "LONGEST_GAP", 0.3)
     running = start(Running, leave_grace=0.5)
     ranks = running.job(3)

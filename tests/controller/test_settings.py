@@ -209,7 +209,7 @@ def test_the_token_is_what_its_file_says(tmp_path: Path) -> None:
 
 
 def test_what_a_file_may_have_an_option_may_say() -> None:
-    """But for [[switches]], in the words of the file unless a setting has others."""
+    """Only [[switches]] has no option. An option is named like its setting, except for three."""
     assert {key for key, one in SCHEMA.items() if not one.help} == {"switches"}
     renamed = {key: one.option for key, one in SCHEMA.items() if one.option != "--" + key.replace("_", "-")}
     assert renamed == {"hosts": "--host", "routes": "--route", "page_names": "--page-name"}

@@ -261,7 +261,7 @@ def test_it_is_not_written_through_a_link(kept: Kept, tmp_path: Path) -> None:
 
 
 def test_several_trees(tmp_path: Path) -> None:
-    """Two roots with a leaf each: a rank is at one switch of each tree."""
+    """There are two trees, and a rank is at one switch of each."""
     trees = Trees(["root1", "root2", "leaf"], {2: Uplink(9, 0)})
     kept = Kept(tmp_path, trees)
     sessions = [kept.desk.join(rank, 2) for rank in range(2)]
@@ -325,7 +325,7 @@ def test_a_file_of_the_release_before_is_read(kept: Kept) -> None:
 
 
 def test_switches_of_no_job_may_come_and_go(kept: Kept) -> None:
-    """And stand in another order; what a job has slots at must be as it was."""
+    """They may also be in another order. Switches at which a job has slots must be as they were."""
     kept.job("rack", LEAF2)
     kept.save()
     fewer = Trees(["new", "leaf2"], {})
@@ -361,7 +361,10 @@ def placed(kept: Kept, state: str) -> Path:
 
 
 def as_written(jobs: list[Job], root: dict[str, Any]) -> None:
-    """Two leaves' ranks in one job, and a leaf's in another; a third job was over."""
+    """Check the jobs of a stored state: one with ranks at two leaves, and one with ranks at one leaf.
+
+    A third job was over when the state was written.
+    """
     assert [(job.name, job.number, job.world_size) for job in jobs] == [("wide", 2, 2), ("rack", 3, 2)]
     wide, rack = jobs
     assert set(wide.ranges) == {SPINE, LEAF1, LEAF2}

@@ -389,7 +389,7 @@ class AnySchedule(RuleBasedStateMachine):
 
     @invariant()
     def everyone_is_somewhere(self) -> None:
-        """In the queue, in a job, or told that it is over; and nobody is told of another tenant's job."""
+        """Each open session is in the queue or in a job, and its messages are about its own tenant's jobs."""
         queued = {(one.tenant, one.name) for one in self.hall.jobs.queue.described(self.hall.now)}
         live = {(job.tenant, job.name) for job in self.hall.jobs.live}
         assert not queued & live

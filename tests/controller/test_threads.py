@@ -180,7 +180,7 @@ def test_the_state_file_keeps_them(tmp_path: Path) -> None:
 
 
 def test_the_numbers_of_all_threads_are_told() -> None:
-    """By which packets are known."""
+    """Packets of a job are known by these numbers."""
     desk = ThreadsDesk(ONE)
     desk.all_heard(0)
     (job,) = desk.installs

@@ -250,7 +250,7 @@ def capabilities(address: str, ca: Path, own: tuple[Path, Path]) -> None:
 
 
 def test_a_switch_follows_its_files_while_its_controller_stays(pair: Pair, tmp_path: Path) -> None:
-    """And a controller shows a switch that comes back what its own files say then."""
+    """When a switch comes back, the controller presents the certificate that is in its files then."""
     mine = Pair(tmp_path / "mine", "first", "second")
     both = tmp_path / "controllers.pem"
     both.write_bytes(b"".join(mine.of(name).read_bytes() for name in ("first", "second")))
@@ -425,7 +425,7 @@ DAY = 86400.0
 
 
 def ends(*files: TlsFiles | None) -> dict[str, float]:
-    """In days from now, by the file's name."""
+    """Return the ends of the files' certificates in days from now, by the file's name."""
     registry = CollectorRegistry()
     registry.register(Ends(*files))
     return told(generate_latest(registry).decode())

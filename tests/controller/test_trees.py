@@ -33,7 +33,7 @@ from tests.support.waiting import wait_until
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
 def test_every_rank_and_every_switch_has_one_place(places: list[int]) -> None:
-    """In a tree of three levels: 0 above 1 and 2, 1 above 3 and 4, 5 below 2."""
+    """The tree has three levels: 0 is above 1 and 2, 1 is above 3 and 4, and 2 is above 5."""
     parents = {1: 0, 2: 0, 3: 1, 4: 1, 5: 2}
     trees = Trees([str(n) for n in range(6)], {child: Uplink(1, parent) for child, parent in parents.items()})
     at = dict(enumerate(places))

@@ -144,7 +144,7 @@ def test_workers_may_only_send_data_errors_and_hello(switch: Switch, member: boo
 
 
 def test_the_controller_may_not_send_the_rest(switch: Switch) -> None:
-    """Even as a member of a job: DATA comes from ports only."""
+    """The controller may not send DATA even as a member of a job: it must come from a port."""
     job = Job(switch, 2).start()
     forbidden = set(range(16)) - {frames.RESET, frames.QUERY, frames.ABORT}
     for count, op in enumerate(forbidden, 1):

@@ -88,7 +88,7 @@ def test_packets_of_the_controller_may_be_lost_on_their_way_out_only(switch: Swi
 
 
 def test_nothing_is_lost_on_the_way_to_the_controller(switch: Switch) -> None:
-    """Even where its port is given a rate by mistake; the harness's own HELLOs say so."""
+    """This holds even if the CPU port gets a loss rate by mistake. The harness's own HELLOs prove it."""
     for table in (LOSS_IN, LOSS_OUT):
         switch.set_loss(table, CPU_PORT, ALL)
     assert switch.query(0).bitmap == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody but the switch sends to others from its addresses."""
+"""Tests that only the switch itself can send to others from its addresses."""
 
 from __future__ import annotations
 

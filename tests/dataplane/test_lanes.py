@@ -25,7 +25,7 @@ def needs_absent_lanes(switch: Switch) -> None:
 
 
 def test_a_lane_that_nobody_has_is_zero(switch: Switch) -> None:
-    """Also where an older round left sums in it, and whether it is missing at the first or at the last worker."""
+    """It is zero even if an older round left sums in it, whether the first or the last worker leaves it out."""
     needs_absent_lanes(switch)
     job = Job(switch, 2).start()
     Round(job, 2).run()
@@ -33,7 +33,7 @@ def test_a_lane_that_nobody_has_is_zero(switch: Switch) -> None:
 
 
 def test_absent_lanes_of_a_single_worker(switch: Switch) -> None:
-    """Its packet starts and completes the round at once; what it left out is zero, also when asked for again."""
+    """The worker's packet starts and completes the round at once. Absent lanes are zero, also in a repeated answer."""
     needs_absent_lanes(switch)
     job = Job(switch, 1).start()
     Round(job, 2).run()
@@ -61,7 +61,7 @@ def test_too_little_room_for_the_answer_is_malformed(switch: Switch) -> None:
 
 
 def test_the_least_key_of_each_lane(switch: Switch) -> None:
-    """In announcements, which carry keys alone."""
+    """The packets are announcements, which carry keys alone."""
     job = Job(switch, 4).start()
     random = np.random.default_rng(1)
     for seq in range(2, 42):

@@ -129,7 +129,7 @@ def test_an_announcement_goes_up_as_keys(switch: Switch) -> None:
 
 
 def test_who_completed_the_round_asks_for_all(switch: Switch) -> None:
-    """Its packets have the partial sums sent up again, the same bytes; the others hear that the parent is awaited."""
+    """If this worker retransmits, the same partial sums go up again. Others get a STATUS that the parent is awaited."""
     job = leaf_job(switch)
     one = LeafRound(job)
     one.complete()
@@ -166,7 +166,7 @@ def test_a_result_counts_once(switch: Switch) -> None:
 
 @pytest.mark.parametrize("op", [frames.RESULT, frames.STATUS])
 def test_what_comes_too_early_or_too_late_is_dropped(switch: Switch, op: int) -> None:
-    """Before the rack is complete, after RESET, of rounds before and after, of another operation."""
+    """Answers come before the rack is complete, after RESET, for other rounds, and for another operation."""
     job = leaf_job(switch)
     one = LeafRound(job, 4)
     answer = replace(one.answer, op=op)
@@ -200,7 +200,7 @@ def test_a_half_reset_while_it_waits_for_the_parent_takes_only_newer_rounds(swit
 
 
 def test_the_parents_status_is_told_to_all(switch: Switch) -> None:
-    """With the bitmap of the workers here, all of which it has seen."""
+    """It gets the bitmap of the workers at this leaf, all of which have sent their packets."""
     job = leaf_job(switch)
     one = LeafRound(job)
     one.complete()
@@ -212,7 +212,7 @@ def test_the_parents_status_is_told_to_all(switch: Switch) -> None:
 
 
 def test_only_the_parent_may_tell(switch: Switch) -> None:
-    """By port, address, UDP port, job and generation; and nobody at a switch that has no parent."""
+    """The parent is known by port, address, UDP port, job and generation. A switch without one accepts no answer."""
     job = leaf_job(switch)
     one = LeafRound(job)
     one.complete()

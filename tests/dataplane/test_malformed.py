@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is not exactly a packet of the protocol is dropped, counted, and changes no slot."""
+"""Packets that do not follow the protocol exactly are dropped and counted, and change no slot."""
 
 from __future__ import annotations
 

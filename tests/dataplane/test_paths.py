@@ -23,7 +23,10 @@ CHANGING = {"started", "reset"}  # outcomes of a single packet that leave someth
 
 
 def run(switch: Switch, test: PacketTest) -> list[tuple[int, bytes]]:
-    """All frames that come out for a test, packet-ins as they leave the CPU port; the switch is as new afterwards."""
+    """Run a test, and return all frames that come out. Packet-ins are as they leave the CPU port.
+
+    The switch is as new afterwards.
+    """
     switch.insert(*test.entries)
     if test.port == CPU_PORT:
         word = int.from_bytes(test.frame[:PACKET_OUT], "big")
@@ -50,7 +53,7 @@ def _frames(outputs: Outputs) -> list[tuple[int, bytes]]:
 
 
 def passes_interfaces(test: PacketTest) -> bool:
-    """Whether the frames that are to come out are long enough, and keep what stands in them."""
+    """Return whether the expected frames are long enough for an interface, and pass it unchanged."""
     sent = [pattern for port, pattern in test.expected if port != CPU_PORT]
     return all(len(pattern) >= 2 * SHORTEST and int(pattern[24:28], 16) not in TAGS for pattern in sent)
 

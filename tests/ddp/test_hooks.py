@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the hooks' futures end, and how: without DDP and without a network."""
+"""Tests of when and how the hooks' futures end, without DDP and without a network."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_within_a_backward_pass_backward_raises_the_error(communicator: Any) -> 
 def test_what_the_wire_has_no_digits_for_is_added_to_the_next_gradient(
     make: Any, hook: Any, default: str, communicator: Any
 ) -> None:
-    """Whatever torch's default device is."""
+    """This holds for any default device of torch."""
     module = model(a=(3,), b=(2,))
     state = make(communicator, module)
     sent = torch.zeros(5)
@@ -150,7 +150,7 @@ def test_without_error_feedback_and_in_wide_words_there_are_no_residuals(communi
 
 @pytest.mark.parametrize("hook", [allreduce_hook, block_threshold_hook])
 def test_a_hook_with_the_state_of_another(hook: Any, communicator: Any) -> None:
-    """It would do what the other does."""
+    """The hook would do what the other one does, so it refuses the state."""
     state = Int8State(communicator, model(a=(3,)))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=f"state of {hook.__name__} is a Int8State, which is for int8_hook"):
         hook(state, bucket())
@@ -257,7 +257,7 @@ def test_they_are_asked_once_a_communicator(network: Any) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_another_module_with_the_same_state(network: Any, hook: str) -> None:
-    """Its process group is compared at its own first bucket."""
+    """The process group of the other module is compared at its own first bucket."""
     given = buckets.Communicator(world_size=1)
     given.all_gather = lambda own: np.stack([own])
     both = torch.nn.ModuleList([network.module, torch.nn.Linear(2, 1)])

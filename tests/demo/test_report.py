@@ -14,7 +14,7 @@ STATS = {"bytes_sent": 100, "bytes_received": 200, "packets_sent": 10, "rounds":
 
 
 def report(**changed: Any) -> Report:
-    """Two ranks, two steps; `changed` fields are those of rank 1's last step, or its digest."""
+    """Return a report of two ranks and two steps. changed: fields of rank 1's last step, or its digest."""
     made = Report(target="sim", workers=2, steps=2, drop_rate=0.0)
     for rank in range(2):
         for step in range(3):

@@ -24,7 +24,7 @@ def documents(path: Path) -> list[Any]:
 
 
 def manifests() -> Iterator[Any]:
-    """All that Kubernetes itself knows, among them the pods of what it does not, as jobs."""
+    """Yield the objects that Kubernetes itself knows. Pods of other kinds are turned into jobs."""
     for path in sorted(KUBERNETES.glob("*/*.yaml")):
         for one in documents(path):
             if one["kind"] == "JobSet":
@@ -68,7 +68,7 @@ def test_they_are_as_kubernetes_says() -> None:
 
 @pytest.mark.parametrize("folder", ["controller", "switch"])
 def test_kustomize_makes_them(tmp_path: Path, folder: str) -> None:
-    """With the commands at the top of the file."""
+    """The commands are those at the top of the file."""
     if (kubectl := shutil.which("kubectl")) is None:
         pytest.skip("needs kubectl")
     shutil.copytree(DEPLOY, tmp_path / "deploy")

@@ -253,7 +253,7 @@ def profiles(_: int, size: int) -> None:
 
 @CHECKS.add
 def traffic_of_switch_and_gloo(rank: int, size: int) -> None:
-    """Each call counts once, with its bytes, where it went."""
+    """Count each call once, with its bytes, for the switch or Gloo, whichever carried it."""
     group = dist.new_group(list(range(size)))
     for _ in range(3):
         dist.all_reduce(torch.ones(1000), group=group)
@@ -286,7 +286,7 @@ def traffic_of_switch_and_gloo(rank: int, size: int) -> None:
 
 @CHECKS.add
 def many_groups(_: int, size: int) -> None:
-    """They take few slots, until they have much to reduce."""
+    """Reduce in many groups, which take few slots until they have much to reduce."""
     groups = [dist.new_group(list(range(size))) for _ in range(20)]
     for group in groups:
         dist.all_reduce(tensor := torch.ones(10), group=group)

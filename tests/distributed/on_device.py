@@ -65,7 +65,7 @@ def graphs(_: Any) -> None:
 
 @CHECKS.add
 def memory(_: Any) -> None:
-    """Without Python's collector, no memory of the device stays after calls."""
+    """Check that no memory of the device stays after calls, even if Python's garbage collector does not run."""
 
     def use() -> int:
         for dtype in (torch.float32, torch.float64, torch.bfloat16):

@@ -24,7 +24,7 @@ PASSED, FAILED, SKIPPED = 0, 1, 2
 
 
 def run(backend: str, case: Any, name: str, rank: int, folder: Path) -> int:
-    """One rank of a test."""
+    """Run one rank of a test, and return its exit code."""
     import torch
 
     torch.set_num_threads(1)

@@ -40,7 +40,7 @@ def every_collective_of_every_layout(group: Group) -> None:
 
 @CHECKS.add
 def expanded_tensors_are_read_and_not_written(group: Group) -> None:
-    """One element in memory stands for four, so there is no room for four results."""
+    """Read expanded tensors, and refuse to write results to them, because one element in memory stands for four."""
     rank, size = group.rank(), group.size()
     for dtype in DTYPES:
         expanded = torch.full((1,), rank + 1, dtype=dtype).expand(4)
@@ -140,7 +140,7 @@ def lists_that_share_memory(group: Group) -> None:
 
 @CHECKS.add
 def several_tensors_of_one_call(group: Group) -> None:
-    """They are added up with each other, too; the tensor of a broadcast is the root's `rootTensor`."""
+    """Reduce several tensors of one call, which are summed with each other, too, and broadcast from `rootTensor`."""
     rank, size = group.rank(), group.size()
     total = size * (size + 1) // 2
     for dtype in DTYPES:
@@ -228,7 +228,7 @@ def storage_can_be_resized_afterwards(group: Group) -> None:
 
 
 def versions(begin: Callable[..., object], *tensors: torch.Tensor) -> list[int]:
-    """By how much a call raises autograd's version counters."""
+    """Return by how much a call raises autograd's version counters."""
     before = [tensor._version for tensor in tensors]
     begin(*tensors)
     return [tensor._version - old for tensor, old in zip(tensors, before, strict=True)]

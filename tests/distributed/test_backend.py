@@ -131,7 +131,7 @@ print([name for name in ("grpc", "p4reduce.api.communicator", "p4reduce.fastpath
 
 
 def test_groups_of_other_backends_are_as_without_it(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before and after one of ours."""
+    """This holds before and after one of our groups."""
     # PyTorch's tests register a backend "fake", which stays: then groups of several backends have no default.
     monkeypatch.setattr(dist.Backend, "_plugins", type(dist.Backend._plugins)())  # type: ignore[attr-defined]
 

@@ -68,7 +68,7 @@ def test_why_rank_0_cannot_join_is_told_to_all() -> None:
 
 
 def test_why_another_rank_cannot_join_is_told_to_all(native_stack: Stack) -> None:
-    """Nobody waits until the time is over, although the controller has never heard of that rank."""
+    """No rank waits until its timeout, although the controller has never heard of the rank that cannot join."""
     store, limit = HashStore(), 60.0
     wires: tuple[Any, ...] = ("auto", "int3", "auto")
     ranks = [

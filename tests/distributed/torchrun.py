@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
-    """One that the kernel gives to nobody else for now."""
+    """Return a TCP port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

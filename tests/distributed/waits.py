@@ -48,7 +48,7 @@ def wait_for(what: str) -> None:
 
 
 def together(name: str) -> None:
-    """All ranks come here."""
+    """Wait until all ranks have reached this call."""
     done(f"{name} {dist.get_rank()}")
     for rank in range(dist.get_world_size()):
         wait_for(f"{name} {rank}")
@@ -64,7 +64,7 @@ def refused(call: Callable[[], Any], kind: type[BaseException] = dist.DistBacken
 
 @contextlib.contextmanager
 def interrupted(handler: Callable[..., None], seconds: float = 0.3) -> Iterator[None]:
-    """By a signal, so many seconds from now."""
+    """Send this process a signal so many seconds from now, which `handler` handles."""
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -76,7 +76,10 @@ def interrupted(handler: Callable[..., None], seconds: float = 0.3) -> Iterator[
 
 @CHECKS.add
 def asynchronous_calls_return_at_once(rank: int, size: int) -> None:
-    """Before other ranks come: of a group's first collective, and where it grows. The other rank receives first."""
+    """Call a group's first collectives, and larger ones for which its job grows, before the other rank calls them.
+
+    The other rank begins with a receive.
+    """
     group = pair()
     for number in (4, LARGE):
         tensors = [torch.ones(number), torch.ones(number), torch.ones(number, dtype=torch.float64)]
@@ -135,7 +138,7 @@ def call_often(call: Callable[[torch.Tensor, Any], None], size: int, group: Any)
 
 @CHECKS.add
 def a_call_that_is_left_fails_for_all(rank: int, size: int) -> None:
-    """Before its group has joined a job, where it grows, and when the collective is under way."""
+    """Interrupt calls before the group has joined a job, while its job grows, and while the collective is under way."""
     cases = [
         *((who, sum_in_place, elements, elements == LARGE) for elements in (4, LARGE) for who in range(size)),
         (0, sum_in_place, 4, True),

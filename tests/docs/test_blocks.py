@@ -72,7 +72,7 @@ def parsed(name: str) -> Any:
 
 
 def said(block: Block) -> list[list[str]]:
-    """Each call of p4reduce: its arguments."""
+    """Return the arguments of each call of p4reduce."""
     found: list[list[str]] = []
     for line in commands(block):
         words = shlex.shlex(line, posix=True, punctuation_chars=True)

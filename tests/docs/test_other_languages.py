@@ -31,7 +31,7 @@ def test_c_compiles(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", every("console"), ids=str)
 def test_a_terminal_shows_that(block: Block) -> None:
-    """But for the instructions, which are the processor's."""
+    """The terminal's output is that of the command, except for the processor's instruction sets."""
     assert block.text.startswith("$ ")
     command, _, expected = block.text.removeprefix("$ ").partition("\n")
     path = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]

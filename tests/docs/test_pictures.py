@@ -19,7 +19,10 @@ NAMES = ("round.svg", "speed-up.svg")
 
 
 def difference(stored: str, drawn: str) -> str:
-    """Why `stored` is not the picture `drawn`, or "". Another matplotlib may word the same picture in other bytes."""
+    """Return how `stored` differs from the picture `drawn`, or "".
+
+    Another version of matplotlib may write the same picture in other bytes.
+    """
 
     def parts(svg: str, pattern: str) -> list[str]:
         found = re.findall(pattern, svg)

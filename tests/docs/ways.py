@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each block of code in the documents is run, or why it is not. A block that is named nowhere fails a test.
+"""Table of how each block of code in the documents is run, or why it is not. A missing block fails a test.
 
 A rule is for the blocks of the pages that its first pattern names, and that have its text; the first that fits counts.
 """
@@ -22,7 +22,7 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Not:
-    """Not run: of those for the shell, names and options of p4reduce are checked all the same."""
+    """A block that is not run. Names and options of p4reduce in shell blocks are checked all the same."""
 
     why: str
 

@@ -37,7 +37,7 @@ def native_udp_stack(stacks: Callable[[str], Stack]) -> Stack:
 
 @pytest.fixture(params=ONE_SWITCH)
 def setting(request: pytest.FixtureRequest, stacks: Callable[[str], Stack]) -> Setting:
-    """One switch, and each way to it."""
+    """Return a setting: a stack with one switch, and one of the ways to reach it."""
     name, options = WAYS[request.param]
     if options.get("transport") == "scapy":
         pytest.importorskip("scapy", reason="needs scapy")

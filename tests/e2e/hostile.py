@@ -64,7 +64,7 @@ class Neighbour:
         return frames.arp(self.random.choice([1, 2]), sender, self.random.choice([self.switch, *self.victims]))
 
     def spoofed(self) -> bytes:
-        """With a victim's address as its source, or the switch's."""
+        """Return a frame whose source is the MAC address of a victim or of the switch."""
         source = self.random.choice([self.switch, *self.victims])
         to = self.random.choice([*self.victims, self._anybody()])
         return frames.ethernet(source.mac, to.mac, SPOOFED_TYPE, self.random.randbytes(46))

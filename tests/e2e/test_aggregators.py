@@ -28,7 +28,7 @@ def stack(stacks: Callable[[str], Stack]) -> Stack:
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("slots", [7, 1])
 def test_slots_are_dealt_as_far_as_they_go(stack: Stack, slots: int) -> None:
-    """Also where that is not evenly, and where there are fewer than aggregators."""
+    """The number of slots may be no multiple of the number of aggregators, or less than it."""
     before = added(stack)
     finish(Setting(stack), SHAPES, "shapes", world_size=2, slots=slots)
     worked = [now - then for then, now in zip(before, added(stack), strict=True)]

@@ -24,7 +24,7 @@ C_WAYS = [way for way in ONE_SWITCH if "scapy" not in str(way)]
 
 @pytest.mark.parametrize("setting", [*C_WAYS, "aggregators", "tree", "threads"], indirect=True)
 def test_example(setting: Setting, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a tree, each is told who its peers are, and that it is not its switch's worker of its rank's number."""
+    """In a tree, each rank gets its peers and its worker number at its switch, which is not its rank."""
     options = dict(setting.options)
     switches, interfaces = options.pop("at", None), options.pop("interfaces", None)
     ranks = []

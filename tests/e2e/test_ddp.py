@@ -63,7 +63,7 @@ def run(stack: Stack, job: str, trainings: Sequence[Training], folder: Path, *, 
 
 
 def curve(event: Event) -> list[float]:
-    """All ranks' losses."""
+    """Return all ranks' losses, one rank after the other."""
     return [loss for losses in event["losses"] for loss in losses]
 
 

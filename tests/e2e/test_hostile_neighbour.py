@@ -89,7 +89,7 @@ def calls_in(ranks: Ranks, seconds: float) -> float:
 @pytest.mark.serial
 @pytest.mark.parametrize("kinds", [FORGED, ("from_the_switch", "abort")], ids=["forged", "from the switch"])
 def test_jobs_go_on(stack: Stack, kinds: Sequence[str]) -> None:
-    """With the flood into a cable that leads nowhere for comparison, as sending it takes processor time."""
+    """Sending the flood takes processor time, so a flood into a cable that leads nowhere is the baseline."""
     options = {"transport": "raw", "interfaces": "worker", "timeout": 60.0}
     with stack.ranks(STEADY, job="steady", world_size=2, repeat=True, **options) as ranks:
         ranks.wait_for("done")

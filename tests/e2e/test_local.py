@@ -82,7 +82,7 @@ def test_the_limit_that_suffices(setting: Setting, world_size: int) -> None:
 
 
 def test_a_rank_that_is_killed_while_it_reduces(setting: Setting) -> None:
-    """It is named at once, and nothing of it is left."""
+    """The other ranks name it at once, and nothing of it is left in /dev/shm."""
     before = set(Path("/dev/shm").iterdir())
     with setting.ranks([Call((1_000_000,), density=1.0)], job="killed", world_size=3, repeat=True) as ranks:
         ranks.wait_for("done")

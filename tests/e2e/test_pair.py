@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two controllers with their state in etcd: whichever ends, or stands still, jobs carry on with the other."""
+"""Two controllers with their state in etcd: if either ends, or stands still, jobs carry on with the other."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_controller_that_stands_still_is_replaced_and_does_no_harm_when_it_goe
 
 
 def test_what_commands_change_is_the_others_too(etcd: Members) -> None:
-    """And each says over HTTP what it is."""
+    """Each controller says over HTTP whether it serves."""
     options = ("--metrics", "127.0.0.1:0", "--page", "127.0.0.1:0")
     with (
         Pair(f"{etcd.url}/changes", *options, aggregators=2) as pair,

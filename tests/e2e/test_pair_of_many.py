@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two controllers with users and switches that come and go: what one knows the other goes on with."""
+"""Two controllers with users, and with switches that come and go: either carries on with the other's state."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def scripts() -> list[str]:
 
 
 def torchrun(script: str, folder: Path, controller: str) -> dict[tuple[int, int], float]:
-    """Two ranks' losses, by rank and step."""
+    """Run a script on two ranks, and return the losses by rank and step."""
     path = folder / "train.py"
     path.write_text(script)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(path)]

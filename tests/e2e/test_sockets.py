@@ -106,7 +106,7 @@ def process(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]
 
 
 def said_by(one: subprocess.Popen[str]) -> dict[str, Any]:
-    """When it is ready."""
+    """Wait until a command is ready, and return what it prints then."""
     assert one.stdout is not None
     said: dict[str, Any] = json.loads(one.stdout.readline())
     return said

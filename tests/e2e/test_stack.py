@@ -66,7 +66,7 @@ def test_a_killed_rank_ends_the_job_for_the_others(setting: Setting) -> None:
 
 
 def test_ranks_that_forget_to_leave_end_well(udp_stack: Stack) -> None:
-    """Each leaves at the interpreter's exit; if one did not, the others' exits would take 30 seconds of grace."""
+    """Each rank leaves at the interpreter's exit. Otherwise the others' exits would take 30 seconds of grace."""
     for _ in range(3):
         with udp_stack.ranks([Call()], job="forgotten", forget=True) as ranks:
             ranks.wait_for("stats")
@@ -98,7 +98,7 @@ with ThreadPoolExecutor(2) as pool:
 def test_ranks_of_one_process_leave_one_after_the_other(
     udp_stack: Stack, how: str, local: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of them can wait for those behind it."""
+    """A rank cannot wait for those that leave after it in the same process."""
     monkeypatch.setenv("P4REDUCE_LOCAL", local)
     command = [sys.executable, "-c", IN_ONE_PROCESS, udp_stack.controller, how]
     for _ in range(2):  # the first job ended well, or its name would still be taken

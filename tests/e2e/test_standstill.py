@@ -65,7 +65,7 @@ def test_a_job_may_begin_while_the_controller_stands_still(stack: Stack) -> None
 
 
 def test_a_rank_that_holds_the_interpreters_lock_is_alive(stack: Stack) -> None:
-    """For longer than a lease, in which no thread of Python's runs there."""
+    """The rank holds the lock for longer than a lease, and no other Python thread runs there meanwhile."""
     calls = {rank: [Call(), Call(hold=2 * LEASE_S if rank == 1 else 0), Call()] for rank in range(3)}
     with stack.ranks([], calls_of=calls, job="lock", world_size=3) as ranks:
         ranks.end_well()

@@ -49,7 +49,7 @@ class Releases(Stack):
 
 @pytest.fixture
 def last_release(tmp_path: Path) -> Path:
-    """Its folder."""
+    """Return a folder with the last release."""
     folder = tmp_path / "release"
     command = ["git", "archive", LAST, "hostlib", "controller", "targets", "p4src"]
     try:

@@ -53,7 +53,10 @@ def die_after(step: int) -> None:
 
 
 def die_when_saved(step: int) -> None:
-    """When the other ranks have saved it, too, so that nobody does the step again."""
+    """Kill this process after it has saved the step, once the other ranks have saved it, too.
+
+    So no rank does the step again.
+    """
     replace = os.replace
 
     def and_die(source: Any, target: Any) -> None:

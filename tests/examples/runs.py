@@ -85,7 +85,7 @@ def expected(ranks: int) -> Losses:
 
 
 def rounds(ranks: int) -> int:
-    """In so many at least a switch adds all gradients: those of a word, or of a class, are a block."""
+    """Return the least number of rounds in which a switch sums all gradients. Each word, and each class, is a block."""
     import torch
 
     example = load_script(EXAMPLES / "model.py")
@@ -102,7 +102,7 @@ def by_switch_alone(said: str) -> set[int]:
 
 
 def all_has_crossed(said: str, ranks: int, hosts: int | None = None) -> None:
-    """Each rank has said that the switch has carried its gradients: all, or on one of several hosts its shards'."""
+    """Check that each rank reports that the switch has carried its gradients, or its shards on one of several hosts."""
     example = load_script(EXAMPLES / "model.py")
     assert by_switch_alone(said) == set(range(ranks)), said
     share = 1 if hosts is None else hosts / ranks

@@ -18,7 +18,7 @@ def test_there_are_some() -> None:
 
 
 def lines(code: str) -> str:
-    """Without how deep they stand."""
+    """Return the lines of the code without indentation and empty lines."""
     return "\n".join(line.strip() for line in code.splitlines() if line.strip())
 
 

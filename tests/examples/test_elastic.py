@@ -33,7 +33,7 @@ def test_killed_ranks_come_back(stack: Stack, tmp_path: Path, arguments: list[st
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_rank_killed_when_it_has_saved_has_told_its_step(stack: Stack, tmp_path: Path) -> None:
-    """Nobody does that step again, so nobody would tell it any more."""
+    """No rank does that step again, so no rank could print it later."""
     comes_back(stack, tmp_path, [], ["5:1:saved"])
 
 

@@ -25,5 +25,5 @@ def _needs_the_library() -> None:
 
 @pytest.fixture(scope="session", params=SETS)
 def simd(request: pytest.FixtureRequest) -> str:
-    """Each instruction set that this processor has."""
+    """Return each instruction set that this processor has."""
     return str(request.param)

@@ -18,7 +18,7 @@ UDP = struct.Struct("!HHHH")
 
 
 class FrameSwitch(Receiver):
-    """One job's aggregator. It learns a rank's UDP port from whatever the rank sends; all ranks are on one host."""
+    """The aggregator of one job with all ranks on one host. It learns a rank's UDP port from the rank's packets."""
 
     def __init__(self, network: OwnNetwork, membership: Membership) -> None:
         self.place = Switch(network.switch_ip, AGGREGATION_PORT, network.switch_mac)

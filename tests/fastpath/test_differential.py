@@ -94,7 +94,7 @@ def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
 
 @batches
 def test_same_reaction_to_any_datagram(batch: int) -> None:
-    """Between the packets of a normal run come others: wrong, old, of other ops, or slightly changed ones."""
+    """Packets of a normal run are mixed with others: wrong, old, of other ops, or slightly changed ones."""
     for seed in range(batch, SEEDS, BATCHES):
         random = Random(seed)
         membership = random_membership(random)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While the kernel takes no packets they wait in the outbox: a copy that has not left was not sent."""
+"""Packets wait in the outbox while the kernel takes none, and a copy that has not left does not count as sent."""
 
 from __future__ import annotations
 

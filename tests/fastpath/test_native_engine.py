@@ -35,7 +35,7 @@ class SlowSwitch(UdpSwitch):
 
 
 def wake_ups() -> int:
-    """How often the engines' threads have waited for something so far."""
+    """Return how often the engines' threads have waited for something so far."""
     found = 0
     for task in Path("/proc/self/task").iterdir():
         if (task / "comm").read_text().strip() == "gatherer":
@@ -63,7 +63,7 @@ SO_NO_CHECK = 11
 
 
 def test_a_kernel_that_takes_no_super_packets(switch: UdpSwitch) -> None:
-    """It says EINVAL when it is given one, as for sockets without checksums: nothing is lost, all goes on singly."""
+    """Such a kernel returns EINVAL, as for sockets without checksums. Nothing is lost, and packets go out singly."""
     transport = open_transport("udp", switch.place)
     with socket.fromfd(transport.fileno(), socket.AF_INET, socket.SOCK_DGRAM) as same:
         same.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
@@ -101,7 +101,7 @@ def forget_peak() -> None:
 
 
 def test_takes_little_memory_besides_the_tensor(switch: UdpSwitch) -> None:
-    """At most 64 MiB and a twentieth of the tensor, of which an engine takes a small part."""
+    """The limit is 64 MiB and a twentieth of the tensor, of which an engine takes a small part."""
     data = np.empty(64 << 20, np.float32)  # 256 MiB
     data.fill(0)
     data.reshape(-1, 64)[::1000] = 1

@@ -18,7 +18,7 @@ KERNELS = [*sorted(CSRC.glob("kernels/kernels_*.c")), CSRC / "kernels" / "cpu.c"
 
 
 def library_sources() -> list[Path]:
-    """All C files of the library, without those of examples, tests and fuzzing targets."""
+    """Return all C files of the library, without those of examples, tests and fuzzing targets."""
     return sorted(path for path in CSRC.glob("*/*.c") if path.parent.name not in ("examples", "fuzz", "tests"))
 
 
@@ -100,7 +100,7 @@ def test_all_sources_for_another_processor(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
 @pytest.mark.parametrize("what", ["engine", "host", "local"])
 def test_threads_with_a_sanitizer(what: str, sanitizers: str) -> None:
-    """Without Python, so that races between threads and leaks are seen."""
+    """The program runs without Python, so that the sanitizer sees races between threads and leaks."""
     folder = c_builds.sanitized("gcc", f"{what}_threads", sanitizers=sanitizers) / "hostlib" / "csrc"
     for _ in range(3):
         assert run(folder / f"{what}_threads") == "well\n"

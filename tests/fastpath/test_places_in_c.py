@@ -69,7 +69,7 @@ def test_more_numbers_than_there_are() -> None:
 
 @given(given_=increasing(), data=st.data())
 def test_words_that_are_no_code(given_: tuple[np.ndarray, int], data: st.DataObject) -> None:
-    """They may be a faulty peer's: what they give increases and is below the bound, or there is an error."""
+    """Words of a faulty peer either decode to increasing numbers below the bound, or are an error."""
     numbers, bound = given_
     code = Code(numbers.size, bound)
     words = code.encode(numbers).copy()

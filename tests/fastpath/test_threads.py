@@ -46,7 +46,7 @@ def switch() -> Iterator[UdpSwitch]:
 
 @pytest.fixture
 def everyone(switch: UdpSwitch) -> Iterator[list[SharedRank]]:
-    """Two ranks of two threads, of which each has four of eight slots."""
+    """Yield two ranks of two threads, each of which has four of eight slots."""
     with ranks(switch, 2) as both:
         yield both  # type: ignore[misc]
 
@@ -75,7 +75,7 @@ FORMS = [("float32", "int32"), ("float32", "int16"), ("float32", "int8"), ("floa
 
 @pytest.fixture(scope="module")
 def teams() -> Iterator[dict[int, list[SharedRank]]]:
-    """Two ranks of one thread, two of two and two of three."""
+    """Yield two ranks of one thread, two of two threads, and two of three, by the number of threads."""
     with contextlib.ExitStack() as stack:
         found = {}
         for threads in (1, 2, 3):

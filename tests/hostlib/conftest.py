@@ -79,11 +79,11 @@ def trio(each_engine: None, join: Join) -> list[Communicator]:  # noqa: ARG001
 
 @pytest.fixture(params=["python", "c", "2 threads", pytest.param("3 threads", marks=pytest.mark.slow)])
 def kind(request: pytest.FixtureRequest) -> type[engines.Rank]:
-    """Each kind of engine."""
+    """Return each kind of engine."""
     return engines.kind_of(request.param)
 
 
 @pytest.fixture
 def ranks(kind: type[engines.Rank]) -> engines.Ranks:
-    """`engines.ranks` of that kind."""
+    """Return `engines.ranks` for that kind."""
     return partial(engines.ranks, kind)

@@ -26,7 +26,7 @@ _PATIENCE = 3  # looks at an event until it has happened
 
 
 class Stream:
-    """In order, and late."""
+    """A stream that runs its tasks in order, and late."""
 
     def __init__(self, cuda: Cuda, name: str) -> None:
         self._cuda = cuda

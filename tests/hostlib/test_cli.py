@@ -106,7 +106,7 @@ def test_a_package_that_is_needed_later_is_named_too(package: str, options: list
     ],
 )
 def test_what_no_program_can_use_is_refused_before_joining(options: str, said: str) -> None:
-    """Nobody listens at that port."""
+    """No controller listens at that port, so the error comes before a connection is tried."""
     controller = ["--controller", "127.0.0.1:1", "--timeout", "0.1"]
     result = runner.invoke(launching.app, ["--rank", "0", "--world-size", "1", *controller, *options.split()])
     assert result.exit_code == 1
@@ -165,7 +165,7 @@ p4reduce.distributed.register()
     [("import p4reduce", 6), ("import p4reduce.distributed", 8)],
 )
 def test_an_import_brings_in_little(program: str, most: int) -> None:
-    """Beside Python's own, in modules, of which the first is what every program with torch pays at its start."""
+    """Limits count our modules besides Python's own. The first is the cost of every program that imports torch."""
     new = loaded("import typing, dataclasses, importlib, datetime, enum, logging, math, os, re, threading", program)
     assert {name.partition(".")[0] for name in new} <= {"p4reduce"} | set(sys.stdlib_module_names), new
     assert len([name for name in new if name.startswith("p4reduce")]) <= most, new

@@ -44,7 +44,7 @@ TORCH_DTYPES = [
 
 @st.composite
 def same_shaped(draw: st.DrawFn) -> list[Any]:
-    """One array or tensor a rank, of any bits, all of one shape, dtype and order of memory."""
+    """Return an array or tensor of any bits for each rank, all with the same shape, dtype and memory order."""
     dtype = draw(st.sampled_from([*NUMPY_DTYPES, *TORCH_DTYPES]))
     numpy_dtype = np.dtype(dtype) if isinstance(dtype, str) else None
     shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
@@ -272,7 +272,7 @@ def test_defaults_of_torch_change_nothing(everyone: list[Communicator], call: st
 
 
 def test_all_of_them_asynchronously(trio: list[Communicator]) -> None:
-    """All are under way at once, and give what the synchronous forms give."""
+    """All collectives are under way at once, and give what their synchronous forms give."""
     given = floats((SIZE, 40))
 
     def begin_all(each: Communicator) -> list[Any]:
@@ -455,7 +455,7 @@ def test_inputs_may_be_files_that_are_mapped_read_only(
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_the_source_of_a_broadcast_is_not_written_to(trio: list[Communicator], kind: str) -> None:
-    """Not even with the same bits, which what another rank adds here would show."""
+    """It is not written to even with its own bits: here the sum with other ranks' values would show a write."""
     arrays: list[Any] = [np.full(200, 1 << rank, np.int32) for rank in range(SIZE)]
     if kind == "torch":
         arrays = [torch.from_numpy(array) for array in arrays]

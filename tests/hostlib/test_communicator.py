@@ -177,7 +177,7 @@ def test_a_block_that_ends_waits_for_all_of_its_collectives_before_it_raises(pai
 
 @pytest.mark.usefixtures("controller")
 def test_a_group_goes_on_to_its_next_job_though_a_collective_ended_badly() -> None:
-    """Its own work raises that, and on this rank alone."""
+    """The collective's own work raises the error, on this rank alone."""
     torch = pytest.importorskip("torch", reason="needs torch")
     from p4reduce.distributed.group_jobs import LARGE_BYTES, GroupJobs
     from p4reduce.distributed.options import Options
@@ -197,7 +197,7 @@ def test_a_group_goes_on_to_its_next_job_though_a_collective_ended_badly() -> No
 
 
 def test_an_abort_while_joining_is_not_missed(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes after the job is ready and before the engine is there."""
+    """The abort comes after the job is ready and before the engine is there."""
     ready = FakeSession.wait_ready
 
     def ready_and_dead(session: FakeSession, hello: Callable[[], None], **_: object) -> pb.Ready:
@@ -271,7 +271,7 @@ def assert_sums(pair: list[Communicator]) -> None:
 
 
 def test_a_child_forked_while_another_thread_calls_is_told_so(pair: list[Communicator]) -> None:
-    """And does not wait for the call of a thread that it does not have."""
+    """The child does not wait for the call of a thread that it does not have."""
     arrays = [np.ones(64, np.float32) for _ in pair]
     for _ in range(2):  # the second is like the first, and is executed as it was prepared
         together(pair, lambda each: each.allreduce(arrays[each.rank]))

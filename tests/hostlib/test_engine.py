@@ -195,7 +195,7 @@ def test_packets_wait_while_the_kernels_buffer_is_full(
 
 
 def test_many_threads_may_submit(ranks: Ranks, switch: UdpSwitch) -> None:
-    """One rank alone, for which threads may come in any order."""
+    """There is one rank alone, because its threads may call in any order."""
     with ranks(switch, 1) as [rank]:
         arrays = [sparse(number, 300) for number in range(64)]
         expected = [array.copy() for array in arrays]

@@ -103,7 +103,7 @@ def test_receives_what_the_switch_sends_and_nothing_else(
 
 @pytest.mark.root
 def test_the_kernel_does_not_answer_the_switch(network: OwnNetwork, wire: socket.socket, transport: Transport) -> None:
-    """With ICMP "port unreachable", for nobody reads from the transport's UDP port as far as the kernel can tell."""
+    """The kernel would send ICMP "port unreachable", because it knows no reader of the transport's UDP port."""
     ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
     for payload in PAYLOADS:
         wire.send(answer(network, transport, payload))

@@ -45,7 +45,7 @@ def without_collector() -> Iterator[None]:
 
 
 def is_left(pair: list[Communicator], make: Callable[[int], Any], call: Call) -> bool:
-    """Whether a tensor that a rank gives to a call stays when it has returned and threads have let go of it."""
+    """Return whether a rank's tensor stays in memory after its call has returned and threads have dropped it."""
     known: list[weakref.ref[Any]] = []
 
     def run(each: Communicator) -> BaseException | None:

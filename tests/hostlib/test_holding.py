@@ -30,12 +30,12 @@ FIRST_SEQ = 2**32 - 4
 
 @pytest.fixture(params=["python", "c"])
 def kind(request: pytest.FixtureRequest) -> type[Rank]:
-    """Each kind of engine that can hold operations."""
+    """Return each kind of engine that can hold operations."""
     return engines.kind_of(request.param)
 
 
 def reduce(everyone: Sequence[Rank], number: int, size: int = 5000) -> None:
-    """One operation, and whether its sum is right."""
+    """Reduce one operation, and check its sum."""
     engines.reduce(everyone, [sparse(number * 10 + rank, size) for rank in range(len(everyone))])
 
 
@@ -71,7 +71,7 @@ def test_before_the_first_operation(ranks: Ranks, switch: UdpSwitch) -> None:
 
 
 def test_what_is_under_way_ends_first(ranks: Ranks, switch: UdpSwitch) -> None:
-    """And what has been submitted meanwhile follows."""
+    """Operations that were submitted meanwhile follow."""
     with ranks(switch, 2) as everyone:
         first, second = everyone
         arrays = [[sparse(number * 2 + rank) for number in range(3)] for rank in range(2)]
@@ -140,7 +140,7 @@ def submit_all(rank: Rank, arrays: Sequence[np.ndarray]) -> None:
 
 
 def run_all_inline(rank: Rank, arrays: Sequence[np.ndarray]) -> None:
-    """In this thread, each as the first was prepared."""
+    """Run operations in this thread, each as the first one was prepared."""
     prepared = rank.engine.prepare(Operation(arrays[0].copy()), "again")
     assert prepared is not None
     for array in arrays:
@@ -185,7 +185,7 @@ def test_the_time_limit_runs(ranks: Ranks, switch: UdpSwitch) -> None:
 
 
 def test_the_time_limit_goes_on_after_it(ranks: Ranks, switch: UdpSwitch) -> None:
-    """It is one limit for the time before and after."""
+    """One limit covers the time before and after the hold."""
     with ranks(switch, 2) as everyone:
         rank = everyone[0]
         hold([rank.engine])
@@ -262,7 +262,7 @@ def test_a_forked_process_leaves_it_alone(ranks: Ranks, switch: UdpSwitch) -> No
 
 
 def test_operations_that_are_submitted_while_slots_change(ranks: Ranks, switch: UdpSwitch) -> None:
-    """In other threads, which deal them to the slots that there were."""
+    """Other threads submit them, striped over the slots that there were before."""
     with ranks(switch, 1) as everyone:
         rank = everyone[0]
         hold([rank.engine])[0].wait(0, quiet=True)
@@ -303,7 +303,7 @@ def test_who_went_ahead_is_judged_in_the_slots_that_there_are(ranks: Ranks, swit
 def test_what_is_held_back_fails_and_sends_nothing(
     ranks: Ranks, switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though another thread says so just before the engine looks after what it holds."""
+    """Another thread fails the engine just before the engine looks after the operations that it holds."""
     fails: list[PythonEngine] = []
     look_after = PythonEngine._look_after_hold
 

@@ -39,7 +39,7 @@ def trio(join: Join, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 
 def scattered(density: float, numel: int = NUMEL, *, seed: int = 1) -> list[torch.Tensor]:
-    """One tensor a rank, whose elements are not zero at random."""
+    """Return a tensor for each rank, with a random choice of elements that are not zero."""
     generator = torch.Generator().manual_seed(seed)
     return [
         torch.randn(numel, generator=generator) * (torch.rand(numel, generator=generator) < density)

@@ -204,7 +204,7 @@ def test_a_call_whose_turn_has_not_come_begins_nothing(two: list[Communicator]) 
 
 @pytest.mark.parametrize("when", ["at its end", "between buckets"])
 def test_a_backward_pass_that_is_left_fails(two: list[Communicator], when: str) -> None:
-    """Two buckets are under way when the first is waited for; or one, and the exception comes in other code."""
+    """Two buckets are under way when the first wait is interrupted, or one is, and the exception is in other code."""
     state, buffers = AllreduceState(two[0]), [torch.ones(16), torch.ones(16)]
     parameter = torch.ones(1, requires_grad=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the path carries the job's longest packets, as a rank tries it."""
+"""Tests of a rank's probes, which find out whether the path carries the job's longest packets."""
 
 from __future__ import annotations
 

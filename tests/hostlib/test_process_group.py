@@ -74,7 +74,7 @@ def test_what_the_job_cannot_carry_is_an_error_of_the_backend(monkeypatch: pytes
 
 @pytest.mark.usefixtures("controller")
 def test_a_wrong_setting_is_an_error_of_the_backend_of_which_other_ranks_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For it is found by the join, when the ranks are connected."""
+    """The join finds the wrong setting, when the ranks are connected."""
     monkeypatch.setenv("P4REDUCE_WIRE", "int3")
     with pytest.raises(dist.DistBackendError, match=r"ValueError: .*int3"):
         begin()

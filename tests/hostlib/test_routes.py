@@ -26,7 +26,7 @@ def second(network: OwnNetwork) -> str:
 
 
 def labelled(network: OwnNetwork) -> str:
-    """All addresses have the names of aliases, as those of ifconfig."""
+    """Give all addresses labels of alias interfaces, as ifconfig does."""
     ip("address", "flush", "dev", network.host)
     for number, address in enumerate((network.host_ip, SECOND)):
         ip("address", "add", f"{address}/24", "dev", network.host, "label", f"{network.host}:{number}")
@@ -59,7 +59,7 @@ def bridge(_: OwnNetwork) -> str:
 
 
 def _on_top(name: str, *how: str) -> str:
-    """Another interface, with two addresses of its own."""
+    """Add another interface with two addresses of its own."""
     try:
         subprocess.run(["ip", "link", "add", *how], check=True, capture_output=True, text=True)
     except subprocess.CalledProcessError as error:

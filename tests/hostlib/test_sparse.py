@@ -36,7 +36,7 @@ examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
 
 @st.composite
 def same_shaped(draw: st.DrawFn) -> list[Any]:
-    """One sparse tensor a rank, of the same shape; rows may come more than once, and in any order."""
+    """Return a sparse tensor for each rank, of the same shape. Rows may be repeated, and are in any order."""
     sparse_shape = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
     dense = draw(st.lists(st.integers(0, 70), max_size=2))
     tensors = []
@@ -89,7 +89,7 @@ def test_other_dtypes(trio: list[Communicator], dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_values_of_the_same_index_are_added_up_as_float32(trio: list[Communicator], dtype: str) -> None:
-    """In bfloat16, 256 + 1 is 256."""
+    """Sums in bfloat16 would be wrong, because 256 + 1 is 256 there."""
     many = torch.ones(900).to(getattr(torch, dtype))
     tensors = [torch.sparse_coo_tensor(torch.full((1, 900), 3), many, (10,), check_invariants=True) for _ in trio]
     together(trio, lambda each: each.allreduce(tensors[each.rank]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order streams read and write CUDA tensors, on a model of a device and one of the switch."""
+"""Order in which streams read and write CUDA tensors, with a model of a device and one of the switch."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_streams_read_and_write_in_the_order_of_the_program(
 
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_who_starts_a_collective_does_not_wait_for_the_device(name: str, cuda: Cuda, pair: list[Communicator]) -> None:
-    """And what is started behind it, on the host, waits its turn."""
+    """Collectives of host tensors that start after it wait for their turn."""
     start, results = COLLECTIVES[name]
     arrays = [np.full((2, 70), rank + 1.0, np.float32) for rank in range(2)]
     shape = results(arrays)[0].shape

@@ -152,7 +152,7 @@ def test_results_are_rounded_to_nearest_even() -> None:
 
 @pytest.mark.parametrize("halves", [False, True])
 def test_a_bfloat16_nan_has_the_same_bits_whatever_the_memory(halves: bool) -> None:
-    """And whatever it was added up as, in which ranks may differ."""
+    """The bits do not depend on the dtype of the sum either, in which ranks may differ."""
     for tensor in (torch.zeros(70, dtype=torch.bfloat16), torch.zeros(70, 2, dtype=torch.bfloat16)[:, 0]):
         tensor[::3] = math.nan
         staging = numbers(tensor, halves=halves)
@@ -251,7 +251,7 @@ def test_autograd_notices_that_a_saved_tensor_was_overwritten(dtype: torch.dtype
 
 @pytest.mark.parametrize("within", [True, False])
 def test_tensors_that_came_to_be_in_inference_are_written_to(within: bool) -> None:
-    """They have no version to raise."""
+    """Such tensors have no version counter."""
     with torch.inference_mode():
         tensors = [torch.ones(3), torch.ones(3, dtype=torch.float16), torch.ones(4, 4).t()[0]]
     with torch.inference_mode(within):

@@ -30,7 +30,7 @@ def address(sock: socket.socket) -> Switch:
 
 @pytest.fixture
 def plain(switch: socket.socket) -> Iterator[Transport]:
-    """To one aggregator."""
+    """Yield a transport to one aggregator."""
     transport = open_transport("udp", address(switch))
     yield transport
     transport.close()

@@ -24,7 +24,7 @@ BLOCK = 64
 
 
 def gradients(size: int = 5000) -> list[torch.Tensor]:
-    """One a rank, some blocks of which are zero."""
+    """Return a gradient for each rank, in which some blocks are zero."""
     generator = torch.Generator().manual_seed(size)
     rows = torch.randn(SIZE, size, generator=generator) * 10.0 ** torch.randint(-6, 6, (size,), generator=generator)
     rows[:, BLOCK * 4 : BLOCK * 12] = 0
@@ -32,7 +32,10 @@ def gradients(size: int = 5000) -> list[torch.Tensor]:
 
 
 def awkward(dtype: torch.dtype) -> list[torch.Tensor]:
-    """One a rank: sums beyond float16, subnormals, blocks of -0 and some that are not finite, and a ragged end."""
+    """Return an awkward tensor for each rank.
+
+    They have sums beyond float16, subnormals, blocks of -0, values that are not finite, and a ragged end.
+    """
     tensors = [(each / 1e3).to(dtype) for each in gradients(3001)]
     tensors[0][700], tensors[1][1300], tensors[2][2000] = float("nan"), float("inf"), float("-inf")
     for tensor in tensors:

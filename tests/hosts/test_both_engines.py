@@ -127,7 +127,7 @@ def test_who_has_not_come_is_named_after_the_time_limit(
 
 @pytest.mark.parametrize(("hosts", "late"), [((0, 0, 0), 1), *(((0, 0, 0, 1), late) for late in (0, 1, 3))])
 def test_ranks_of_a_host_that_call_other_things_are_named(hosts: tuple[int, ...], late: int) -> None:
-    """Though one has not come, the leader even, or one of another host."""
+    """They are named although one rank is late, be it the leader or a rank of another host."""
     with together(hosts) as job:
         endings = {
             rank: job.begin(rank, Operation(np.ones(20_000_000 if rank == 2 else 100, np.float32)))
@@ -150,7 +150,7 @@ def test_ranks_of_a_host_that_call_other_things_are_named(hosts: tuple[int, ...]
     + [((0, 0, 0, 1), fails, np.ones) for fails in (0, 2)],
 )
 def test_a_failure_of_one_rank_ends_what_its_host_waits_for(hosts: tuple[int, ...], fails: int, place: Any) -> None:
-    """Also where no controller tells them."""
+    """They end even if no controller tells them."""
     with together(hosts) as job:
         here = range(2 if len(hosts) == 3 else 3)  # the third, or the other host, does not come
         endings = [job.begin(rank, Operation(place(100_000, np.float32))) for rank in here]
@@ -177,7 +177,7 @@ def test_memory_is_given_back_when_an_engine_is_closed(hosts: tuple[int, ...]) -
 
 @pytest.mark.parametrize("hosts", HOSTS)
 def test_what_is_asked_after_the_end_is_answered(hosts: tuple[int, ...]) -> None:
-    """In threads, too, that have a number which the engine's thread has had."""
+    """Threads get answers even if they have the id that the engine's thread had."""
     with together(hosts) as job:
         job.reduce([Operation(np.ones(100, np.float32)) for _ in hosts])
     answers: list[str] = []

@@ -31,7 +31,7 @@ def test_slots_change_between_operations() -> None:
 
 
 def ones(running: Job, size: int = 100) -> list[Operation]:
-    """One operation of each rank."""
+    """Return one operation for each rank."""
     return [Operation(np.ones(size, np.float32)) for _ in running.engines]
 
 
@@ -46,7 +46,7 @@ def test_followers_do_not_hold() -> None:
 
 @pytest.mark.parametrize("limited", [0, 1])
 def test_who_waits_says_why(limited: int) -> None:
-    """Also a follower, whose limit may be the first that is over."""
+    """The rank that times out first says why it waits, even if it is a follower."""
     with job((0, 0, 1)) as running:
         hold([running.engines[0]])[0].wait(0, quiet=True)
         endings = [
@@ -82,7 +82,7 @@ def test_what_is_under_way_ends_first() -> None:
 
 
 def test_what_is_held_back_does_not_begin() -> None:
-    """Though what comes before it waits for a place in the ranks' memory, and begins while operations are held."""
+    """Earlier operations wait for room in the ranks' shared memory, and begin while later ones are held."""
     before = BUFFERS + 1
     with job((0, 0, 1)) as running:
         operations = list(zip(*(ones(running) for _ in range(before + 1)), strict=True))

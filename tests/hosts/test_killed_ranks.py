@@ -36,7 +36,7 @@ FORKED = pytest.param(True, marks=pytest.mark.skipif(not hasattr(os, "pidfd_open
 @pytest.mark.parametrize("fork", [False, FORKED], ids=["alone", "forked"])
 @pytest.mark.parametrize("gone", [0, 2])
 def test_who_is_killed_is_named_at_once(gone: int, fork: bool) -> None:
-    """Though a child of it has all its sockets; and nobody is called again and again for one that has gone."""
+    """It is named even if a child of it has all its sockets. Other ranks do not spin on a rank that is gone."""
     with reducing(HOSTS, 300 if fork else 50_000, every=5000, fork=fork) as ranks:
         time.sleep(0.3)
         ranks[gone].kill()
@@ -54,7 +54,10 @@ def test_who_is_killed_is_named_at_once(gone: int, fork: bool) -> None:
 @pytest.mark.parametrize("attempt", range(5))
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_others_have_their_tensors_to_themselves(how: signal.Signals, attempt: int) -> None:
-    """At whatever moment; who is stopped goes on when they have given up, and finds nothing to spoil."""
+    """A rank may be killed or stopped at any moment. A stopped rank goes on after the others have given up.
+
+    Then it can no longer write to their tensors.
+    """
     chance = random.Random(f"{SEED} {how} {attempt}")
     with reducing((0, 0, 0), 1 << 21) as ranks:
         time.sleep(0.02 + 0.1 * chance.random())
@@ -128,7 +131,7 @@ COUNT = 1 << 20
 
 @pytest.mark.parametrize("impatient", [0, 1])
 def test_who_stands_still_while_it_scans_is_awaited(impatient: int) -> None:
-    """By the leader, and by others of its host, who could take the leader for it."""
+    """The leader names that rank, and so do others of its host, which might blame the leader instead."""
     with job((0, 0, 0, 1)) as running:
         with half_missing(COUNT) as still:
             limits = [60.0] * 4

@@ -90,7 +90,7 @@ def _called(operation: Operation, number: int) -> int:
 
 
 def test_ranks_may_want_other_things_of_a_sum() -> None:
-    """One only gives its values, one sends its zeros, one wants the average of what it calls by the same name."""
+    """One rank only gives its values, one sends its zeros, and one wants the average of the same operation."""
     arrays = [random_array(np.random.default_rng(rank), FLOAT32, 10_000, 0.3) for rank in range(4)]
     given_up = [array.copy() for array in arrays]
     given_up[1].flags.writeable = False

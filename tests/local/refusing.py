@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks of a process that the kernel refuses something, from when they have met on.
+"""Two ranks of one process, in which the kernel refuses a system call once the ranks have met.
 
 Prints for how many operations each has found that, when all sums are the reference's.
 """

@@ -41,7 +41,7 @@ def test_sums_are_the_references(world_size: int, place: str) -> None:
 @pytest.mark.parametrize("place", UNREADABLE)
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_sums_of_what_cannot_be_read_are_the_references(world_size: int, place: str) -> None:
-    """It is counted."""
+    """Each engine counts such fallbacks, and all count the same number."""
     with ranks(world_size) as job:
         check_random_sums(job, 12, SEED, sizes=SIZES[4:], place=PLACES[place])
         fallbacks = {engine.stats.local_fallbacks for engine in job.engines}

@@ -174,7 +174,7 @@ def test_zeros_become_positive(zeros: float) -> None:
 @pytest.mark.parametrize("size", [500, 200_000])
 @pytest.mark.parametrize("options", [{"zeros": "sent"}, {"residual": True}, {"read_only": True}])
 def test_what_is_not_done_in_place_is_as_ever(options: dict[str, Any], size: int, place: Any) -> None:
-    """By one rank's wish."""
+    """One rank alone asks for something that is not done in place."""
     arrays = random_arrays(3, size, 0.9)
     given = [place(array) for array in arrays]
     own = dict(options)

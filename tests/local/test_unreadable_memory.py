@@ -51,7 +51,7 @@ def test_small_tensors_need_none() -> None:
 
 @pytest.mark.parametrize("refused", ["read", "map", "map at one rank", "map without reading"])
 def test_what_a_kernel_may_refuse_from_some_time_on(refused: str) -> None:
-    """In a process of its own, which a filter of system calls is for."""
+    """The ranks run in a process of their own, because a filter of system calls is for a whole process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.local.refusing", refused], cwd=Path(__file__).parents[2], capture_output=True,
         text=True, timeout=100, check=False,

@@ -55,7 +55,7 @@ class Host:
 
 @pytest.fixture
 def hosts(alone: None) -> Iterator[tuple[NativeSwitch, list[Host]]]:  # noqa: ARG001
-    """Two hosts, at ports 1 and 2 of a switch that floods, and answers for an address."""
+    """Yield a switch that floods and answers for an address, and two hosts at its ports 1 and 2."""
     with ExitStack() as stack:
         made = [Host(stack, number) for number in (1, 2)]
         switch = stack.enter_context(NativeSwitch(["1=eth:port1", "2=eth:port2"]))

@@ -64,7 +64,7 @@ def test_a_chain_that_ends_in_a_shorter_datagram() -> None:
 
 
 def test_a_result_goes_out_before_its_half_starts_over() -> None:
-    """One worker alone may send a newer round in the same chain; the older one's result must not be overwritten."""
+    """A job's only worker may send a newer round in the same chain, which must not overwrite the older result."""
     with UdpSwitch(1) as switch:
         switch.exchange(0, *(switch.data(0, seq, values=values(switch, seq, [0])) for seq in (2, 4, 6, 8)))
         switch.check_end()
@@ -72,7 +72,7 @@ def test_a_result_goes_out_before_its_half_starts_over() -> None:
 
 @pytest.mark.parametrize("others", [0, 62])  # with 62, results go out before all of the chain is processed
 def test_who_asks_twice_is_answered_twice_before_the_next_round(others: int) -> None:
-    """So a rank knows that what it sent again was not lost."""
+    """So a rank knows that its retransmission was not lost."""
     with UdpSwitch(1, slots=100) as switch:
         first, then = (switch.data(0, seq, values=values(switch, 1)) for seq in (2, 3))
         fill = full(switch, 0, 2, range(1, 1 + others))
@@ -181,7 +181,7 @@ def test_ports_count_their_packets() -> None:
 
 @pytest.mark.parametrize("ip", [LOOPBACK, "127.0.0.2"])
 def test_a_rank_that_nothing_can_be_sent_to_costs_the_others_no_chains(ip: str) -> None:
-    """To UDP port 0, which is no reason to send datagrams one by one to others."""
+    """The rank's UDP port is 0, which is no reason to send datagrams to others one by one."""
     with UdpSwitch(2, slots=50) as switch:
         switch.deliver(0, ip, 0)
         for seq in (2, 3):

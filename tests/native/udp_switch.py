@@ -30,7 +30,7 @@ CONFIG = (SHIPPED / "p4reduce.json").read_bytes()
 
 
 class Both:
-    """Two data planes, both of which are told everything, and say the same."""
+    """Two data planes that both get every call, and must return the same."""
 
     def __init__(self, *planes: DataPlane) -> None:
         self._planes = planes
@@ -126,7 +126,7 @@ class UdpSwitch(ExitStack):
         self.await_received()
 
     def await_received(self) -> None:
-        """Until the switch has processed all that was sent: then nothing overtakes it, and tables may change."""
+        """Wait until the switch has received all that was sent, so that nothing overtakes it and tables may change."""
 
         def received() -> dict[int, int]:
             return {port: self.switch.port_counts(port).received for port in self._sent}

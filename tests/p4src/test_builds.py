@@ -38,7 +38,7 @@ def test_what_is_shipped_for_larger_links_is_a_fresh_build(build: Build, name: s
 @pytest.mark.slow
 @pytest.mark.parametrize("parameters", OTHERS, ids=str)
 def test_other_parameters(build: Build, parameters: dict[str, int]) -> None:
-    """They compile, P4Info tells them, and jobs add up on them."""
+    """The program compiles with them, P4Info has them, and jobs run on it."""
     folder = build(parameters)
     program = Program(folder / "p4info.txtpb", folder / "p4reduce.json")
     told = {"LANES": program.lanes, "BLOCK_SIZE": program.block_size, "SLOTS": program.halves // 2}

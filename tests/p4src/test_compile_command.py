@@ -122,7 +122,7 @@ def test_another_image(containers: dict[str, str], tmp_path: Path) -> None:
     ],
 )
 def test_without_a_compiler(tmp_path: Path, tools: tuple[str, ...], arguments: tuple[str, ...], message: str) -> None:
-    """It says so at once, with what there is to do here."""
+    """The command says at once that the compiler is missing, and what to do on this machine."""
     for name in tools:
         (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / name).chmod(0o755)

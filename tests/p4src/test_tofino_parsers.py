@@ -169,7 +169,7 @@ def test_a_warning_of_the_assembler_fails_the_build(tmp_path: Path, monkeypatch:
 
 @pytest.mark.usefixtures("said")
 def test_the_assemblers_known_warnings_do_not_fail_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kind that p4c 1.2.5.16 gave of the three profiles."""
+    """These are all kinds of warnings that p4c 1.2.5.16 gave for the three profiles."""
     words = (
         "a.bfa:4178: warning: meter table should not have bus:, will be ignored",
         "a.bfa:42238: warning: Input xbar hash group 1 mergeable conflict in stage 0",

@@ -18,7 +18,7 @@ _LINK = re.compile(r"\]\(<?([^()\s>]+)>?(?:\s+\"[^\"]*\")?\)|(?:href|src|srcset)
 
 @cache
 def text_of(path: Path) -> str:
-    """Without blocks of code."""
+    """Return a page's text without blocks of code."""
     return re.sub(r"^( *)(```+|~~~+).*?^\1\2", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
@@ -62,7 +62,7 @@ def test_documents_have_links() -> None:
 
 @pytest.mark.parametrize(("document", "folder"), [("c-api.md", "hostlib/csrc"), ("native.md", "targets/csrc")])
 def test_every_c_file_is_in_the_table(document: str, folder: str) -> None:
-    """By its name, or by a pattern; and no other is."""
+    """The table has each file by its name or by a pattern, and no other file."""
     rows = re.findall(r"^\| ([^|]*\.[ch]`[^|]*) \|", (ROOT / "docs" / document).read_text(), re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`([\w*/]+\.c)`", row)]
     root = ROOT / folder

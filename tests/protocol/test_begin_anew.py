@@ -81,7 +81,7 @@ SHAPES = st.one_of(st.just({}), st.just({"tree": True}), st.fixed_dictionaries({
 
 @pytest.mark.parametrize("examples", [25, pytest.param(200, marks=pytest.mark.slow)])
 def test_sums_are_the_references_whatever_the_slots(examples: int) -> None:
-    """On one switch, below several leaves, and where slots are dealt."""
+    """The slots are on one switch, below several leaves, or striped over aggregators."""
 
     @given(st.integers(0, 2**32), st.lists(st.floats(0, 1), min_size=1, max_size=4), SHAPES)
     @settings(max_examples=examples)
@@ -180,7 +180,7 @@ def test_what_is_known_of_the_path_stays() -> None:
 
 
 def test_each_rank_begins_anew_at_its_own_time() -> None:
-    """One that is released first waits for the others in the new slots."""
+    """A rank that is released first waits for the others in the new slots."""
     membership = shape(world_size=3, slots=4)
     simulation = Simulation(membership, seed=1, network=Network(loss=0.1, duplicates=0.3, duplicate_delay=3.0))
     arrays = [[random_array(Random(10 * number + rank), 200, 4, np.float32) for rank in range(3)] for number in (0, 1)]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 def biased_exponent(value: float) -> int:
-    """By the definition of the format, not by its bits."""
+    """Return the exponent by the definition of the format, and not by its bits."""
     if not math.isfinite(value):
         return NOT_FINITE
     if value == 0:

@@ -47,7 +47,7 @@ def test_codes(kind: type[Op | Outcome]) -> None:
 
 
 def test_numbers_of_c() -> None:
-    """All that P4 has but the options of its compiler; the others are Python's."""
+    """C has all constants of P4, except the options of its compiler. The other ones are equal to Python's."""
     p4, c = p4_constants(), c_headers.constants(WIRE / "constants.h")
     options = {"LANES", "BLOCK_SIZE", "SLOTS", "CPU_PORT"}
     assert {name: c.get(name) for name in p4.keys() - options} == {name: p4[name] for name in p4.keys() - options}

@@ -44,7 +44,7 @@ RACKS: list[tuple[tuple[int, ...], ...]] = [(), ((0, 1), (2,)), ((0,), (1,), (2,
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_rank_is_told(case: str) -> None:
-    """On one switch, and in two and three racks."""
+    """The ranks are at one switch, and in two and three racks."""
     for seed, racks in product(range(8), RACKS):
         network = random_network(Random(seed)) if seed else Network()
         simulation = Simulation(MEMBERSHIP, seed=seed, network=network, racks=racks)
@@ -98,7 +98,7 @@ def test_nobody_is_blamed_by_a_rank_that_may_be_wrong_itself(extra: int, order: 
 
 
 def test_two_ranks_that_agree_blame_the_third() -> None:
-    """And the third, which came first, nobody: the switch has told it of one other alone."""
+    """The third rank, which came first, blames no rank: the switch has told it of one other rank alone."""
     messages = both_messages((2, 0, 1), 2, 3)
     assert "This rank agrees with the later one, so rank 2 is wrong. " in messages[1]
     assert "is wrong" not in messages[2]

@@ -52,7 +52,7 @@ class WrongLanes(Simulation):
 @pytest.mark.parametrize("racks", [(), ((0, 1), (2, 3))], ids=["one switch", "tree"])
 @pytest.mark.parametrize("first", [False, True])
 def test_other_lanes(first: bool, racks: tuple[tuple[int, ...], ...]) -> None:
-    """All are told, who is wrong if it came last, and else that it is one of those who came before."""
+    """All ranks get the error. It names the wrong rank if that came last, or else those that came before."""
     world_size = 4 if racks else 3
     simulation = WrongLanes(membership_of(world_size, 2, 2, 1), seed=1, racks=racks)
     operations = [Operation(np.arange(1, 17, dtype=np.int32)) for _ in range(world_size)]

@@ -10,7 +10,7 @@ def test_differs_in_every_part() -> None:
 
 
 def test_calls_near_each_other_differ() -> None:
-    """However long the names are: those that 24 of a CRC's 32 bits take for each other are far apart."""
+    """Names may have any length. Calls that 24 bits of a CRC-32 cannot tell apart are far from each other."""
     for length in (0, 11, 44, 60):
         name = "x" * length
         assert len({fingerprint(counter, name, "", 1000) for counter in range(25_000)}) == 25_000

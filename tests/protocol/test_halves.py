@@ -24,7 +24,7 @@ ALL = np.arange(1 << 16, dtype=np.uint16)
 
 
 def value_of(half: int, dtype: np.dtype[np.generic]) -> float:
-    """By the definition, not by its bits in float32."""
+    """Return the value by the definition of the format, and not by its bits in float32."""
     exponents, mantissas = FORMATS[dtype]
     exponent, mantissa = half >> mantissas & 2**exponents - 1, half & 2**mantissas - 1
     sign = -1 if half >> 15 else 1

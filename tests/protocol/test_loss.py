@@ -41,7 +41,7 @@ def seconds(slots: int, loss: float, seed: int) -> float:
     + [(1, 0.01, 1.5), (1, 0.05, 3.5), (1, 0.1, 6.5)],  # where nothing later is under way
 )
 def test_a_loss_costs_about_a_round_trip(slots: int, loss: float, most: float) -> None:
-    """In an operation of 21 round trips, of which the slot that has lost most decides."""
+    """The operation takes 21 round trips without loss. The slot that loses most packets decides how long it takes."""
     without = seconds(slots, 0.0, 0)
     seeds = range(SEEDS if slots > 1 else 3 * SEEDS)
     assert median(seconds(slots, loss, seed) for seed in seeds) < most * without
@@ -82,7 +82,7 @@ def test_who_stands_still_now_and_then_makes_few_packets_be_sent_again() -> None
 
 
 def test_who_begins_an_operation_late_is_seldom_asked_after() -> None:
-    """While another operation goes on in a few slots, whose packets pass those that wait in all others."""
+    """Meanwhile another operation goes on in a few slots, whose packets overtake those that wait in all others."""
     busy, slots, rounds = 4, 32, 400
     simulation = Simulation(job(slots), seed=1)
     simulation.reduce(ones(slots, 2))
@@ -102,7 +102,10 @@ def test_who_begins_an_operation_late_is_seldom_asked_after() -> None:
 
 
 class Bursts(Simulation):
-    """All but rank 0 are behind one link of 10,000 packets a second each way, which others fill for 10 ms at a time."""
+    """A network in which all ranks but rank 0 share a link, which other traffic fills for 10 ms at a time.
+
+    The link carries 10,000 packets a second each way.
+    """
 
     def __init__(self, slots: int, seed: int) -> None:
         super().__init__(job(slots), seed=seed)

@@ -23,7 +23,11 @@ MEMBERSHIP = Membership(1, 1, 0, WORKERS, slots=SLOTS, lanes=1, block_size=4, fi
 
 
 class Bottleneck(Simulation):
-    """All packets to the switch cross one link of so many packets a second, which keeps at most `room` waiting."""
+    """A network in which all packets to the switch cross one link.
+
+    rate: the packets that the link carries a second.
+    room: the packets that may wait in its queue.
+    """
 
     def __init__(self, rate: float, room: int) -> None:
         super().__init__(MEMBERSHIP, seed=1)
@@ -69,7 +73,7 @@ def slowdowns(simulation: Simulation) -> list[int]:
 
 
 def twice(rate: float, room: int) -> tuple[Simulation, int, float]:
-    """Also how many packets were dropped in the second operation, and the seconds that it took."""
+    """Run two operations, and return the simulation, and the drops and the seconds of the second one."""
     simulation = Bottleneck(rate, room)
     reduced(simulation)
     dropped, begin = simulation.dropped, simulation.now

@@ -265,7 +265,7 @@ def test_status_ends_the_back_off() -> None:
 
 
 def resend(worker: Worker) -> float:
-    """When the worker sends something again."""
+    """Return the time at which the worker retransmits something."""
     for _ in range(2):  # the first time may be that of a round which is over
         deadline = worker.next_deadline()
         assert deadline is not None
@@ -346,7 +346,7 @@ def test_abort(who: int, reason: int, said: str) -> None:
 
 
 def test_every_reason_of_an_abort_has_words() -> None:
-    """And one of a later controller's its number."""
+    """A reason that only a later controller knows is given by its number."""
     for reason in pb.AbortReason.values():
         worker, _, (first, _) = started()
         worker.receive(abort(first, worker=NOBODY, keys=[reason, 0]), 0.001)

@@ -86,7 +86,7 @@ def many_slots() -> tuple[Simulation, list[Operation]]:
 
 
 def test_few_packets_ask_after_a_straggler() -> None:
-    """However many slots wait for it; and all go on as soon as it comes."""
+    """Few do so however many slots wait for the straggler, and all slots go on as soon as it comes."""
     simulation, operations = many_slots()
     begin = simulation.now
     simulation.submit_all(operations, late={1: 0.05})

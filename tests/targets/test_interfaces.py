@@ -48,7 +48,7 @@ def running(target: str, *names: str) -> Iterator[PortStates]:
 
 
 def passes(source: str, destination: str, frame: bytes = FRAME) -> int:
-    """How often a frame from one host's end reaches the other's; sent anew until it is there."""
+    """Send a frame from one host to another until it arrives, and return how often it arrived."""
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as end,
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as begin,
@@ -126,7 +126,7 @@ def test_a_port_follows_its_interface_through_other_names(target: str, caplog: p
 
 
 def test_a_port_does_not_take_the_interface_of_another() -> None:
-    """Not even one that is called as the port's own was."""
+    """It does not do so even if the other interface has the name that the port's own had."""
     with own_cables(2), closing(EthPort(1, "switch1")) as one, closing(EthPort(2, "switch2")) as other:
         ip("link", "set", "switch2", "down")
         ip("link", "del", "switch1")

@@ -112,7 +112,7 @@ def test_a_capture(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_script_of_ones_own_at_every_worker(tmp_path: Path) -> None:
-    """Its settings are in its environment; where one ends badly, the command does."""
+    """The script's settings are in its environment. If the script fails at a worker, the command fails."""
     script = tmp_path / "train.py"
     script.write_text(
         "import sys, numpy as np\nfrom p4reduce import Communicator\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each fault ends in right sums or in the error that it must end in; without the protection for it, it does not."""
+"""Each fault ends in right sums or in the error that it must end in. Without the protection for it, it does not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SHAPES = {"tree": {"fan_out": 2}}
     ("name", "target"), [("tree", "sim"), *((name, "native") for name in TOPOLOGIES), ("tree", "bmv2")]
 )
 def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: str, target: str) -> None:
-    """All on one network, each in a job of its own; what a fault breaks is mended before the next."""
+    """All faults run on one network, each in a job of its own. Its damage is repaired before the next one."""
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
     made = TOPOLOGIES[name].build(2, Wire(delay=1e-6), **SHAPES.get(name, {}))  # every host's link can be changed

@@ -42,7 +42,7 @@ SUMS = hashlib.sha256(b"".join(sums(4, call, *SHAPE).tobytes() for call in range
 def test_every_network_gives_the_bits_of_the_reference(
     start: Start, target: str, topology: Topology, loss: float
 ) -> None:
-    """And so those of one switch, and all ranks the same."""
+    """So all ranks have the same bits, which are those on one switch."""
     with (
         start(topology, target, controller_options=["--drop-rate", str(loss)] if loss else []) as network,
         Ranks(network, "--calls", str(CALLS)) as ranks,
@@ -56,7 +56,7 @@ def test_every_network_gives_the_bits_of_the_reference(
 @pytest.mark.slow
 @pytest.mark.parametrize("target", targets())
 def test_a_spine_link_carries_no_more_than_one_worker(start: Start, target: str) -> None:
-    """Each way, whatever the rack's workers send and receive: 1.05 allows for the control messages that cross it."""
+    """This holds each way, whatever the rack's workers send and receive. 1.05 allows for control messages."""
     case = Case(8, 1 << 18, "float32", 1.0, "random", "block")
     setup = Setup(target=target, slots=16, threads=1, repeat=3, warm_up=0, timeout=60)
     with start(two_racks.build(8), target) as network:

@@ -73,7 +73,7 @@ FILES = {"pcap": pcap(*FRAMES), "pcapng": pcapng(*FRAMES)}
 
 @pytest.mark.parametrize(("order", "other"), [(LITTLE, BIG), (BIG, LITTLE), (LITTLE, LITTLE)])
 def test_sections_have_interfaces_of_their_own(tmp_path: Path, order: str, other: str) -> None:
-    """Two files of which one follows the other: a port, then all interfaces of a host."""
+    """The capture is two files in a row: one of a port, and one of all interfaces of a host."""
     content = section(order) + interface(order=order, name=b"eth0") + packet(FRAMES[0], order=order)
     content += section(other) + interface(ANY, other, name=b"any")
     content += packet(cooked(ANY, payload(3), interface=1), order=other)
@@ -223,7 +223,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(FILES)), st.booleans(), st.integers(0, 2000), st.integers(1, 255))
 def test_a_wrong_byte_anywhere(tmp_path: Path, kind: str, compressed: bool, at: int, bits: int) -> None:
-    """It may be a packet's own, which no format protects. No other exception escapes."""
+    """The byte may be a packet's own, which no format protects. No exception but P4ReduceError escapes."""
     content = b"".join(FILES[kind])
     changed = bytearray(gzip.compress(content, mtime=0) if compressed else content)
     changed[at % len(changed)] ^= bits

@@ -27,7 +27,7 @@ KEYS = [5 << 8 | 100, NO_KEY, 0, 0xFFFFFF00]
 def dissect(
     folder: Path, frames: list[bytes], *names: str, kept: tuple[int, ...] = (), options: tuple[str, ...] = ()
 ) -> list[dict[str, list[str]]]:
-    """For each frame the values of fields, by name, of all packets in it. kept: bytes of each that were captured."""
+    """Return for each frame the values of fields, by name, in all its packets. kept: captured bytes of each frame."""
     if shutil.which("tshark") is None:
         pytest.skip("needs tshark (Debian: tshark)")
     plugin = folder / "p4reduce.lua"

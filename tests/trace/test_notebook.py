@@ -59,6 +59,6 @@ def test_with_a_job_of_its_own(tmp_path: Path) -> None:
 
 
 def test_it_holds_no_outputs() -> None:
-    """They would be of some machine, at some time."""
+    """Outputs would be those of one machine at one time."""
     for cell in json.loads(NOTEBOOK.read_text())["cells"]:
         assert not cell.get("outputs")

@@ -167,7 +167,7 @@ def opened(started: Any, made: Trace, file: Path, wrong: list[object], width: in
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 def test_a_browser_draws_it(made: Trace, tmp_path: Path, width: int, height: int) -> None:
-    """On a desktop and on a phone: nothing is wider than the screen, the straggler and the losses are named."""
+    """On a desktop and on a phone, nothing is wider than the screen, and the straggler and the losses are named."""
     wrong: list[object] = []
     with browser() as started:
         shown = opened(started, made, tmp_path / "page.html", wrong, width, height)

@@ -225,7 +225,7 @@ def test_other_files_are_refused(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_a_jobs_threads_are_told_apart() -> None:
-    """Each has slots from 0 on, under a number of its own, and sends from a port of its own."""
+    """Each thread has slots from 0 on, under a number of its own, and sends from a port of its own."""
 
     def of_second(one: Header) -> Header:
         source, destination = ((ip, port + 1000 * (port != 31314)) for ip, port in (one.source, one.destination))
@@ -245,7 +245,7 @@ def test_a_jobs_threads_are_told_apart() -> None:
 
 
 def test_blocks_of_streams_that_name_none_are_skipped_up_to_the_farthest_that_is_named() -> None:
-    """One block of many that is not zero, the sixth of lane 2 in slot 1: all streams before it are as long."""
+    """One of many blocks is not zero, the sixth of lane 2 in slot 1, so all streams before it are as long."""
     found = (NO_KEY, NO_KEY, key(5), NO_KEY)
     packets = [data(0, 0), result(0.1, 0, 0), data(0, 0, slot=1), result(0.1, 0, 0, slot=1, keys=found)]
     summary = summarise(trace(*packets))  # which ends before the block is carried

@@ -46,7 +46,7 @@ async def watch(address: str, changed: Callable[[States], None]) -> str:
 
 
 def watched(address: str, steps: list[tuple[tuple[str, ...], dict[int, str]]]) -> None:
-    """After each `ip ...`, these are the states that are told."""
+    """Run each `ip` command, and check the port states that are reported after it."""
 
     async def work() -> None:
         told: list[States] = []

@@ -129,7 +129,7 @@ class Builder:
         return self._add(self.states, name, **item)
 
     def _add(self, items: list[Json], name: str, **item: Json) -> Builder:
-        """One more of a kind; its id is its place."""
+        """Add an item to a list of its kind. Its id is its index there."""
         items.append({"name": name, "id": len(items), **item})
         return self
 

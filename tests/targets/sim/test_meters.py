@@ -47,7 +47,7 @@ def test_a_token_is_there_in_its_very_nanosecond() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_as_rfc_2698_has_it(seed: int) -> None:
-    """Against the same with fractions, all seen from the start."""
+    """The reference computes the same with fractions, from all packets since the start."""
     random, clock = Random(seed), Clock()
     meter = MeterArray(1, clock)
     cir, pir = sorted(random.choices([0, 1, 3, 7, 1000, 999_983], k=2))
