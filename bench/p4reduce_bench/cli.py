@@ -22,8 +22,8 @@ from p4reduce_bench.gradients.cli import gradients
 from p4reduce_bench.options import JsonFile, Link, Plot, Repeat, Slots, Timeout, WarmUp
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
-from p4reduce_bench.processes.endings import command
 from p4reduce_bench.processes.switches import check_aggregators
+from p4reduce_bench.processes.termination import command
 from p4reduce_bench.training.cli import train
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 

@@ -25,7 +25,7 @@ from p4reduce_bench.allreduce import grid
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.processes import network as private
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.termination import command
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_topos.arguments import WIRE, build
 from p4reduce_topos.emulation import signals

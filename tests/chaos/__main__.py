@@ -17,7 +17,7 @@ from rich.table import Table
 
 from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.termination import command
 from tests.chaos.ranks import LONG_S
 from tests.chaos.run import Run
 

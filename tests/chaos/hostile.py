@@ -36,8 +36,8 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.join.joining import join_job
 from p4reduce.join.options import JoinOptions
 from p4reduce_bench.processes.children import Child, Family
-from p4reduce_bench.processes.endings import command
 from p4reduce_bench.processes.switches import START_UP_S, start_controller, start_switches
+from p4reduce_bench.processes.termination import command
 from tests.chaos.site import users_file
 
 VERSION = 1

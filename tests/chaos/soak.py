@@ -28,8 +28,8 @@ from p4reduce.control.channel import open_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.host import digest
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
-from p4reduce_bench.processes.endings import command
 from p4reduce_bench.processes.switches import rank_environment, start_controller, start_switches
+from p4reduce_bench.processes.termination import command
 
 VERSION = 1
 SILENCE_S = 180.0

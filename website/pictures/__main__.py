@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.termination import command
 from website.pictures import round, speed_up
 
 

@@ -69,14 +69,14 @@ def traffic(
     length = max(1, -(-blocks // (used * lanes)))
     padded = np.zeros((workers, length * used * lanes), np.bool_)
     padded[:, :blocks] = masks
-    dealt = padded.reshape(workers, length, used, lanes)
-    union = dealt.any(axis=0)
+    striped = padded.reshape(workers, length, used, lanes)
+    union = striped.any(axis=0)
     rounds = used + int(union.sum(axis=0).max(axis=-1).sum())
     # When each block's turn is, and which packet that is: (its round, its slot).
     packet = (np.cumsum(union, axis=0) - 1) * used + np.arange(used)[:, None]
     active = np.bincount(packet[union], minlength=length * used)
     most = 0
-    for own in dealt:
+    for own in striped:
         present = np.bincount(packet[own], minlength=length * used)
         most = max(most, int(np.maximum(present, active - max_growth // (4 * block_size)).sum()))
     header = AROUND_PAYLOAD + AGGREGATION_HEADER + 4 * lanes

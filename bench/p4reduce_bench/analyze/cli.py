@@ -22,7 +22,7 @@ from p4reduce_bench.analyze.analysis import analyze as analyze_recordings
 from p4reduce_bench.analyze.forms import WIRES, Forms
 from p4reduce_bench.options import JsonFile
 from p4reduce_bench.outputs import number
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.termination import command
 
 VERSION = 1
 SIZES = ",".join(str(size) for size in BLOCK_SIZES_ACCEPTED)

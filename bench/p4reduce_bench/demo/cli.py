@@ -18,7 +18,6 @@ from p4reduce_bench import outputs
 from p4reduce_bench.demo.report import Report
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
-from p4reduce_bench.processes.endings import command
 from p4reduce_bench.processes.switches import (
     check_aggregators,
     describe,
@@ -26,6 +25,7 @@ from p4reduce_bench.processes.switches import (
     start_ranks,
     start_switches,
 )
+from p4reduce_bench.processes.termination import command
 
 SILENCE = 90.0  # seconds
 

@@ -29,7 +29,7 @@ from p4reduce_bench.gradients.sparsify import SPARSIFIERS
 from p4reduce_bench.gradients.training import Plan, train
 from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Repeat, Slots, Target, Timeout, WarmUp
 from p4reduce_bench.processes.children import Family
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.termination import command
 
 NO_SYSTEMS = "none"
 

@@ -23,7 +23,7 @@ from p4reduce_bench.analyze.analysis import Analysis, analyze
 from p4reduce_bench.gradients.models import missing
 from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Slots, Target
 from p4reduce_bench.processes.children import Family
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.termination import command
 from p4reduce_bench.training import curves, report, trainings
 from p4reduce_bench.training.trainings import LOSSES_SEEDS, LOSSES_STEPS, MODELS, REAL, STEPS, Run, Training
 

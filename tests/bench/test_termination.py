@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.termination import command
 from tests.support.interruption import interrupt, start
 
 
@@ -26,7 +26,7 @@ def test_an_error_is_said_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 INTERRUPTED_TWICE = """
 import signal
 import typer
-from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.termination import command
 
 try:
     with command(stopped="so far"):
