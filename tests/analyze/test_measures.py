@@ -30,8 +30,8 @@ def test_an_example_by_hand() -> None:
 def test_the_same_everywhere_and_nothing_in_common() -> None:
     same = measure(masks("0110", "0110", "0110"))
     assert (same.overlap, same.densification) == (1, 1)
-    apart = measure(masks("1000", "0100", "0010"))
-    assert (apart.overlap, apart.densification) == (0, 3)
+    disjoint = measure(masks("1000", "0100", "0010"))
+    assert (disjoint.overlap, disjoint.densification) == (0, 3)
 
 
 def test_overlap_is_of_the_sparser_worker() -> None:

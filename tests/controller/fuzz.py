@@ -234,10 +234,10 @@ class Fuzzer:
         """Read the controller's status, as its web page and Prometheus do."""
         watch = Watch(self.controller.status, self.controller.reports.ports)
         watch.look(await self.controller.status(), time.time())
-        assert watch.latest is not None
-        view_of(watch.latest, self.controller.unavailable)
+        assert watch.last_view is not None
+        view_of(watch.last_view, self.controller.unavailable)
         history_of(watch.history, lambda _: True)
-        list(Metrics(lambda: watch.latest).collect())
+        list(Metrics(lambda: watch.last_view).collect())
         generate_latest(self.controller.telemetry.registry)
 
     # Packets.

@@ -25,7 +25,7 @@ def scraped(status: pb.StatusReply, ports: dict[tuple[int, int], Traffic] | None
     watch = Watch(_nothing, ports or {})
     watch.look(status, 1000.0)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Metrics(lambda: watch.latest))
+    registry.register(Metrics(lambda: watch.last_view))
     return set(generate_latest(registry).decode().splitlines())
 
 
@@ -127,7 +127,7 @@ def test_a_status_that_fails_once_is_asked_for_again(monkeypatch: pytest.MonkeyP
         while asked < 4:
             await asyncio.sleep(0.01)
         await watch.close()
-        assert watch.latest.status.joins > 2
+        assert watch.last_view.status.joins > 2
 
     asyncio.run(asyncio.wait_for(work(), 10))
 
@@ -138,10 +138,10 @@ def test_rates_are_of_two_looks_and_count_each_packet_once() -> None:
     watch.look(status_with(started=10, added=10, completed=10, sent_up=5), 100.0)
     ports[0, 3].bytes_out += 80
     watch.look(status_with(started=20, added=30, completed=20, sent_up=15), 102.0)
-    rates = watch.latest.rates["leaf"]
+    rates = watch.last_view.rates["leaf"]
     assert (rates.packets, rates.rounds, rates.sent_up) == (15, 5, 5)
-    assert watch.latest.port_rates == {(0, 3): 40}
-    told = view_of(watch.latest, None)
+    assert watch.last_view.port_rates == {(0, 3): 40}
+    told = view_of(watch.last_view, None)
     assert told["switches"][0]["ports"] == {"3": 40}
 
 

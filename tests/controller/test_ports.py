@@ -95,15 +95,15 @@ def test_they_are_shown(changing: Changing) -> None:
     status = changing.look()
     watch = Watch(changing.controller.status, {})
     watch.look(status, 1000.0)
-    assert watch.latest is not None
+    assert watch.last_view is not None
     found = {
         (sample.labels["switch"], sample.labels["port"]): sample.value
-        for one in Metrics(lambda: watch.latest).collect()
+        for one in Metrics(lambda: watch.last_view).collect()
         for sample in one.samples
         if sample.name == "p4reduce_port_up"
     }
     assert found == {("fake", "1"): 0, ("fake", "2"): 1}
-    told = view_of(watch.latest, None)
+    told = view_of(watch.last_view, None)
     assert [one["ports_down"] for one in told["switches"]] == [[1], []]
     assert told["jobs"][0]["trouble"] == [f"port 1 of {FIRST} is down, where rank 0 is"]
     assert "1 of 2 up; down: 1" in shown(views.switches(status))

@@ -308,12 +308,14 @@ class AnySchedule(RuleBasedStateMachine):
         size=st.integers(1, 2),
         slots=st.sampled_from([1, 1, 2, 3, 5, 17]),
         queue=st.sampled_from([0, 30, 90]),
-        patience=st.sampled_from([1, 60]),
+        join_timeout=st.sampled_from([1, 60]),
     )
-    def joins(self, tenant: str, name: str, rank: int, size: int, slots: int, queue: float, patience: float) -> None:
+    def joins(
+        self, tenant: str, name: str, rank: int, size: int, slots: int, queue: float, join_timeout: float
+    ) -> None:
         self.carol_came = self.carol_came or tenant == "carol"
         self.sessions.append(
-            self.hall.come(CALLERS[tenant], name, rank, size, slots=slots, queue_s=queue, timeout_s=patience)
+            self.hall.come(CALLERS[tenant], name, rank, size, slots=slots, queue_s=queue, timeout_s=join_timeout)
         )
 
     @precondition(lambda self: self.open)

@@ -267,6 +267,6 @@ def test_what_ports_carry_is_by_number_where_a_switch_has_gone(running: Running)
     status = running.loop.run(status_of(running.jobs, running.controller.inventory, 1.0))
     watch = Watch(running.controller.status, running.controller.reports.ports)
     watch.look(status, 1000.0)
-    lines = [sample.labels for one in Metrics(lambda: watch.latest).collect() for sample in one.samples]
+    lines = [sample.labels for one in Metrics(lambda: watch.last_view).collect() for sample in one.samples]
     assert all(labels.get("port") != "3" for labels in lines)
     wait_until(lambda: running.used() == 4, "slots")

@@ -14,7 +14,7 @@ from tests.support.dataplane.switch import FORGERIES, ROUTER_MACS, ROUTES, SWITC
 
 VICTIM = Host("02:00:00:00:00:61", "10.0.0.61", 40001)
 FORGER = Host("02:00:00:00:00:66", "10.0.0.66", 40066)
-AGAIN = Host("02:5a:00:00:00:09", "192.168.9.9")  # another address of the switch
+SECOND_ADDRESS = Host("02:5a:00:00:00:09", "192.168.9.9")  # another address of the switch
 ROUTER = "02:fe:00:00:00:01"
 
 
@@ -51,9 +51,9 @@ def in_the_name_of(own: Host, lanes: int) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("own", [SWITCH, AGAIN], ids=["address", "another"])
+@pytest.mark.parametrize("own", [SWITCH, SECOND_ADDRESS], ids=["address", "another"])
 def test_forged_frames_are_dropped_and_counted(switch: Switch, own: Host) -> None:
-    switch.own_address(AGAIN)
+    switch.own_address(SECOND_ADDRESS)
     switch.forward(VICTIM.mac, 2)
     switch.flood_unknown(0x50)
     forged = in_the_name_of(own, switch.lanes)
@@ -90,7 +90,7 @@ def test_neither_are_they_routed(switch: Switch) -> None:
 def test_an_address_that_is_no_longer_the_switchs_own(switch: Switch) -> None:
     """Packets from a former address of the switch are forwarded, even with the switch's MAC address."""
     switch.forward(VICTIM.mac, 2)
-    frame = frames.udp_frame(replace(AGAIN, mac=SWITCH.mac), VICTIM, b"x")
+    frame = frames.udp_frame(replace(SECOND_ADDRESS, mac=SWITCH.mac), VICTIM, b"x")
     switch.exchange((1, frame)).expect({2: [frame]})
     assert switch.by_port(FORGERIES) == {}
 

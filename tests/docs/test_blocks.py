@@ -77,9 +77,9 @@ def said(block: Block) -> list[list[str]]:
     for line in commands(block):
         words = shlex.shlex(line, posix=True, punctuation_chars=True)
         words.whitespace_split = True
-        for apart, call in groupby(words, key=lambda word: set(word) <= set("();<>|&")):
+        for is_operator, call in groupby(words, key=lambda word: set(word) <= set("();<>|&")):
             arguments = list(call)
-            if not apart and "p4reduce" in arguments:
+            if not is_operator and "p4reduce" in arguments:
                 found.append(arguments[arguments.index("p4reduce") + 1 :])
     return found
 

@@ -27,5 +27,5 @@ def test_it_runs(block: Block, how: Shell, tmp_path: Path) -> None:
     text = "\n".join(line for line in commands(block) if not how.left_out or how.left_out not in line)
     if _AND_THE_OTHER.search(block.text):
         text = _AND_THE_OTHER.sub(r"\1RANK=0 \2 &\n\1RANK=1 \2", block.text)
-    for script in text.splitlines() if how.apart else [text]:
+    for script in text.splitlines() if how.one_by_one else [text]:
         run(tmp_path, f"{how.before}\n{script}", how.addresses, how.name, how.needs)

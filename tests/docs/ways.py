@@ -36,13 +36,13 @@ class Tutorial:
 class Shell:
     """Run by itself, in a network of its own, in a folder with the files that `session.py` has.
 
-    before: what runs there first. addresses: that the network has. apart: each command by itself. left_out: of commands
-    that stand for another choice. name: a host that is this one. needs: a program.
+    before: what runs there first. addresses: that the network has. one_by_one: each command by itself. left_out: of
+    commands that stand for another choice. name: a host that is this one. needs: a program.
     """
 
     before: str = ""
     addresses: Sequence[str] = ()
-    apart: bool = False
+    one_by_one: bool = False
     left_out: str = ""
     name: str = ""
     needs: str = ""
@@ -129,7 +129,7 @@ RULES: list[tuple[str, str, Way]] = [
     (
         "docs/native.md",
         "ens5",
-        Shell(before="ip link add ens5 type veth peer name ens6", addresses=["192.168.1.5"], apart=True),
+        Shell(before="ip link add ens5 type veth peer name ens6", addresses=["192.168.1.5"], one_by_one=True),
     ),
     ("docs/pytorch.md", 'init_process_group("gloo")', Elsewhere("tests/e2e/test_pytorch_docs.py")),
     ("docs/pytorch.md", "--target native", Elsewhere("tests/e2e/test_pytorch_docs.py")),

@@ -87,10 +87,10 @@ def test_results_are_the_same_while_a_job_is_moved(network: dict[str, Any], back
             wait_until(lambda: first_slots(stack, "c") != [], "c")
             firsts = {name: first_slots(stack, name) for name in "abc"}
             leave(b)
-            apart = max(firsts.values()) != firsts["b"]  # else the free slots are in a row anyhow
+            must_move = max(firsts.values()) != firsts["b"]  # else the free slots are in a row anyhow
             with working(stack, "d", 300 * trees, SMALL, **options) as d:
                 go_on(a, c, d)
-            if apart:
+            if must_move:
                 assert any(first_slots(stack, name) != firsts[name] for name in "ac")
             go_on(a, c)
 

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 DEVICE = torch.device("cuda", 0)
 _HOST_WANTS_VALUES = {"cpu", "tolist", "item", "__bool__", "__int__", "__float__", "numpy", "equal"}
 _LIMIT_S = 20.0  # of what a test holds up
-_PATIENCE = 3  # looks at an event until it has happened
+_LOOKS_UNTIL_DONE = 3  # looks at an event until it has happened
 
 
 class Stream:
@@ -71,7 +71,7 @@ class Event:
     def query(self) -> bool:
         self.cuda.hosts.append(threading.current_thread())
         self.looks += 1
-        if self.looks <= _PATIENCE or not self.cuda.running.is_set():
+        if self.looks <= _LOOKS_UNTIL_DONE or not self.cuda.running.is_set():
             return self.stream.done >= self.position
         self.stream.come_to(self.position)
         return True

@@ -100,7 +100,7 @@ def test_who_is_waited_for_is_logged_long_before_the_time_limit(
         early = one.allreduce_async(np.ones(3, np.float32))
         wait_until(lambda: len(caplog.messages) == 3, "the third warning")
         for record in caplog.records:
-            assert (record.name, record.levelname) == ("p4reduce.carrier", "WARNING")
+            assert (record.name, record.levelname) == ("p4reduce.engine", "WARNING")
             assert re.match(r"allreduce .* has not ended for \d s: waiting for rank 1", record.message), record.message
         ages = [record.created - caplog.records[0].created for record in caplog.records]
         assert 0.5 < ages[2] < 5

@@ -44,7 +44,7 @@ def test_who_waits_is_told_by_no_thread(pair: list[Communicator], monkeypatch: p
     monkeypatch.setattr(NativeEngine, "_complete", noted)
     ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
     # One wait in C: between two of them nobody waits for a moment, and a thread may tell.
-    monkeypatch.setattr("p4reduce.fastpath.engine._PATIENCE_S", 30.0)
+    monkeypatch.setattr("p4reduce.fastpath.engine._SLICE_S", 30.0)
     late = threading.Timer(0.5, pair[1].allreduce, [theirs])
     late.start()
     if call == "allreduce":

@@ -18,7 +18,7 @@ from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.halves import narrowed
 from p4reduce.protocol.numbers import Wire, reference_allreduce
 from tests.support.hostlib.hosts_job import together
-from tests.support.hostlib.local_engines import Ending
+from tests.support.hostlib.local_engines import PendingOperation
 from tests.support.hostlib.memory import PLACES, shared_kib
 from tests.support.hostlib.sums import SEED, check_random_sums, check_residuals, random_array
 from tests.support.waiting import wait_until
@@ -83,8 +83,8 @@ def test_many_at_once_from_several_threads(hosts: tuple[int, ...]) -> None:
     with together(hosts) as job:
 
         def submit(rank: int) -> None:
-            endings = [job.begin(rank, Operation(array)) for array in arrays[rank]]
-            assert [ending.wait() for ending in endings] == [None] * len(sizes)
+            pending = [job.begin(rank, Operation(array)) for array in arrays[rank]]
+            assert [each.wait() for each in pending] == [None] * len(sizes)
 
         with ThreadPoolExecutor(len(hosts)) as pool:
             submitting = [pool.submit(submit, rank) for rank in range(len(hosts))]
@@ -110,9 +110,9 @@ def test_who_has_not_come_is_named_after_the_time_limit(
 ) -> None:
     with together(hosts) as job:
         began = time.monotonic()
-        ending = job.begin(0, Operation(np.ones(100, np.float32)), timeout=0.5)
+        pending = job.begin(0, Operation(np.ones(100, np.float32)), timeout=0.5)
         other = job.begin(1, Operation(np.ones(100, np.float32)))
-        error = ending.wait()
+        error = pending.wait()
         assert 0.4 < time.monotonic() - began < 5
         assert isinstance(error, CollectiveTimeout)
         assert error.awaited == missing
@@ -129,12 +129,12 @@ def test_who_has_not_come_is_named_after_the_time_limit(
 def test_ranks_of_a_host_that_call_other_things_are_named(hosts: tuple[int, ...], late: int) -> None:
     """They are named although one rank is late, be it the leader or a rank of another host."""
     with together(hosts) as job:
-        endings = {
+        pending = {
             rank: job.begin(rank, Operation(np.ones(20_000_000 if rank == 2 else 100, np.float32)))
             for rank in range(len(hosts))
             if rank != late
         }
-        errors = {rank: ending.wait() for rank, ending in endings.items() if rank < 3}
+        errors = {rank: each.wait() for rank, each in pending.items() if rank < 3}
         assert all(isinstance(error, MismatchError) for error in errors.values()), errors
         first = min(errors)
         assert "rank 2 has <sum of 20000000 float32>" in str(errors[first])
@@ -153,11 +153,11 @@ def test_a_failure_of_one_rank_ends_what_its_host_waits_for(hosts: tuple[int, ..
     """They end even if no controller tells them."""
     with together(hosts) as job:
         here = range(2 if len(hosts) == 3 else 3)  # the third, or the other host, does not come
-        endings = [job.begin(rank, Operation(place(100_000, np.float32))) for rank in here]
+        pending = [job.begin(rank, Operation(place(100_000, np.float32))) for rank in here]
         assert job.engines[0].progress()
         began = time.monotonic()
         job.engines[fails].fail(P4ReduceError("it was left"))
-        errors = [ending.wait() for ending in endings]
+        errors = [each.wait() for each in pending]
         assert time.monotonic() - began < 2
     assert str(errors.pop(fails)) == "it was left"
     for error in errors:
@@ -188,7 +188,7 @@ def test_what_is_asked_after_the_end_is_answered(hosts: tuple[int, ...]) -> None
         for engine in job.engines:
             answers.append(engine.progress() + engine.link())
             with pytest.raises(P4ReduceError):
-                engine.submit(Operation(np.ones(1, np.float32)), name="", timeout=1, on_end=Ending())
+                engine.submit(Operation(np.ones(1, np.float32)), name="", timeout=1, on_end=PendingOperation())
 
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(ask, range(20)))

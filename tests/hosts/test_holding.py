@@ -49,15 +49,15 @@ def test_who_waits_says_why(limited: int) -> None:
     """The rank that times out first says why it waits, even if it is a follower."""
     with job((0, 0, 1)) as running:
         hold([running.engines[0]])[0].wait(0, quiet=True)
-        endings = [
+        pending = [
             running.begin(rank, operation, 1.5 if rank == limited else 60.0)
             for rank, operation in enumerate(ones(running))
         ]
-        error = endings[limited].wait()
+        error = pending[limited].wait()
         assert isinstance(error, CollectiveTimeout)
         assert f"the controller has paused operations {'to change' if limited else 'for'}" in str(error)
-        for ending in endings[:2]:
-            assert ending.wait() is not None
+        for each in pending[:2]:
+            assert each.wait() is not None
 
 
 def test_what_is_under_way_ends_first() -> None:
@@ -66,19 +66,19 @@ def test_what_is_under_way_ends_first() -> None:
     with job((0, 1)) as running:
         values = np.zeros(size, np.float32)
         values[::70_000] = 1
-        endings = [running.begin(0, Operation(values.copy()))]
+        pending = [running.begin(0, Operation(values.copy()))]
         wait_until(lambda: running.engines[0].stats.packets_sent > 0, "the operation to begin")
         told = hold(running.engines, 1)
         told[0].wait(1, quiet=False)
         told[1].wait(0, quiet=True)
         later = [running.begin(0, Operation(np.ones(100, np.float32)))]
-        endings.append(running.begin(1, Operation(values.copy())))
-        assert [ending.wait() for ending in endings] == [None, None]
+        pending.append(running.begin(1, Operation(values.copy())))
+        assert [each.wait() for each in pending] == [None, None]
         assert told[0].wait(1, quiet=True) == told[1].wait(1, quiet=True)
         for engine in running.engines:
             engine.go_on(0, 0)
         later.append(running.begin(1, Operation(np.ones(100, np.float32))))
-        assert [ending.wait() for ending in later] == [None, None]
+        assert [each.wait() for each in later] == [None, None]
 
 
 def test_what_is_held_back_does_not_begin() -> None:
@@ -86,20 +86,20 @@ def test_what_is_held_back_does_not_begin() -> None:
     before = BUFFERS + 1
     with job((0, 0, 1)) as running:
         operations = list(zip(*(ones(running) for _ in range(before + 1)), strict=True))
-        endings = [running.begin(0, operation) for operation in operations[0][:before]]
+        pending = [running.begin(0, operation) for operation in operations[0][:before]]
         leaders = [running.engines[rank] for rank in (0, 2)]
         told = hold(leaders, before)
         told[0].wait(before, quiet=False)
         later = [running.begin(0, operations[0][before])]
         for rank in (1, 2):
-            endings += [running.begin(rank, operation) for operation in operations[rank][:before]]
+            pending += [running.begin(rank, operation) for operation in operations[rank][:before]]
             later.append(running.begin(rank, operations[rank][before]))
-        assert [ending.wait() for ending in endings] == [None] * 3 * before
+        assert [each.wait() for each in pending] == [None] * 3 * before
         assert told[0].wait(before, quiet=True) == told[1].wait(before, quiet=True)
         assert [operation.done for each in operations for operation in each[before:]] == [False] * 3
         for leader in leaders:
             leader.go_on(0, 0)
-        assert [ending.wait() for ending in later] == [None] * 3
+        assert [each.wait() for each in later] == [None] * 3
 
 
 def test_what_is_held_no_longer_is_not_said_to_be() -> None:
@@ -107,11 +107,11 @@ def test_what_is_held_no_longer_is_not_said_to_be() -> None:
         leaders = [running.engines[rank] for rank in (0, 2)]
         for told in hold(leaders):
             told.wait(0, quiet=True)
-        endings = [running.begin(rank, operation) for rank, operation in enumerate(ones(running))]
+        pending = [running.begin(rank, operation) for rank, operation in enumerate(ones(running))]
         pass_time(0.03)
         for leader in leaders:
             leader.go_on(0, 0)
-        assert [ending.wait() for ending in endings] == [None] * 3
+        assert [each.wait() for each in pending] == [None] * 3
         error = running.begin(1, Operation(np.ones(100, np.float32)), 0.5).wait()
         assert isinstance(error, CollectiveTimeout)
         assert "waiting for rank 0 on this host" in str(error)

@@ -113,9 +113,9 @@ def heard(first: int, error: Exception) -> BaseException | None:
     The other rank's own controller says nothing.
     """
     with job((0, 0, 1)) as running:
-        ending = running.begin(1 - first, Operation(np.ones(1000, np.float32)))
+        pending = running.begin(1 - first, Operation(np.ones(1000, np.float32)))
         running.engines[first].fail(error)
-        return ending.wait()
+        return pending.wait()
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -137,15 +137,15 @@ def test_who_stands_still_while_it_scans_is_awaited(impatient: int) -> None:
             limits = [60.0] * 4
             limits[impatient] = 1.0
             tensors = [still if rank == 2 else np.zeros(COUNT, np.float32) for rank in range(4)]
-            endings = [running.begin(rank, Operation(tensor), limits[rank]) for rank, tensor in enumerate(tensors)]
-            error = endings[impatient].wait()
+            pending = [running.begin(rank, Operation(tensor), limits[rank]) for rank, tensor in enumerate(tensors)]
+            error = pending[impatient].wait()
             assert isinstance(error, CollectiveTimeout)
             assert error.awaited == (2,)
             assert str(error).endswith("waiting for rank 2 on this host")
-            told = endings[1 - impatient].wait()
+            told = pending[1 - impatient].wait()
             assert isinstance(told, JobAborted)
             assert told.rank == impatient
-        assert isinstance(endings[2].wait(), JobAborted)
+        assert isinstance(pending[2].wait(), JobAborted)
 
 
 def test_what_is_next_is_not_what_is_awaited() -> None:
@@ -163,9 +163,9 @@ def test_what_is_next_is_not_what_is_awaited() -> None:
 def test_a_switch_is_not_blamed_for_a_standstill_of_ones_own() -> None:
     with job((0, 1)) as running:
         with half_missing(COUNT) as still:
-            ending = running.begin(0, Operation(still), 1.0)
+            pending = running.begin(0, Operation(still), 1.0)
             time.sleep(4)
-        error = ending.wait()
+        error = pending.wait()
     assert isinstance(error, CollectiveTimeout)
     said = re.search(r"(\d+\.\d) s.*; this rank's own process was stopped for (\d+\.\d) s$", str(error))
     assert said is not None, error

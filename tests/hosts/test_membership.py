@@ -23,7 +23,7 @@ def member(rank: int, **fields: Any) -> Membership:
 def test_the_lowest_rank_of_a_host_leads_it() -> None:
     assert member(0).leaders == (0, 1, 4)
     assert [member(rank).leader for rank in range(6)] == [0, 1, 0, 1, 4, 0]
-    assert member(5).neighbours == (0, 2, 5)
+    assert member(5).colocated == (0, 2, 5)
     assert [member(rank).worker for rank in range(6)] == [0, 1, 0, 1, 2, 0]
     assert member(3).ranks(0b101) == (0, 2, 4, 5)
     assert member(0).elsewhere == ()
@@ -39,7 +39,7 @@ def test_peers_are_leaders() -> None:
 def test_each_rank_leads_itself_where_none_share() -> None:
     alone = member(2, hosts=())
     assert alone.leaders == tuple(range(6))
-    assert alone.neighbours == (2,)
+    assert alone.colocated == (2,)
     assert alone.leader == alone.worker == 2
     assert member(2, hosts=(), peers=(3, 2)).elsewhere == (0, 1, 4, 5)
 

@@ -176,8 +176,8 @@ def test_large_memory_is_given_back() -> None:
 def test_hosts_that_call_other_things_are_named() -> None:
     with job((0, 0, 1, 1)) as running:
         sizes = (3000, 3000, 4000, 4000)
-        endings = [running.begin(rank, Operation(np.ones(size, np.float32))) for rank, size in enumerate(sizes)]
-        errors = [ending.wait() for ending in endings]
+        pending = [running.begin(rank, Operation(np.ones(size, np.float32))) for rank, size in enumerate(sizes)]
+        errors = [each.wait() for each in pending]
     assert all(isinstance(error, MismatchError) for error in errors), errors
     assert any("a rank of rank 2's host sent" in str(error) for error in errors) or any(
         "a rank of rank 0's host sent" in str(error) for error in errors
@@ -188,12 +188,12 @@ def test_hosts_that_call_other_things_are_named() -> None:
 def test_of_another_host_all_ranks_are_awaited(impatient: int) -> None:
     with job((0, 0, 1, 1)) as running:
         limits = [1.5 if rank == impatient else 30.0 for rank in range(2)]
-        endings = [running.begin(rank, Operation(np.ones(100, np.float32)), limits[rank]) for rank in range(2)]
-        error = endings[impatient].wait()
+        pending = [running.begin(rank, Operation(np.ones(100, np.float32)), limits[rank]) for rank in range(2)]
+        error = pending[impatient].wait()
         assert isinstance(error, CollectiveTimeout)
         assert error.awaited == (2, 3)
         assert "waiting for ranks 2, 3" in str(error)
-        assert isinstance(endings[1 - impatient].wait(), JobAborted)
+        assert isinstance(pending[1 - impatient].wait(), JobAborted)
 
 
 @pytest.mark.parametrize("leaves", [0, 1])

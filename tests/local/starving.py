@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.hostlib.local_engines import Ending
+from tests.support.hostlib.local_engines import PendingOperation
 
 
 def thread_of(name: str) -> int:
@@ -39,7 +39,7 @@ def starved(thread: int) -> Iterator[None]:
             busy.kill()
 
 
-class Reuses(Ending):
+class Reuses(PendingOperation):
     """The ending of a caller that reuses its tensor once its operation has failed."""
 
     def __init__(self, tensor: npt.NDArray[np.float32]) -> None:

@@ -266,8 +266,8 @@ def test_who_waits_in_vain_keeps_shared_memory() -> None:
 def test_ranks_that_call_other_things_keep_theirs() -> None:
     with ranks(2) as job:
         given = [shared(np.ones(SIZE + rank, np.float32)) for rank in range(2)]
-        endings = [job.begin(rank, Operation(array)) for rank, array in enumerate(given)]
-        assert [type(ending.wait()).__name__ for ending in endings] == ["MismatchError"] * 2
+        pending = [job.begin(rank, Operation(array)) for rank, array in enumerate(given)]
+        assert [type(each.wait()).__name__ for each in pending] == ["MismatchError"] * 2
         assert all((array == 1).all() for array in given)
         assert not mappings("p")
 

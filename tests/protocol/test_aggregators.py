@@ -28,11 +28,11 @@ def test_every_half_comes_back(half: int, aggregators: int) -> None:
 
 @given(st.integers(1, 600), AGGREGATORS)
 def test_each_aggregator_holds_its_share_without_gaps(slots: int, aggregators: int) -> None:
-    dealt = [to_aggregator(half, aggregators) for half in range(2 * slots)]
-    assert len(set(dealt)) == 2 * slots
+    striped = [to_aggregator(half, aggregators) for half in range(2 * slots)]
+    assert len(set(striped)) == 2 * slots
     each = slots_at_each(slots, aggregators)
     for aggregator in range(aggregators):
-        there = sorted(half for owner, half in dealt if owner == aggregator)
+        there = sorted(half for owner, half in striped if owner == aggregator)
         assert there == list(range(len(there)))
         assert len(there) in (2 * each, 2 * (each - 1))
     assert to_aggregator(0, aggregators) == (0, 0)  # where ranks of different shapes meet

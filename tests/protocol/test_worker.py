@@ -452,28 +452,28 @@ def test_too_large_a_tensor_is_refused_and_harms_nothing() -> None:
 def test_a_packet_without_an_answer() -> None:
     """A packet that was sent once does not count, because it may be held back. A STATUS is an answer."""
     worker, _, (first, second) = started()
-    patience = 3.0
-    assert worker.unanswered(100.0, patience) is None
+    timeout = 3.0
+    assert worker.unanswered(100.0, timeout) is None
     now = BEFORE
     while now < 2.0:
         now += 0.01
         worker.tick(now)
         worker.take_packets()
-    assert worker.unanswered(2.9, patience) is None
-    assert worker.unanswered(3.1, patience) == first.slot
+    assert worker.unanswered(2.9, timeout) is None
+    assert worker.unanswered(3.1, timeout) == first.slot
     worker.receive(answer(first, Op.STATUS, keys=[0b011, 0]), 3.1)
-    assert worker.unanswered(3.2, patience) == second.slot
+    assert worker.unanswered(3.2, timeout) == second.slot
     worker.receive(answer(second, Op.STATUS, keys=[0b011, 0]), 3.2)
-    assert worker.unanswered(6.0, patience) is None
-    assert worker.unanswered(6.15, patience) == first.slot
+    assert worker.unanswered(6.0, timeout) is None
+    assert worker.unanswered(6.15, timeout) == first.slot
     worker.receive(result(first, [key(0, 130), NO_KEY]), 6.2)
-    assert worker.unanswered(6.25, patience) == second.slot
+    assert worker.unanswered(6.25, timeout) == second.slot
     while now < 10.0:
         now += 0.01
         worker.tick(now)
         worker.take_packets()
     worker.receive(result(second, [NO_KEY, key(0, 129)]), 10.0)
-    assert worker.unanswered(10.0, patience) == first.slot + 1  # its next round, in the other half
+    assert worker.unanswered(10.0, timeout) == first.slot + 1  # its next round, in the other half
 
 
 def test_rounds_that_no_rank_can_be_in() -> None:

@@ -69,7 +69,7 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
             except (P4ReduceError, ValueError) as error:
                 wrong[fault_name] = [str(error)]
             network.rewire(plain)
-            network.partition_controller(plain.workers, apart=False)
+            network.partition_controller(plain.workers, cut=False)
             deadline = time.monotonic() + 30
             for worker in plain.workers:  # the kernel remembers for a while that nobody answered
                 while " 0% packet loss" not in network.mininet[worker].cmd(f"ping -c 1 {HOST_OF_THE_CONTROLLER}"):

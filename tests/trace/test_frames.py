@@ -74,10 +74,10 @@ def test_several_packets_that_the_kernel_sends_as_one_are_told_apart() -> None:
     together = seen(payload(2, present=3) + payload(3, present=3) + payload(4, present=1))
     assert codec_of([together]) == Codec()
     assert [one.seq for one in headers(together, Codec())] == [2, 3, 4]
-    apart = list(split(together, Codec()))
-    assert [len(one.payload) for one in apart] == [34, 34, 34]
-    assert [one.seq for each in apart for one in headers(each, Codec())] == [2, 3, 4]
-    assert codec_of(apart) == Codec()  # also of what is cut
+    pieces = list(split(together, Codec()))
+    assert [len(one.payload) for one in pieces] == [34, 34, 34]
+    assert [one.seq for each in pieces for one in headers(each, Codec())] == [2, 3, 4]
+    assert codec_of(pieces) == Codec()  # also of what is cut
 
 
 @pytest.mark.parametrize(("lanes", "block"), [(4, 64), (8, 256), (8, 32), (2, 128), (1, 256)])

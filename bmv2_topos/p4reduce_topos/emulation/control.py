@@ -35,7 +35,7 @@ def make(hosts: Mapping[str, int]) -> None:
         run(*inside, "ip", "link", "set", name, "up")
 
 
-def partition(hosts: Iterable[str], *, apart: bool) -> None:
+def partition(hosts: Iterable[str], *, cut: bool) -> None:
     """Disconnect hosts from the control network, or connect them again."""
     for host in hosts:
-        run("ip", "link", "set", f"{_END}{host}", "down" if apart else "up")
+        run("ip", "link", "set", f"{_END}{host}", "down" if cut else "up")

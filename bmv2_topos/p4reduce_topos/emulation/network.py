@@ -323,9 +323,9 @@ class Network:
                 self._wires[number].first(START_UP_S)
         self.topology = topology
 
-    def partition_controller(self, hosts: Sequence[str], *, apart: bool) -> None:
+    def partition_controller(self, hosts: Sequence[str], *, cut: bool) -> None:
         """Disconnect hosts from the control network, or connect them again."""
-        control.partition(hosts, apart=apart)
+        control.partition(hosts, cut=cut)
 
     def carried(self, a: str, b: str) -> int:
         """Return the bytes that the link between `a` and `b` has carried from `a` to `b`.

@@ -94,11 +94,11 @@ def kill_controller(network: Network, _: Ranks) -> None:
 
 
 def partition_worker(network: Network, _: Ranks) -> None:
-    network.partition_controller([network.topology.workers[VICTIM]], apart=True)
+    network.partition_controller([network.topology.workers[VICTIM]], cut=True)
 
 
 def partition_all(network: Network, _: Ranks) -> None:
-    network.partition_controller(network.topology.workers, apart=True)
+    network.partition_controller(network.topology.workers, cut=True)
 
 
 def outsider(topology: Topology) -> str:

@@ -77,12 +77,12 @@ def clock(controllers_time: float, ours: float) -> Iterator[Finding]:
         yield Finding("clock source", "ok", source)
     if not controllers_time:
         return
-    apart = abs(controllers_time - ours)
-    if apart > 5:
-        found = f"{apart:.0f} s from the controller's clock, which certificates and election ids depend on"
+    offset = abs(controllers_time - ours)
+    if offset > 5:
+        found = f"{offset:.0f} s from the controller's clock, which certificates and election ids depend on"
         yield Finding("clock", "warning", found, "synchronise both with a time server (chrony, systemd-timesyncd)")
     else:
-        yield Finding("clock", "ok", f"{apart:.1f} s from the controller's clock")
+        yield Finding("clock", "ok", f"{offset:.1f} s from the controller's clock")
 
 
 def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:

@@ -60,5 +60,5 @@ async def look(job: Job, half: int, switches: Mapping[int, Aggregator]) -> pb.Co
             ranks = job.workers_at(at)
             rounds.setdefault(state.seq, []).extend(rank for bit, rank in enumerate(ranks) if state.bitmap >> bit & 1)
     some = next(iter(rounds))
-    latest = max(rounds, key=lambda seq: (seq - some + 2**31) % 2**32)
-    return pb.Counted(half=half, seq=latest, ranks=sorted(rounds[latest]))
+    newest = max(rounds, key=lambda seq: (seq - some + 2**31) % 2**32)
+    return pb.Counted(half=half, seq=newest, ranks=sorted(rounds[newest]))

@@ -70,7 +70,7 @@ class Watch:
 
     status: Callable[[], Awaitable[pb.StatusReply]]
     ports: Mapping[tuple[int, int], Traffic]
-    latest: View | None = None
+    last_view: View | None = None
     history: deque[Point] = field(default_factory=lambda: deque(maxlen=int(HISTORY_S / POINT_S)))
     _tasks: Tasks = field(default_factory=lambda: Tasks(lambda _: None))
 
@@ -86,21 +86,21 @@ class Watch:
                 self.look(await self.status(), time.time())
             except Exception:
                 log.exception("the status for monitoring")
-                self.latest = None  # better nothing than old values
+                self.last_view = None  # better nothing than old values
             await asyncio.sleep(POLL)
 
     def look(self, status: pb.StatusReply, at: float) -> None:
-        before = self.latest
+        before = self.last_view
         ports = {place: Traffic(**vars(traffic)) for place, traffic in self.ports.items()}
-        self.latest = View(at, status, {}, ports, {})
+        self.last_view = View(at, status, {}, ports, {})
         if before is not None and at > before.at:
-            self.latest.rates = _switch_rates(before, self.latest)
-            self.latest.port_rates = {
+            self.last_view.rates = _switch_rates(before, self.last_view)
+            self.last_view.port_rates = {
                 place: max(0.0, _bytes(now) - _bytes(before.ports.get(place, Traffic()))) / (at - before.at)
                 for place, now in ports.items()
             }
         if not self.history or at - self.history[-1].at >= POINT_S:
-            self.history.append(_point(self.latest))
+            self.history.append(_point(self.last_view))
 
 
 def live(status: pb.StatusReply) -> list[pb.Job]:

@@ -240,7 +240,7 @@ async def _web(
 
     watch = Watch(controller.status, controller.reports.ports)
     controller.telemetry.registry.register(Ends(serving.tls, *calling))
-    controller.telemetry.registry.register(Metrics(lambda: watch.latest))
+    controller.telemetry.registry.register(Metrics(lambda: watch.last_view))
     web = Web(settings, serving.tls, watch, controller.telemetry.registry, controller, controller.service.guard)
     try:
         await web.start()

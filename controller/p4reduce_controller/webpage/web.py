@@ -157,7 +157,7 @@ class Web:
         return _health(self.served.unavailable)
 
     async def _status(self, _: web.Request, caller: Caller) -> web.Response:
-        view = self.watch.latest
+        view = self.watch.last_view
         if view is None:
             told = {"error": "there is no status yet"}
             if self.served.stands_by:
@@ -167,7 +167,7 @@ class Web:
         return web.json_response(view_of(view, self.served.unavailable))
 
     async def _history(self, _: web.Request, caller: Caller) -> web.Response:
-        view = self.watch.latest
+        view = self.watch.last_view
         seen = {titled(job) for job in seen_by(caller, view.status).jobs} if view is not None else set()
         return web.json_response(history_of(self.watch.history, seen.__contains__))
 

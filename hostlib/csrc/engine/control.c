@@ -54,18 +54,18 @@ void p4reduce_abort(p4reduce_engine *engine, p4reduce_status status, int32_t ran
 }
 
 void p4reduce_counted(p4reduce_engine *engine, uint32_t half, uint32_t seq, const char *message) {
-    p4reduce_engine *carrier = engine;
+    p4reduce_engine *owner = engine;
     for (p4reduce_engine *shard = engine; shard != NULL; shard = shard->next_shard)
         if (shard->membership.first_slot <= half >> 1)
-            carrier = shard;
-    if (carrier->worker == NULL)
+            owner = shard;
+    if (owner->worker == NULL)
         return;
-    struct counted *counted = &carrier->counted_by_switch;
-    pthread_mutex_lock(&carrier->lock);
-    *counted = (struct counted){.news = true, .half = half - 2 * carrier->membership.first_slot, .seq = seq};
+    struct counted *counted = &owner->counted_by_switch;
+    pthread_mutex_lock(&owner->lock);
+    *counted = (struct counted){.news = true, .half = half - 2 * owner->membership.first_slot, .seq = seq};
     snprintf(counted->message, sizeof counted->message, "%s", message);
-    progress_wake(carrier);
-    pthread_mutex_unlock(&carrier->lock);
+    progress_wake(owner);
+    pthread_mutex_unlock(&owner->lock);
 }
 
 p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error) {

@@ -86,6 +86,6 @@ void engine_let_answers_gather(p4reduce_engine *engine) {
     if (pause < LEAST_PAUSE_S || GATHER_SHARE * wanted > engine->worker->recovery.timer.srtt || engine->link->full)
         return;
     struct pollfd news = {.fd = engine->wake, .events = POLLIN};
-    const struct timespec patience = as_timespec(pause);
-    ppoll(&news, 1, &patience, NULL);
+    const struct timespec timeout = as_timespec(pause);
+    ppoll(&news, 1, &timeout, NULL);
 }

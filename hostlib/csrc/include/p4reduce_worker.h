@@ -52,9 +52,9 @@ P4REDUCE_API double p4reduce_worker_deadline(const p4reduce_worker *worker);
  * of its own, those at other switches: it cannot tell which of them. Returns whether there are any. */
 P4REDUCE_API int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]);
 
-/* The half, 2 * slot + round mod 2, in which a packet has waited longest, where for `patience` seconds nothing has
+/* The half, 2 * slot + round mod 2, in which a packet has waited longest, where for `timeout` seconds nothing has
  * answered it though it was sent again; else -1. */
-P4REDUCE_API int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, double patience);
+P4REDUCE_API int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, double timeout);
 
 /* Whether no rank can be in round `seq` of the half yet: this one has not sent the round before it. */
 P4REDUCE_API int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq);

@@ -8,7 +8,7 @@
 #include <time.h>
 
 enum { PIECES_AT_ONCE = 4, SHARES = 16 };
-static const double PATIENCE_S = 30; // with ranks that write, where the kernel lets nothing else be done
+static const double WRITERS_TIMEOUT_S = 30; // with ranks that write, where the kernel lets nothing else be done
 
 void in_place_export(struct local *local) {
     const struct p4reduce_request *request = &local->task->request;
@@ -176,7 +176,7 @@ void in_place_revoke(struct local *local, bool well) {
         return;
     const size_t bytes = local->task->request.count * local->task->numbers.value_bytes;
     if (!well && may_be_written(local) && !region_revoke(&local->region, bytes)) {
-        const double until = clock_now() + PATIENCE_S;
+        const double until = clock_now() + WRITERS_TIMEOUT_S;
         while (!have_all_reduced(local) && clock_now() < until)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 enum { VALUES_ALIGNMENT = 64 };
-static const double LEAST_PATIENCE_S = 20e-6, MOST_PATIENCE_S = 1e-3;
+static const double MIN_SCAN_BACKOFF_S = 20e-6, MAX_SCAN_BACKOFF_S = 1e-3;
 
 // Tasks.
 
@@ -89,8 +89,8 @@ static void scan(p4reduce_worker *worker, double now) {
                 budget = scan_for(worker, &worker->slots[index], budget, now);
     // Where only co-located ranks can go on, it looks again after a while.
     const bool stuck = budget == SCAN_BLOCKS && worker->waiting == waited;
-    worker->patience = stuck ? fmin(fmax(2 * worker->patience, LEAST_PATIENCE_S), MOST_PATIENCE_S) : 0;
-    worker->scan_at = worker->waiting > 0 ? now + worker->patience : NEVER;
+    worker->scan_backoff = stuck ? fmin(fmax(2 * worker->scan_backoff, MIN_SCAN_BACKOFF_S), MAX_SCAN_BACKOFF_S) : 0;
+    worker->scan_at = worker->waiting > 0 ? now + worker->scan_backoff : NEVER;
 }
 
 // Begins the slot's next task, the first from `task` on that uses this slot, if there is one.
@@ -300,14 +300,14 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) 
     return elsewhere;
 }
 
-int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, double patience) {
+int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, double timeout) {
     const struct slot *oldest = NULL;
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         const struct slot *slot = &worker->slots[index];
         if (slot_was_sent_again(slot) && (oldest == NULL || slot->last_answer < oldest->last_answer))
             oldest = slot;
     }
-    return oldest == NULL || now - oldest->last_answer < patience ? -1 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
+    return oldest == NULL || now - oldest->last_answer < timeout ? -1 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
 }
 
 int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq) {

@@ -24,7 +24,7 @@ struct p4reduce_worker {
     uint32_t counter;
     uint32_t waiting; // slots that wait for the scan
     double scan_at;   // when it is to go on, infinite where no slot waits for it
-    double patience;  // seconds from one look at what co-located ranks have scanned to the next
+    double scan_backoff;  // seconds from one look at what co-located ranks have scanned to the next
     struct task *oldest, *newest; // those not done
 };
 

@@ -66,13 +66,13 @@ static void retry_later(void) {
 }
 
 // How long to poll, in ms.
-static int patience(double deadline) {
+static int poll_timeout_ms(double deadline) {
     return (int)(fmax(0, fmin(deadline - clock_now(), 60)) * 1000) + 1;
 }
 
 static bool ready_to_read(int socket, double deadline) {
     struct pollfd one = {.fd = socket, .events = POLLIN};
-    while (poll(&one, 1, patience(deadline)) != 1)
+    while (poll(&one, 1, poll_timeout_ms(deadline)) != 1)
         if (clock_now() >= deadline)
             return false;
     return true;

@@ -114,8 +114,8 @@ static void try(uint32_t own) {
     caller = 0;
     int sockets[MOST_OWN];
     int switch_socket = bound();
-    const struct timeval patience = {.tv_usec = 100000};
-    setsockopt(switch_socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const struct timeval timeout = {.tv_usec = 100000};
+    setsockopt(switch_socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
 
     p4reduce_error error = {.size = sizeof error};
     p4reduce_engine *engine = opened(switch_socket, own, sockets);

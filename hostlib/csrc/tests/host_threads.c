@@ -108,8 +108,8 @@ int main(void) {
     int switch_socket = bound();
     socklen_t size = sizeof place;
     getsockname(switch_socket, (struct sockaddr *)&place, &size);
-    const struct timeval patience = {.tv_usec = 100000};
-    setsockopt(switch_socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const struct timeval timeout = {.tv_usec = 100000};
+    setsockopt(switch_socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     pthread_t answering;
     pthread_create(&answering, NULL, answer, &switch_socket);
     call_other_things();

@@ -420,7 +420,7 @@ class Communicator:
         membership = self._running.membership
         if membership.leader != self.rank:
             return f"rank {membership.leader} sends for its host"
-        count = len(membership.neighbours)
+        count = len(membership.colocated)
         if count > 1:
             return f"{self._options.transport}, for {count} ranks of its host"
         return f"{self._options.transport}, {self._threads} threads" if self._threads > 1 else self._options.transport

@@ -289,8 +289,8 @@ class SwitchGroup(ByGloo):
         if not tensors:
             return self._gloo.allreduce_coalesced(tensors, given)  # which says what is wrong
         copies = Copies(contiguous=False)
-        apart = copies.in_place(tensors)
-        work = self._start([self._allreduce([each], each_opts) for each in apart], tensors)
+        buffers = copies.in_place(tensors)
+        work = self._start([self._allreduce([each], each_opts) for each in buffers], tensors)
         for each in tensors:  # as Gloo, and unlike `allreduce`
             if not each.is_sparse and not each.is_inference():
                 torch.autograd.graph.increment_version(each)
@@ -422,8 +422,8 @@ class SwitchGroup(ByGloo):
         opts, outputs = options(AllgatherOptions, opts, timeout=None), list(outputs)
         copies = Copies()
         # An input of its own, as in its place in the output, is read before that is written.
-        apart = copies.outputs(outputs, inputs if len(outputs) > 1 else (), raises_version=True)
-        pairs = zip(apart, inputs, strict=True)
+        buffers = copies.outputs(outputs, inputs if len(outputs) > 1 else (), raises_version=True)
+        pairs = zip(buffers, inputs, strict=True)
         return copies.finish(self._start([self._all_gather_single(*pair, opts) for pair in pairs], outputs), outputs)
 
     def _all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
@@ -479,8 +479,8 @@ class SwitchGroup(ByGloo):
         """Of one tensor for each output."""
         opts, outputs = options(ReduceScatterOptions, opts, reduceOp=None), list(outputs)
         copies = Copies(contiguous=False)
-        apart = copies.outputs(outputs, inputs if len(outputs) > 1 else (), raises_version=True)
-        calls = [self._reduce_scatter_single(*pair, opts) for pair in zip(apart, inputs, strict=True)]
+        buffers = copies.outputs(outputs, inputs if len(outputs) > 1 else (), raises_version=True)
+        calls = [self._reduce_scatter_single(*pair, opts) for pair in zip(buffers, inputs, strict=True)]
         return copies.finish(self._start(calls, outputs), outputs)
 
     def _reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:

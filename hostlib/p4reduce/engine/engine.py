@@ -19,7 +19,7 @@ from p4reduce.protocol import Operation, Stats
 if TYPE_CHECKING:
     from p4reduce.engine.handle import Handle
 
-log = logging.getLogger("p4reduce.carrier")
+log = logging.getLogger("p4reduce.engine")
 
 REMIND_AFTER_S = 30.0
 

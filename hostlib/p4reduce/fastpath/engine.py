@@ -30,8 +30,8 @@ from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
 
 _TEXT_BYTES = 512
-_PATIENCE_S = 0.05  # longest wait within one call into C, so that a signal is handled promptly
-_HOLD_PATIENCE_S = 1.0
+_SLICE_S = 0.05  # longest wait within one call into C, so that a signal is handled promptly
+_HOLD_SLICE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class NativeEngine(Engine):
         one = _UnderWay(held, prepared.name, None, finish)
         try:
             self._under_way[number] = one
-            status = self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error)
+            status = self._library.p4reduce_run(self._handle, request, _SLICE_S, ended, error)
             if status == c.OK and ended.value:
                 if error.status == c.OK and finish is None:
                     self._ended_at = time.monotonic()
@@ -282,7 +282,7 @@ class NativeEngine(Engine):
         left = deadline - time.monotonic()
         # C does not hear of signals. Python's main thread handles them between two calls.
         while (
-            ended := self._library.p4reduce_await(self._handle, number, max(0.0, min(left, _PATIENCE_S)), error)
+            ended := self._library.p4reduce_await(self._handle, number, max(0.0, min(left, _SLICE_S)), error)
         ) == 0 and left > 0:
             left = deadline - time.monotonic()
         if ended > 0:
@@ -362,7 +362,7 @@ class NativeEngine(Engine):
     def _follow(self, hold: int, tell: Tell) -> None:
         """Report the progress of a pausing engine to `tell`, in a thread of its own, until the pause ends."""
         held = c.Held.make()
-        while (news := self._library.p4reduce_await_held(self._handle, hold, held, _HOLD_PATIENCE_S)) >= 0:
+        while (news := self._library.p4reduce_await_held(self._handle, hold, held, _HOLD_SLICE_S)) >= 0:
             if news:
                 tell(held.operations, bool(held.quiet), held.first_seq)
 
@@ -417,8 +417,8 @@ class NativeEngine(Engine):
         float_mode.set_default()
         error = c.Error.make()
         while True:
-            patience = min(base.REMIND_AFTER_S / 3, base.SILENCE_S)
-            number = self._library.p4reduce_next_ended(self._handle, patience, error)
+            timeout = min(base.REMIND_AFTER_S / 3, base.SILENCE_S)
+            number = self._library.p4reduce_next_ended(self._handle, timeout, error)
             if number:
                 self._guarded(partial(self._complete, number, error))
             elif error.status == c.TIMEOUT:

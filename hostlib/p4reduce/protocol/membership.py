@@ -60,14 +60,14 @@ class Membership:
             raise ValueError(f"peers are {self.peers}: accepted are {accepted}, {self.leader} among them")
 
     @property
-    def neighbours(self) -> tuple[int, ...]:
+    def colocated(self) -> tuple[int, ...]:
         """The ranks that share this rank's stream, including this rank, lowest first."""
         return self._beside(self.rank)
 
     @property
     def leader(self) -> int:
         """The rank in whose stream this rank's values travel."""
-        return self.neighbours[0]
+        return self.colocated[0]
 
     @property
     def leaders(self) -> tuple[int, ...]:

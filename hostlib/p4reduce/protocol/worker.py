@@ -186,11 +186,11 @@ class Worker:
                 elsewhere = self.membership.elsewhere
         return self.membership.ranks(missing) or elsewhere
 
-    def unanswered(self, now: float, patience: float) -> int | None:
-        """Return the half whose retransmitted packet has waited longest, if it had no answer for `patience` seconds."""
+    def unanswered(self, now: float, timeout: float) -> int | None:
+        """Return the half whose retransmitted packet has waited longest, if it had no answer for `timeout` seconds."""
         waiting = [slot for slot in self._slots if slot.was_sent_again]
         slot = min(waiting, key=lambda slot: slot.last_answer, default=None)
-        return None if slot is None or now - slot.last_answer < patience else slot.index << 1 | slot.seq & 1
+        return None if slot is None or now - slot.last_answer < timeout else slot.index << 1 | slot.seq & 1
 
     def is_impossible(self, half: int, seq: int) -> bool:
         """Return whether no rank can be in that round yet, because this rank has not sent the round before it.

@@ -94,7 +94,7 @@ class _Reading:
         self.senders: dict[Address, _Sender] = {}  # the sender at each address
         self.seen: dict[tuple[_Place, int], _Seen] = {}
         self.known: defaultdict[str, set[int]] = defaultdict(set)  # the workers that each switch's packets name
-        self.latest: dict[_Place, int] = {}  # the seq of each slot's last round
+        self.last_seq: dict[_Place, int] = {}  # the seq of each slot's last round
         self.names = names
         for one in packets:
             self._take(one)
@@ -128,7 +128,7 @@ class _Reading:
         seen = self.seen.get((place, one.seq))
         if seen is None:
             seen = self.seen[place, one.seq] = _Seen(place, one.seq, one.fingerprint, at)
-            self.latest[place] = one.seq
+            self.last_seq[place] = one.seq
         seen.last_at = at
         return seen
 
@@ -186,7 +186,7 @@ class _Reading:
 
     def _made(self, seen: _Seen, slot: int) -> Round:
         complete = bool(seen.results)
-        stuck = not complete and self.latest[seen.place] == seen.seq
+        stuck = not complete and self.last_seq[seen.place] == seen.seq
         end = min(at for at, _, _ in seen.results) if complete else self.until if stuck else seen.last_at
         made = Round(
             slot, seen.seq, seen.fingerprint >> 8, min(seen.begin, end), end, complete, seen.fingerprint & 0xFF

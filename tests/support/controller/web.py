@@ -26,7 +26,7 @@ class Site:
         controller = running.controller
         self.watch = Watch(controller.status, controller.reports.ports)
         registry = controller.telemetry.registry
-        registry.register(Metrics(lambda: self.watch.latest))
+        registry.register(Metrics(lambda: self.watch.last_view))
         guard = door or controller.service.guard
         self.web = Web(Settings(**config), tls, self.watch, registry, controller, guard)
 

@@ -44,22 +44,22 @@ class Ranks:
         self.operations = 0
         """That all ranks have begun."""
 
-    def begin(self, rank: int, operation: Operation, timeout: float = 60.0) -> Ending:
-        ending = Ending()
-        self.engines[rank].submit(operation, name=f"operation of {rank}", timeout=timeout, on_end=ending)
-        return ending
+    def begin(self, rank: int, operation: Operation, timeout: float = 60.0) -> PendingOperation:
+        pending_operation = PendingOperation()
+        self.engines[rank].submit(operation, name=f"operation of {rank}", timeout=timeout, on_end=pending_operation)
+        return pending_operation
 
     def reduce(self, operations: Sequence[Operation]) -> None:
         """One operation, at every rank."""
         self.operations += 1
-        for ending in [self.begin(rank, operation) for rank, operation in enumerate(operations)]:
-            error = ending.wait()
+        for pending_operation in [self.begin(rank, operation) for rank, operation in enumerate(operations)]:
+            error = pending_operation.wait()
             if error is not None:
                 raise error
 
 
-class Ending:
-    """How an operation has ended."""
+class PendingOperation:
+    """An operation that is under way; `wait` returns how it has ended."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()

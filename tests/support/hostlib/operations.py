@@ -25,8 +25,8 @@ def receive(transport: Transport, count: int, timeout: float = 5.0) -> list[byte
     payloads: list[bytes] = []
     deadline = time.monotonic() + timeout
     while len(payloads) < count:
-        patience = deadline - time.monotonic()
-        assert patience > 0, f"{len(payloads)} of {count} payloads within {timeout} s"
-        select.select([transport], [], [], patience)
+        left = deadline - time.monotonic()
+        assert left > 0, f"{len(payloads)} of {count} payloads within {timeout} s"
+        select.select([transport], [], [], left)
         payloads += transport.receive()
     return payloads

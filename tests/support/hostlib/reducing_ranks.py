@@ -26,7 +26,7 @@ from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.transport import Switch, open_transport
 
 from .hosts_job import memberships, one_a_host
-from .local_engines import Ending, NoTransport
+from .local_engines import NoTransport, PendingOperation
 from .udp_switch import UdpSwitch
 
 
@@ -79,12 +79,12 @@ def reduce_until_it_fails(engine: LocalEngine, tensor: Any, facts: dict[str, Any
     while True:
         tensor.fill(0)
         tensor[:: facts["every"]] = facts["rank"] + 1
-        ending = Ending()
+        pending_operation = PendingOperation()
         try:
-            engine.submit(Operation(tensor), name="it", timeout=facts["timeout"], on_end=ending)
+            engine.submit(Operation(tensor), name="it", timeout=facts["timeout"], on_end=pending_operation)
         except P4ReduceError as error:
             return error  # it failed before
-        error = ending.wait()
+        error = pending_operation.wait()
         if error is not None:
             return error
         assert (tensor[:: facts["every"]] == ranks * (ranks + 1) // 2).all()

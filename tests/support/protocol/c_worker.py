@@ -108,8 +108,8 @@ class Worker:
         self._library.p4reduce_worker_awaited(self._handle, awaited)
         return ranks(list(awaited))
 
-    def unanswered(self, now: float, patience: float) -> int | None:
-        half: int = self._library.p4reduce_worker_unanswered(self._handle, now, patience)
+    def unanswered(self, now: float, timeout: float) -> int | None:
+        half: int = self._library.p4reduce_worker_unanswered(self._handle, now, timeout)
         return None if half < 0 else half
 
     def is_impossible(self, half: int, seq: int) -> bool:
