@@ -85,5 +85,5 @@ def changing(start: Starter) -> Changing:
 def few_slots_do() -> Iterator[None]:
     """Slots of running jobs move for any job that waits, however few slots that gives."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compacting, "LEAST", 1)
+        patch.setattr(compacting, "MIN_SLOTS", 1)
         yield

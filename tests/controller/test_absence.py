@@ -171,7 +171,7 @@ def test_operators_see_each_switch_in_one_state() -> None:
 def test_a_switch_that_hangs_does_not_keep_status_from_telling_of_the_others(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_module, "PATIENCE", 0.3)
+    monkeypatch.setattr(status_module, "SWITCH_TIMEOUT", 0.3)
     running = start(Running, switches=3)
 
     async def hang() -> dict[str, int]:

@@ -208,7 +208,7 @@ def test_the_environment_is_asked_as_well(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_switch_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switch, "_QUIET", 0.2)
+    monkeypatch.setattr(switch, "_LOG_AWAY_AFTER", 0.2)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

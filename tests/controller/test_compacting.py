@@ -121,7 +121,7 @@ def test_who_gives_back_gives_back_half_at_least(used: int, slots: int, left: in
 def test_who_gives_back_keeps_enough_for_the_largest_tensors(
     monkeypatch: pytest.MonkeyPatch, used: int, slots: int, left: int
 ) -> None:
-    monkeypatch.setattr(compacting, "LEAST", 8)
+    monkeypatch.setattr(compacting, "MIN_SLOTS", 8)
     assert least(job_at(1, {0: SlotRange(0, slots)}, site_of(1), used)) == left
 
 

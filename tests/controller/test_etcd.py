@@ -321,7 +321,7 @@ async def test_where_none_answers_it_is_said_in_time() -> None:
     etcd = Etcd(["127.0.0.1:9", "127.0.0.1:10"])
     began = time.monotonic()
     with pytest.raises(EtcdUnavailable, match=r"etcd does not answer \(127.0.0.1:9: .*; 127.0.0.1:10: "):
-        await etcd.range(KEY, within=0.3)
+        await etcd.range(KEY, timeout=0.3)
     assert time.monotonic() - began < 5
     await etcd.close()
 
@@ -338,7 +338,7 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
             tls = Settings(store=store, store_cert=cert, store_key=key, store_ca=ca).store_tls()
             etcd = Etcd(members.addresses, tls)
             try:
-                await etcd.range(KEY, within=within)
+                await etcd.range(KEY, timeout=within)
             finally:
                 await etcd.close()
 

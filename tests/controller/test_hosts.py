@@ -78,7 +78,7 @@ def test_a_switchs_is_refused_but_for_a_host_that_it_runs_on(switch: Endpoint) -
 
 
 def test_no_port_fills_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST", 5)
+    monkeypatch.setattr(limits, "MOST_HOSTS", 5)
     monkeypatch.setattr(limits, "MOST_OF_A_PORT", 3)
     hosts = a_switch()
     for port in (1, 2):

@@ -15,7 +15,7 @@ from p4reduce_controller.jobs.deadlines import LEAVE_GRACE
 from p4reduce_controller.jobs.effects import Remove
 from p4reduce_controller.jobs.gathering import SHORT_HELLOS
 from p4reduce_controller.jobs.job import State
-from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs
+from p4reduce_controller.jobs.jobs import NOTIFY_AFTER, Jobs
 from p4reduce_controller.jobs.lifecycle import ABORTS_KEPT, JobOptions
 from tests.support.controller.desks import GRACE, AnyOrder, Desk, rejoin, restarted
 
@@ -61,7 +61,7 @@ def test_every_switch_has_to_hear_every_rank() -> None:
         assert desk.hear(session, switch)
         assert not desk.hear(session, switch)  # once is enough
         assert not desk.installs
-    desk.tick(TELL_AFTER)
+    desk.tick(NOTIFY_AFTER)
     assert desk.told[one][-1].waiting == pb.Waiting(what=pb.Waiting.HELLO, ranks=[1])
     assert desk.hear(two, 1)
     [job] = desk.installs
@@ -84,9 +84,9 @@ def test_a_hello_that_is_wrong_in_anything_counts_for_nothing(what: str) -> None
 def test_who_is_waited_for_is_told_when_it_changes() -> None:
     desk = Desk()
     one = desk.join(0, world_size=3)
-    desk.tick(TELL_AFTER / 2)
+    desk.tick(NOTIFY_AFTER / 2)
     assert desk.told[one][1:] == []  # most jobs are ready by then
-    desk.tick(TELL_AFTER)
+    desk.tick(NOTIFY_AFTER)
     desk.tick()
     assert desk.told[one][1:] == [pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.JOIN, ranks=[1, 2]))]
     two, three = desk.join(1, world_size=3), desk.join(2, world_size=3)

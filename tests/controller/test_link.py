@@ -174,7 +174,7 @@ async def test_a_write_that_is_cancelled_breaks_the_connection() -> None:
 
 async def test_a_switch_that_hangs_is_noticed_though_nothing_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(p4client, "_DEFAULT_RPC_TIMEOUT", 0.3)
-    monkeypatch.setattr(link_module, "_PULSE", 0.1)
+    monkeypatch.setattr(link_module, "_HEARTBEAT_INTERVAL", 0.1)
     monkeypatch.setattr(switch_module, "SHORT_BREAK", 0.3)
     async with serving() as (server, address):
         switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))

@@ -214,7 +214,7 @@ async def test_what_cannot_be_kept_is_not_begun(tmp_path: Path, monkeypatch: pyt
 async def test_no_rank_goes_on_before_it_is_kept_where_its_job_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
-    monkeypatch.setattr(effect_runner, "SAVE_AGAIN", 0.02)
+    monkeypatch.setattr(effect_runner, "SAVE_RETRY_INTERVAL", 0.02)
     async with moving(tmp_path / "state") as hall:
         state = hall.state
         failed: list[bool] = []
@@ -300,7 +300,7 @@ def use(hall: Hall, store: Slow) -> Slow:
 async def test_a_switch_that_was_restarted_while_it_is_kept_is_reset_before_any_rank_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int, when: float
 ) -> None:
-    monkeypatch.setattr(effect_runner, "SAVE_AGAIN", 0.02)
+    monkeypatch.setattr(effect_runner, "SAVE_RETRY_INTERVAL", 0.02)
     async with moving(tmp_path / "state") as hall:
         assert hall.state is not None
         use(hall, Slow(hall.state, fails))
@@ -351,14 +351,14 @@ async def test_where_it_may_be_kept_or_not_no_rank_goes_on_before_that_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reply came too late; and then this controller ends."""
-    monkeypatch.setattr(effect_runner, "SAVE_AGAIN", 0.02)
-    monkeypatch.setattr(effect_runner, "SAVE_TRIES", 2)
+    monkeypatch.setattr(effect_runner, "SAVE_RETRY_INTERVAL", 0.02)
+    monkeypatch.setattr(effect_runner, "MAX_SAVE_TRIES", 2)
     async with moving(tmp_path / "state") as hall:
         assert hall.state is not None
         store = use(hall, Slow(hall.state, 1000, kept=True))
         await hall.wants_room_until("moving")
         store.maybe_lost_leadership = Unavailable("the lease has not been renewed")
-        await until(lambda: store.fails < 1000 - 2 * effect_runner.SAVE_TRIES)
+        await until(lambda: store.fails < 1000 - 2 * effect_runner.MAX_SAVE_TRIES)
         assert hall.ranks["c"].kinds == ["assigned", "ready", "hold"], "another controller may go on with it"
         assert hall.switch.log == []
         store.maybe_lost_leadership = None
@@ -367,7 +367,7 @@ async def test_where_it_may_be_kept_or_not_no_rank_goes_on_before_that_is_known(
 
 async def test_what_is_looked_up_while_the_slots_change_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new slots still have rounds of the jobs that had them before."""
-    monkeypatch.setattr(effect_runner, "LOOK_AFTER", 0.05)
+    monkeypatch.setattr(effect_runner, "LOOK_DELAY", 0.05)
     async with moving() as hall:
         asked, changing = [], asyncio.Event()
 
@@ -392,7 +392,7 @@ async def test_what_is_looked_up_while_the_slots_change_is_not_told(monkeypatch:
 
 async def test_what_was_asked_of_other_slots_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be no such slot any more."""
-    monkeypatch.setattr(effect_runner, "LOOK_AFTER", 1.0)
+    monkeypatch.setattr(effect_runner, "LOOK_DELAY", 1.0)
     async with moving() as hall:
         asked: list[int] = []
 

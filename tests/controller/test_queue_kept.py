@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.jobs.waitlist import RETURN
+from p4reduce_controller.jobs.waitlist import RETURN_TIMEOUT
 from p4reduce_controller.tenants.quotas import Policy, Quota
 from tests.support.controller.desks import ALICE, BOB, CAROL, TenantsDesk
 from tests.support.controller.ranks import ready
@@ -55,7 +55,7 @@ def test_who_does_not_come_back_soon_has_none() -> None:
         "its ranks waited at a previous controller and have not rejoined yet",
     )
     hall.jobs.expect_returns(hall.now)
-    hall.tick(RETURN - 0.1)
+    hall.tick(RETURN_TIMEOUT - 0.1)
     assert hall.kinds(new)[-1] == "waiting"
     hall.tick(0.2)
     hall.tick(0.1)

@@ -26,7 +26,7 @@ from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.jobs.numbers import GENERATIONS
 from p4reduce_controller.jobs.switches import Switches
-from p4reduce_controller.store.state import OLDER, VERSION, StateError, StateFile
+from p4reduce_controller.store.state import PREVIOUS_VERSION, VERSION, StateError, StateFile
 from p4reduce_controller.store.state_names import Setup
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotPool, SlotRange
@@ -408,8 +408,8 @@ def test_what_is_written_now_is_among_the_samples(kept: Kept) -> None:
     assert json.loads(kept.path.read_text())["version"] == VERSION
     notes = " ".join((STATES.parents[2] / "docs" / "deploying.md").read_text().split())
     said = (
-        f"This release writes version {VERSION}, and reads {OLDER} and {VERSION}; "
-        f"the previous release reads {OLDER}, but not {VERSION}."
+        f"This release writes version {VERSION}, and reads {PREVIOUS_VERSION} and {VERSION}; "
+        f"the previous release reads {PREVIOUS_VERSION}, but not {VERSION}."
     )
     assert said in notes
 

@@ -66,7 +66,7 @@ async def test_an_owner_hears_of_failures_and_of_cancellations_but_its_own(caplo
 
 
 async def test_a_task_that_forgets_a_cancellation_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_AGAIN", 0.01)
+    monkeypatch.setattr(tasks, "_CANCEL_INTERVAL", 0.01)
     forgotten = []
 
     async def work() -> None:

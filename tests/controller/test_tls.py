@@ -36,7 +36,7 @@ from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.doctor import cli, switches
-from p4reduce_controller.doctor.certificates import SOON, until
+from p4reduce_controller.doctor.certificates import WARNING_DAYS, until
 from p4reduce_controller.etcd.client import Etcd, EtcdError
 from p4reduce_controller.observability.certificates import Ends
 from p4reduce_controller.p4runtime.link import Link
@@ -288,12 +288,12 @@ def test_etcd_is_shown_the_certificate_of_then(pair: Pair, tmp_path: Path) -> No
 
         async def work() -> None:
             etcd = Etcd(members.addresses, TlsFiles(mine.cert, mine.key, pair.of("old")))
-            await etcd.range("/key", within=30.0)
+            await etcd.range("/key", timeout=30.0)
             mine.become("second")  # which etcd does not trust, so that it can be told apart
             with pytest.raises(EtcdError, match="--store-cert"):
-                await etcd.range("/key", within=3.0)
+                await etcd.range("/key", timeout=3.0)
             mine.become("first")
-            await etcd.range("/key", within=30.0)
+            await etcd.range("/key", timeout=30.0)
             await etcd.close()
 
         asyncio.run(work())
@@ -471,7 +471,7 @@ def test_who_stands_by_tells_it_too(tmp_path: Path) -> None:
 
 def test_two_weeks_before_the_doctor_warns() -> None:
     now = time.time()
-    assert until("a", now + (SOON + 1) * DAY).verdict == "ok"
+    assert until("a", now + (WARNING_DAYS + 1) * DAY).verdict == "ok"
     soon = until("a", now + 2.5 * DAY)
     assert (soon.verdict, soon.found[:22]) == ("warning", "expires within 3 days,")
     assert until("a", now - DAY).verdict == "problem"

@@ -117,7 +117,7 @@ def test_a_store_that_goes_while_ranks_join_holds_nobody_up(
     native_stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Hanging()
-    monkeypatch.setattr("p4reduce.distributed.group_jobs._LOOK_S", 0.01)
+    monkeypatch.setattr("p4reduce.distributed.group_jobs._POLL_S", 0.01)
     first, second = (
         GroupJobs(store, rank, 2, "both", Options(controller=native_stack.controller)) for rank in range(2)
     )

@@ -13,7 +13,7 @@ from p4reduce.distributed import support  # noqa: E402
 
 
 def test_float64_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(support, "_TOLD", set())
+    monkeypatch.setattr(support, "_WARNED", set())
     with caplog.at_level(logging.WARNING):
         support.tell_of_gloo("all_reduce", torch.ones(4, dtype=torch.float64))  # a loss
         support.tell_of_gloo("all_reduce", torch.ones(4096, dtype=torch.bool))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from p4reduce import Communicator, MismatchError
 from p4reduce.collectives import choice, sparse
 from p4reduce.collectives.choice import LEAST, Choices, Costs, Estimate, Way
-from p4reduce.collectives.sites import MOST, Key, Sites
+from p4reduce.collectives.sites import MOST_SITES, Key, Sites
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.submit.submission import Submission
 from p4reduce_bench.analyze.forms import forms
@@ -157,11 +157,11 @@ def test_sites_of_long_ago_are_forgotten() -> None:
     scattered_sum[::32] = 1.0
     for site in ("early", "late"):
         choices.came(site, choices[site], scattered_sum, 64, 1)
-    for size in range(choice.MOST - 1):
+    for size in range(choice.MOST_SITES - 1):
         assert not choices[size].asks
         assert choices["late"].asks
     assert not choices["early"].asks
-    assert len(choices._sites.items()) == choice.MOST
+    assert len(choices._sites.items()) == choice.MOST_SITES
 
 
 def test_a_link_is_what_the_user_says_or_the_interface(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,13 +288,13 @@ def test_a_reason_is_in_words() -> None:
 
 def test_sites_are_those_of_the_latest_calls() -> None:
     sites = Sites()
-    keys = [Key("sum", size, "float32", "int32") for size in range(MOST + 2)]
+    keys = [Key("sum", size, "float32", "int32") for size in range(MOST_SITES + 2)]
     for key in keys:
         sites.went(key, "auto", "blocks", "asked for")
         sites.went(keys[0], "auto", "blocks", "asked for")
     found = sites.all()
-    assert [site.size for site in found] == [*range(3, MOST + 2), 0]
-    assert found[-1].blocks == MOST + 3
+    assert [site.size for site in found] == [*range(3, MOST_SITES + 2), 0]
+    assert found[-1].blocks == MOST_SITES + 3
 
 
 def interrupt(*_: object) -> None:
@@ -404,7 +404,7 @@ class AsWritten:
 def test_a_worker_that_has_read_the_page_chooses_as_this_one() -> None:
     random = np.random.default_rng(7)
     assert f"2^{LEAST.bit_length() - 1} elements or more" in WIRE.read_text()
-    assert f"latest {choice.MOST:,} call sites" in " ".join(WIRE.read_text().split())
+    assert f"latest {choice.MOST_SITES:,} call sites" in " ".join(WIRE.read_text().split())
     decided = set()
     for per_word in (1, 2, 4):
         ours, theirs = Choices(), AsWritten(64, per_word)

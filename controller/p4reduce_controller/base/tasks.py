@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
-_AGAIN = 15.0  # seconds, more than a cancelled task needs to end
+_CANCEL_INTERVAL = 15.0  # seconds, more than a cancelled task needs to end
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ async def ended(task: asyncio.Future[Any]) -> None:
     """
     while not task.done():
         task.cancel()
-        await asyncio.wait([task], timeout=_AGAIN)
+        await asyncio.wait([task], timeout=_CANCEL_INTERVAL)
     if not task.cancelled():
         task.exception()
 

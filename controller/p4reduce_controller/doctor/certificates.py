@@ -13,7 +13,7 @@ from p4reduce.control.diagnostics import plain_host
 from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.observability.certificates import end_of, ends_of
 
-SOON = 14  # days
+WARNING_DAYS = 14  # days
 _DAY = 86400.0
 _TIMEOUT = 3.0
 
@@ -53,7 +53,7 @@ def until(subject: str, end: float) -> Finding:
     if days < 0:
         advice = "replace it, since no one accepts it any more; files are read again when they change"
         return Finding(subject, "problem", f"expired on {on}", advice)
-    if days < SOON:
+    if days < WARNING_DAYS:
         advice = "replace it before that; files are read again when they change"
         return Finding(subject, "warning", f"expires within {int(days) + 1} days, on {on}", advice)
     return Finding(subject, "ok", f"expires in {int(days)} days, on {on}")

@@ -22,9 +22,9 @@ from p4reduce.control.grpc_channels import open_aio_channel
 from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
 from p4reduce_controller.etcd import rpc_pb2 as rpc
 
-ATTEMPT = 0.7  # seconds for one member to answer, less than a lease lasts
-PATIENCE = 5.0  # seconds for any of them to answer
-_PAUSE = 0.05  # seconds, after no member has answered
+ATTEMPT_TIMEOUT = 0.7  # seconds for one member to answer, less than a lease lasts
+CALL_TIMEOUT = 5.0  # seconds for any of them to answer
+_RETRY_INTERVAL = 0.05  # seconds, after no member has answered
 _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -74,29 +74,29 @@ class Etcd:
     async def close(self) -> None:
         await asyncio.gather(*self._closing, *[channel.close() for channel in self._channels])
 
-    async def range(self, key: str, end: str = "", *, within: float = PATIENCE) -> rpc.RangeResponse:
+    async def range(self, key: str, end: str = "", *, timeout: float = CALL_TIMEOUT) -> rpc.RangeResponse:
         """Return the key, or all keys from it up to `end`, by a linearizable read."""
         request = rpc.RangeRequest(key=key.encode(), range_end=end.encode())
-        return await self._ask("KV/Range", request, rpc.RangeResponse, within)
+        return await self._ask("KV/Range", request, rpc.RangeResponse, timeout)
 
-    async def transact(self, request: rpc.TxnRequest, *, within: float = PATIENCE) -> rpc.TxnResponse:
+    async def transact(self, request: rpc.TxnRequest, *, timeout: float = CALL_TIMEOUT) -> rpc.TxnResponse:
         """Do the transaction. It may be done more than once: a member has done it, but its answer was lost."""
-        return await self._ask("KV/Txn", request, rpc.TxnResponse, within)
+        return await self._ask("KV/Txn", request, rpc.TxnResponse, timeout)
 
-    async def grant(self, seconds: int, *, within: float = PATIENCE) -> rpc.LeaseGrantResponse:
-        return await self._ask("Lease/LeaseGrant", rpc.LeaseGrantRequest(TTL=seconds), rpc.LeaseGrantResponse, within)
+    async def grant(self, seconds: int, *, timeout: float = CALL_TIMEOUT) -> rpc.LeaseGrantResponse:
+        return await self._ask("Lease/LeaseGrant", rpc.LeaseGrantRequest(TTL=seconds), rpc.LeaseGrantResponse, timeout)
 
-    async def revoke(self, lease: int, *, within: float = PATIENCE) -> None:
+    async def revoke(self, lease: int, *, timeout: float = CALL_TIMEOUT) -> None:
         with suppress(NoSuchLease):
-            await self._ask("Lease/LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease), rpc.LeaseRevokeResponse, within)
+            await self._ask("Lease/LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease), rpc.LeaseRevokeResponse, timeout)
 
-    async def keep_alive(self, lease: int, *, within: float = PATIENCE) -> int:
+    async def keep_alive(self, lease: int, *, timeout: float = CALL_TIMEOUT) -> int:
         """Renew the lease, and return the seconds that it lasts from now on; 0 if it has expired."""
         request = rpc.LeaseKeepAliveRequest(ID=lease)
 
         async def once() -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
             yield request
-            await asyncio.sleep(2 * ATTEMPT)  # keep the stream of requests open until the answer has come
+            await asyncio.sleep(2 * ATTEMPT_TIMEOUT)  # keep the stream of requests open until the answer has come
 
         async def one(channel: grpc.aio.Channel) -> rpc.LeaseKeepAliveResponse:
             method = channel.stream_stream(
@@ -104,7 +104,7 @@ class Etcd:
                 request_serializer=rpc.LeaseKeepAliveRequest.SerializeToString,
                 response_deserializer=rpc.LeaseKeepAliveResponse.FromString,
             )
-            call = method(once(), timeout=ATTEMPT)
+            call = method(once(), timeout=ATTEMPT_TIMEOUT)
             try:
                 async for reply in call:
                     assert isinstance(reply, rpc.LeaseKeepAliveResponse)
@@ -113,25 +113,25 @@ class Etcd:
             finally:
                 call.cancel()
 
-        return int((await self._try_each(one, "Lease/LeaseKeepAlive", within)).TTL)
+        return int((await self._try_each(one, "Lease/LeaseKeepAlive", timeout)).TTL)
 
-    async def _ask(self, method: str, request: Any, reply: type[_Reply], within: float) -> _Reply:
+    async def _ask(self, method: str, request: Any, reply: type[_Reply], timeout: float) -> _Reply:
         async def one(channel: grpc.aio.Channel) -> _Reply:
             call = channel.unary_unary(
                 f"/etcdserverpb.{method}",
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=reply.FromString,  # type: ignore[attr-defined]
             )
-            said: _Reply = await call(request, timeout=ATTEMPT)
+            said: _Reply = await call(request, timeout=ATTEMPT_TIMEOUT)
             return said
 
-        answer: _Reply = await self._try_each(one, method, within)
+        answer: _Reply = await self._try_each(one, method, timeout)
         return answer
 
-    async def _try_each(self, ask: Callable[[grpc.aio.Channel], Any], method: str, within: float) -> Any:
+    async def _try_each(self, ask: Callable[[grpc.aio.Channel], Any], method: str, timeout: float) -> Any:
         """Ask one member after the other, beginning with the one that answered last."""
         self._read_again()
-        deadline = time.monotonic() + within
+        deadline = time.monotonic() + timeout
         troubles: dict[str, str] = {}
         while True:
             for _ in self.members:
@@ -144,13 +144,15 @@ class Etcd:
                         raise NoSuchLease(f"{self}: {method}: {text}") from None
                     if error.code() in _REFUSALS:
                         raise EtcdError(f"{self}: {method} is refused: {text}") from None
-                    troubles[self.members[at]] = f"no answer within {ATTEMPT:g} s" if "Deadline" in text else text
+                    troubles[self.members[at]] = (
+                        f"no answer within {ATTEMPT_TIMEOUT:g} s" if "Deadline" in text else text
+                    )
                 except Interrupted as error:
                     troubles[self.members[at]] = str(error)
                 self._preferred = (at + 1) % len(self.members)
                 if time.monotonic() >= deadline:
                     raise EtcdUnavailable(self._explain(troubles))
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_RETRY_INTERVAL)
 
     def _explain(self, troubles: dict[str, str]) -> str:
         told = {member: of_tls(text, "--store-ca") for member, text in troubles.items()}
@@ -172,7 +174,9 @@ class Etcd:
         if pem is None or self._pem is None or pem.version == self._pem.version:
             return
         for channel in self._channels:
-            closing = asyncio.ensure_future(channel.close(grace=2 * ATTEMPT))  # pending requests are still answered
+            closing = asyncio.ensure_future(
+                channel.close(grace=2 * ATTEMPT_TIMEOUT)
+            )  # pending requests are still answered
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         self._pem = pem

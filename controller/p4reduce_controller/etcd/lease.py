@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 
 from p4reduce_controller.etcd import rpc_pb2 as rpc
-from p4reduce_controller.etcd.client import ATTEMPT, Etcd, EtcdError, EtcdUnavailable
+from p4reduce_controller.etcd.client import ATTEMPT_TIMEOUT, Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.switches.availability import Unavailable
 
 log = logging.getLogger(__name__)
 
 _RENEWALS = 4  # renewals per lifetime of the lease
-_AGAIN = 0.2  # seconds between attempts to reach etcd
+_RETRY_INTERVAL = 0.2  # seconds between attempts to reach etcd
 
 
 class Lease:
@@ -63,7 +63,7 @@ class Lease:
             self.term = found[0].create_revision if found and found[0].lease == self._id else 0
         if not self.term:
             with contextlib.suppress(EtcdError):
-                await self._etcd.revoke(self._id, within=ATTEMPT)
+                await self._etcd.revoke(self._id, timeout=ATTEMPT_TIMEOUT)
             return False
         self._sure_until = asked + self._seconds
         return True
@@ -103,7 +103,7 @@ class Lease:
                 reply = await self._etcd.transact(rpc.TxnRequest(compare=[self.fence], success=[look]))
             except EtcdError as error:
                 log.info("cannot find out whether this controller holds the lease in etcd: %s", error)
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(_RETRY_INTERVAL)
                 continue
             if not reply.succeeded:
                 self.lose("another controller holds it, or it has expired")
@@ -121,7 +121,7 @@ class Lease:
         while not self.lost.is_set():
             asked = self._clock()
             try:
-                left = await self._etcd.keep_alive(self._id, within=every)
+                left = await self._etcd.keep_alive(self._id, timeout=every)
             except EtcdUnavailable as error:
                 self._trouble = str(error)
             except EtcdError as error:
@@ -139,12 +139,12 @@ class Lease:
         if self.term and not self.lost.is_set():
             self.lose("this controller gave it back")
             try:
-                await self._etcd.revoke(self._id, within=2 * ATTEMPT)
+                await self._etcd.revoke(self._id, timeout=2 * ATTEMPT_TIMEOUT)
             except EtcdError as error:
                 log.warning("cannot give back the lease in etcd, which will expire: %s", error)
 
 
-async def holder(etcd: Etcd, key: str, within: float) -> tuple[str, int] | None:
+async def holder(etcd: Etcd, key: str, timeout: float) -> tuple[str, int] | None:
     """Return what the holder says of itself, and its lease; None if there is no holder. Raises EtcdError."""
-    found = (await etcd.range(key, within=within)).kvs
+    found = (await etcd.range(key, timeout=timeout)).kvs
     return (found[0].value.decode(errors="replace"), found[0].lease) if found else None

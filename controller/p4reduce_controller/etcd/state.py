@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from p4reduce_controller.etcd import rpc_pb2 as rpc
-from p4reduce_controller.etcd.client import PATIENCE, Etcd, EtcdError
+from p4reduce_controller.etcd.client import CALL_TIMEOUT, Etcd, EtcdError
 from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.store.state import StateError, check_version, rest_of, root_of, taken_from
@@ -108,9 +108,9 @@ class EtcdState:
 
     async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
         try:
-            await asyncio.wait_for(self._keep(jobs, children, now), 2 * PATIENCE)
+            await asyncio.wait_for(self._keep(jobs, children, now), 2 * CALL_TIMEOUT)
         except asyncio.TimeoutError:
-            raise StateError(f"{self._name}: nothing can be kept there for {2 * PATIENCE:g} s") from None
+            raise StateError(f"{self._name}: nothing can be kept there for {2 * CALL_TIMEOUT:g} s") from None
         except EtcdError as error:
             raise StateError(f"{self._name}: {error}") from None
 

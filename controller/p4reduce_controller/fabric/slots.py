@@ -11,7 +11,7 @@ from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.placement import below
 from p4reduce_controller.switches.aggregator import Aggregator, SwitchError
 
-MOST = 16  # slots per request: a switch answers some hundred QUERYs a second, and others wait for it
+MOST_A_REQUEST = 16  # slots per request: a switch answers some hundred QUERYs a second, and others wait for it
 
 
 async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, count: int) -> pb.SlotsReply:

@@ -19,7 +19,7 @@ from p4reduce_controller.jobs.numbers import NumbersExhausted
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tenancy import Denied, Held, MustWait, Tenancy
-from p4reduce_controller.jobs.waitlist import LONGEST_QUEUE, RETURN, Entry, Waitlist
+from p4reduce_controller.jobs.waitlist import LONGEST_QUEUE, RETURN_TIMEOUT, Entry, Waitlist
 from p4reduce_controller.switches.pools import PoolFull
 from p4reduce_controller.tenants.access import Caller
 
@@ -221,7 +221,7 @@ class AdmissionQueue:
                 raise ValueError("queue: tenant and name must be strings, slots and world_size positive integers")
             if type(since) is not float or not 0 <= since < math.inf:
                 raise ValueError("queue: since must be a time")
-            self.waitlist.restore(tenant, name, slots, ranks, now - max(0.0, wall - since), now + RETURN)
+            self.waitlist.restore(tenant, name, slots, ranks, now - max(0.0, wall - since), now + RETURN_TIMEOUT)
 
     def to_keep(self, now: float) -> list[dict[str, Any]]:
         """Return the entries for a later controller, as JSON values."""
@@ -241,7 +241,7 @@ class AdmissionQueue:
         """Start the time in which the ranks of restored entries can come back."""
         for one in self.waitlist:
             if not one.ranks:
-                one.deadline = now + RETURN
+                one.deadline = now + RETURN_TIMEOUT
 
     def notices(self) -> Iterator[tuple[Session, pb.Waiting]]:
         """Yield a notice for each rank whose position, or reason to wait, has changed."""

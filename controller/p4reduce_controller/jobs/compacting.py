@@ -17,8 +17,8 @@ from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.placement import find_slots
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 
-LEAST = 8  # slots that a job keeps
-ALONE = 32  # jobs for which it is tried whether moving one of them is enough
+MIN_SLOTS = 8  # slots that a job keeps
+MOST_TRIED_ALONE = 32  # jobs for which it is tried whether moving one of them is enough
 
 Pools = Mapping[int, SlotPool]  # by the controller's switch numbers
 Ranges = dict[int, SlotRange]  # by site index
@@ -74,13 +74,13 @@ def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
 def least(job: Job) -> int:
     """Return how many slots the job can manage with; all of its slots if that is unknown.
 
-    A job gives back at least half of its slots, or none. It keeps at least `LEAST`, because few slots mean few streams
-    of blocks, and a stream has at most 2^24 blocks.
+    A job gives back at least half of its slots, or none. It keeps at least `MIN_SLOTS`, because few slots mean few
+    streams of blocks, and a stream has at most 2^24 blocks.
     """
     used = job.used_slots
     if used is None:
         return job.slots
-    needed = max(1 << max(0, used - 1).bit_length(), len(job.site.trees.roots), LEAST)
+    needed = max(1 << max(0, used - 1).bit_length(), len(job.site.trees.roots), MIN_SLOTS)
     return needed if 2 * needed <= job.slots else job.slots
 
 
@@ -123,7 +123,7 @@ def _roomiest(jobs: Sequence[Job], pools: Pools) -> list[Job]:
         job = jobs[index]
         return sum(pools[job.site.number(at)].around(taken) for at, taken in job.ranges.items())
 
-    return [jobs[index] for index in sorted(nlargest(ALONE, range(len(jobs)), key=room))]
+    return [jobs[index] for index in sorted(nlargest(MOST_TRIED_ALONE, range(len(jobs)), key=room))]
 
 
 def _fewest_first(count: int) -> Iterator[int]:

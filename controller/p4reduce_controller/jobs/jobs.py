@@ -33,7 +33,7 @@ from p4reduce_controller.switches.pools import SlotPool
 from p4reduce_controller.switches.trees import Misplaced
 from p4reduce_controller.tenants.access import ANYONE, LONGEST_NAME, Caller
 
-TELL_AFTER = 0.2  # seconds from a job's start; most jobs are ready before, and need no notice of who is awaited
+NOTIFY_AFTER = 0.2  # seconds from a job's start; most jobs are ready before, and need no notice of who is awaited
 BROKEN = "was lost: its connection to the controller broke"
 
 
@@ -274,7 +274,7 @@ class Jobs:
                 self.lifecycle.abort(job, abort)
             elif why := gathering and self.switches.unreachable(job.site, {one.switch for one in job.members.values()}):
                 self.lifecycle.end(job, pb.JOIN_REFUSED, str(why))
-            elif now - job.started >= TELL_AFTER and (waits := awaited(job, site)):
+            elif now - job.started >= NOTIFY_AFTER and (waits := awaited(job, site)):
                 notice, waiting = waits
                 for member in waiting:
                     if member.told != notice:

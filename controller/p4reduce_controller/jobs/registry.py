@@ -24,7 +24,7 @@ from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import Caller
 
-FORGOTTEN_WITHIN = 10.0  # seconds within which switches forget a job that has ended, unless one of them is away
+CLEANUP_TIMEOUT = 10.0  # seconds within which switches forget a job that has ended, unless one of them is away
 
 
 class Registry:
@@ -76,7 +76,7 @@ class Registry:
 
     def freeing(self, now: float) -> bool:
         """Return whether a job has just ended, so that its switches are about to forget it."""
-        return any(job.over and now - job.over_since < FORGOTTEN_WITHIN for job in self)
+        return any(job.over and now - job.over_since < CLEANUP_TIMEOUT for job in self)
 
     def named(self, name: str, tenant: str = "") -> Job | None:
         return self._by_name.get((tenant, name))

@@ -15,8 +15,8 @@ from p4reduce_controller.jobs.job import Job, Member, list_ranks
 REPORT_S = 2.0  # seconds between reports of a rank
 RANKS_A_SECOND = 50  # most reports per second of one job
 MOST_AWAITED = 8  # most ranks that one report can name as awaited
-LATE = 0.2  # median share of the time that others wait for a rank before the rank is called late
-SILENT = 3.0  # intervals without a report, after which the latest one no longer counts
+STRAGGLER_SHARE = 0.2  # median share of the time that others wait for a rank before the rank is called late
+STALE_INTERVALS = 3.0  # intervals without a report, after which the latest one no longer counts
 STUCK_S = 3.0  # seconds without progress, from which on the ranks that a report names count as late
 
 _COUNTS = (
@@ -94,7 +94,7 @@ class Reports:
 
 
 def _is_fresh(job: Job, member: Member, now: float) -> bool:
-    return member.rates is not None and now - member.reported_at <= SILENT * interval(job.world_size)
+    return member.rates is not None and now - member.reported_at <= STALE_INTERVALS * interval(job.world_size)
 
 
 def _awaiting(job: Job, member: Member, now: float) -> float:
@@ -131,6 +131,6 @@ def stragglers(job: Job, now: float) -> list[pb.Straggler]:
     }
     for rank, share in busy.items():
         others = [more for other, more in busy.items() if other != rank]
-        if rank not in found and others and (late := median(others) - share) >= LATE:
+        if rank not in found and others and (late := median(others) - share) >= STRAGGLER_SHARE:
             found[rank] = f"comes late to collectives: others wait for it {late:.0%} of the time"
     return [pb.Straggler(rank=rank, why=why) for rank, why in sorted(found.items())]

@@ -21,7 +21,7 @@ POLL = 2.0  # seconds between two polls of the status
 HISTORY_S = 3600.0
 POINT_S = 10.0  # seconds between points of the history
 MOST_JOBS = 64  # in each point of the history
-_TWICE = ("completed", "sent_up")  # outcomes that are counted in addition to another outcome of the packet
+_COUNTED_TWICE = ("completed", "sent_up")  # outcomes that are counted in addition to another outcome of the packet
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ def _switch_rates(before: View, now: View) -> dict[str, Rates]:
         then = earlier.get(switch.address)
         if then and switch.outcomes:
             grown = {name: max(0, count - then.get(name, 0)) for name, count in switch.outcomes.items()}
-            packets = sum(count for name, count in grown.items() if name not in _TWICE)
-            rounds, sent_up = (grown.get(name, 0) for name in _TWICE)
+            packets = sum(count for name, count in grown.items() if name not in _COUNTED_TWICE)
+            rounds, sent_up = (grown.get(name, 0) for name in _COUNTED_TWICE)
             rates[switch.address] = Rates(packets / elapsed, rounds / elapsed, sent_up / elapsed)
     return rates
 

@@ -27,7 +27,7 @@ from p4reduce_controller.switches.aggregator import Superseded, SwitchError, Swi
 log = logging.getLogger(__name__)
 
 _OPEN_TIMEOUT = 10.0  # seconds for a switch to answer a new connection
-_PULSE = 2.0  # seconds between two queries that find out whether the switch still answers
+_HEARTBEAT_INTERVAL = 2.0  # seconds between two queries that find out whether the switch still answers
 _LOW_IDS = 1 << 16  # ids up to about this only serve to look at a switch, and are below controllers' ids
 _CONNECTING = "connecting"
 _OPTIONS = (("grpc.max_metadata_size", 64 * 1024),)  # the errors of a request's updates are in metadata
@@ -144,7 +144,7 @@ class Link:
     async def _pulse(self) -> None:
         """Query the switch at intervals, because a switch that hangs keeps its connection."""
         while True:
-            await asyncio.sleep(_PULSE)
+            await asyncio.sleep(_HEARTBEAT_INTERVAL)
             await self._cookie()
 
     async def _receive(self) -> None:

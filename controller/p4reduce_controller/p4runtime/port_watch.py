@@ -18,7 +18,7 @@ from p4reduce.control.diagnostics import of_grpc
 _INDEX = fy.GNMIPath("interfaces/interface[name=*]/state/ifindex")
 _STATUS = fy.GNMIPath("interfaces/interface[name=*]/state/oper-status")
 NO_GNMI = "it has no gNMI server"
-ANSWER = 10.0  # seconds for the first state of all ports
+ANSWER_TIMEOUT = 10.0  # seconds for the first state of all ports
 
 States = Mapping[int, str]  # a port's number -> OpenConfig's name of its state, such as "UP"
 
@@ -32,7 +32,7 @@ async def watch_ports(channel: grpc.aio.Channel, changed: Callable[[States], Non
     except GNMIClientError as error:
         return NO_GNMI if error.code is fy.GRPCStatusCode.UNIMPLEMENTED else of_grpc(error.message, error.code.name)
     except asyncio.TimeoutError:
-        return f"no answer within {ANSWER:g} s"
+        return f"no answer within {ANSWER_TIMEOUT:g} s"
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         return f"it reports its ports in a form that is not understood: {type(error).__name__}: {error}"
     finally:
@@ -40,7 +40,7 @@ async def watch_ports(channel: grpc.aio.Channel, changed: Callable[[States], Non
 
 
 async def _watch(client: fy.GNMIClient, changed: Callable[[States], None]) -> str:
-    numbers = {one.path["name"]: int(one.value) for one in await asyncio.wait_for(client.get(_INDEX), ANSWER)}
+    numbers = {one.path["name"]: int(one.value) for one in await asyncio.wait_for(client.get(_INDEX), ANSWER_TIMEOUT)}
     if not numbers:
         return "it has no ports"
     states: dict[int, str] = {}
@@ -52,7 +52,7 @@ async def _watch(client: fy.GNMIClient, changed: Callable[[States], None]) -> st
             states[numbers[update.path["name"]]] = str(update.value)
 
     try:
-        await asyncio.wait_for(first(), ANSWER)
+        await asyncio.wait_for(first(), ANSWER_TIMEOUT)
         changed(dict(states))
         async for update in subscription.updates():
             states[numbers[update.path["name"]]] = str(update.value)

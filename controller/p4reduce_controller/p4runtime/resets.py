@@ -15,12 +15,12 @@ from p4reduce_controller.switches.pools import SlotRange
 
 WINDOW = 32  # unacknowledged RESETs at a switch: half of what simple_switch queues for its CPU port
 RETRY = 0.25  # seconds until the second attempt, twice as long until the third, and so on
-SLOWEST = 200.0  # RESETs per second that every switch can acknowledge
+MIN_ACK_RATE = 200.0  # RESETs per second that every switch can acknowledge
 
 
 def time_for(slots: int) -> float:
     """Return the seconds that the slowest switch takes for so many slots."""
-    return 2 * slots / SLOWEST
+    return 2 * slots / MIN_ACK_RATE
 
 
 @dataclass

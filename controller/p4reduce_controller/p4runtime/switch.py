@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 3.0  # seconds for the removal of all entries when the controller ends
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds until the next attempt to connect, after the first failure and so on
-PREDECESSOR = 2.0  # seconds for a previous primary that is ending, because the switch may notice its end later
-PORTS_AGAIN = 2.0  # seconds until the port states are asked for again
-_QUIET = 1.5  # seconds without a switch until that is logged
+PREDECESSOR_TIMEOUT = 2.0  # seconds for a previous primary that is ending, because the switch may notice its end later
+PORTS_RETRY = 2.0  # seconds until the port states are asked for again
+_LOG_AWAY_AFTER = 1.5  # seconds without a switch until that is logged
 SHORT_BREAK = 2.0  # seconds; new jobs may wait for a switch that is away no longer than that
 
 
@@ -98,7 +98,7 @@ class P4RuntimeSwitch:
     # The connection.
 
     async def look(self, timeout: float) -> None:
-        deadline, told = time.monotonic() + timeout, time.monotonic() + _QUIET
+        deadline, told = time.monotonic() + timeout, time.monotonic() + _LOG_AWAY_AFTER
         for failures in count():
             link = self._new_link()
             try:
@@ -126,7 +126,7 @@ class P4RuntimeSwitch:
         standing = await link.look()
         if standing.has_primary and not self._take_over:
             try:
-                await asyncio.wait_for(_vacancy(link, standing), PREDECESSOR)
+                await asyncio.wait_for(_vacancy(link, standing), PREDECESSOR_TIMEOUT)
             except asyncio.TimeoutError:
                 raise Superseded(
                     f"another controller, with election id {in_words(standing.election_id)}, is the primary of the "
@@ -220,7 +220,7 @@ class P4RuntimeSwitch:
             log.info("the ports of the switch at %s are not known: %s", self.target, why)
             if why == NO_GNMI:
                 return
-            await asyncio.sleep(PORTS_AGAIN)
+            await asyncio.sleep(PORTS_RETRY)
 
     def _ports_are(self, states: States, unknown: str = "") -> None:
         before, self.ports, self.ports_unknown = self.ports, states, unknown

@@ -45,9 +45,9 @@ from p4reduce_controller.tenants.pace import Pace
 log = logging.getLogger(__name__)
 
 TICK = 0.1  # seconds
-LAST_SAVE = 2.0  # seconds for the last save of a controller that ends
-READ_USERS = 10  # ticks between checks of the users file
-KEEP_USE = 600  # ticks between saves of tenants' usage; running jobs are charged without these
+LAST_SAVE_TIMEOUT = 2.0  # seconds for the last save of a controller that ends
+USERS_CHECK_TICKS = 10  # ticks between checks of the users file
+USE_SAVE_TICKS = 600  # ticks between saves of tenants' usage; running jobs are charged without these
 
 
 class Controller:
@@ -133,7 +133,7 @@ class Controller:
         self.runner.run()
         await self.runner.supervisor.settle()
         if self.service.serves and not self.saver.maybe_lost_leadership:
-            await self.saver.save_within(LAST_SAVE)
+            await self.saver.save_within(LAST_SAVE_TIMEOUT)
         await self.service.stop(grace=0.2 if self.saver.shared else 1.0)  # the next leader must not wait
         await self.tasks.close()
 
@@ -147,11 +147,11 @@ class Controller:
                 self.runner.run()
                 removed = self.fabric.sweep()
                 self.reports.forget(removed)
-                if removed or self.jobs.queue.take_change() or (ticks % KEEP_USE == 0 and self._gate is not None):
+                if removed or self.jobs.queue.take_change() or (ticks % USE_SAVE_TICKS == 0 and self._gate is not None):
                     self.saver.save_soon()
-            if ticks % READ_USERS == 0 and self._config.tls is not None:
+            if ticks % USERS_CHECK_TICKS == 0 and self._config.tls is not None:
                 self._config.tls.current()  # so that problems are logged before a client connects
-            if ticks % READ_USERS == 0 and self._gate is not None and self._gate.users.refresh():
+            if ticks % USERS_CHECK_TICKS == 0 and self._gate is not None and self._gate.users.refresh():
                 self.jobs.tenancy.policy = self._gate.users.book.policy
                 self.runner.audit.note(ANYONE, "users file read again", "ok")
             self.runner.traces.keep(self.jobs.live)

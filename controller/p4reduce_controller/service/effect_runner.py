@@ -29,9 +29,9 @@ from p4reduce_controller.tenants.audit import Audit
 
 log = logging.getLogger(__name__)
 
-SAVE_AGAIN = 0.5  # seconds between saves of a job whose ranks are paused until it is saved
-SAVE_TRIES = 10
-LOOK_AFTER = 0.5  # seconds from a rank's question to the query, so that ranks cannot keep the switches busy
+SAVE_RETRY_INTERVAL = 0.5  # seconds between saves of a job whose ranks are paused until it is saved
+MAX_SAVE_TRIES = 10
+LOOK_DELAY = 0.5  # seconds from a rank's question to the query, so that ranks cannot keep the switches busy
 
 
 @dataclass(eq=False, repr=False)
@@ -90,7 +90,7 @@ class EffectRunner:
 
     async def _look(self, job: Job, half: int) -> None:
         found, slots = None, (job.ranges, job.first_seq)
-        await asyncio.sleep(LOOK_AFTER)
+        await asyncio.sleep(LOOK_DELAY)
         try:
             if not (job.over or job.moving or (job.ranges, job.first_seq) != slots):
                 found = await look(job, half, self.inventory.switches)
@@ -176,11 +176,11 @@ class EffectRunner:
                     return False
                 # Otherwise another controller may serve, and completes the move.
                 tries += not self.saver.maybe_lost_leadership
-                if tries >= SAVE_TRIES:
+                if tries >= MAX_SAVE_TRIES:
                     self.failed(job, f"the controller cannot store it: {error}")
                     return False
                 log.warning("job %r stays paused until its slots are stored: %s", job.name, error, extra=about(job))
-                await asyncio.sleep(SAVE_AGAIN)
+                await asyncio.sleep(SAVE_RETRY_INTERVAL)
         return not job.over
 
     def failed(self, job: Job, why: str) -> None:

@@ -20,7 +20,7 @@ from p4reduce_controller.base.tasks import Interrupted
 from p4reduce_controller.fabric.changes import other_changes, spec_of, specs_of
 from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.losses import chosen_to_lose, set_loss
-from p4reduce_controller.fabric.slots import MOST, slots_of
+from p4reduce_controller.fabric.slots import MOST_A_REQUEST, slots_of
 from p4reduce_controller.service.effect_runner import EffectRunner
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.store.state_names import StateError
@@ -71,13 +71,15 @@ class Operations:
             raise Refused(FAILED, f"job {request.job!r} is in the queue, and on no switch yet")
         if request.first >= job.slots:
             raise Refused(INVALID, f"first={request.first}: accepted are 0 to {job.slots - 1}, the job's slots")
-        if request.count > MOST:
-            raise Refused(INVALID, f"count={request.count}: accepted are up to {MOST}")
+        if request.count > MOST_A_REQUEST:
+            raise Refused(INVALID, f"count={request.count}: accepted are up to {MOST_A_REQUEST}")
         if not job.placements:
             raise Refused(FAILED, f"job {job.name!r} is {job.state.value}, and on no switch yet")
         async with self._slots:
             try:
-                return await slots_of(job, self.fabric.inventory.switches, request.first, request.count or MOST)
+                return await slots_of(
+                    job, self.fabric.inventory.switches, request.first, request.count or MOST_A_REQUEST
+                )
             except (SwitchError, Interrupted) as error:
                 raise Refused(FAILED, str(error)) from None
 

@@ -38,9 +38,9 @@ from p4reduce_controller.tenants.users import UsersFile
 
 log = logging.getLogger(__name__)
 
-LATECOMERS = 3.0  # seconds for more switches once one has answered; ranks of kept jobs wait at most the rejoin time
-BIND_AGAIN = 2.0  # seconds for a port that this process has just released
-TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, because ranks are waiting
+OTHERS_TIMEOUT = 3.0  # seconds for more switches once one has answered; ranks of kept jobs wait at most the rejoin time
+BIND_TIMEOUT = 2.0  # seconds for a port that this process has just released
+TAKEOVER_OTHERS_TIMEOUT = 0.5  # instead of `OTHERS_TIMEOUT`, because ranks are waiting
 
 
 class Stopped(Exception):
@@ -129,13 +129,13 @@ async def running(
         controller.fabric.retain(initial, retained)
         if turn:
             await turn.release()
-        await _bind(controller, BIND_AGAIN if turn else 0.0)
+        await _bind(controller, BIND_TIMEOUT if turn else 0.0)
         ends.push_async_callback(inventory.close, lambda: controller.has_kept_jobs)
         ends.push_async_callback(controller.close)
         await ends.enter_async_context(_web(settings, config, controller, tls, turn.store_tls if turn else None))
         controller.restore()
         await controller.service.listen()
-        latecomers = TURN_LATECOMERS if turn else LATECOMERS
+        latecomers = TAKEOVER_OTHERS_TIMEOUT if turn else OTHERS_TIMEOUT
         await start_switches([*switches, *retained], controller.listener, switch_timeout, latecomers)
         await controller.uplinks.find_all(min(switch_timeout, latecomers))
         controller.open(settings, make, initial)
@@ -253,7 +253,10 @@ async def _web(
 
 
 async def start_switches(
-    switches: Sequence[Aggregator], listener: Callable[[int], Listener], timeout: float, latecomers: float = LATECOMERS
+    switches: Sequence[Aggregator],
+    listener: Callable[[int], Listener],
+    timeout: float,
+    latecomers: float = OTHERS_TIMEOUT,
 ) -> None:
     """Check all switches before any is changed, and then start them.
 

@@ -25,7 +25,9 @@ from p4reduce_controller.service.streams import FIRST_MESSAGE_TIMEOUT, Context, 
 from p4reduce_controller.tenants.access import ANYONE, Caller, seen_by
 from p4reduce_controller.tenants.gate import Guard, Refused
 
-JOIN_AGAIN = 1.0  # seconds after which a rank learns that the controller waits for a switch, and has to join again
+JOIN_RETRY_AFTER = (
+    1.0  # seconds after which a rank learns that the controller waits for a switch, and has to join again
+)
 
 Reply = TypeVar("Reply")
 
@@ -157,13 +159,13 @@ class Service(rpc.JobsServicer):
     async def _hold_early(self, context: Context) -> pb.ClientMessage | None:
         """Hold a rank that comes before the controller serves, and return its first message. Raises NotServing.
 
-        A rank that rejoins waits until the controller serves. A rank that joins waits for `JOIN_AGAIN` and is then
-        refused.
+        A rank that rejoins waits until the controller serves. A rank that joins waits for `JOIN_RETRY_AFTER` and is
+        then refused.
         """
         message = await asyncio.wait_for(context.read(), FIRST_MESSAGE_TIMEOUT)
         if not isinstance(message, pb.ClientMessage):
             return None
-        limit = None if message.WhichOneof("message") == "rejoin" else JOIN_AGAIN
+        limit = None if message.WhichOneof("message") == "rejoin" else JOIN_RETRY_AFTER
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.begun.wait(), limit)
         if why := self._waits_for():

@@ -18,8 +18,8 @@ from p4reduce_controller.switches.aggregator import Aggregator, Counted, Directi
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
 
 # Attributes of a job that have the same names in the message.
-_SAME = ("name", "tenant", "user", "number", "generation", "world_size", "slots", "most_slots", "threads")
-RECENT = 3.0  # seconds for which the answer to a question counts as current
+_COPIED_FIELDS = ("name", "tenant", "user", "number", "generation", "world_size", "slots", "most_slots", "threads")
+LOOK_MAX_AGE = 3.0  # seconds for which the answer to a question counts as current
 WAITS = {
     pb.Waiting.JOIN: "to join",
     pb.Waiting.HELLO: "to be heard by the switches",
@@ -27,7 +27,7 @@ WAITS = {
     pb.Waiting.LEAVE: "to leave",
 }
 Traffic = dict[tuple[int, int], Counted]  # by job number and generation
-PATIENCE = 3.0  # timeout for each switch; clients wait for 10 s
+SWITCH_TIMEOUT = 3.0  # timeout for each switch; clients wait for 10 s
 
 
 async def status_of(jobs: Jobs, inventory: Inventory, now: float) -> pb.StatusReply:
@@ -104,9 +104,9 @@ async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
 
     if described.connected:
         try:
-            await asyncio.wait_for(isolate_cancellation(read()), PATIENCE)
+            await asyncio.wait_for(isolate_cancellation(read()), SWITCH_TIMEOUT)
         except asyncio.TimeoutError:
-            described.state, described.problem = SwitchState.NOT_READY.value, f"no answer within {PATIENCE:g} s"
+            described.state, described.problem = SwitchState.NOT_READY.value, f"no answer within {SWITCH_TIMEOUT:g} s"
         except (SwitchError, Interrupted) as error:
             described.state, described.problem = SwitchState.NOT_READY.value, str(error)
     for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
@@ -132,7 +132,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
     awaited_for, waited_for = _awaited(job, now)
     trouble = [(number, why) for number in sorted(job.holds) if (why := switches[number].unavailable)]
     return pb.Job(
-        **{name: getattr(job, name) for name in _SAME},
+        **{name: getattr(job, name) for name in _COPIED_FIELDS},
         state=job.state.value,
         pools=[
             pb.Pool(switch=places[job.site.number(at)], first=taken.first, count=taken.count)
@@ -171,7 +171,7 @@ def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:
     if waits := awaited(job, job.site.for_threads(job.threads)):
         return WAITS[waits[0].what], waits[0].ranks
     ranks, then = job.uncounted
-    return ("to send its share", ranks) if ranks and now - then < RECENT else ("", [])
+    return ("to send its share", ranks) if ranks and now - then < LOOK_MAX_AGE else ("", [])
 
 
 def _place(member: Member, switch: int | None) -> pb.Place:

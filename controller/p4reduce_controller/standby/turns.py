@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK = 0.2  # seconds between a standby's reads of the lease
-PREDECESSOR = 3.0  # seconds beyond the lease, for a leader that has just died
-ASIDE = 2.0  # seconds for which a controller that could not serve lets others campaign
+POLL_INTERVAL = 0.2  # seconds between a standby's reads of the lease
+PREDECESSOR_TIMEOUT = 3.0  # seconds beyond the lease, for a leader that has just died
+CAMPAIGN_BACKOFF = 2.0  # seconds for which a controller that could not serve lets others campaign
 _LISTEN_REFUSALS = 3  # in a row: the port may be released and bound again within one process
 _LISTEN_PAUSE = 0.1  # seconds between two connections to the leader's port
 _CONNECT_TIMEOUT = 2.0  # seconds; a connection without an answer says nothing about the leader
@@ -144,7 +144,7 @@ class LeaderElection:
         self._other = ""
         deadline = math.inf
         if not (self._settings.standby or self._served):
-            deadline = time.monotonic() + self._settings.store_lease + PREDECESSOR
+            deadline = time.monotonic() + self._settings.store_lease + PREDECESSOR_TIMEOUT
         while True:
             try:
                 if lease := await self._look():
@@ -162,7 +162,7 @@ class LeaderElection:
                     f"{self._name}: another controller serves, {self._other}; give --standby to take over from it when "
                     "it ends"
                 )
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def _show(self) -> None:
         """Serve the pages of a standby over HTTP. Raises ListenError or OSError."""
@@ -178,7 +178,7 @@ class LeaderElection:
 
     async def _look(self) -> Lease | None:
         """Campaign for the lease: return it if nobody holds it, else None. Raises EtcdError."""
-        found = await holder(self._etcd, self._key, within=1.0 if self._met else self._switch_timeout)
+        found = await holder(self._etcd, self._key, timeout=1.0 if self._met else self._switch_timeout)
         self._met = True
         if found is not None and self._watched == found and self._watch is not None and self._watch.done():
             log.info("%s: %s no longer listens", self._name, self._other)
@@ -240,7 +240,7 @@ class LeaderElection:
                 raise error if isinstance(error, SwitchUnavailable) else StateError(f"{name}: {error}") from None
             log.warning("%s: this controller cannot serve: %s", name, error)
             await lease.give_back()
-            await asyncio.sleep(ASIDE)
+            await asyncio.sleep(CAMPAIGN_BACKOFF)
         finally:
             for task in (serving, losing, renewing):
                 await ended(task)

@@ -40,7 +40,7 @@ from p4reduce_controller.switches.site import GONE, Site
 log = logging.getLogger(__name__)
 
 VERSION = 4
-OLDER = 3  # can be read too
+PREVIOUS_VERSION = 3  # can be read too
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[
     root = _Part("the state", kept)
     if not root.parts("jobs"):
         return [], {}
-    if version == OLDER:
+    if version == PREVIOUS_VERSION:
         root = _Part("the state", with_names(kept, setup))
     numbers = {name: number for number, name in setup.names().items()}
     heard = root.get("children", dict)
@@ -191,8 +191,10 @@ def rest_of(kept: object) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
 def check_version(kept: object) -> int:
     """Return the version. Raise StateError if `taken_from` cannot read it."""
     version = _Part("the state", kept).get("version", int)
-    if version not in (OLDER, VERSION):
-        raise StateError(f"it has version {version}, but this controller reads versions {OLDER} and {VERSION}")
+    if version not in (PREVIOUS_VERSION, VERSION):
+        raise StateError(
+            f"it has version {version}, but this controller reads versions {PREVIOUS_VERSION} and {VERSION}"
+        )
     return version
 
 

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address
 from p4reduce_controller.switches.frames import Endpoint, parse_mac
 
 # The switch has room for 4096 addresses. Frames to addresses beyond this limit are flooded, and work all the same.
-MOST = 2048
+MOST_HOSTS = 2048
 MOST_OF_A_PORT = 1024  # so that one port cannot use up the room of all
 
 
@@ -92,4 +92,4 @@ class Hosts:
 
     def _has_room(self, port: int) -> bool:
         learned = [home.port for home in self._homes.values() if home.learned]
-        return len(learned) < MOST and learned.count(port) < MOST_OF_A_PORT
+        return len(learned) < MOST_HOSTS and learned.count(port) < MOST_OF_A_PORT

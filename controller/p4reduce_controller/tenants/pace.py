@@ -17,8 +17,8 @@ from p4reduce_controller.base.limits import Bucket
 
 MOST_KNOWN = 4096  # tenants and hosts whose rates are remembered
 FREE_REFUSALS = 2.0  # refusals per second without a delay, in bursts of up to ten seconds' worth
-PENALTY = 1.0  # seconds by which further refusals are delayed, so that repeating a call at once gains nothing
-MOST_PENALTIES = 1024  # concurrent delays; beyond them, refusals are not delayed
+REFUSAL_DELAY = 1.0  # seconds by which further refusals are delayed, so that repeating a call at once gains nothing
+MOST_DELAYED_REFUSALS = 1024  # concurrent delays; beyond them, refusals are not delayed
 UNIT = 1024  # bytes of a message; a longer one counts as several
 
 
@@ -42,10 +42,10 @@ class Pace(Collector):
     async def penalty(self, whose: str) -> None:
         """Delay a refusal if its recipient has had many."""
         due = self._bucket(whose, "refusal", FREE_REFUSALS).take(self._clock()) > 0
-        if due and self._penalties < MOST_PENALTIES:
+        if due and self._penalties < MOST_DELAYED_REFUSALS:
             self._penalties += 1
             try:
-                await asyncio.sleep(PENALTY)
+                await asyncio.sleep(REFUSAL_DELAY)
             finally:
                 self._penalties -= 1
 

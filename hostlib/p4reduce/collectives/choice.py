@@ -20,7 +20,7 @@ from p4reduce.tensors.places import Code
 
 LEAST = 1 << 14
 """Fewest elements of a tensor for which a header is worth its time."""
-MOST = 1 << 12
+MOST_SITES = 1 << 12
 """Most sites that are remembered."""
 _SAMPLE = 1024  # blocks of a result that are sampled
 _LONGEST_PAUSE = 64  # calls
@@ -130,7 +130,8 @@ class Choices:
     A site's first calls go by blocks. When a result has many zeros within its blocks, the next call begins with a
     header, by which the ranks choose. After each header that leads to blocks, the pause until the next one doubles.
 
-    The `MOST` sites with the latest calls are remembered. All ranks make the same calls, so they forget the same sites.
+    The `MOST_SITES` sites with the latest calls are remembered. All ranks make the same calls, so they forget the
+    same sites.
     """
 
     def __init__(self) -> None:
@@ -140,7 +141,7 @@ class Choices:
         """Return the state of the next call's site, which becomes the newest."""
         state = self._sites.pop(site, None) or SiteState()
         self._sites[site] = state
-        if len(self._sites) > MOST:
+        if len(self._sites) > MOST_SITES:
             del self._sites[next(iter(self._sites))]
         return state
 

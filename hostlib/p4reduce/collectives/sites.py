@@ -12,7 +12,7 @@ from p4reduce.collectives.plan import Taken
 from p4reduce.protocol.numbers import Wire
 from p4reduce.tensors.spec import WireChoice, why_wire
 
-MOST = 64
+MOST_SITES = 64
 """Most sites that are remembered: those with the latest calls."""
 
 
@@ -64,7 +64,7 @@ class Sites:
         with self._lock:
             calls = self._sites.pop(key, None) or _Calls()
             self._sites[key] = calls
-            if len(self._sites) > MOST:
+            if len(self._sites) > MOST_SITES:
                 del self._sites[next(iter(self._sites))]
             calls.counts[layout] += 1
             calls.last = choice, layout, why, estimate

@@ -15,7 +15,7 @@ from p4reduce.errors import JoinError
 _T = TypeVar("_T")
 Metadata = tuple[tuple[str, str], ...]
 ANSWER_TIMEOUT = 10.0  # seconds, for calls that the controller answers by itself
-_CONNECT = 3.0  # seconds: a person waits for the command
+_CONNECT_TIMEOUT = 3.0  # seconds: a person waits for the command
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)  # another controller may serve
 
 
@@ -29,7 +29,7 @@ def ask(addresses: str, token: str | None, tls: Tls | None, call: Callable[[rpc.
     troubles = []
     for one in addresses.split(","):
         try:
-            with open_channel(one.strip(), tls, connect=_CONNECT) as channel:
+            with open_channel(one.strip(), tls, connect=_CONNECT_TIMEOUT) as channel:
                 return call(rpc.JobsStub(channel), metadata)
         except grpc.RpcError as error:
             troubles.append(explain(error, one.strip(), tls))

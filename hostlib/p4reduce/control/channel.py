@@ -17,7 +17,7 @@ DEFAULT_CONTROLLER = "127.0.0.1:7700"
 LEASE = 60.0  # seconds
 _CA = "--tls-ca (P4REDUCE_TLS_CA)"
 _STANDS_BY = "stands by"  # text in the reply of a controller that does not serve, since another one does
-_CONNECT = 20.0  # seconds, gRPC's default; many ranks may connect at once
+_CONNECT_TIMEOUT = 20.0  # seconds, gRPC's default; many ranks may connect at once
 _STANDSTILL = 300.0  # seconds for which the other side's process may be stopped
 
 
@@ -60,7 +60,7 @@ def keepalive(lease: float) -> list[tuple[str, int]]:
 
 
 def open_channel(
-    address: str, tls: Tls | None, lease: float = LEASE, pem: Pem | None = None, connect: float = _CONNECT
+    address: str, tls: Tls | None, lease: float = LEASE, pem: Pem | None = None, connect: float = _CONNECT_TIMEOUT
 ) -> grpc.Channel:
     """Return a channel that connects at its first call, within `connect` seconds.
 

@@ -13,7 +13,7 @@ from p4reduce.join.joining import RunningJob
 
 log = logging.getLogger(__name__)
 
-_HEARD_S = 5.0  # the controller answers within a tenth of a second
+_ANSWER_TIMEOUT_S = 5.0  # the controller answers within a tenth of a second
 
 _lock = threading.RLock()
 _departures: set[Departure] = set()
@@ -42,9 +42,9 @@ class Departure:
 
     def cut_short(self) -> None:
         """Wait for nobody but the controller."""
-        self.heard.wait(_HEARD_S)
+        self.heard.wait(_ANSWER_TIMEOUT_S)
         self._running.session.close()
-        self.ended.wait(_HEARD_S)
+        self.ended.wait(_ANSWER_TIMEOUT_S)
 
 
 def depart(communicator: Communicator, *, well: bool) -> None:
@@ -62,7 +62,7 @@ def depart(communicator: Communicator, *, well: bool) -> None:
         threading.Thread(target=departure.run, name="p4reduce leaves", daemon=True).start()
     except RuntimeError:  # the interpreter exits
         departure.run()
-    departure.heard.wait(_HEARD_S)
+    departure.heard.wait(_ANSWER_TIMEOUT_S)
 
 
 def under_way() -> bool:

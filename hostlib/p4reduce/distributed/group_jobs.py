@@ -34,7 +34,7 @@ LONGEST_TIMEOUT_S = 86400.0  # of the controller
 _NONE = "none: "
 _FAILED = "failed: "
 _GONE = "gone"  # the key under which a rank says that it will not join any more
-_LOOK_S = 0.5  # between two looks for a rank that could not join
+_POLL_S = 0.5  # between two looks for a rank that could not join
 _SHORTEST_S, _LONGEST_S = 1e-3, 0.05  # between two looks into the store
 _HINT = "; all ranks must call the same collective: a rank whose tensor has another dtype or size may use Gloo instead"
 
@@ -262,12 +262,12 @@ class GroupJobs:
 
         def watch() -> None:
             nonlocal why
-            if over.wait(_LOOK_S):
+            if over.wait(_POLL_S):
                 return
             with contextlib.suppress(DistError):  # without a store, nobody hears and nobody tells
                 store = with_own_client(self._store)
                 while not (told := [key for key in (_failure_key(job), _GONE) if store.check([key])]):
-                    if over.wait(_LOOK_S):
+                    if over.wait(_POLL_S):
                         return
                 reason = store.get(told[0]).decode()
                 if told[0] == _GONE:

@@ -19,7 +19,7 @@ from torch.distributed import DistBackendError
 # groups one after the other.
 _LOST = ("Connection reset by peer", "Connection closed by peer")
 _ATTEMPTS = 3
-_VERDICT = timedelta(seconds=10)
+_VERDICT_TIMEOUT = timedelta(seconds=10)
 
 
 def connect(make: Callable[[str], Any], store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Any, str]:
@@ -45,7 +45,7 @@ def connect(make: Callable[[str], Any], store: Any, rank: int, size: int, timeou
 
 def _all_are_connected(store: Any, rank: int, size: int, is_connected: bool, timeout: timedelta) -> bool:
     """What rank 0 has found. A rank that has lost a connection does not wait long for others, which may have died."""
-    limit = timeout if is_connected else min(timeout, _VERDICT)
+    limit = timeout if is_connected else min(timeout, _VERDICT_TIMEOUT)
     store.set(str(rank), str(is_connected))
     if rank == 0:
         store.wait([str(each) for each in range(size)], limit)

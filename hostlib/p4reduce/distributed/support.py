@@ -18,8 +18,8 @@ from p4reduce.tensors.spec import WORK_DTYPES
 
 log = logging.getLogger(__name__)
 
-_WORTH_TELLING = 1024  # elements; what programs reduce by the way, as a loss, is fewer
-_TOLD: set[torch.dtype] = set()
+_LEAST_WARNED = 1024  # elements; what programs reduce by the way, as a loss, is fewer
+_WARNED: set[torch.dtype] = set()
 
 _NEED_DTYPES = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single", "gather", "scatter")
 """Calls for which Gloo has to know the dtype."""
@@ -62,8 +62,8 @@ def can_reduce(tensor: torch.Tensor, op: Any) -> bool:
 
 def tell_of_gloo(call: str, tensor: torch.Tensor) -> None:
     """Warns, once for each dtype, of sums that the switch could carry if they were of another one."""
-    if tensor.dtype not in _TOLD and tensor.dtype is torch.float64 and tensor.numel() >= _WORTH_TELLING:
-        _TOLD.add(tensor.dtype)
+    if tensor.dtype not in _WARNED and tensor.dtype is torch.float64 and tensor.numel() >= _LEAST_WARNED:
+        _WARNED.add(tensor.dtype)
         log.warning(
             "%s of %d float64 values uses Gloo, because the switch adds only %s; model.float() converts a model to "
             "float32",

@@ -32,7 +32,7 @@ from p4reduce.transport.routes import rate_toward
 CONNECT_TIMEOUT_S = 10.0
 
 # For the controller to say why a job is dead. Who leaves at once would be blamed.
-LAST_WORD_S = 2.0
+ABORT_TIMEOUT_S = 2.0
 
 log = logging.getLogger("p4reduce.joining")
 
@@ -91,7 +91,7 @@ class JoinedJob:
         try:
             if trouble:
                 self.session.fail(trouble)
-                self.session.await_abort(LAST_WORD_S)
+                self.session.await_abort(ABORT_TIMEOUT_S)
             else:
                 self.session.leave()
         finally:
@@ -149,7 +149,7 @@ class RunningJob:
                 tell_failure(self.session, failure)
             self.engine.close(P4ReduceError("the communicator is closed"))
             if failure is not None:
-                self.session.await_abort(LAST_WORD_S)
+                self.session.await_abort(ABORT_TIMEOUT_S)
             else:
                 self.session.leave(on_heard=on_heard, is_last=is_last)
         finally:
@@ -217,7 +217,7 @@ def join_job(
             raise
     except BaseException as error:
         if session.fail(str(error) or type(error).__name__):  # so that the others hear why
-            session.await_abort(LAST_WORD_S)
+            session.await_abort(ABORT_TIMEOUT_S)
         session.close()
         raise
     local = bool(host) and len(set(ready.hosts)) == 1

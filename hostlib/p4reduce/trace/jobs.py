@@ -17,7 +17,7 @@ from p4reduce.trace.frames import Address
 if TYPE_CHECKING:
     from p4reduce.trace.live import Recorder
 
-_LOOK_S = 0.15  # a job takes longer from its first rank's join to its first packet; a controller may take 10 a second
+_POLL_S = 0.15  # a job takes longer from its first rank's join to its first packet; a controller may take 10 a second
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Follower:
             recorder.forget()  # packets of other jobs: this one has not had time to send anything
             if time.monotonic() >= until:
                 return
-            recorder.record(_LOOK_S, told)
+            recorder.record(_POLL_S, told)
         self.known = known
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            recorder.record(min(_LOOK_S, left), told)
+            recorder.record(min(_POLL_S, left), told)
             try:
                 now = self._look()
             except P4ReduceError:  # a job goes on while its controller is away

@@ -26,7 +26,7 @@ _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _FRAME_BYTES = 1 << 17
 _BUFFER_BYTES = 16 << 20
-_LOOKED_AT = 200  # datagrams from which the codec is determined
+_CODEC_SAMPLE = 200  # datagrams from which the codec is determined
 
 
 def _filter(ports: Sequence[int]) -> list[tuple[int, int, int, int]]:
@@ -131,7 +131,7 @@ class Recorder:
     def _keep(self, name: str, one: Datagram) -> None:
         if self._codec is None:
             self._first.append((name, one))
-            if len(self._first) >= _LOOKED_AT:
+            if len(self._first) >= _CODEC_SAMPLE:
                 self._keep_first()
         else:
             self._kept.extend((name, packet) for packet in split(one, self._codec))

@@ -14,7 +14,7 @@ from p4reduce.trace.frames import Address, Datagram, Header, codec_of, count_cut
 
 _Way = tuple[Address, Address]
 
-LOOKED_AT = 1000  # datagrams from which the codec is determined
+CODEC_SAMPLE = 1000  # datagrams from which the codec is determined
 
 
 Cut = Counter[tuple[int, int] | None]
@@ -31,7 +31,7 @@ def merge(captures: Sequence[Sequence[Datagram]], codec: Codec | None = None) ->
     """
     if not any(captures):
         raise P4ReduceError("no packet to or from UDP port 31314 was captured")
-    codec = codec or codec_of(islice(chain.from_iterable(captures), LOOKED_AT))
+    codec = codec or codec_of(islice(chain.from_iterable(captures), CODEC_SAMPLE))
     if codec is None:
         raise P4ReduceError(
             "the packets' lengths match no accepted number of lanes and block size: capture whole packets (tcpdump -s "

@@ -11,9 +11,9 @@ from typing import Any
 from p4reduce.control.diagnostics import counted
 from p4reduce.trace.model import CAPTURE_WHOLE, Trace
 
-STRAGGLES = 0.2
+STRAGGLER_SHARE = 0.2
 """A straggler is awaited for at least this share of the time with rounds under way."""
-MORE_THAN_OTHERS = 2
+STRAGGLER_FACTOR = 2
 """A straggler is awaited for at least this many times as long as the median of the other workers."""
 
 
@@ -136,7 +136,7 @@ def _straggles(shares: Sequence[Share], index: int) -> bool:
     """Return whether a worker was awaited for long, and for much longer than others: some worker always is last."""
     own = shares[index].awaited
     others = [one.awaited for place, one in enumerate(shares) if place != index]
-    return own >= STRAGGLES and (not others or own >= MORE_THAN_OTHERS * median_low(others))
+    return own >= STRAGGLER_SHARE and (not others or own >= STRAGGLER_FACTOR * median_low(others))
 
 
 def _share(trace: Trace, index: int, busy: float) -> Share:

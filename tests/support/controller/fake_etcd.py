@@ -21,11 +21,11 @@ class FakeEtcd:
     def clock(self) -> float:
         return self.now
 
-    async def range(self, key: str, end: str = "", *, within: float = 5.0) -> rpc.RangeResponse:  # noqa: ARG002
+    async def range(self, key: str, end: str = "", *, timeout: float = 5.0) -> rpc.RangeResponse:  # noqa: ARG002
         self._begin()
         return self._found(key, end)
 
-    async def transact(self, request: rpc.TxnRequest, *, within: float = 5.0) -> rpc.TxnResponse:  # noqa: ARG002
+    async def transact(self, request: rpc.TxnRequest, *, timeout: float = 5.0) -> rpc.TxnResponse:  # noqa: ARG002
         self._begin()
         self.transactions.append(request)
         holds = all(map(self._holds, request.compare))
@@ -46,19 +46,19 @@ class FakeEtcd:
         self._end()
         return reply
 
-    async def grant(self, seconds: int, *, within: float = 5.0) -> rpc.LeaseGrantResponse:  # noqa: ARG002
+    async def grant(self, seconds: int, *, timeout: float = 5.0) -> rpc.LeaseGrantResponse:  # noqa: ARG002
         self._begin()
         number = len(self._leases) + 1
         self._leases[number] = (seconds, self.now + seconds)
         self._end()
         return rpc.LeaseGrantResponse(ID=number, TTL=seconds)
 
-    async def revoke(self, lease: int, *, within: float = 5.0) -> None:  # noqa: ARG002
+    async def revoke(self, lease: int, *, timeout: float = 5.0) -> None:  # noqa: ARG002
         self._begin()
         self._leases[lease] = (0, 0.0)
         self._expire()
 
-    async def keep_alive(self, lease: int, *, within: float = 5.0) -> int:  # noqa: ARG002
+    async def keep_alive(self, lease: int, *, timeout: float = 5.0) -> int:  # noqa: ARG002
         self._begin()
         seconds, until = self._leases[lease]
         if until <= self.now:
