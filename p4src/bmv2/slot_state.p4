@@ -12,8 +12,8 @@
 //   equal, all here added, sender is the envoy  SENT_UP   the parent may have lost the partial sums.
 //   equal, otherwise                            AHEAD     the sender has to wait for others.
 //
-// A packet from the parent counts only while the half's own workers are all added and the round is the same: a RESULT
-// replaces the partial sums by the tree's (STORED), a STATUS says that the parent waits for others (AHEAD).
+// A packet from the parent counts only while the half's own workers are all added and the round is the same. A RESULT
+// replaces the partial sums by those of the whole tree (STORED). A STATUS says that the parent waits for others (AHEAD).
 control SlotState(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(HALVES) seqs;
     register<bit<32>>(HALVES) bitmaps;
