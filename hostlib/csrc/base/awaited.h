@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are waited for, as a bitmap and in words.
+// Bitmaps of the ranks that are waited for, and their description in words.
 #ifndef P4REDUCE_AWAITED_H
 #define P4REDUCE_AWAITED_H
 
@@ -15,7 +15,7 @@ static inline void awaited_add(uint32_t awaited[8], unsigned rank) {
     awaited[rank / 32] |= UINT32_C(1) << rank % 32;
 }
 
-// "rank 3" or "ranks 1, 3". False where there is none.
+// Writes "rank 3" or "ranks 1, 3". Returns false if the bitmap is empty.
 static inline bool awaited_ranks(const uint32_t awaited[8], char text[AWAITED_TEXT_BYTES]) {
     char ranks[AWAITED_TEXT_BYTES] = "";
     size_t used = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of the clock that every time in the engine is of.
+// The monotonic clock of all times in the engine, in seconds.
 #ifndef P4REDUCE_CLOCK_H
 #define P4REDUCE_CLOCK_H
 

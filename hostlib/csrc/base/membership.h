@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's place in its job, as callers describe it.
+// Questions about a rank's membership in its job.
 #ifndef P4REDUCE_MEMBERSHIP_H
 #define P4REDUCE_MEMBERSHIP_H
 
@@ -7,28 +7,28 @@
 
 #include <stdbool.h>
 
-// How many streams the job has: one a rank, or a host.
+// Returns how many streams the job has: one for each rank, or for each host.
 unsigned membership_streams(const p4reduce_membership *m);
 
-// How many workers of the job this rank's switch has: ranks, or hosts whose ranks share one stream.
+// Returns how many workers of the job this rank's switch has: ranks, or hosts whose ranks share one stream.
 unsigned membership_workers(const p4reduce_membership *m);
 
-// The rank of the one that the switch knows by `index`.
+// Returns the rank, or the leader of the ranks, with worker number `index` at the switch.
 unsigned membership_rank(const p4reduce_membership *m, unsigned index);
 
-// What the switch knows this rank's stream as.
+// Returns the worker number of this rank's stream at its switch.
 unsigned membership_worker(const p4reduce_membership *m);
 
-// Whether two ranks share a stream, or are the same.
+// Returns whether two ranks share a stream, or are the same.
 bool membership_beside(const p4reduce_membership *m, unsigned rank, unsigned other);
 
-// The lowest of the ranks that share a stream with this one, which leads it.
+// Returns the leader of a rank's stream: the lowest of the ranks that share it.
 unsigned membership_leader(const p4reduce_membership *m, unsigned rank);
 
-// How many slots the job has, of which the membership's may be a share.
+// Returns how many slots the job has. The membership's slots may be a share of them.
 uint32_t membership_all_slots(const p4reduce_membership *m);
 
-// Whether the membership is one that there can be; where not, `error` says why.
+// Checks the membership. If it is invalid, `error` says why.
 p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smaller of two counts. Of doubles, it is fmin.
+// The smaller of two counts. For doubles, use fmin.
 #ifndef P4REDUCE_MIN_H
 #define P4REDUCE_MIN_H
 

@@ -61,7 +61,7 @@ p4reduce_status error_tell(p4reduce_error *theirs, p4reduce_status status, const
 
 p4reduce_status error_out(p4reduce_error *theirs, const p4reduce_error *ours) {
     structure_out(theirs, ours, sizeof *ours);
-    // A shorter form of the caller's must end as a string does.
+    // The message in a shorter form of the structure must end with a zero, too.
     if (theirs != NULL && theirs->size > offsetof(p4reduce_error, message) && theirs->size < sizeof *ours)
         ((char *)theirs)[theirs->size - 1] = '\0';
     return (p4reduce_status)ours->status;

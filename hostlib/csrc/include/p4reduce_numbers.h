@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The loops over values: which blocks are zero, how large the others are, and how values become the int32 that switches
- * add. docs/protocol.md, section "Numbers", gives the formulas; all instruction sets give the same bits.
+ * The loops over values: they find zero blocks and the exponents of the others, and convert values to the int32 that
+ * switches add, and back. docs/protocol.md, section "Numbers", has the formulas. All instruction sets give the same
+ * bits.
  *
- * `simd` names an instruction set, as p4reduce_simd does; NULL stands for the one in use. Functions with a result
+ * `simd` is the name of an instruction set, as p4reduce_simd returns it; NULL stands for the one in use. Functions
  * return P4REDUCE_INVALID for one that this processor does not have. They expect the floating-point environment that
- * programs start with: rounding to nearest, subnormals kept.
+ * programs start with: rounding to nearest, subnormals kept. They may be called from any thread.
  */
 #ifndef P4REDUCE_NUMBERS_H
 #define P4REDUCE_NUMBERS_H
@@ -16,30 +17,32 @@
 extern "C" {
 #endif
 
-/* The largest biased exponent in each block of a flat array, to `exponents`, ceil(count / block_size) bytes: 0 for a
- * block of zeros, 1 also for one of subnormals only, 255 for one with a NaN or an infinity and for any block of int32
- * that is not zero. */
+/* Finds the largest biased exponent in each block of a flat array. `exponents` has ceil(count / block_size) bytes. A
+ * block of zeros has 0, one that has only subnormals has 1. A block with a NaN or an infinity has 255, and so has any
+ * non-zero block of int32. */
 P4REDUCE_API p4reduce_status p4reduce_scan(const char *simd, uint32_t type, const void *values, uint64_t count,
                                            uint32_t block_size, uint8_t *exponents);
 
-/* Big-endian words of one block's values, whose agreed exponent is `exponent`, in a job of `world_size` ranks, with as
- * many values a word as `wire` (p4reduce_wire) says. INT8 rounds by `seed` and the values' places, from `first` on. */
+/* Quantises one block's values to big-endian words, with the agreed exponent `exponent`, in a job of `world_size`
+ * ranks. `wire` (p4reduce_wire) is the number of values in a word. INT8 rounds by `seed` and by the values' indices,
+ * from `first` on. */
 P4REDUCE_API p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, uint32_t wire, const void *values,
                                                uint64_t count, uint32_t world_size, uint32_t exponent, uint32_t seed,
                                                uint64_t first, uint8_t *words);
 
-/* The values of one block, `count` of them, from the big-endian sums of a RESULT. */
+/* Converts the big-endian sums of a RESULT to the `count` values of one block. */
 P4REDUCE_API p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type, uint32_t wire, const uint8_t *words,
                                                  uint64_t count, uint32_t world_size, uint32_t exponent, void *values);
 
-/* 16-bit floats, of FLOAT16 or BFLOAT16, as float32; and float32 rounded to them, to nearest, ties to even. NaNs become
- * quiet, and keep the bits that there is room for. */
+/* Converts 16-bit floats, FLOAT16 or BFLOAT16, to float32; and float32 to them, rounded to nearest, ties to even. NaNs
+ * become quiet, and keep the bits that there is room for. */
 P4REDUCE_API p4reduce_status p4reduce_widen(const char *simd, uint32_t type, const void *values, uint64_t count,
                                             void *wide);
 P4REDUCE_API p4reduce_status p4reduce_narrow(const char *simd, uint32_t type, const void *wide, uint64_t count,
                                              void *values);
 
-/* 32 bits, of which the lower 8 are 0, that identify a job's `counter`-th operation; names are at most 31 characters. */
+/* Returns the fingerprint of a job's operation number `counter`, whose lower 8 bits are 0. Names have at most 31
+ * characters. */
 P4REDUCE_API uint32_t p4reduce_fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count);
 
 #ifdef __cplusplus

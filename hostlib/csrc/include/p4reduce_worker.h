@@ -2,7 +2,7 @@
 /*
  * The protocol without I/O, for programs that have their own: packets and a clock go in, packets and results come out.
  *
- * After every call, send what p4reduce_worker_take gives, and call p4reduce_worker_tick no later than at
+ * After every call, send the payloads of p4reduce_worker_take, and call p4reduce_worker_tick no later than at
  * p4reduce_worker_deadline. `now` is in seconds of any clock that does not go back. Not thread-safe.
  */
 #ifndef P4REDUCE_WORKER_H
@@ -16,66 +16,69 @@ extern "C" {
 
 typedef struct p4reduce_worker p4reduce_worker;
 
+/* A UDP payload to send. */
 typedef struct p4reduce_payload {
     const uint8_t *bytes; /* valid until the next call that is not p4reduce_worker_take */
     size_t length;
 } p4reduce_payload;
 
-/* Returns NULL on error. */
+/* Makes a worker, which p4reduce_worker_free frees. Returns NULL on error. */
 P4REDUCE_API p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, const p4reduce_timing *timing,
                                                   p4reduce_error *error);
 
-/* Operations under way are forgotten: their `on_end` is not called. NULL is accepted. */
+/* Frees a worker. Operations under way are dropped, and their `on_end` is not called. NULL is accepted. */
 P4REDUCE_API void p4reduce_worker_free(p4reduce_worker *worker);
 
-/* Queues an operation; each slot begins it when it has finished the former. `on_end` is called from within this call
- * or a later one of the worker's, as its last act, and may submit. The request's timeout and name are ignored. */
+/* Queues an operation. Each slot begins it when it has finished the operation before. This call or a later call of the
+ * worker calls `on_end` as its last act, and `on_end` may submit. The request's timeout and name are ignored. */
 P4REDUCE_API p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_request *request,
                                                     double now, p4reduce_error *error);
 
-/* Takes one UDP payload. What is malformed, not for this rank or of an earlier round is only counted. */
+/* Takes one UDP payload. If it is malformed, of another job or of an earlier round, it is only counted. */
 P4REDUCE_API void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now);
 
-/* Sends again what has waited too long for its answer, and what has its turn; and scans, where packets wait for it, a
- * bounded number of blocks. */
+/* Sends packets that have their turn, and those that have waited too long for an answer. If packets wait for the scan,
+ * it scans a bounded number of blocks. */
 P4REDUCE_API void p4reduce_worker_tick(p4reduce_worker *worker, double now);
 
-/* The next payloads to send to the switch, in order: at most `room`. Returns how many there are; 0 when all were taken.
- */
+/* Takes the next payloads to send to the switch, in order, at most `room`. Returns how many, 0 when all were taken. */
 P4REDUCE_API size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads, size_t room);
 
-/* When to tick next: at once, where packets wait for the scan; infinite for not before a packet or an operation comes.
- */
+/* Returns when to tick next: at once if packets wait for the scan, infinity if no timer runs. */
 P4REDUCE_API double p4reduce_worker_deadline(const p4reduce_worker *worker);
 
-/* Bitmap of the ranks that the switch, when last asked, had not heard of in rounds under way. Where it has heard of all
- * of its own, those at other switches: it cannot tell which of them. Returns whether there are any. */
+/* Sets the bitmap of the ranks that rounds under way waited for when the switch last sent a STATUS. If the switch has
+ * the packets of all its own ranks, these are the ranks of other switches: it cannot tell which. Returns whether there
+ * are any. */
 P4REDUCE_API int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]);
 
-/* The half, 2 * slot + round mod 2, in which a packet has waited longest, where for `timeout` seconds nothing has
- * answered it though it was sent again; else -1. */
+/* Returns the half, 2 * slot + round mod 2, whose retransmitted packet has waited longest, if it had no answer for
+ * `timeout` seconds; otherwise -1. */
 P4REDUCE_API int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, double timeout);
 
-/* Whether no rank can be in round `seq` of the half yet: this one has not sent the round before it. */
+/* Returns whether no rank can be in round `seq` of the half yet, because this rank has not sent the round before it. */
 P4REDUCE_API int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq);
 
-/* Whether every operation that was submitted is done. */
+/* Returns whether every operation that was submitted is done. */
 P4REDUCE_API int p4reduce_worker_idle(const p4reduce_worker *worker);
 
-/* Of a worker that is idle: an even round that no slot has come to yet, the same on all ranks that have done the same. */
+/* Returns an even round number that no slot has reached. The worker must be idle. Ranks that have executed the same
+ * operations get the same number. */
 P4REDUCE_API uint32_t p4reduce_worker_next_first_seq(const p4reduce_worker *worker);
 
-/* Goes on with the first `slots` of those of the membership, each of which begins with round `first_seq`: every rank after
- * the same operation, when the switch's slots have been reset. P4REDUCE_INVALID where that cannot be. */
+/* Continues with the first `slots` of the membership's slots, each from round `first_seq`. Every rank calls this after
+ * the same operation, when the switch's slots have been reset. Returns P4REDUCE_INVALID if an operation is under way or
+ * an argument is out of range. */
 P4REDUCE_API p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker, uint32_t slots, uint32_t first_seq,
                                                         p4reduce_error *error);
 
-/* Ends all operations, and those yet to come, with P4REDUCE_FAILED and this message; the first failure stays. */
+/* Ends all operations, and those yet to come, with P4REDUCE_FAILED and this message. Only the first failure counts. */
 P4REDUCE_API void p4reduce_worker_fail(p4reduce_worker *worker, const char *message);
 
-/* P4REDUCE_OK, or what the worker failed with. */
+/* Returns P4REDUCE_OK, or the worker's failure. */
 P4REDUCE_API p4reduce_status p4reduce_worker_failure(const p4reduce_worker *worker, p4reduce_error *error);
 
+/* Copies the worker's counters. */
 P4REDUCE_API void p4reduce_worker_stats(const p4reduce_worker *worker, p4reduce_stats *stats);
 
 /* Writes the HELLO payload that shows the controller, through the switch, where this rank is. `room` must be at least

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other ranks of this host add to a task that carries their values as well as this rank's. It is in memory that
-// they share; intranode/host.h says where.
+// The values of other ranks of this host, for a task that carries them together with this rank's. They are in memory
+// that the ranks share (intranode/host.h).
 #ifndef P4REDUCE_COLOCATED_H
 #define P4REDUCE_COLOCATED_H
 
@@ -8,40 +8,42 @@
 
 #include <stdatomic.h>
 
-// One of them. Its blocks that are not zero are where they are in its tensor.
+// One co-located rank. `values` has its non-zero blocks at the same offsets as its tensor.
 struct colocated_rank {
     struct numbers numbers;
     const uint8_t *values, *exponents;
-    const _Atomic uint64_t *scanned; // blocks, from the first
+    // Blocks that are scanned and copied, from the first. The rank stores it with release order after it has written
+    // their exponents and values; this rank loads it with acquire order before it reads them.
+    const _Atomic uint64_t *scanned;
 };
 
 struct colocated {
-    size_t block_size;   // values
-    uint64_t first;      // the task's first value, in the tensor
-    uint8_t *exponents;  // of this rank's blocks
-    uint8_t *agreed;     // of blocks that were added up
-    uint8_t *sums;       // their words
-    size_t stride;       // bytes of these, from one block to the next
+    size_t block_size;  // values
+    uint64_t first;     // the task's first value, in the tensor
+    uint8_t *exponents; // of this rank's blocks
+    uint8_t *agreed;    // largest exponents of the blocks whose sums are there
+    uint8_t *sums;      // words of these blocks
+    size_t stride;      // bytes from one block's sums to the next
     unsigned count;
     struct colocated_rank each[];
 };
 
-// Whether it is known of all which of their first `blocks` are zero.
+// Returns whether all of them have scanned their first `blocks` blocks.
 bool colocated_have_scanned(const struct colocated *colocated, uint64_t blocks);
 
-// Takes the exponents of this rank's blocks from `block` on, and makes of each the largest.
+// Keeps the exponents of this rank's blocks from `block` on, and replaces each by the largest of all ranks.
 void colocated_agree(struct colocated *colocated, uint64_t block, size_t blocks, uint8_t *exponents);
 
-// Whether a block is not zero at this rank, of those that were agreed on.
+// Returns whether a block is not zero at this rank. It must have been agreed on.
 static inline bool colocated_has_own(const struct colocated *colocated, uint64_t block) {
     return colocated->exponents[block] != BLOCK_ZERO;
 }
 
-// Adds what they have of a block of `count` values to the words of it.
+// Adds the co-located ranks' values of a block, which has `count` values, to its words.
 void colocated_add(const struct colocated *colocated, uint64_t block, size_t count, unsigned exponent,
                    uint8_t *wire);
 
-// Gives them the sums of a block.
+// Stores the sums of a block for the co-located ranks.
 void colocated_store(struct colocated *colocated, uint64_t block, unsigned exponent, const uint8_t *wire,
                      size_t words);
 

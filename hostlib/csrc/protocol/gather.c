@@ -14,7 +14,7 @@ bool gather_fits(const p4reduce_membership *membership, uint32_t type, uint64_t 
     return type != P4REDUCE_INT32 && !membership->sharing && count > 0 && count <= room / membership->world_size;
 }
 
-// As numbers need it, whatever the caller's thread has set: some threads take what is subnormal for zero.
+// Widens 16-bit floats in the default floating-point mode: a caller's thread may flush subnormals to zero.
 static void widen(const struct half *half, const void *halves, size_t count, float *values) {
     fenv_t callers;
     fegetenv(&callers);
@@ -47,12 +47,12 @@ struct gather *gather_new(const p4reduce_membership *membership, const struct nu
     return gather;
 }
 
-// A rank's values from number `first` on.
+// Returns a rank's values from number `first` on.
 static const float *values_of(const struct gather *gather, unsigned rank, size_t first) {
     return gather->values + gather->request->count * rank + first;
 }
 
-// The largest biased exponent of a block at one rank.
+// Returns the largest biased exponent of a block at one rank.
 static uint8_t exponent_at(const struct gather *gather, unsigned rank, size_t first, size_t count) {
     uint8_t exponent;
     numbers_scan(&gather->as_single, values_of(gather, rank, first), count, count, &exponent);
@@ -66,7 +66,7 @@ static void quantise(const struct gather *gather, uint32_t fingerprint, unsigned
     numbers_quantise(&numbers, values_of(gather, rank, first), count, exponent, first, wire);
 }
 
-// A block as switches add it.
+// Adds up a block in the same way as switches.
 static void add(const struct gather *gather, uint32_t fingerprint, size_t first, size_t count) {
     const p4reduce_request *request = gather->request;
     uint8_t *values = (uint8_t *)request->data + first * gather->numbers.value_bytes, exponent = BLOCK_ZERO;

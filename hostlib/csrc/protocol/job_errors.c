@@ -30,13 +30,13 @@ void job_error_disagreement(uint32_t number, const char *theirs, unsigned rank, 
                number, theirs, rank, own, fingerprint);
 }
 
-// The number in the job of the slot that a packet is of.
+// Returns the number of a packet's slot in the whole job.
 static unsigned slot_named(const p4reduce_membership *membership, const struct packet *packet) {
     return membership->first_slot + (packet->header.slot >> 1);
 }
 
-// Some of the ranks, as text: all but this one and `named`, which may be NO_RANK, and those that share streams with
-// them. Empty where there are none.
+// Writes the other ranks as text: all except this one, `named` (which may be NO_RANK), and those that share a stream
+// with either. The text is empty if there are none.
 static void describe_others(const p4reduce_membership *membership, unsigned named, char *text, size_t room) {
     char list[MOST_NAMED * 5 + 1] = "";
     unsigned count = 0;
@@ -58,9 +58,9 @@ static void describe_others(const p4reduce_membership *membership, unsigned name
         snprintf(text, room, "one of %u ranks", count);
 }
 
-// Who is wrong, as far as this rank can tell. A round's lanes it has from the switch. Not so the operation, of which it
-// may be the only one that calls it, unless the switch has given it the round's sums or another rank came with the
-// same.
+// Writes a sentence that says which rank is wrong; it is empty if this rank cannot tell. This rank can rely on a
+// round's lanes, which it has from the switch. It cannot rely on its operation, which it may be the only rank to call,
+// unless the switch has given it the round's sums or another rank sent the same one.
 static void give_verdict(const p4reduce_membership *membership, const struct packet *packet, unsigned named,
                          const struct slot *slot, char *text, size_t room) {
     char others[64];
@@ -69,7 +69,7 @@ static void give_verdict(const p4reduce_membership *membership, const struct pac
     if (slot != NULL && slot->task != NULL && packet->header.seq == slot->seq)
         own = slot->fingerprint;
     else if (slot != NULL && packet->header.seq == slot->seq - 1)
-        own = packet->header.fingerprint; // the switch has given this rank the round's sums
+        own = packet->header.fingerprint; // this rank has the round's sums, so the switch accepted its fingerprint
     else
         return;
     const bool alone =
@@ -132,7 +132,7 @@ void job_error_altered(const p4reduce_membership *membership, const struct task 
                membership->rank, task->counter, what);
 }
 
-// Of an ABORT, by the number that it has: AbortReason of the control service.
+// Reasons of an ABORT, by number: AbortReason of the control service.
 static const char *const REASONS[] = {
     [1] = "its process or its connection is gone, or it has failed",
     [2] = "it did not come back to the controller",

@@ -3,9 +3,9 @@
 
 #include <math.h>
 
-static const double INITIAL_WINDOW = 10; // packets (RFC 6928); also how many unused turns may be made up for
+static const double INITIAL_WINDOW = 10; // packets (RFC 6928); also the most unused turns of a pause that are used
 static const double MIN_WINDOW = 2;      // packets
-static const double MAX_BACKLOG = 3;     // packets in queues, of which none overflows
+static const double MAX_BACKLOG = 3;     // packets in queues: with no more than these, no queue overflows
 
 static void set_window(struct pace *pace, double window) {
     pace->window = window < pace->slots ? window : (double)INFINITY;

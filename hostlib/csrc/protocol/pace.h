@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast packets may follow each other: a congestion window (RFC 5681) that is paced (RFC 9002, 7.7).
+// The pace at which packets may follow each other: a congestion window (RFC 5681) that is paced (RFC 9002, 7.7).
 //
 // The window is a rate, not a count: `window` packets may leave in each round trip, evenly spaced. A packet is never
 // held back until another is answered, because ranks that hold back different slots would wait for each other.
 //
 //   state                  window                                     after each answer   after a loss that counts
-//   slow start             10 packets at first, below ssthresh        + 1                 congestion avoidance
-//   congestion avoidance   ssthresh or more                           + 1 / window        congestion avoidance
-//   unlimited              infinite, once it has reached the slots                        congestion avoidance
+//   slow start             10 packets at first, below ssthresh        + 1                 congestion avoidance.
+//   congestion avoidance   ssthresh or more                           + 1 / window        congestion avoidance.
+//   unlimited              infinite, once it has reached the slots                        congestion avoidance.
 //
 // A loss that counts sets window and ssthresh to half of the packets in flight, or of the window if that is smaller;
 // to 2 at least. Two kinds of losses do not count:
@@ -32,7 +32,7 @@ struct pace {
 
 struct pace pace_new(unsigned slots);
 
-// Whether a packet may leave now. If so, the turn is taken.
+// Returns whether a packet may leave now. If so, it takes the turn.
 bool pace_take_turn(struct pace *pace, const struct timer *timer, double now);
 
 // Lets the window grow.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels in a UDP datagram: aggregation header, one key a lane, the values of the lanes that are present.
+// The protocol's packets: aggregation header, one key for each lane, and the values of the lanes that are present. Each
+// is the payload of a UDP datagram.
 #ifndef P4REDUCE_PACKET_H
 #define P4REDUCE_PACKET_H
 
@@ -18,7 +19,7 @@ struct layout {
     size_t largest_length; // bytes with all lanes present
 };
 
-// A packet that was received; keys and values lie in it as they came.
+// A packet that was received. `keys` and `values` point into the datagram, in network order.
 struct packet {
     struct header header;
     const uint8_t *keys;
@@ -27,20 +28,20 @@ struct packet {
 
 struct layout layout_of(unsigned lanes, unsigned block_size);
 
-// Takes a datagram apart. False for anything but a well-formed packet.
+// Decodes a datagram, into which `packet` then points. Returns false if it is not a well-formed packet.
 bool packet_decode(const struct layout *layout, const uint8_t *payload, size_t length, struct packet *packet);
 
 // Writes the part of the header that one worker's packets share.
 void packet_address(uint8_t *payload, enum op op, uint16_t job, uint16_t generation, uint8_t worker);
 
-// Writes the part of the header that is a round's.
+// Writes the part of the header that differs between rounds.
 void packet_round(uint8_t *payload, uint8_t active, uint8_t present, uint16_t slot, uint32_t seq, uint32_t fingerprint);
 
 static inline uint32_t packet_key(const struct packet *packet, unsigned lane) {
     return load_32(packet->keys + KEY_SIZE * lane);
 }
 
-// The 64 bits by which an ABORT shows that it is the controller's.
+// Returns the 64 bits by which an ABORT proves that the controller sent it.
 static inline uint64_t packet_abort_secret(const struct packet *packet) {
     return (uint64_t)packet->header.seq << 32 | packet->header.fingerprint;
 }

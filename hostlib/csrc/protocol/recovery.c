@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 enum {
-    PROBES = 2,                // packets a time-out
-    COST = 64,                 // of an overtaken packet that is sent again, in units of the budget: a round earns one
+    PROBES = 2,                // packets that are probed at each time-out
+    COST = 64,                 // retransmit budget that an overtaken packet costs; a round that ends earns one
     SUPER_PACKETS_GIVE_UP = 8, // packets of super-packets that seem to be lost, before any has arrived
 };
 
@@ -30,7 +30,7 @@ static void unlink_slot(struct recovery *recovery, struct slot *slot) {
     slot->in_unacked = false;
 }
 
-// Puts the slot last among those whose packet is in the network. A packet in PARTIAL_ACK only asks for others, so it
+// Moves the slot behind all others whose packet is in the network. A packet in PARTIAL_ACK only asks for others, so it
 // asks less and less often.
 static void await_answer(struct recovery *recovery, struct slot *slot) {
     unlink_slot(recovery, slot);
@@ -120,7 +120,7 @@ static void judge_super_packets(struct recovery *recovery, const struct slot *sl
 void recovery_on_result(struct recovery *recovery, struct slot *slot, bool completed, double now) {
     recovery->stats->rounds++;
     recovery->last_activity = now;
-    if (slot_counted(slot)) // The round waited for a late rank; else the path may have become longer.
+    if (slot_counted(slot)) // The round waited for a late rank. Otherwise the path may have become longer.
         recovery->backoff = timer_kept(&recovery->timer, recovery->backoff);
     pace_on_answer(&recovery->sending.pace);
     const unsigned copies = slot_copies(slot);
@@ -149,7 +149,7 @@ void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t c
     if (slot->transmissions == 2 && own) { // The first transmission gets no STATUS, so this answers the second.
         timer_sample(&recovery->timer, now - slot->sent_at);
         if (slot->grouped)
-            recovery->super_packets = SUPER_PACKETS_ARRIVE; // as the first had been counted
+            recovery->super_packets = SUPER_PACKETS_ARRIVE; // because the first transmission had been counted
     }
     slot->counted = counted;
     slot->last_answer = now;
@@ -160,7 +160,8 @@ void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t c
 
 // Time.
 
-// When the slot's packet is sent again because it was overtaken; never if it was not, or there is no budget.
+// Returns when the slot's packet is sent again because it was overtaken. NEVER if it was not overtaken, or if the
+// retransmit budget is used up.
 static double overtaken_at(const struct recovery *recovery, const struct slot *slot) {
     if (slot->sent_at >= recovery->rack_sent_at || recovery->budget < COST)
         return NEVER;
@@ -168,7 +169,7 @@ static double overtaken_at(const struct recovery *recovery, const struct slot *s
            (recovery->rack_rtt + 4 * recovery->timer.rttvar) * (double)(1u << slot->backoff_level);
 }
 
-// When packets are to be sent again.
+// Returns when the next packet is to be sent again.
 static double due_at(const struct recovery *recovery) {
     double due = NEVER;
     bool none = true;
@@ -185,7 +186,7 @@ static double due_at(const struct recovery *recovery) {
     return fmin(due, recovery->last_activity + timer_backed_off(&recovery->timer, recovery->backoff, polling));
 }
 
-// Takes overtaken packets that are due into `due`, and their cost. Returns how many there are.
+// Collects overtaken packets that are due in `due`, and deducts their cost from the budget. Returns how many there are.
 static uint32_t take_overtaken(struct recovery *recovery, double now) {
     uint32_t count = 0;
     for (unsigned level = 0; level < BACKOFF_LEVELS; level++) {
@@ -199,7 +200,7 @@ static uint32_t take_overtaken(struct recovery *recovery, double now) {
     return count;
 }
 
-// Takes the oldest packets into `due`, and backs off. Returns how many there are.
+// Collects the oldest packets in `due`, and doubles the next time-out. Returns how many there are.
 static uint32_t take_probes(struct recovery *recovery) {
     uint32_t count = 0;
     for (unsigned level = 0; level < BACKOFF_LEVELS; level++)
@@ -230,7 +231,7 @@ double recovery_deadline(const struct recovery *recovery) {
     return fmin(due_at(recovery), sending_next_turn(&recovery->sending));
 }
 
-// Begin and end.
+// Opening and closing.
 
 void recovery_end(struct recovery *recovery, bool insist) {
     if (insist)

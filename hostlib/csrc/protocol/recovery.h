@@ -13,14 +13,14 @@
 //   next time-out is doubled. Their answers tell a loss from a late rank.
 //
 //   state                    event                               next state
-//   IDLE                     the round's packet is complete      QUEUED
-//   QUEUED                   its turn                            SENT
-//   SENT, RETRANSMITTED      overtaken or probed                 RETRANSMIT_QUEUED
-//   RETRANSMIT_QUEUED        its turn                            RETRANSMITTED
-//   all but IDLE and QUEUED  STATUS                              PARTIAL_ACK
-//   PARTIAL_ACK              overtaken or probed                 POLL_QUEUED
-//   POLL_QUEUED              its turn                            PARTIAL_ACK
-//   all but IDLE and QUEUED  RESULT                              IDLE
+//   IDLE                     the round's packet is complete      QUEUED.
+//   QUEUED                   its turn                            SENT.
+//   SENT, RETRANSMITTED      overtaken or probed                 RETRANSMIT_QUEUED.
+//   RETRANSMIT_QUEUED        its turn                            RETRANSMITTED.
+//   all but IDLE and QUEUED  STATUS                              PARTIAL_ACK.
+//   PARTIAL_ACK              overtaken or probed                 POLL_QUEUED.
+//   POLL_QUEUED              its turn                            PARTIAL_ACK.
+//   all but IDLE and QUEUED  RESULT                              IDLE.
 //
 // A packet that has its turn at once skips the queued state.
 //
@@ -32,7 +32,7 @@
 
 #include "protocol/sending.h"
 
-enum { BACKOFF_LEVELS = 8 }; // of packets in PARTIAL_ACK
+enum { BACKOFF_LEVELS = 8 }; // for packets in PARTIAL_ACK
 
 enum super_packets {
     SUPER_PACKETS_UNPROVED, // none is known to have arrived
@@ -40,7 +40,7 @@ enum super_packets {
     SUPER_PACKETS_ARRIVE,
 };
 
-// Sends the packets of slots, and sends them again until they are answered.
+// The retransmission of slots' packets: each is sent, and sent again until it is answered.
 struct recovery {
     struct timer timer;
     struct sending sending;
@@ -48,12 +48,12 @@ struct recovery {
     struct slot *slots;
     uint32_t slot_count;
     unsigned in_state[STATES]; // number of packets
-    // Slots whose packet is in the network, by back-off level; at each level, the one that was sent first is the head.
+    // Slots whose packet is in the network, by back-off level. Each level is in the order of transmission, from `head`.
     struct unacked {
         struct slot *head, *tail;
     } unacked[BACKOFF_LEVELS];
     struct slot **due; // room for all slots
-    // RACK: of the packets that were sent once and have a RESULT, when the latest was sent, and how long it took.
+    // RACK: transmission time and round trip of the packet sent last, among those sent once that have a RESULT.
     double rack_sent_at, rack_rtt;
     double last_activity; // when a round last ended, or a packet was last sent
     unsigned backoff;     // doublings of the probe time-out
@@ -62,22 +62,22 @@ struct recovery {
     unsigned super_packets_lost; // packets of super-packets that seem to be lost
 };
 
-// False if there is no memory. `streams`: of the job.
+// Returns false if there is no memory; recovery_close then frees the rest. `streams`: the job's number of streams.
 bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, uint32_t streams,
                    struct timer timer, p4reduce_stats *stats);
 void recovery_close(struct recovery *recovery);
 
-// Begins anew with so many of the slots, none of which has a packet. The estimate of the round trip stays.
+// Starts again with the first `slot_count` slots, none of which has a packet. The estimate of the round trip is kept.
 void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count);
 
 // Sends the packet of the slot's next round.
 void recovery_send(struct recovery *recovery, struct slot *slot, double now);
 
-// Takes the RESULT of the slot's packet. `completed`: whether it names this worker, which completed the round or asked
-// again.
+// Takes the RESULT of the slot's packet. `completed`: whether it names this worker, which completed the round or sent
+// its packet again.
 void recovery_on_result(struct recovery *recovery, struct slot *slot, bool completed, double now);
 
-// Takes an answer to a round of the slot that has its RESULT already.
+// Takes an answer to an earlier round of the slot, which has its RESULT already.
 void recovery_on_late_answer(struct slot *slot, uint32_t seq);
 
 // Takes a STATUS: the switch has the slot's packet, and waits for other ranks. `counted`: bitmap of the workers that
@@ -88,13 +88,13 @@ void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t c
 // Sends again what is due, and sends what has its turn.
 void recovery_tick(struct recovery *recovery, double now);
 
-// When to call `recovery_tick` next.
+// Returns when to call `recovery_tick` next.
 double recovery_deadline(const struct recovery *recovery);
 
-// Ends the job. `insist`: packets without a RESULT are still sent again.
+// Ends the job. `insist`: whether packets without a RESULT are still sent again.
 void recovery_end(struct recovery *recovery, bool insist);
 
-// Whether the packets of the outbox are to be sent without super-packets.
+// Returns whether the packets of the outbox are to be sent without super-packets.
 bool recovery_sends_singly(const struct recovery *recovery);
 
 #endif

@@ -13,7 +13,7 @@ struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *s
     return rounds;
 }
 
-// Counted from the first that this worker has.
+// Returns a stream's number, counted from this worker's first.
 static uint32_t stream_of(const struct rounds *rounds, const struct slot *slot, unsigned lane) {
     return slot->index * rounds->layout.lanes + lane;
 }
@@ -22,7 +22,7 @@ static uint64_t block_of(const struct rounds *rounds, const struct slot *slot, u
     return (uint64_t)(key >> 8) * rounds->streams + rounds->first_stream + stream_of(rounds, slot, lane);
 }
 
-// The packet but for its keys and values.
+// Writes the packet's header, without its keys.
 static void fill_packet(const struct rounds *rounds, struct slot *slot, uint8_t present) {
     const uint32_t half = slot->index << 1 | (slot->seq & 1);
     slot->fingerprint = fingerprint_of_round(slot->task->fingerprint, slot->active);
@@ -31,7 +31,7 @@ static void fill_packet(const struct rounds *rounds, struct slot *slot, uint8_t 
     slot->length = (uint32_t)(rounds->layout.bare_length + slot_lanes(slot) * rounds->layout.lane_length);
 }
 
-// Takes the sums of the round's lanes.
+// Writes the sums of the round's lanes into the request's array.
 static void take_values(const struct rounds *rounds, struct slot *slot, const uint8_t *wire) {
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
         if (!(slot->active >> lane & 1))
@@ -81,7 +81,7 @@ static uint8_t agree(const struct rounds *rounds, struct slot *slot, const uint8
     return own;
 }
 
-// Puts this rank's values into the packet. Returns the lanes that it then has.
+// Writes this rank's values into the packet. Returns the lanes that are then present.
 static uint8_t contribute(const struct rounds *rounds, struct slot *slot, uint8_t own) {
     uint8_t present = own, absent = slot->active & (uint8_t)~own;
     while (lanes_in(absent) > rounds->max_absent_lanes) {
@@ -106,7 +106,7 @@ static uint8_t contribute(const struct rounds *rounds, struct slot *slot, uint8_
     return present;
 }
 
-// Begins the only round of a task of integers: all blocks are named, as there is nothing to agree on.
+// Begins the only round of a small task of integers. It names all blocks, because there is no exponent to agree on.
 static void name_all(const struct rounds *rounds, struct slot *slot) {
     struct task *task = slot->task;
     scanning_more(task, slot->index);

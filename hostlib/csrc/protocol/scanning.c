@@ -12,7 +12,7 @@ bool scanning_open(struct task *task) {
     struct scanning *scanning = &task->scanning;
     const uint32_t rows = task->rows;
     scanning->piece = task->streams < SCAN_BLOCKS ? SCAN_BLOCKS / task->streams : 1;
-    // Of many rows, such that streams are not all in the same lines of the cache.
+    // With many rows, the stride is chosen such that not all streams fall into the same cache lines.
     scanning->stride = rows < CACHE_LINE_BYTES ? (rows / WORD_BYTES + 1) * WORD_BYTES
                                                : ((rows / CACHE_LINE_BYTES + 1) | 1) * (size_t)CACHE_LINE_BYTES;
     scanning->scanned = calloc(task->slots / GROUP_SLOTS + 1, sizeof *scanning->scanned);
@@ -45,7 +45,7 @@ static void clear(const struct task *task, uint64_t block) {
         memset(bytes, 0, count);
 }
 
-// Gives blocks of zeros that are sent all the same the least exponent of those that are not zero.
+// Gives blocks of zeros that are to be sent the least exponent that a non-zero block can have.
 static void announce_zeros(const struct task *task, uint64_t first, size_t count, uint8_t *exponents) {
     const uint32_t zeros = task->request.zeros;
     const bool begins = task->first == 0 && first < task->streams;
@@ -70,7 +70,7 @@ void task_scan(const struct task *task, uint64_t first, size_t blocks, uint8_t *
             clear(task, first + i);
 }
 
-// Scans the streams from `stream` on in one row. Returns how many blocks that were.
+// Scans the streams from `stream` on in one row. Returns how many blocks it scanned.
 static uint32_t scan_row(struct task *task, uint32_t stream, uint32_t row) {
     const uint64_t block = (uint64_t)row * task->streams + task->first_stream + stream;
     if (block >= task->blocks)
@@ -88,7 +88,7 @@ static uint32_t scan_row(struct task *task, uint32_t stream, uint32_t row) {
     return count;
 }
 
-// The row after the next piece of a group's.
+// Returns the row after the next piece of a group.
 static uint32_t end_of_piece(const struct task *task, uint32_t group) {
     const uint32_t begin = task->scanning.scanned[group];
     return begin + (uint32_t)min_of(task->scanning.piece, task->rows - begin);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way out of a worker: a send queue, which the pace empties, and the outbox behind it.
+// The way out of a worker: a send queue, from which the pace releases packets into the outbox.
 #ifndef P4REDUCE_SENDING_H
 #define P4REDUCE_SENDING_H
 
 #include "protocol/pace.h"
 #include "protocol/slot.h"
 
-// Slots wait in the send queue for their packet's turn, and in the outbox for the caller.
+// The send queue and the outbox. Slots wait in the queue for their packet's turn, and in the outbox for the caller.
 struct sending {
     struct pace pace;
     const struct timer *timer;
@@ -18,25 +18,25 @@ struct sending {
     uint32_t queued;      // in the outbox
 };
 
-// False if there is no memory.
+// Returns false if there is no memory; sending_close then frees the rest.
 bool sending_open(struct sending *sending, uint32_t slots, const struct timer *timer, p4reduce_stats *stats);
 void sending_close(struct sending *sending);
 
-// Begins anew with so many of the slots, none of which has a packet.
+// Starts again with the first `slots` slots, none of which has a packet.
 void sending_begin_anew(struct sending *sending, uint32_t slots);
 
-// Whether the slot's packet may leave at once. If so, its turn is taken.
+// Returns whether the slot's packet may leave at once. If so, it takes the packet's turn.
 static inline bool sending_may_bypass_queue(struct sending *sending, const struct slot *slot, double now) {
     return slot->in_outbox || (sending->queue_length == 0 && pace_take_turn(&sending->pace, sending->timer, now));
 }
 
-// Lets the slot's packet wait for its turn. A slot that is in the queue keeps its position.
+// Puts the slot into the queue. A slot that is in the queue already keeps its position.
 void sending_enqueue(struct sending *sending, struct slot *slot);
 
-// Takes the first slot out of the queue, if its packet has its turn or needs none any more; else NULL.
+// Takes the first slot out of the queue if its packet has its turn, or no longer needs one. Otherwise returns NULL.
 struct slot *sending_dequeue(struct sending *sending, double now);
 
-// When to call `sending_dequeue` next.
+// Returns when to call `sending_dequeue` next.
 double sending_next_turn(const struct sending *sending);
 
 // Puts the slot's packet into the outbox. If an older packet of the slot is there, this one replaces it.
@@ -47,7 +47,7 @@ static inline void sending_put(struct sending *sending, struct slot *slot) {
     sending->outbox[sending->queued++] = slot;
 }
 
-// The first `count` packets of the outbox, whose order may have been changed, were sent.
+// Removes the first `count` packets of the outbox, which were sent. The caller may have changed its order.
 void sending_sent(struct sending *sending, uint32_t count);
 
 #endif

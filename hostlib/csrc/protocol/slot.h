@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One slot of the job: its round, what of the task its streams have sent, and where its packet is.
+// One slot of the job: its task, its round, and the state of its packet.
 #ifndef P4REDUCE_SLOT_H
 #define P4REDUCE_SLOT_H
 
@@ -19,22 +19,22 @@ enum state {
     RETRANSMIT_QUEUED, // waits for its turn to be sent again
     RETRANSMITTED,     // sent again
     PARTIAL_ACK,       // the switch has the packet, as a STATUS said, and waits for other ranks
-    POLL_QUEUED,       // as PARTIAL_ACK, and waits for its turn to ask again
+    POLL_QUEUED,       // the same as PARTIAL_ACK, and waits for its turn to be sent again
     STATES,
 };
 
 struct slot {
     uint32_t index;
     struct task *task;
-    // The round: its number, the lanes that carry values, what says both operation and lanes, and the blocks' keys.
+    // The round: its number, the lanes that carry values, its fingerprint, and the blocks' keys.
     uint32_t seq;
     uint8_t active;
     uint32_t fingerprint;
     uint32_t agreed[MAX_LANES];
-    // Each lane's next non-zero block, and where it is looked for: the number of the first that it can be.
+    // Each lane's next block to send: its key, and the number of the first block from which it is searched.
     uint32_t announced[MAX_LANES], sought[MAX_LANES];
-    uint8_t unknown; // lanes whose next block is still looked for: the round's packet waits for them
-    // The least that a RESULT may name in each lane, as blocks come in order.
+    uint8_t unknown; // lanes whose next block is not found yet: the round's packet waits for them
+    // The least key that a RESULT may have in each lane, because blocks come in order.
     uint32_t least[MAX_LANES];
 
     // The packet that waits for its RESULT.
@@ -42,24 +42,23 @@ struct slot {
     uint32_t length;
     uint8_t present; // lanes
     enum state state;
-    bool in_send_queue; // stays true until the slot's turn, even if the packet needs no turn any more
+    bool in_send_queue; // stays true until the slot's turn, even if the packet no longer needs it
     bool in_outbox;
     bool grouped; // first sent in a super-packet
     uint32_t transmissions;
     uint32_t counted; // bitmap of the workers that the switch has counted, from the last STATUS
     double first_sent_at, sent_at;
     double last_answer; // the last STATUS, or when the packet was first sent
-    // The round before, if it seems that its packet was lost: copies that were not answered, and when the first was
-    // sent.
+    // If the packet of the round before seems to be lost: its copies without an answer, and when the first was sent.
     uint32_t unacked_copies;
     double unacked_since;
-    // recovery.h's list of packets in the network: whether the slot is in it, at which level, and beside which.
+    // The slot's entry in recovery.h's lists of packets in the network.
     bool in_unacked;
     unsigned backoff_level;
     struct slot *prev, *next;
 };
 
-// Whether the packet was sent and waits for its RESULT.
+// Returns whether the packet was sent and waits for its RESULT.
 static inline bool slot_in_network(const struct slot *slot) {
     return slot->state != IDLE && slot->state != QUEUED;
 }
@@ -68,22 +67,22 @@ static inline bool slot_waits_for_turn(const struct slot *slot) {
     return slot->state == QUEUED || slot->state == RETRANSMIT_QUEUED || slot->state == POLL_QUEUED;
 }
 
-// Whether a STATUS has said that the switch has the packet.
+// Returns whether a STATUS has said that the switch has the packet.
 static inline bool slot_counted(const struct slot *slot) {
     return slot->state == PARTIAL_ACK || slot->state == POLL_QUEUED;
 }
 
-// Whether the packet was sent again, or is about to be, and waits for its RESULT.
+// Returns whether the packet was sent again, or is about to be, and waits for its RESULT.
 static inline bool slot_was_sent_again(const struct slot *slot) {
     return slot_in_network(slot) && slot->state != SENT;
 }
 
-// How many copies of the packet have left. One that is still in the outbox makes room for the next round's packet.
+// Returns how many copies of the packet have left. A copy in the outbox will be replaced by the next round's packet.
 static inline unsigned slot_copies(const struct slot *slot) {
     return slot->transmissions - (slot->in_outbox && slot->transmissions > 1);
 }
 
-// How many lanes the packet carries, on which its length depends.
+// Returns how many lanes the packet carries, on which its length depends.
 static inline unsigned slot_lanes(const struct slot *slot) {
     return lanes_in(slot->present);
 }

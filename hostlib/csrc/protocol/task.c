@@ -54,7 +54,7 @@ static p4reduce_status check(const p4reduce_request *request, p4reduce_error *er
     return P4REDUCE_OK;
 }
 
-// What is added is all ranks' values, as integers.
+// Makes the task one of the gather of all ranks' values, as integers.
 static bool gather(struct task *task, const p4reduce_membership *membership, size_t block_size) {
     task->gather = gather_new(membership, &task->numbers, block_size, &task->request);
     if (task->gather == NULL)
@@ -65,13 +65,13 @@ static bool gather(struct task *task, const p4reduce_membership *membership, siz
                       membership->world_size);
 }
 
-// Deals the values to blocks, and these to streams.
+// Divides the values into blocks, and stripes these over streams.
 static void deal(struct task *task) {
     task->blocks = task->count / task->block_size + (task->count % task->block_size != 0);
     task->rows = (uint32_t)(task->blocks / task->streams + (task->blocks % task->streams != 0));
     task->at_once = task->blocks <= task->lanes && task->numbers.type == P4REDUCE_INT32;
     const uint64_t slots = (task->blocks + task->lanes - 1) / task->lanes, all = task->streams / task->lanes;
-    // At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
+    // At least one slot, so that an empty tensor is announced too, and a rank with another shape gets an error.
     task->all_slots = (unsigned)(slots == 0 ? 1 : min_of(slots, all));
     const uint32_t before = task->first_stream / task->lanes;
     const unsigned after = task->all_slots > before ? task->all_slots - before : 0;
@@ -79,7 +79,7 @@ static void deal(struct task *task) {
     task->slots_left = task->slots;
 }
 
-// Whether so many blocks can be dealt to so many streams.
+// Returns whether the streams can have so many blocks.
 static bool check_streams(uint64_t blocks, uint32_t streams, p4reduce_error *error) {
     const uint64_t rows = blocks / streams + (blocks % streams != 0);
     if (rows > MAX_STREAM_LENGTH)

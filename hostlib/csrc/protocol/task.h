@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation under way: its blocks, and how they are dealt to streams.
+// An operation under way: its blocks, and how they are striped over streams.
 #ifndef P4REDUCE_TASK_H
 #define P4REDUCE_TASK_H
 
@@ -10,105 +10,107 @@
 #include "protocol/colocated.h"
 #include "wire/constants.h"
 
-// Blocks: their numbers are announced in 24 bits.
+// The most blocks of a stream: block numbers are announced in 24 bits.
 #define MAX_STREAM_LENGTH (UINT64_C(1) << 24)
 
-// Blocks scanned between packets, of which a piece is a group's share. Slots scanned together: neighbours in memory.
+// SCAN_BLOCKS: blocks scanned between packets; each group of slots has a share of them, a piece. GROUP_SLOTS: slots
+// that are scanned together, because their blocks of a row are adjacent in memory.
 enum { SCAN_BLOCKS = 4096, GROUP_SLOTS = 16, CACHE_LINE_BYTES = 64 };
 
-// Room for what task_describe says.
+// Room for the text of task_describe.
 enum { TASK_TEXT_BYTES = NAME_BYTES + NUMBERS_BYTES + 26 };
 
-// What is known of an operation's blocks: the streams of a few slots are scanned a piece at a time, as far as packets
-// need.
+// The exponents of an operation's blocks, as far as they have been scanned: a piece of a group of slots at a time, as
+// packets need them.
 struct scanning {
-    uint32_t *scanned;  // of each group of slots: rows
+    uint32_t *scanned;  // rows scanned of each group of slots
     uint32_t piece;     // rows
-    uint8_t *exponents; // of blocks, stream after stream: BLOCK_ZERO for those that are not to be sent, or not scanned
+    uint8_t *exponents; // stream after stream; BLOCK_ZERO for blocks that are not to be sent, or not scanned
     size_t stride;      // bytes from one stream to the next
     uint64_t zeros;     // blocks scanned that are not to be sent
 };
 
-// Block b is number b / streams of stream b % streams; a row has one of each stream. What a worker with a share of the
-// job's slots knows of a stream counts from the first of its own.
+// An operation, or a part of one. Block b is number b / streams of stream b % streams. A row has one block of each
+// stream. A worker with a share of the job's slots counts streams from its own first.
 struct task {
     struct task *next, *previous; // in the order of their submission
     p4reduce_request request;
     char dtype[NUMBERS_BYTES], reduce_op[NAME_BYTES];
-    // What is added: the request's values, or all ranks'.
+    // The words to add: the request's values, or the gather of all ranks' values.
     struct numbers numbers;
     void *data;
-    uint64_t first; // value of the request's, of a task that is a part of it
+    uint64_t first; // for a part of a request: its first value
     uint64_t count;
-    struct gather *gather; // NULL where each rank adds its values
-    struct colocated *colocated; // whose values the task carries, too, as parts of requests do; NULL for none
-    bool at_once;          // the first round carries values, and is the only one
+    struct gather *gather;       // NULL if each rank adds its own values
+    struct colocated *colocated; // for a part of a request: ranks whose values the task carries, too; NULL for none
+    bool at_once;                // the first round carries values, and is the only one
     uint32_t counter;
     uint32_t fingerprint;
-    unsigned all_slots;  // of the job that it uses, from the first
-    unsigned slots;      // of these, how many the worker has
-    unsigned slots_left; // that are not finished
+    unsigned all_slots;  // slots of the job that it uses, from the first
+    unsigned slots;      // how many of these the worker has
+    unsigned slots_left; // how many of the worker's have not finished
     unsigned block_size; // values
     uint64_t blocks;
-    uint32_t lanes, streams; // of a slot, of the job
-    uint32_t first_stream;   // that the worker has
-    uint32_t own_slots;      // that it has
+    uint32_t lanes, streams; // lanes of a slot, streams of the job
+    uint32_t first_stream;   // the worker's first stream
+    uint32_t own_slots;      // all slots of the worker
     uint32_t rows;
     struct scanning scanning;
 };
 
-// What the worker makes of a caller's request. in_packets: else it is not for a worker, nothing is gathered, and
-// others scan it.
-// NULL where it is not accepted, and `error` says why.
+// Makes a task of a caller's request. in_packets: whether a worker sends it in packets; otherwise nothing is gathered,
+// and other code scans it. task_free frees it. Returns NULL if the request is not accepted, and `error` says why.
 struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, bool in_packets,
                       p4reduce_error *error);
 
-// A task of some of another's blocks, with numbers like its. NULL where there is no memory.
+// Makes a task of some of another task's blocks, with the same numbers. Returns NULL if there is no memory.
 struct task *task_part(const struct task *whole, uint64_t first_block, uint64_t blocks, bool in_packets);
 
-// Deals a task that was made with other slots, and that no worker has yet, to the first `slots` of the job's. False where
-// that cannot be, and `error` says why.
+// Stripes a task over the first `slots` of the job's slots, if it was made for another number of slots and no worker
+// has it yet. Returns false if that is impossible, and `error` says why.
 bool task_deal_anew(struct task *task, uint32_t slots, p4reduce_error *error);
 
-// Gives a task its number and fingerprint, and what rounding is random by at this rank.
+// Sets a task's number and fingerprint, and this rank's seed for stochastic rounding.
 void task_identify(struct task *task, uint32_t counter, uint32_t rank);
 
 void task_free(struct task *task);
 
-// All slots are finished: the request's values become the sum. False where what came cannot be it.
+// Completes the sum when all slots have finished. Returns false if another rank changed this rank's words.
 bool task_finish(struct task *task);
 
-// Puts a block's values into a packet. Returns how many words they take.
+// Writes a block's values into a packet. Returns how many words they take.
 size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire);
 
-// What an operation is, in words: "<sum of 5 float32>".
+// Describes an operation in words: "<sum of 5 float32>".
 void task_describe(const struct task *task, char text[TASK_TEXT_BYTES]);
 
-// What scanning.c does. Of a task that has all else; false where there is no memory.
+// The functions of scanning.c.
+
+// Prepares the scan of a task, whose other fields are set. Returns false if there is no memory.
 bool scanning_open(struct task *task);
 
 void scanning_close(struct task *task);
 
-// Finds the exponents of `blocks` blocks from number `first` on. Those of zeros that are sent all the same have the
-// least of those that are not zero; in the others, a -0 becomes +0.
+// Finds the exponents of `blocks` blocks from number `first` on. Blocks of zeros that are to be sent get the least
+// exponent of a non-zero block. In other blocks of zeros, a -0 becomes +0.
 void task_scan(const struct task *task, uint64_t first, size_t blocks, uint8_t *exponents);
 
-// The key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none. False where
-// that is not known yet; then `number` becomes the first that it can be.
+// Finds the key of a stream's first block to be sent, from `number` on: NO_KEY if there is none. Returns false if the
+// scan has not come that far; `number` then becomes the first block that it can be.
 bool scanning_next_key(const struct task *task, uint32_t stream, uint32_t *number, uint32_t *key);
 
-// Has the processor fetch what scanning_next_key will look at.
+// Prefetches the memory that scanning_next_key will read.
 static inline void scanning_expect(const struct task *task, uint32_t stream, uint32_t number) {
     __builtin_prefetch(task->scanning.exponents + stream * task->scanning.stride + number);
 }
 
-// Whether scanning_more can be called for a slot: co-located ranks have scanned as much.
+// Returns whether scanning_more may be called for a slot: co-located ranks have scanned as far.
 bool scanning_may_go_on(const struct task *task, uint32_t slot);
 
-// Scans the next piece of the streams of a slot and those beside it. Returns how many blocks of the tensor it has.
+// Scans the next piece of the streams of a slot's group. Returns how many blocks of the tensor it has.
 uint32_t scanning_more(struct task *task, uint32_t slot);
 
-// Where a block's values are, and how many there are of them.
+// Returns the address of a block's values, and their number in `count`.
 static inline void *task_block(const struct task *task, uint64_t block, size_t *count) {
     const uint64_t begin = block * task->block_size;
     *count = min_of(task->count - begin, task->block_size);

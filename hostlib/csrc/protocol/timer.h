@@ -17,7 +17,7 @@ struct timer {
     double srtt, rttvar, min_rtt;
 };
 
-// srtt, or the initial time-out before the first sample.
+// Returns srtt, or the initial time-out before the first sample.
 static inline double timer_estimate(const struct timer *timer) {
     return timer->measured ? timer->srtt : timer->initial;
 }
@@ -25,10 +25,10 @@ static inline double timer_estimate(const struct timer *timer) {
 // Updates the estimate with one round trip.
 void timer_sample(struct timer *timer, double round_trip);
 
-// The time-out, doubled `backoff` times. `polling`: whether a round waits for stragglers.
+// Returns the time-out, doubled `backoff` times. `polling`: whether a round waits for stragglers.
 double timer_backed_off(const struct timer *timer, unsigned backoff, bool polling);
 
-// The doublings that outlast the wait for a late rank: as many as make the time-out no longer than `poll`.
+// Returns the doublings that remain after the wait for a late rank: the time-out is then at most `poll`.
 unsigned timer_kept(const struct timer *timer, unsigned backoff);
 
 #endif

@@ -28,7 +28,7 @@ static void end_task(struct task *task, const p4reduce_error *error) {
         on_end(context, error);
 }
 
-// Fails everything. Packets that wait for answers are still sent, where `insist`.
+// Ends all operations with `error`. `insist`: whether packets without a RESULT are still sent again.
 static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insist) {
     if (worker->failure.status != P4REDUCE_OK)
         return;
@@ -47,10 +47,10 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insis
     }
 }
 
-// Sends the packet of the round that has begun, or lets it wait for the scan.
+// Sends the packet of the round that has begun, or lets the slot wait for the scan.
 static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
     bool complete = rounds_complete(&worker->rounds, slot);
-    if (!complete && worker->waiting == 0 && scanning_may_go_on(slot->task, slot->index)) { // else others' turn is first
+    if (!complete && worker->waiting == 0 && scanning_may_go_on(slot->task, slot->index)) { // slots that wait are first
         scanning_more(slot->task, slot->index);
         complete = rounds_complete(&worker->rounds, slot);
     }
@@ -62,8 +62,8 @@ static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
     }
 }
 
-// Scans for a slot that waits until its packet can be sent, but no more than `budget` blocks and a piece, and as far as
-// co-located ranks have scanned. Returns what of that is left.
+// Scans for a waiting slot until its packet can be sent, at most `budget` blocks and a piece, and only as far as
+// co-located ranks have scanned. Returns the rest of the budget.
 static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t budget, double now) {
     bool complete;
     while (!(complete = rounds_complete(&worker->rounds, slot)) && budget > 0 &&
@@ -78,8 +78,8 @@ static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t bu
     return budget;
 }
 
-// Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the first
-// are soon done, and wait for nobody.
+// Continues the scan, in the order of tasks and then of slots. All ranks have this order, so the first slots are soon
+// ready at each of them, and do not wait for other ranks.
 static void scan(p4reduce_worker *worker, double now) {
     const uint32_t waited = worker->waiting;
     uint32_t budget = SCAN_BLOCKS;
@@ -87,7 +87,7 @@ static void scan(p4reduce_worker *worker, double now) {
         for (uint32_t index = 0; index < task->slots; index++)
             if (worker->slots[index].task == task && worker->slots[index].unknown)
                 budget = scan_for(worker, &worker->slots[index], budget, now);
-    // Where only co-located ranks can go on, it looks again after a while.
+    // If nothing was scanned, this rank waits for co-located ranks. It polls them, less and less often.
     const bool stuck = budget == SCAN_BLOCKS && worker->waiting == waited;
     worker->scan_backoff = stuck ? fmin(fmax(2 * worker->scan_backoff, MIN_SCAN_BACKOFF_S), MAX_SCAN_BACKOFF_S) : 0;
     worker->scan_at = worker->waiting > 0 ? now + worker->scan_backoff : NEVER;
@@ -127,7 +127,7 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
     const bool plausible = rounds_plausible(&worker->rounds, slot, packet);
     if (!plausible || !rounds_is_result(slot, packet)) {
         worker->stats.foreign++;
-        if (!plausible && slot->transmissions > 1) { // else it may have been spoilt on its way
+        if (!plausible && slot->transmissions > 1) { // otherwise it may have been corrupted on its way
             p4reduce_error error;
             job_error_implausible(&worker->membership, packet, &error);
             end(worker, &error, true);
@@ -141,7 +141,7 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
         finished(worker, slot, now);
 }
 
-// A RESULT or a STATUS.
+// Takes a RESULT or a STATUS.
 static void take_answer(p4reduce_worker *worker, const struct packet *packet, double now) {
     const uint32_t index = packet->header.slot >> 1;
     if (index >= worker->assigned || (packet->header.slot & 1) != (packet->header.seq & 1)) {
@@ -173,8 +173,8 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
     const uint32_t index = packet->header.slot >> 1;
     const struct slot *slot = index < worker->membership.slots ? &worker->slots[index] : NULL;
     job_error_mismatch(&worker->membership, packet, worker->oldest, slot, &error);
-    // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank
-    // whose ERROR was lost waits for ever.
+    // The switch sends an ERROR only for packets that differ, and this rank does not know whose do. So all ranks go on
+    // retransmitting: otherwise a rank whose ERROR was lost would wait for ever.
     end(worker, &error, true);
 }
 
@@ -184,7 +184,7 @@ static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
     end(worker, &error, false);
 }
 
-// What the engine calls.
+// Calls of the engine.
 
 void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
     if (worker->failure.status != P4REDUCE_OK) {
@@ -194,8 +194,8 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
     const uint32_t seed = task->numbers.seed;
     task_identify(task, worker->counter++, worker->membership.rank);
     if (worker->membership.sharing)
-        task->numbers.seed = seed; // the whole request's, of which the task is a part
-    if (task->slots == 0) { // all that it needs are others'
+        task->numbers.seed = seed; // the task is a part of a request, whose seed it keeps
+    if (task->slots == 0) {        // other workers have all slots that it needs
         end_task(task, NULL);
         return;
     }
@@ -266,7 +266,7 @@ p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_r
     return P4REDUCE_OK;
 }
 
-// All that share a stream with one of that number.
+// Adds all ranks that share a stream with this leader.
 static void add_ranks(const p4reduce_membership *m, uint32_t awaited[8], unsigned leader) {
     for (unsigned rank = 0; rank < m->world_size; rank++)
         if (membership_beside(m, rank, leader))
@@ -312,7 +312,7 @@ int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, do
 
 int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq) {
     const uint32_t index = half >> 1;
-    // Later is what switches take for it: they drop packets of up to 2^31 rounds before.
+    // Round numbers wrap around. As at switches, a round is later if it is up to 2^31 rounds ahead.
     return index < worker->membership.slots && (int32_t)(worker->slots[index].seq - seq) < -1;
 }
 
@@ -330,7 +330,7 @@ uint32_t p4reduce_worker_next_first_seq(const p4reduce_worker *worker) {
     return (first + (uint32_t)furthest + 1) & ~UINT32_C(1);
 }
 
-// Has all slots at the job's first round.
+// Puts all slots at the job's first round.
 static void set_out(p4reduce_worker *worker) {
     const p4reduce_membership *m = &worker->membership;
     for (uint32_t index = 0; index < m->slots; index++)
@@ -385,7 +385,7 @@ size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint
     return worker->rounds.layout.bare_length;
 }
 
-// Making one.
+// Opening and closing.
 
 static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *theirs, p4reduce_error *error) {
     p4reduce_timing t = {.initial = 0.02, .margin = 0.0005, .ceiling = 1.0, .poll = 0.25};
@@ -405,8 +405,8 @@ static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *t
     return P4REDUCE_OK;
 }
 
-// Allocates the slots, with room for their packets: values are aligned, and before them is room for the header and for
-// those of frames.
+// Allocates the slots, with room for their packets. Values are aligned. Before them is room for the aggregation header
+// and for the headers of frames.
 static bool make_slots(p4reduce_worker *worker, struct timer timer) {
     const uint32_t slots = worker->membership.slots;
     const struct layout *layout = &worker->rounds.layout;

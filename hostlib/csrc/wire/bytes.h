@@ -23,7 +23,7 @@ static inline uint64_t load_48(const uint8_t *from) {
     return (uint64_t)load_16(from) << 32 | load_32(from + 2);
 }
 
-// The value's lower 16 bits.
+// Stores the value's lower 16 bits.
 static inline void store_16(uint8_t *to, uint32_t value) {
     uint16_t word = htobe16((uint16_t)value);
     memcpy(to, &word, sizeof word);
@@ -39,7 +39,8 @@ static inline void store_48(uint8_t *to, uint64_t value) {
     store_32(to + 2, (uint32_t)value);
 }
 
-// How many lanes a set has. The compiler's builtin is a call on processors that may lack an instruction for it.
+// Returns how many lanes a set has. The compiler's builtin is a function call on processors that may lack the
+// instruction.
 static inline unsigned lanes_in(unsigned set) {
     unsigned pairs = set - (set >> 1 & 0x55u);
     unsigned nibbles = (pairs & 0x33) + (pairs >> 2 & 0x33);

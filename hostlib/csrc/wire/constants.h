@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of the protocol, for the host library and the native switch. Their home is p4src/include/constants.p4; a
-// test holds this file to it, and what only software knows to hostlib/p4reduce/protocol/constants.py.
+// The constants of the protocol, for the host library and the native switch. p4src/include/constants.p4 defines them,
+// and hostlib/p4reduce/protocol/constants.py those that only software uses. A test keeps this file equal to both.
 #ifndef P4REDUCE_WIRE_CONSTANTS_H
 #define P4REDUCE_WIRE_CONSTANTS_H
 
@@ -9,17 +9,17 @@
 enum {
     PROTOCOL_VERSION = 1,
     AGGREGATION_PORT = 0x7A52,
-    MAX_WORKERS = 32, // of one switch
-    MAX_RANKS = 255,  // of a job
-    PARENT = 31,      // as which a switch that has a parent counts it
-    NOBODY = 255,     // the worker that a packet names if it is none of those that read it
+    MAX_WORKERS = 32, // at one switch
+    MAX_RANKS = 255,  // in a job
+    PARENT = 31,      // worker number that a switch gives its parent
+    NOBODY = 255,     // worker number of a packet that names none of the workers that receive it
     MAX_LANES = 8,
-    MAX_AGGREGATORS = 32, // over which a job's slots may be dealt
-    MAX_THREADS = 16,     // of a rank, that share them
-    MAX_GROWTH = 512,     // bytes that the switch's answer may be longer than the packet it is made of
+    MAX_AGGREGATORS = 32, // over which a job's slots may be striped
+    MAX_THREADS = 16,     // of a rank, which share its slots
+    MAX_GROWTH = 512,     // bytes by which the switch's answer may be longer than the packet that it is made from
 };
 
-// What a lane announces when no more blocks follow.
+// Key that a lane announces when no more blocks follow.
 #define NO_KEY UINT32_C(0xFFFFFFFF)
 #define PARENT_BIT UINT32_C(0x80000000)
 
@@ -34,7 +34,7 @@ enum op {
     OP_HELLO = 8,
 };
 
-// What became of a packet to the aggregator: the index into the counter `outcomes`.
+// The outcome of a packet at the aggregator: the index into the counter `outcomes`.
 enum outcome {
     OUTCOME_STARTED = 0,
     OUTCOME_ADDED = 1,

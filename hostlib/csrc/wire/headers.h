@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of headers: NAME_SIZE bytes, of which a field begins at NAME_FIELD. Their home is
-// p4src/include/headers.p4; a test holds this file to it.
+// The layout of headers: each has NAME_SIZE bytes, and a field begins at offset NAME_FIELD. p4src/include/headers.p4
+// defines them, and a test keeps this file equal to it.
 #ifndef P4REDUCE_WIRE_HEADERS_H
 #define P4REDUCE_WIRE_HEADERS_H
 
@@ -59,11 +59,11 @@ enum {
     KEY_SIZE = 4,
     VALUE_SIZE = 4,
 
-    // What stands before an aggregation header in a frame.
+    // Bytes before an aggregation header in a frame.
     UDP_HEADERS_SIZE = ETHERNET_SIZE + IPV4_SIZE + UDP_SIZE,
 };
 
-// The first byte of an aggregation header.
+// Returns the first byte of an aggregation header.
 static inline uint8_t version_and_op(enum op op) {
     return (uint8_t)(PROTOCOL_VERSION << 4 | op);
 }
