@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The torch.distributed backend "p4reduce".
 
-`import torch` registers it, through the entry point `torch.backends` (PyTorch 2.5 and later), so that a program needs
-nothing but `torch.distributed.init_process_group("p4reduce")`. Nothing else is imported before that.
+`import torch` registers it through the entry point `torch.backends` (PyTorch 2.5 and later), so a program only needs
+`torch.distributed.init_process_group("p4reduce")`. All other modules are imported by that call.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["NAME", "Options", "register"]
 
 
 class _Plugins(dict[str, Any]):
-    """PyTorch's backends that are not its own, with this one, which is found by its name but not listed.
+    """PyTorch's table of external backends, in which this backend can be found by name but is not listed.
 
-    While there is one in the list, PyTorch gives groups such as "cpu:gloo,cuda:gloo" no default backend, so that they
-    have neither a name nor sequence numbers.
+    If a backend is listed, PyTorch gives groups such as "cpu:gloo,cuda:gloo" no default backend, so that they have
+    neither a name nor sequence numbers.
     """
 
     def __contains__(self, name: object) -> bool:
@@ -33,9 +33,10 @@ class _Plugins(dict[str, Any]):
 
 
 class _Name:
-    """`torch.distributed.Backend.P4REDUCE`, which PyTorch looks up before it asks which devices the backend takes.
+    """The attribute `torch.distributed.Backend.P4REDUCE`, which PyTorch reads before it asks for the backend's devices.
 
-    CUDA is not asked for before, as that may open the devices. Where there is none, some of PyTorch would use it.
+    Only this read asks whether CUDA is available, since the question may open the devices. The backend must not name
+    CUDA where there is none, since parts of PyTorch would use it.
     """
 
     def __get__(self, _: object, backend: Any) -> str:
@@ -48,7 +49,7 @@ class _Name:
 
 
 def register() -> None:
-    """Make the backend known to torch.distributed. For `import torch` to call; calling it again does no harm."""
+    """Register the backend with torch.distributed. `import torch` calls this; a second call does no harm."""
     import torch.distributed as dist
 
     if dist.is_available() and NAME not in dist.Backend.backend_list:
@@ -59,7 +60,7 @@ def register() -> None:
 
 
 def _create(group: Any, options: Options | None) -> Any:
-    """For torch.distributed: makes a process group."""
+    """Make a process group. torch.distributed calls this."""
     from p4reduce.distributed.process_group import SwitchGroup
 
     if options is not None and not isinstance(options, Options):

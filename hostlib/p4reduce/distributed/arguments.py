@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of a process group's methods, in all the forms that PyTorch's own take.
+"""The arguments of a process group's methods, in all forms that PyTorch's own methods accept.
 
-A method takes a list of tensors and an object of options, or a tensor and options one by one.
+A method accepts a list of tensors and an options object, or one tensor and options one by one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch
 
 
 def options(kind: Any, given: Any = None, **fields: Any) -> Any:
-    """Options of a `kind`: `given`, if it is of the kind, else new ones.
+    """Return options of the class `kind`: `given`, if it is of that class, else new ones.
 
-    fields: of new ones, where None keeps the default. `given` is then the value of the first of them that it fits: a
-    time-out is a timedelta, and nothing else is one.
+    fields: the values of new options; None keeps the default. `given` is then the value of the first field that it
+    fits: a timedelta fits the time-out, anything else the other fields.
     """
     if isinstance(given, kind):
         return given
@@ -37,12 +37,12 @@ def options(kind: Any, given: Any = None, **fields: Any) -> Any:
 
 
 def as_list(tensors: Any) -> list[torch.Tensor]:
-    """One tensor or several as a list."""
+    """Return one tensor or several as a list."""
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def as_lists(lists: Any, tensors: Any) -> tuple[list[list[torch.Tensor]], list[torch.Tensor]]:
-    """List of tensors, and the tensor that belongs to each, of which there may be one alone."""
+    """Return lists of tensors, and the tensor that belongs to each, also for a single list and its tensor."""
     if isinstance(tensors, torch.Tensor):
         return [list(lists)], [tensors]
     return [list(each) for each in lists], list(tensors)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Gloo does for the backend in any case, and that it is counted."""
+"""The collectives that always use Gloo, counted like those of the switch."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _Base: Any = ProcessGroup
 
 @called_by_cpp
 class ByGloo(_Base):  # type: ignore[misc]
-    """Names and arguments are torch.distributed's."""
+    """The part of a process group that always uses Gloo; names and arguments are those of torch.distributed."""
 
     _counting: Counting
     _gloo: Any
 
     def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Any:
-        """To one rank."""
+        """Send a tensor to one rank."""
         given = as_list(tensors)
         return self._by_gloo(
             "send", given, [], lambda copies: self._gloo.send(copies.inputs(given), dstRank, tag), on_host=True
         )
 
     def recv(self, tensors: Any, srcRank: int, tag: int = 0) -> Any:
-        """From one rank."""
+        """Receive a tensor from one rank."""
         out = as_list(tensors)
         return self._by_gloo(
             "recv", out, out, lambda copies: self._gloo.recv(copies.outputs(out), srcRank, tag), on_host=True
         )
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """From whichever rank sends."""
+        """Receive a tensor from any rank."""
         out = as_list(tensors)
         return self._by_gloo(
             "recv", out, out, lambda copies: self._gloo.recv_anysource(copies.outputs(out), tag), on_host=True
@@ -55,7 +55,7 @@ class ByGloo(_Base):  # type: ignore[misc]
         input_tensor: Any = None,
         root: Any = None,
     ) -> Any:
-        """To one rank, from all."""
+        """Gather the tensors of all ranks at one rank."""
         opts = options(GatherOptions, opts, rootRank=root, timeout=timeout)
         outputs, inputs = as_lists(output_tensors, input_tensors if input_tensor is None else input_tensor)
         flat = flattened(outputs)
@@ -76,7 +76,7 @@ class ByGloo(_Base):  # type: ignore[misc]
         output_tensor: Any = None,
         root: Any = None,
     ) -> Any:
-        """From one rank, to all."""
+        """Scatter tensors from one rank to all ranks."""
         opts = options(ScatterOptions, opts, rootRank=root, timeout=timeout)
         inputs, outputs = as_lists(input_tensors, output_tensors if output_tensor is None else output_tensor)
         flat = flattened(inputs)
@@ -88,7 +88,7 @@ class ByGloo(_Base):  # type: ignore[misc]
         return self._by_gloo("scatter", outputs, outputs, begin)
 
     def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Any:
-        """Of several tensors, each into a list of its own at every rank."""
+        """Gather several tensors of each rank, each of them into its own list, on every rank."""
         opts, (outputs, inputs) = options(AllgatherOptions, opts, timeout=None), as_lists(output_lists, input_list)
         flat = flattened(outputs)
 
@@ -99,7 +99,7 @@ class ByGloo(_Base):  # type: ignore[misc]
         return self._by_gloo("all_gather_coalesced", inputs, flat, begin, on_host=True)
 
     def alltoall(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Any:
-        """From all, to all."""
+        """Send a tensor from every rank to every rank."""
         opts, outputs, inputs = options(AllToAllOptions, opts, timeout=None), list(output_tensors), list(input_tensors)
 
         def begin(copies: Copies) -> Any:
@@ -118,7 +118,7 @@ class ByGloo(_Base):  # type: ignore[misc]
         *,
         timeout: Any = None,
     ) -> Any:
-        """Return the same, in one tensor. Gloo refuses one that is not contiguous."""
+        """Send a part of one tensor from every rank to every rank. Gloo refuses a tensor that is not contiguous."""
         opts = options(AllToAllOptions, opts, timeout=timeout)
 
         def begin(copies: Copies) -> Any:
@@ -134,9 +134,10 @@ class ByGloo(_Base):  # type: ignore[misc]
     def _by_gloo(
         self, name: str, counted: Any, outputs: Any, begin: Callable[[Copies], Any], *, on_host: bool = False
     ) -> Any:
-        """Begins a call, of which the tensors `counted` are this rank's.
+        """Begin a call by Gloo.
 
-        on_host: whether Gloo carries this call for the host's memory only.
+        counted: this rank's tensors in it, for the statistics.
+        on_host: whether Gloo supports this call for tensors in the host's memory only.
         """
         self._counting.count("gloo", name, counted)
         check_dtypes(name, counted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps torch.compile away from methods that PyTorch's C++ calls."""
+"""A class decorator that keeps torch.compile away from methods that PyTorch's C++ calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def called_by_cpp(cls: Class) -> Class:
-    """Class decorator: Dynamo traces none of the class's public methods.
+    """Keep Dynamo from tracing the public methods of the decorated class.
 
     A compiled DDP calls collectives from C++ while Dynamo compiles each Python frame that begins. It cannot trace the
     methods of an object that C++ owns: `torch._dynamo.exc.UnsafeScriptObjectError`.
@@ -24,7 +24,11 @@ def called_by_cpp(cls: Class) -> Class:
 
 
 def _untraced(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Call `method` as it is until somebody imports torch._dynamo, since that takes about two seconds."""
+    """Return `method` in a form that Dynamo does not trace.
+
+    An import of torch._dynamo takes about two seconds, so calls go to `method` itself until another module has
+    imported it.
+    """
 
     untraced: Callable[..., Any] | None = None
 

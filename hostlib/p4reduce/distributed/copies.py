@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that stand in for tensors of a call while it is under way.
+"""Copies that replace tensors of a call while it is in flight.
 
 Three kinds of tensors need one:
 
-- A tensor that is not contiguous, where Gloo carries the call. Gloo reads and writes as many consecutive elements as
-  the tensor has, from its first one on, whatever its strides are.
-- A tensor on a device, in the calls for which Gloo reads and writes the host's memory only. It does not check this: the
-  process would end.
+- A tensor that is not contiguous, in a call by Gloo. Gloo reads and writes as many consecutive elements as the tensor
+  has, from its first one on, whatever its strides are.
+- A tensor on a device, in calls for which Gloo reads and writes the host's memory only. Gloo does not check this: the
+  process would crash.
 - An output that shares memory with another tensor of its call. All inputs of a call are read before any output is
   written.
 
-Outputs are written from their copies when all of the call has ended well, in the order in which they were given. Where
-they share memory, the last one counts.
+Outputs are written from their copies when the whole call has ended well, in the order in which they were given. If they
+share memory, the last one wins.
 """
 
 from __future__ import annotations
@@ -31,17 +31,23 @@ from p4reduce.tensors.spec import describe
 
 
 class Copies:
-    """The copies of one call. Tensors that need none are returned as they are."""
+    """The copies of one call. Its methods return tensors that need no copy as they are."""
 
     def __init__(self, *, contiguous: bool = True, on_host: bool = False) -> None:
-        """contiguous: whether tensors with other strides are copied, too. on_host: whether tensors on a device are,
-        to the host."""
+        """Begin without copies.
+
+        contiguous: whether tensors that are not contiguous need a copy.
+        on_host: whether tensors on a device need a copy on the host.
+        """
         self._contiguous = contiguous
         self._on_host = on_host
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def inputs(self, tensors: Iterable[torch.Tensor], *, always: bool = False) -> Tensors:
-        """Tensors that are only read, without their graphs, which Gloo gives to outputs. always: copies of all."""
+        """Return tensors that are only read, without their graphs, which Gloo would pass to outputs.
+
+        always: copy all of them.
+        """
         return [self._copy(each) if always or self._needs_copy(each) else each.detach() for each in tensors]
 
     def outputs(
@@ -52,9 +58,10 @@ class Copies:
         always: bool = False,
         raises_version: bool = False,
     ) -> Tensors:
-        """Tensors that are written. `inputs`: all that the call reads. always: copies of all of them.
+        """Return tensors that are written.
 
-        raises_version: whether autograd's version counters of copied ones rise, as Gloo raises those of others.
+        inputs: all tensors that the call reads. always: copy all of them.
+        raises_version: whether autograd's version counters of copied tensors rise, like those that Gloo itself writes.
         """
         sharing = _sharing(tensors, inputs)
         return [
@@ -63,11 +70,11 @@ class Copies:
         ]
 
     def in_place(self, tensors: Sequence[torch.Tensor], *, always: bool = False) -> Tensors:
-        """Tensors that are read and written. Autograd's version counters stay as they are."""
+        """Return tensors that are read and written. Autograd's version counters stay as they are."""
         return self.outputs(tensors, always=always)
 
     def finish(self, work: Any, outputs: Tensors) -> Any:
-        """Return the call's work, which ends when `outputs`, all of the call's, are written."""
+        """Return the call's work, which ends when all of its `outputs` are written."""
         return CopiedWork(work, self._write, outputs) if self._written else work
 
     def _needs_copy(self, tensor: torch.Tensor) -> bool:
@@ -78,7 +85,7 @@ class Copies:
         return not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj()
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Its elements in row-major order, in memory of their own."""
+        """Return a copy with the elements in row-major order."""
         device = torch.device("cpu") if self._on_host else tensor.device
         copy = torch.empty_like(tensor, device=device, memory_format=torch.contiguous_format, requires_grad=False)
         return copy.copy_(tensor.detach())
@@ -93,7 +100,7 @@ class Copies:
     def _write(self) -> None:
         for tensor, copy in self._written:
             assign(tensor, copy)
-            if copy.is_cuda:  # the memory is used here on another stream than that on which it was allocated
+            if copy.is_cuda:  # the memory may be used on another stream than the one on which it was allocated
                 stream = torch.cuda.current_stream(copy.device)
                 copy.record_stream(stream)
                 tensor.record_stream(stream)
@@ -103,8 +110,8 @@ class Copies:
 class CopiedWork(BaseWork):
     """A work whose outputs are written from copies at its end.
 
-    This is done by a thread of the work's, which completes its future. Gloo's receives and list reductions have none:
-    then it is done where the work is seen to have ended.
+    The thread that completes the work's future writes them. Gloo's receives and list reductions have no future: then
+    the thread writes them that finds the work ended.
     """
 
     def __init__(self, work: Any, write: Callable[[], None], outputs: Tensors) -> None:
@@ -119,11 +126,11 @@ class CopiedWork(BaseWork):
             write()
             return outputs
 
-        with contextlib.suppress(RuntimeError):  # there is none
+        with contextlib.suppress(RuntimeError):  # the work has no future
             self._future = work.get_future().then(settle)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """As the work's."""
+        """Wait for the work, and until the outputs are written."""
         self._work.wait(timeout)
         try:
             self._finish()
@@ -133,14 +140,14 @@ class CopiedWork(BaseWork):
         return True
 
     def leave(self, error: BaseException) -> None:
-        """As of a `Handle`. What has ended well is written."""
+        """Fail the work, or wait until it has ended: see `leave_all`. Outputs of a work that ended well are written."""
         leave_all([self._work], error)
         if self._future is not None:
             with contextlib.suppress(Exception):
                 self._future.wait()
 
     def _finish(self) -> None:
-        """Return when the outputs are written, of a work that has ended well."""
+        """Wait until the outputs are written, after the work has ended well."""
         if self._future is not None:
             self._future.wait()
             return
@@ -150,7 +157,7 @@ class CopiedWork(BaseWork):
                 self._write = None
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has ended, well or not."""
         if self._future is not None:
             return bool(self._future.done())
         if not self._work.is_completed():
@@ -160,7 +167,7 @@ class CopiedWork(BaseWork):
         return True
 
     def exception(self) -> Any:
-        """Why it ended badly; None if it did not."""
+        """Return the work's error, None if it has none."""
         if not self.is_completed():
             return None
         if self._future is None:
@@ -172,11 +179,11 @@ class CopiedWork(BaseWork):
         return None
 
     def get_future(self) -> Any:
-        """Return a torch.futures.Future of `result()`, or of the error. Raises RuntimeError where the work has none."""
+        """Return a torch.futures.Future of `result()`, or of the error. Raises RuntimeError if the work has none."""
         return self._work.get_future() if self._future is None else self._future
 
     def _source_rank(self) -> int:
-        """Return the rank that has sent what was received."""
+        """Return the rank that has sent the received tensor."""
         return int(self._work._source_rank())
 
 
@@ -186,22 +193,22 @@ def flattened(lists: Iterable[Iterable[torch.Tensor]]) -> Tensors:
 
 
 def as_lists_like(lists: Iterable[Iterable[torch.Tensor]], tensors: Iterable[torch.Tensor]) -> list[Tensors]:
-    """Tensors as lists of the same lengths as those which `flattened` took."""
+    """Return tensors as lists of the same lengths as `lists`: the reverse of `flattened`."""
     rest = iter(tensors)
     return [[next(rest) for _ in each] for each in lists]
 
 
 def as_bytes(tensors: Iterable[torch.Tensor]) -> Tensors:
-    """Return the memory of contiguous tensors. Gloo moves bytes, but refuses dtypes that it does not know."""
+    """Return contiguous tensors as tensors of bytes, since Gloo refuses to move dtypes that it does not know."""
     return [each.detach().reshape(-1).view(torch.uint8) for each in tensors]
 
 
 def _sharing(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> set[int]:
-    """Return the places in `tensors` of those that may share memory with another one, of either list."""
+    """Return the indices of those in `tensors` that may share memory with another tensor of either list."""
     spans = [(*span, place) for place, each in enumerate(tensors) if (span := _span(each))]
     spans += [(*span, -1) for each in others if (span := _span(each))]
     found: set[int] = set()
-    last, reach, owner = "", 0, -1  # the span so far that ends last
+    last, reach, owner = "", 0, -1  # device, end and owner of the span that ends last, so far
     for device, start, end, place in sorted(spans):
         if device == last and start < reach:
             found |= {place, owner}
@@ -211,8 +218,7 @@ def _sharing(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) ->
 
 
 def _span(tensor: torch.Tensor) -> tuple[str, int, int] | None:
-    """Return the device, and the addresses from the first element's to behind the last one's; None where there are
-    none."""
+    """Return the device, and the addresses of the first element and behind the last one; None for no elements."""
     if tensor.layout is not torch.strided or not tensor.numel():
         return None
     reach = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaving jobs in the background: the other ranks may come to it later, and in another order."""
+"""Departures from jobs in the background, since other ranks may leave later and in another order."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _departures: set[Departure] = set()
 
 
 class Departure:
-    """A rank's way out of a job."""
+    """A rank's departure from a job."""
 
     def __init__(self, running: RunningJob, *, well: bool) -> None:
         self._running, self._well = running, well
         self.heard = threading.Event()
-        """The job can do without this process."""
+        """Set when the controller knows that this rank leaves, so that the job no longer needs this process."""
         self.ended = threading.Event()
 
     def run(self) -> None:
-        """Until all ranks have left, or will not."""
+        """Leave, and return when all ranks have left or will not."""
         try:
             self._running.leave(well=self._well, on_heard=self.heard.set)
         except Exception as error:
@@ -41,16 +41,17 @@ class Departure:
                 _departures.discard(self)
 
     def cut_short(self) -> None:
-        """Wait for nobody but the controller."""
+        """Wait for the controller to know of the departure, and no longer for the other ranks."""
         self.heard.wait(_ANSWER_TIMEOUT_S)
         self._running.session.close()
         self.ended.wait(_ANSWER_TIMEOUT_S)
 
 
 def depart(communicator: Communicator, *, well: bool) -> None:
-    """Leaves its job, and returns when the controller knows. well: False ends it for the other ranks at once.
+    """Leave the communicator's job, and return when the controller knows.
 
-    Takes no lock that the thread which it interrupts may have: a signal's handler may call it.
+    well: with False, the job ends for the other ranks at once.
+    A signal handler may call this, so it takes no lock that the interrupted thread may hold, except a reentrant one.
     """
     running = communicator.detach()
     if running is None:
@@ -66,13 +67,13 @@ def depart(communicator: Communicator, *, well: bool) -> None:
 
 
 def under_way() -> bool:
-    """Whether jobs are being left, whose slots are not free yet."""
+    """Return whether departures have not ended, so that the slots of their jobs are not free yet."""
     with _lock:
         return bool(_departures)
 
 
 def wait(timeout: float) -> None:
-    """Until all jobs are left that are being left now."""
+    """Wait until all departures of now have ended, at most `timeout` seconds."""
     deadline = time.monotonic() + timeout
     with _lock:
         departures = list(_departures)

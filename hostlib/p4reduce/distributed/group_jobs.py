@@ -1,5 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a process group comes by slots of the switch: few at first, more when it has much to reduce, or none at all."""
+"""The jobs of a process group: with few slots at first, with more once tensors are large, or none without free slots.
+
+Ranks agree through the group's store, in which rank 0 writes and the others look:
+
+| key | value | written by |
+|---|---|---|
+| `job N` | name of the group's job number N, or why there is none | rank 0 |
+| `failure of job N` | why a rank could not join it | that rank |
+| `end of job N` | the same, when rank 0 ends the job for this reason | rank 0 |
+| `gone` | a rank other than 0 has ended the group | that rank |
+"""
 
 from __future__ import annotations
 
@@ -26,39 +36,40 @@ from p4reduce.join.joining import Attempt
 log = logging.getLogger(__name__)
 
 FIRST_SLOTS = 4
-"""Of a group that has not asked for a number of them: enough for what is small."""
+"""Slots of a group's first job, unless the group asks for a number: enough for small tensors."""
 LARGE_BYTES = 1 << 16
-"""The first collective of so many bytes makes the group ask for the controller's default of slots."""
-LONGEST_TIMEOUT_S = 86400.0  # of the controller
-# In the place of a job's name:
+"""The first collective of so many bytes makes the group ask for the controller's default number of slots."""
+LONGEST_TIMEOUT_S = 86400.0  # the controller accepts no longer one
+# Prefixes of a reason, which the store has in place of a job's name:
 _NONE = "none: "
 _FAILED = "failed: "
 _GONE = "gone"  # the key under which a rank says that it will not join any more
-_POLL_S = 0.5  # between two looks for a rank that could not join
-_SHORTEST_S, _LONGEST_S = 1e-3, 0.05  # between two looks into the store
+_POLL_S = 0.5  # interval at which rank 0 checks whether a rank could not join
+_SHORTEST_S, _LONGEST_S = 1e-3, 0.05  # first and longest interval between two reads of the store
 _HINT = "; all ranks must call the same collective: a rank whose tensor has another dtype or size may use Gloo instead"
 
 _attempts: weakref.WeakSet[Attempt] = weakref.WeakSet()
 
 
 class GroupJobs:
-    """A group's communicator, in one job after the other. All ranks call it alike.
+    """A group's communicator, in one job after the other. All ranks make the same calls.
 
-    Rank 0 joins first: when it has the job's slots, it tells the others the job's name through the store, and where
-    there are none, that there is no job. So all ranks take the same way.
+    Rank 0 joins first. When it has the job's slots, it writes the job's name to the store, or that there are no free
+    slots. So all ranks take the same decision.
 
-    `enter` and `communicator` wait for other ranks, and are for one thread at a time; all else is for any, at any time.
+    `enter` and `communicator` wait for other ranks; only one thread at a time may call them. Any thread may call the
+    other methods at any time.
     """
 
     def __init__(self, store: Any, rank: int, size: int, name: str, options: Options) -> None:
-        """`store`: of this group alone. `name`: of the group."""
+        """`store`: used by this group alone. `name`: the group's name."""
         self._store = store
         self._rank, self._size = rank, size
         self._name = name
         self._options = options
         self._count = 0
         self._may_grow = False
-        self._lock = threading.RLock()  # held for no longer than an assignment takes, also by signals' handlers
+        self._lock = threading.RLock()  # only held for assignments; reentrant, since signal handlers take it, too
         self._communicator: Communicator | None = None
         self._without = False
         self._moved = (0, 0)
@@ -66,18 +77,18 @@ class GroupJobs:
         self._error: BaseException | None = None
 
     def check(self) -> None:
-        """Raise why the group has no communicator any more."""
+        """Raise the group's error, if it has one: then it has no communicator any more."""
         if self._error is not None:
             raise without_frames(self._error)
 
     def at_hand(self, nbytes: int) -> bool:
-        """Whether `communicator` waits for nobody."""
+        """Return whether `communicator` returns at once, without waiting for other ranks."""
         has_joined = self._communicator is not None and not self._grows(nbytes)
         return has_joined or self._without or self._error is not None
 
     @property
     def without(self) -> bool:
-        """Whether no switch had slots, so that the group goes without one."""
+        """Whether no switch had free slots, so that the group uses Gloo alone."""
         return self._without
 
     @property
@@ -87,7 +98,7 @@ class GroupJobs:
         return self._error is not None or (communicator is not None and communicator.failed)
 
     def moved(self) -> tuple[int, int]:
-        """Bytes that this rank has sent to its switches and received from them, in all of the group's jobs."""
+        """Return the bytes that this rank has sent to and received from its switches, in all of the group's jobs."""
         communicator, (sent, received) = self._communicator, self._moved
         if communicator is None:
             return sent, received
@@ -95,7 +106,7 @@ class GroupJobs:
         return sent + stats.bytes_sent, received + stats.bytes_received
 
     def enter(self, slots: int, timeout: float) -> None:
-        """Join the group's first job, of so many slots, 0 for the controller's default. Raises its error."""
+        """Join the group's first job, with `slots` slots (0: the controller's default). Raises the group's error."""
         self.check()
         try:
             self._sit(self._join(self._options.slots or slots, timeout))
@@ -108,9 +119,9 @@ class GroupJobs:
             raise self._failed(error) from None
 
     def communicator(self, nbytes: int, timeout: float) -> Communicator | None:
-        """For a collective of so many bytes, the same on all ranks; None where the group goes without a switch.
+        """Return the communicator for a collective of `nbytes`, the same on all ranks; None if the group has no switch.
 
-        Waits for all ranks where a job is to be joined. A group that could not join its job raises that at every call.
+        Waits for all ranks if a job must be joined. If the group could not join its job, every call raises that error.
         """
         self.check()
         if self._communicator is None and not self._without:
@@ -121,11 +132,11 @@ class GroupJobs:
         return self._communicator
 
     def close(self) -> None:
-        """Leaves the job, together with the other ranks, for which it does not wait. Gives up a join under way."""
+        """Leave the job without waiting for the other ranks. A join in progress is given up."""
         self._end(P4ReduceError("the process group is destroyed"), well=True)
 
     def abort(self, error: P4ReduceError | None = None) -> None:
-        """End the job for all ranks at once, also one that is being joined. error: raised by later calls."""
+        """End the job for all ranks at once, also while it is being joined. error: the error that later calls raise."""
         error = error or P4ReduceError("the process group was aborted by this rank")
         if self._end(error, well=False) is None or not self._rank:
             self._say_gone()
@@ -144,7 +155,7 @@ class GroupJobs:
         return self._may_grow and nbytes >= LARGE_BYTES
 
     def _grow(self, timeout: float) -> None:
-        """The next job, if its slots can be had."""
+        """Join the group's next job, which has more slots, if they are free."""
         before = self._communicator
         assert before is not None
         try:
@@ -167,7 +178,7 @@ class GroupJobs:
         self.check()
 
     def _failed(self, error: BaseException) -> BaseException:
-        """Keep the group's first error, and return a copy of it."""
+        """Store the error if it is the group's first, and return a copy of the first."""
         if isinstance(error, JoinError) and error.timed_out:
             told = JoinError(f"{error}{_HINT}")
             told.timed_out = True
@@ -177,7 +188,7 @@ class GroupJobs:
             return without_frames(self._error)
 
     def _join(self, slots: int, timeout: float) -> Communicator:
-        """Raise SlotsExhausted on all ranks if it does on rank 0."""
+        """Join the next job. Raises SlotsExhausted on all ranks if rank 0 gets no slots."""
         attempt = Attempt()
         _attempts.add(attempt)
         with self._lock:
@@ -221,13 +232,13 @@ class GroupJobs:
             except SlotsExhausted:
                 if admitted or not departures.under_way():
                     raise
-            departures.wait(limit)  # which free some
+            departures.wait(limit)  # these free slots
             return lead()
         except DistError:
             raise
         except BaseException as error:
             word = _NONE if isinstance(error, SlotsExhausted) else _FAILED
-            with contextlib.suppress(DistError):  # then nobody can be told
+            with contextlib.suppress(DistError):  # without a store, no rank can learn of it
                 self._store.set(key, f"{word}{error}")
             raise
 
@@ -239,10 +250,10 @@ class GroupJobs:
         try:
             return self._communicator_of(job, slots, limit, attempt=attempt)
         except Exception as error:
-            if isinstance(error, JoinError) and error.timed_out:  # so is the time of all ranks
+            if isinstance(error, JoinError) and error.timed_out:  # all other ranks time out, too
                 raise
             why = ""
-            with contextlib.suppress(DistError):  # then nobody can be told
+            with contextlib.suppress(DistError):  # without a store, no rank can learn of it
                 if self._store.check([_given_up_key(self._count)]):
                     why = self._store.get(_given_up_key(self._count)).decode()
                 else:
@@ -254,9 +265,9 @@ class GroupJobs:
 
     @contextlib.contextmanager
     def _giving_up_on_failure(self, attempt: Attempt) -> Iterator[None]:
-        """End rank 0's attempt, and with it the job, when another rank tells that it could not join, or has aborted.
+        """Give up rank 0's attempt, and with it the job, if another rank reports that it could not join or has aborted.
 
-        The controller knows nothing of a rank that has not reached it, or that has no way to the switch.
+        The controller does not know of a rank that has not reached it, or that cannot reach the switch.
         """
         over, why, job = threading.Event(), "", self._count
 
@@ -264,7 +275,7 @@ class GroupJobs:
             nonlocal why
             if over.wait(_POLL_S):
                 return
-            with contextlib.suppress(DistError):  # without a store, nobody hears and nobody tells
+            with contextlib.suppress(DistError):  # without a store, no rank can report anything
                 store = with_own_client(self._store)
                 while not (told := [key for key in (_failure_key(job), _GONE) if store.check([key])]):
                     if over.wait(_POLL_S):
@@ -286,16 +297,19 @@ class GroupJobs:
                 raise JoinError(why) from None
             raise
         finally:
-            over.set()  # a look into a store that does not answer is not waited for
+            over.set()  # without a join: the thread may be waiting for a store that does not answer
 
     def _communicator_of(self, job: str, slots: int, limit: float, **how: Any) -> Communicator:
         options = {**asdict(self._options), "slots": slots}
         if slots and not self._options.slots:
-            options["threads"] = 1  # for few slots
+            options["threads"] = 1  # enough for few slots
         return Communicator(job=job, rank=self._rank, world_size=self._size, timeout=limit, **options, **how)
 
     def _told(self, key: str, limit: float, attempt: Attempt) -> str:
-        """What rank 0 says. Looks, and does not wait in the store: whose clients serve one call at a time."""
+        """Return the value that rank 0 has written, when it is there.
+
+        It polls, since a wait would block the store's client, which serves one call at a time.
+        """
         store = with_own_client(self._store)
         deadline, pause = time.monotonic() + limit, _SHORTEST_S
         while not store.check([key]):
@@ -313,7 +327,10 @@ class GroupJobs:
         return told
 
     def _say_gone(self) -> None:
-        """To rank 0, which may begin a job later; rank 0 to those that wait for it to begin one."""
+        """Write to the store that this rank has ended the group.
+
+        Rank 0 reads this before it begins a job. If this is rank 0, the others read it while they wait for a job.
+        """
         text = f"rank {self._rank} has ended the group on its side"
         with contextlib.suppress(DistError):
             if self._rank:
@@ -327,7 +344,7 @@ def _failure_key(number: int) -> str:
 
 
 def _given_up_key(number: int) -> str:
-    """Under it rank 0 repeats the failure for which it ends the job."""
+    """Return the key under which rank 0 repeats the failure because of which it ends the job."""
     return f"end of job {number}"
 
 
@@ -336,8 +353,7 @@ def _job_key(number: int) -> str:
 
 
 def with_own_client(store: Any) -> Any:
-    """Return the same store, where nobody else's waiting holds up what is asked; itself where it cannot be had
-    twice."""
+    """Return the store with a client of its own, which no other caller's wait blocks; `store` if it has no clones."""
     try:
         return store.clone()
     except (AttributeError, NotImplementedError):
@@ -345,17 +361,17 @@ def with_own_client(store: Any) -> Any:
 
 
 def _drain(communicator: Communicator) -> None:
-    """Wait until no collective is under way. Raises the error of the job, P4ReduceError."""
+    """Wait until no collective is in flight. Raises P4ReduceError if the job has failed."""
     try:
         communicator.drain()
     except P4ReduceError:
         raise
-    except Exception as error:  # of one tensor, on this rank perhaps alone: its own work raises it
+    except Exception as error:  # of a single tensor, perhaps on this rank alone: its own work raises it
         log.debug("a collective failed before its group's next job: %s", error)
 
 
 @atexit.register
 def _at_exit() -> None:
-    """No session of a join under way may be left to the interpreter's end."""
+    """Give up joins in progress, whose sessions must not live until the interpreter ends."""
     for attempt in list(_attempts):
         attempt.give_up()

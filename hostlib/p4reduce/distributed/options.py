@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the backend is called, and what a process group of it can be told."""
+"""The backend's name, and the options of its process groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-if TYPE_CHECKING:  # what `import torch` brings in stays small
+if TYPE_CHECKING:  # keeps `import torch` small, which imports this module
     from p4reduce.local.host import LocalChoice
     from p4reduce.tensors.spec import WireChoice
 
@@ -15,9 +15,9 @@ NAME = "p4reduce"
 
 @dataclass(frozen=True)
 class Options:
-    """`init_process_group(..., pg_options=Options(...))`: how a group's ranks join, as `p4reduce.Communicator` has it.
+    """The options of a process group, as in `init_process_group(..., pg_options=Options(...))`.
 
-    What is None comes from the environment.
+    They are those of `p4reduce.Communicator`. An option that is None comes from the environment.
     """
 
     controller: str | None = None
@@ -28,4 +28,4 @@ class Options:
     wire: WireChoice | None = None
     local: LocalChoice | None = None
     threads: int | None = None
-    _timeout: ClassVar[None] = None  # a DeviceMesh asks for it, and makes the group with it: as without options
+    _timeout: ClassVar[None] = None  # a DeviceMesh reads this and passes it on; None means the default

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Premultiplied sums by Gloo, which multiplies nothing: tensors are multiplied here, and then it is a sum."""
+"""Premultiplied sums by Gloo, which cannot multiply: tensors are multiplied here before an ordinary sum."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch._C._distributed_c10d import ReduceOp
 
 
 def is_premultiplied(opts: Any) -> bool:
-    """Whether tensors are multiplied before they are added: as this is done in place, in copies of them."""
+    """Return whether tensors are multiplied before the sum. That is done in place, so they need copies."""
     return bool(opts.reduceOp == ReduceOp.PREMUL_SUM)
 
 
 def factor(op: Any) -> Any:
-    """By what a premultiplied sum's tensors are multiplied: a number or a tensor; 1 for other operations."""
-    # `ReduceOp.factor` came after PyTorch 2.11; the state for pickle has the same in all releases.
+    """Return the factor of a premultiplied sum, a number or a tensor; 1 for other operations."""
+    # `ReduceOp.factor` is newer than PyTorch 2.11; the state for pickle has the factor in all releases.
     return op.__getstate__()[1] if op == ReduceOp.PREMUL_SUM else 1.0
 
 
 def multiply(copies: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
-    """What is to be added, which is the same tensors."""
+    """Multiply the copies in place if the operation asks for it, and return them."""
     if is_premultiplied(opts):
         by = factor(opts.reduceOp)
         for copy in copies:
@@ -30,7 +30,7 @@ def multiply(copies: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
 
 
 def summing(opts: Any) -> Any:
-    """Options for what Gloo then adds: others than the caller's, which may be those of other tensors as well."""
+    """Return options for Gloo's ordinary sum: a copy, since the caller may use its own for other tensors, too."""
     if not is_premultiplied(opts):
         return opts
     sums = type(opts)()

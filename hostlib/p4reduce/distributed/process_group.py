@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A torch.distributed process group whose collectives go through the switch.
 
-What the switch can do nothing for goes through a Gloo group underneath: send and receive, gather and scatter,
-all-to-all, and reductions of dtypes or with operations that it cannot add. `torch.distributed.ProcessGroup` finds that
-group by itself for all that is not overridden here.
+A Gloo group underneath carries out the others: send and receive, gather and scatter, all-to-all, and reductions of
+dtypes or operations that the switch cannot add. `torch.distributed.ProcessGroup` itself finds the Gloo group for
+methods that are not overridden here.
+
+A call begins at once if no other call is queued and its group has joined its job; else the group's `SerialExecutor`
+begins it in turn (`_begin`). So the collectives of a group begin in call order, which is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -72,28 +75,28 @@ from p4reduce.engine.handle import BlockingCall, Handle
 from p4reduce.errors import P4ReduceError, without_frames
 from p4reduce.tensors.spec import WireChoice, describe
 
-# How long rank 0 is waited for when the default group is destroyed: briefly, as it may have more to do. After a failure
-# it hardly has, and groups are often made again, so longer.
+# Seconds that other ranks wait for rank 0 when the default group is destroyed: few, since rank 0 may have more to do.
+# After a failure it rarely has, and groups are often made again, so the wait is longer.
 _STORE_ENDS_S, _STORE_ENDS_AFTER_FAILURE_S = 1.0, 10.0
 
 
 @called_by_cpp
 class SwitchGroup(ByGloo):
-    """A group of ranks, and its jobs.
+    """A process group and its jobs.
 
-    The default group joins its job at once, so that a wrong address is told where it is given; another group at its
-    first collective on the switch, as many of them never have one. Each has a name that no other group or run has.
+    The default group joins its job at once, so that a wrong address raises where it was given. Another group joins at
+    its first collective on the switch, since many never have one. Each job has a name that no other group or run has.
     """
 
     def __init__(self, group: Any, options: Options) -> None:
-        """`group`: torch.distributed's `_DistributedBackendOptions`."""
+        """`group`: the `_DistributedBackendOptions` of torch.distributed."""
         super().__init__(group.group_rank, group.group_size)
         self._rank, self._size = group.group_rank, group.group_size
         self._timeout: timedelta = group.timeout
         self._sequence = 0
         self._threads = Continuations(f"p4reduce group {group.group_id}")
         self._executor = SerialExecutor(self._threads)
-        self._inline_threads: list[int] = []  # threads in `_allreduce_inline`, which hold up what others begin
+        self._inline_threads: list[int] = []  # threads in `_allreduce_inline`; calls of other threads must wait
         self._counting = Counting()
         self._unwaited = Unwaited()
         self._members = Group(self._rank, self._size)
@@ -115,7 +118,7 @@ class SwitchGroup(ByGloo):
             except BaseException:
                 self._jobs.abort()
                 raise
-        self._wire = settings.wire(options.wire)  # what is wrong with it, the other ranks learn of from the join
+        self._wire = settings.wire(options.wire)  # after the join, which reports a wrong wire to the other ranks
 
     def _join_at_once(self) -> None:
         try:
@@ -127,8 +130,11 @@ class SwitchGroup(ByGloo):
         return ProcessGroupGloo(PrefixStore(prefix, self._store), self._rank, self._size, timeout=self._timeout)
 
     def communicator(self) -> Communicator:
-        """Return the group's own of now, which joins the job when it is first asked for: on all ranks. An operation of
-        many bytes may give it another. Raises DistBackendError where the group goes without a switch."""
+        """Return the group's current communicator. The first call joins the job, so all ranks must make it.
+
+        The first operation of many bytes may replace the communicator. Raises DistBackendError if the group has no
+        switch.
+        """
         limit = self._timeout.total_seconds()
         communicator: Communicator | None = self._in_turn(lambda: self._communicator_for(0, limit))
         if communicator is None:
@@ -136,35 +142,34 @@ class SwitchGroup(ByGloo):
         return communicator
 
     def traffic(self) -> Traffic:
-        """How much of this rank's calls the switch has carried so far, and how much Gloo."""
+        """Return how much of this rank's calls the switch has carried so far, and how much Gloo."""
         sent, received = self._jobs.moved()
         return self._counting.traffic(sent, received)
 
     def _in_turn(self, task: Callable[[], Any]) -> Any:
-        """What the task returns, after all that is queued. Signals interrupt the waiting."""
+        """Run the task after all queued ones, and return its result. Signals interrupt the wait."""
         turn: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._executor.submit(partial(_settle, turn, task))
         try:
             return turn.result()
         finally:
-            del turn  # which has the error, which has this frame
+            del turn  # it refers to the error, whose traceback refers to this frame
 
     def _communicator_for(self, nbytes: int, limit: float) -> Communicator | None:
-        """Return the communicator of a collective of so many bytes. Raises DistBackendError."""
+        """Return the communicator for a collective of `nbytes`. Raises DistBackendError."""
         try:
             return self._jobs.communicator(nbytes, limit)
         except Exception as error:
             raise as_backend_error(error) from error
 
     def name(self) -> str:
-        """Return the backend's."""
+        """Return the backend's name."""
         return NAME
 
-    getBackendName = name  # as C++ calls it
+    getBackendName = name  # the name of this method in C++
 
     def shutdown(self) -> None:
-        """Leaves the job, together with the other ranks, for which it does not wait. Collectives that have not begun
-        fail."""
+        """Leave the job without waiting for the other ranks. Collectives that have not begun fail."""
         timeout = _STORE_ENDS_AFTER_FAILURE_S if self._jobs.failed else _STORE_ENDS_S
         self._jobs.close()
         self._threads.close(0)
@@ -173,19 +178,20 @@ class SwitchGroup(ByGloo):
             wait_for_store_to_end(self._given_store, timeout)
 
     def abort(self, error: P4ReduceError | None = None) -> None:
-        """End the job for all ranks at once, while they join it or later, from any thread. error: raised by later
-        calls."""
+        """End the job for all ranks at once, also while they join it. Any thread may call this.
+
+        error: the error that later calls raise.
+        """
         self._jobs.abort(error)
         self._threads.close(0)
         self._unwaited.clear()
         for gloo in (self._gloo, self._spare):
-            with contextlib.suppress(RuntimeError):  # of releases whose Gloo cannot
+            with contextlib.suppress(RuntimeError):  # Gloo of some releases cannot abort
                 if gloo is not None:
                     gloo.abort()
 
     def get_group_store(self) -> Any:
-        """Return the store that the group was made with. C++ has none, as a group that Python makes cannot give it
-        one."""
+        """Return the store that the group was made with. A group made in Python cannot pass it to C++."""
         return self._given_store
 
     def split_group(
@@ -197,9 +203,9 @@ class SwitchGroup(ByGloo):
         group_desc: str | None = None,
         device_types: Any = None,  # noqa: ARG002
     ) -> SwitchGroup | None:
-        """Return a group of some of this one's ranks, with the same options; None on a rank that is not among them.
+        """Return a group of some of this group's ranks, with the same options; None on a rank that is not among them.
 
-        Only these ranks have to call it. `opts` and `device_types` are of backends of C++.
+        Only these ranks have to call this. `opts` and `device_types` are for backends in C++, and ignored.
         """
         members = sorted(ranks)
         if len(set(members)) != len(members) or not members or members[0] < 0 or members[-1] >= self._size:
@@ -229,30 +235,32 @@ class SwitchGroup(ByGloo):
         )
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """For collectives from now on."""
+        """Set the time-out of collectives from now on."""
         self._timeout = timeout
         for gloo in (self._gloo, self._spare):
             if gloo is not None:
                 gloo.set_timeout(timeout)
 
     def _get_sequence_number_for_group(self) -> int:
-        """How many collectives there were, whoever carried them."""
+        """Return the number of collectives so far, by the switch and by Gloo."""
         return self._sequence + int(self._gloo._get_sequence_number_for_group())
 
-    # What the switch does. Names and arguments are torch.distributed's; where it has two names, newer releases use the
-    # one that has a definition here.
+    # Collectives of the switch. Names and arguments are those of torch.distributed; if it has two names for one method,
+    # newer releases use the one that is defined here, and the other is an alias.
 
     def allreduce(
         self, tensors: Any = None, opts: Any = None, timeout: Any = None, *, tensor: Any = None, op: Any = None
     ) -> Any:
-        """Of one dense or sparse tensor. Several are added up as well, each of them with all others, by Gloo."""
+        """Reduce one dense or sparse tensor. Gloo reduces several tensors, over the ranks and with each other."""
         given = as_list(tensors if tensor is None else tensor)
         opts = options(AllreduceOptions, opts, reduceOp=op, timeout=timeout)
         return self._allreduce_inline(given, opts) or self._start([self._allreduce(given, opts)])
 
     def _allreduce_inline(self, tensors: list[torch.Tensor], opts: Any) -> PythonWork | None:
-        """Execute an all_reduce that its caller waits for in this thread, where nothing is to be waited for before;
-        None for any other, and on a device."""
+        """Execute a blocking all_reduce in this thread, if it need not wait for other calls or for a join.
+
+        Returns None, without having begun, for any other call and for tensors on a device.
+        """
         if getattr(opts, "asyncOp", True) or len(tensors) != 1 or not self._executor.is_idle:
             return None
         data = tensors[0].data
@@ -279,7 +287,7 @@ class SwitchGroup(ByGloo):
         return CompletedWork(tensors).kept_by(self._unwaited)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """Of several tensors, each by itself."""
+        """Reduce several tensors, each by itself."""
         given = options(AllreduceCoalescedOptions, opts, reduceOp=None)
         each_opts = AllreduceOptions()
         each_opts.reduceOp, each_opts.timeout = given.reduceOp, given.timeout
@@ -287,11 +295,11 @@ class SwitchGroup(ByGloo):
             each_opts.asyncOp = given.asyncOp
         tensors = as_list(tensors)
         if not tensors:
-            return self._gloo.allreduce_coalesced(tensors, given)  # which says what is wrong
+            return self._gloo.allreduce_coalesced(tensors, given)  # raises the proper error
         copies = Copies(contiguous=False)
         buffers = copies.in_place(tensors)
         work = self._start([self._allreduce([each], each_opts) for each in buffers], tensors)
-        for each in tensors:  # as Gloo, and unlike `allreduce`
+        for each in tensors:  # like Gloo, and unlike `allreduce`
             if not each.is_sparse and not each.is_inference():
                 torch.autograd.graph.increment_version(each)
         return copies.finish(work, tensors)
@@ -310,7 +318,7 @@ class SwitchGroup(ByGloo):
             return call
         (tensor,), (op, factor) = tensors, how(opts)
         if tensor.is_sparse:
-            limit = call.limit  # the function must not refer to the call, which has it
+            limit = call.limit  # the function must not refer to the call, which refers to the function
             call.rows = lambda each: each.allreduce_async(tensor, op, factor=factor, timeout=limit)
         else:
             data = tensor.data
@@ -329,7 +337,7 @@ class SwitchGroup(ByGloo):
         tensor: Any = None,
         root: Any = None,
     ) -> Any:
-        """To rank `opts.rootRank`."""
+        """Reduce a tensor to rank `opts.rootRank`."""
         given = as_list(tensors if tensor is None else tensor)
         opts = options(ReduceOptions, opts, rootRank=root, reduceOp=op, timeout=timeout)
         can = len(given) == 1 and can_reduce(given[0], opts.reduceOp) and not given[0].is_sparse
@@ -353,7 +361,7 @@ class SwitchGroup(ByGloo):
     def broadcast(
         self, tensors: Any = None, opts: Any = None, timeout: Any = None, *, tensor: Any = None, root: Any = None
     ) -> Any:
-        """From rank `opts.rootRank`, of several tensors that at `opts.rootTensor`."""
+        """Broadcast from rank `opts.rootRank`; of several tensors, the one with index `opts.rootTensor`."""
         given = as_list(tensors if tensor is None else tensor)
         opts = options(BroadcastOptions, opts, rootRank=root, timeout=timeout)
         can = len(given) == 1 and can_move(given[0]) and self._is_root(opts)
@@ -369,7 +377,7 @@ class SwitchGroup(ByGloo):
         return self._start([call])
 
     def _is_root(self, opts: Any) -> bool:
-        """Whether the options name a rank of the group, and its one tensor. Gloo refuses all else."""
+        """Return whether the options name a rank of the group, and its first tensor. Gloo refuses all else."""
         return bool(0 <= opts.rootRank < self._size and opts.rootTensor == 0)
 
     def allgather(
@@ -381,7 +389,7 @@ class SwitchGroup(ByGloo):
         input_tensor: Any = None,
         timeout: Any = None,
     ) -> Any:
-        """Into a list of tensors, of which each has its rank's shape."""
+        """Gather a tensor of each rank into a list, in which each tensor has its rank's shape."""
         opts = options(AllgatherOptions, opts, timeout=timeout)
         outputs, inputs = as_lists(output_tensors, input_tensors if input_tensor is None else input_tensor)
         flat = flattened(outputs)
@@ -404,7 +412,7 @@ class SwitchGroup(ByGloo):
         return self._start([call])
 
     def _gather_shapes_by_gloo(self, gloo: Any, out: list[torch.Tensor], given: torch.Tensor, opts: Any) -> Any:
-        """Of tensors whose shapes differ, which Gloo's allgather does not take."""
+        """Gather tensors of different shapes, which Gloo's allgather does not accept, by broadcasts."""
         out[self._rank].copy_(given)
         works = []
         for rank, each in enumerate(out):
@@ -414,14 +422,14 @@ class SwitchGroup(ByGloo):
         return Works(works, out)
 
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
-        """Into one tensor of `size()` times as many elements."""
+        """Gather a tensor of each rank into one of `size()` times as many elements."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Into one tensor for each input."""
+        """Gather several tensors of each rank, each into one tensor of its own."""
         opts, outputs = options(AllgatherOptions, opts, timeout=None), list(outputs)
         copies = Copies()
-        # An input of its own, as in its place in the output, is read before that is written.
+        # A single input may be a part of its output, at this rank's index: it is read before the output is written.
         buffers = copies.outputs(outputs, inputs if len(outputs) > 1 else (), raises_version=True)
         pairs = zip(buffers, inputs, strict=True)
         return copies.finish(self._start([self._all_gather_single(*pair, opts) for pair in pairs], outputs), outputs)
@@ -450,7 +458,7 @@ class SwitchGroup(ByGloo):
         input: Any = None,
         op: Any = None,
     ) -> Any:
-        """Of a list of tensors, one for each rank."""
+        """Reduce a list of tensors, one for each rank, and give each rank its own."""
         opts = options(ReduceScatterOptions, opts, reduceOp=op, timeout=timeout)
         inputs, outputs = as_lists(
             input_tensors if input is None else input, output_tensors if output is None else output
@@ -472,11 +480,11 @@ class SwitchGroup(ByGloo):
         return self._start([call])
 
     def reduce_scatter_single(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:
-        """Of one tensor of `size()` times as many elements."""
+        """Reduce a tensor of `size()` times as many elements as the output, and give each rank its part."""
         return self.reduce_scatter_single_coalesced([outputTensor], [inputTensor], opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Of one tensor for each output."""
+        """Reduce several tensors, and give each rank its part of each."""
         opts, outputs = options(ReduceScatterOptions, opts, reduceOp=None), list(outputs)
         copies = Copies(contiguous=False)
         buffers = copies.outputs(outputs, inputs if len(outputs) > 1 else (), raises_version=True)
@@ -507,7 +515,7 @@ class SwitchGroup(ByGloo):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def barrier(self, opts: Any = None, *, timeout: Any = None) -> Any:
-        """Of all ranks."""
+        """Wait until all ranks have called this."""
         opts = options(BarrierOptions, opts, timeout=timeout)
         call = self._call("barrier", True, [], opts)
         call.stage = lambda _: moves.barrier(self._members)
@@ -522,8 +530,12 @@ class SwitchGroup(ByGloo):
         opts: Any,
         outputs: list[Any] | None = None,
     ) -> _Call:
-        """tensors: of the same sizes on all ranks, which together are as large as the collective.
-        outputs: hold the result in the end; by default `tensors`."""
+        """Return a call without its functions.
+
+        can: whether the switch can carry it out.
+        tensors: tensors of the same sizes on all ranks, whose bytes are the collective's size.
+        outputs: the tensors that hold the result in the end; by default `tensors`.
+        """
         nbytes = 0
         for tensor in tensors:
             nbytes += 0 if tensor.is_sparse else tensor.nbytes
@@ -531,10 +543,10 @@ class SwitchGroup(ByGloo):
         return _Call(name, can, nbytes, self._limit(opts), tensors if outputs is None else outputs, waits=waits)
 
     def _start(self, calls: list[_Call], outputs: list[torch.Tensor] | None = None) -> Any:
-        """Begins collectives as one work, on the switch, if that can carry them and has slots, else by Gloo.
+        """Begin collectives as one work: on the switch, if it can carry them out and has slots, else by Gloo.
 
-        All are staged before the first begins, so that a call which is refused has changed nothing. What its caller
-        waits for at once has ended when it returns, so that no signal's handler comes in between.
+        All are staged before the first begins, so that a call that is refused has changed nothing. If the caller is
+        going to wait at once, this waits already, so that no signal handler can interrupt in between.
         """
         try:
             waits = False
@@ -549,7 +561,7 @@ class SwitchGroup(ByGloo):
         by_gloo: dict[int, Any] = {}
         try:
             with BlockingCall():
-                for call in calls:  # Gloo, which refuses what it cannot do only now, comes first
+                for call in calls:  # calls of Gloo first, since Gloo checks them only now and may refuse
                     if not call.can:
                         by_gloo[id(call)] = self._to_gloo(call, self._gloo)
                 works = [self._begin(call) if call.can else by_gloo[id(call)] for call in calls]
@@ -568,7 +580,7 @@ class SwitchGroup(ByGloo):
         return copies.finish(call.by_gloo(gloo, copies), call.outputs)
 
     def _begin(self, call: _Call) -> Any:
-        """At once where nobody has to be waited for and nothing is queued, else in turn."""
+        """Begin a call at once, if it waits for no rank and nothing is queued, else queue it."""
         self._sequence += 1
         with span(call.name):
             own = threading.get_ident()
@@ -588,8 +600,11 @@ class SwitchGroup(ByGloo):
             return work
 
     def _carry(self, call: _Call) -> Any:
-        """Begins a collective whose turn it is. By Gloo, in a group for such alone: only there are they in the same
-        order on all ranks, as what is not queued does not wait for them."""
+        """Begin a collective whose turn it is, on the switch or by Gloo.
+
+        Gloo uses a second group for these calls. In the first one, calls that are not queued could come before or after
+        them, and so in a different order on each rank.
+        """
         communicator = self._communicator_for(call.nbytes, call.limit)
         if communicator is None:
             if self._spare is None:
@@ -606,35 +621,35 @@ class SwitchGroup(ByGloo):
             raise as_backend_error(error) from error
 
     def _limit(self, opts: Any) -> float:
-        """Seconds; options hold a negative time where nobody has given one."""
+        """Return the call's time limit in seconds, or the group's: options hold a negative time if none was given."""
         timeout = opts.timeout if opts.timeout > timedelta(0) else self._timeout
         return float(timeout.total_seconds())
 
 
 @dataclass
 class _Call:
-    """A collective that has been called."""
+    """A call of a collective."""
 
     name: str
-    """In profiles."""
+    """The name in profiles and statistics."""
     can: bool
-    """Whether the switch can carry it."""
+    """Whether the switch can carry it out."""
     nbytes: int
     limit: float
     outputs: list[Any]
     """Tensors, or lists of them."""
     by_gloo: Callable[..., Any] = nothing
-    """Begins it in a Gloo group, with copies of tensors that Gloo cannot take."""
+    """Begins the call in a Gloo group, with copies of tensors that Gloo does not accept."""
     stage: Callable[[WireChoice], Plan[Any]] | None = None
     rows: Callable[[Communicator], Handle[Any]] | None = None
-    """In the place of `stage`, of what takes several operations: begins it, and waits for other ranks meanwhile."""
+    """For calls of several operations, instead of `stage`: begins the call, and waits for other ranks meanwhile."""
     plan: Plan[Any] | None = None
     waits: bool = False
-    """Its caller waits for it at once, and nobody else does."""
+    """Whether the caller, and nobody else, waits for the call at once."""
 
 
 def _settle(turn: concurrent.futures.Future[Any], task: Callable[[], Any]) -> None:
-    """Give the future what the task returns or raises."""
+    """Complete the future with the task's result or exception."""
     try:
         turn.set_result(task())
     except BaseException as error:
@@ -642,5 +657,5 @@ def _settle(turn: concurrent.futures.Future[Any], task: Callable[[], Any]) -> No
 
 
 def _streams(tensors: list[torch.Tensor]) -> list[Any]:
-    """Those that are current here, of the tensors' devices."""
+    """Return the current streams of the tensors' devices."""
     return [torch.cuda.current_stream(device) for device in {each.device for each in tensors if each.is_cuda}]

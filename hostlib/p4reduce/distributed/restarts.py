@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process groups that are made again, by ranks that torchrun has restarted or after `destroy_process_group`."""
+"""Help for process groups that are made again: by ranks that torchrun restarted, or after `destroy_process_group`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import torch
 from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, TCPStore
 from torch.distributed import DistBackendError
 
-# A new Gloo group now and then loses a connection that it has just made, "reset by peer", where a process makes many
-# groups one after the other.
+# If a process makes many Gloo groups one after the other, a new group sometimes loses a connection at once: "reset by
+# peer".
 _LOST = ("Connection reset by peer", "Connection closed by peer")
 _ATTEMPTS = 3
 _VERDICT_TIMEOUT = timedelta(seconds=10)
 
 
 def connect(make: Callable[[str], Any], store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Any, str]:
-    """Return a Gloo group that has reached all ranks, and the word that they have agreed on.
+    """Return a Gloo group that has reached all ranks, and the word on which they have agreed (`agreed`).
 
-    If any rank's connection is lost at the first use, all ranks make another group. `make` gets a prefix of keys.
+    If any rank's connection is lost at the first use, all ranks make another group. `make` gets a prefix for keys.
     """
     for attempt in range(_ATTEMPTS):
         gloo, word, lost = make(f"gloo/{attempt}/"), "", None
@@ -44,7 +44,10 @@ def connect(make: Callable[[str], Any], store: Any, rank: int, size: int, timeou
 
 
 def _all_are_connected(store: Any, rank: int, size: int, is_connected: bool, timeout: timedelta) -> bool:
-    """What rank 0 has found. A rank that has lost a connection does not wait long for others, which may have died."""
+    """Return whether all ranks are connected, which rank 0 finds out.
+
+    A rank that has lost a connection does not wait long for other ranks, since they may have died.
+    """
     limit = timeout if is_connected else min(timeout, _VERDICT_TIMEOUT)
     store.set(str(rank), str(is_connected))
     if rank == 0:
@@ -55,8 +58,7 @@ def _all_are_connected(store: Any, rank: int, size: int, is_connected: bool, tim
 
 
 def agreed(gloo: Any, timeout: timedelta) -> str:
-    """Return a word that the ranks of a Gloo group have in common, and those of no earlier start: rank 0 makes it
-    up."""
+    """Return a random word of rank 0, which the ranks of a Gloo group have in common with no earlier run."""
     word = torch.tensor(secrets.randbits(63), device="cpu")
     options = BroadcastOptions()
     options.rootRank, options.timeout = 0, timeout
@@ -66,7 +68,7 @@ def agreed(gloo: Any, timeout: timedelta) -> str:
 
 @contextlib.contextmanager
 def naming_an_earlier_start() -> Iterator[None]:
-    """Says what to do where torchrun, which has restarted the ranks, gives them the store that they had before."""
+    """Add advice to an error if torchrun has restarted the ranks and given them the store of the earlier start."""
     try:
         yield
     except RuntimeError as error:
@@ -80,14 +82,14 @@ def naming_an_earlier_start() -> Iterator[None]:
 
 
 def wait_for_store_to_end(store: Any, timeout: float) -> None:
-    """Return when rank 0 has ended the default group's store, or after so many seconds.
+    """Wait until rank 0 has ended the default group's store, at most `timeout` seconds.
 
-    With `env://` and `tcp://` rank 0 keeps the store, and ends it when it destroys the group. A rank that makes its
-    next group earlier would reach the old store, and lose it while it waits there.
+    With `env://` and `tcp://`, rank 0 runs the store and ends it when it destroys the group. A rank that makes its next
+    group earlier would connect to the old store, and lose it while it waits there.
     """
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if not isinstance(store, TCPStore) or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return  # it is another process's, or none that rank 0 alone has
+        return  # rank 0 does not run this store
     with contextlib.suppress(OSError), socket.create_connection((store.host, store.port), timeout) as link:
-        link.recv(1)  # the store says nothing, as it is asked nothing, until it ends the connection
+        link.recv(1)  # the store sends nothing without a request, so this returns when it ends the connection

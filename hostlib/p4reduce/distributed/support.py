@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of torch.distributed's calls the switch can carry, and as what."""
+"""The calls of torch.distributed that the switch can carry out, and the operations that they become."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from p4reduce.tensors.spec import WORK_DTYPES
 
 log = logging.getLogger(__name__)
 
-_LEAST_WARNED = 1024  # elements; what programs reduce by the way, as a loss, is fewer
+_LEAST_WARNED = 1024  # elements; incidental tensors, such as a loss, have fewer
 _WARNED: set[torch.dtype] = set()
 
 _NEED_DTYPES = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single", "gather", "scatter")
-"""Calls for which Gloo has to know the dtype."""
+"""Calls in which Gloo does not accept every dtype."""
 
 _OPS = [
     (ReduceOp.SUM, "sum"),
@@ -34,13 +34,13 @@ _OPS = [
 
 
 def how(opts: Any) -> tuple[Any, float]:
-    """Return the operation of a communicator's reductions, if it has that, and the factor."""
+    """Return the name of the operation in a communicator's reductions, None if it has none, and the factor."""
     op = opts.reduceOp
     return op_name(op), float(factor(op))
 
 
 def op_name(op: Any) -> str | None:
-    """Return the communicator's, None where it has none."""
+    """Return the name of the operation in a communicator's reductions, None if it has none."""
     for known, name in _OPS:
         if op == known:
             return name
@@ -48,7 +48,7 @@ def op_name(op: Any) -> str | None:
 
 
 def can_reduce(tensor: torch.Tensor, op: Any) -> bool:
-    """Whether a communicator can: it adds the dtypes of `WORK_DTYPES`, and compares all that have an order."""
+    """Return whether a communicator can reduce it: it adds `WORK_DTYPES` and compares all dtypes with an order."""
     name, dtype = op_name(op), str(tensor.dtype).removeprefix("torch.")
     if tensor.is_sparse:
         return name in ("sum", "average") and dtype in WORK_DTYPES
@@ -61,7 +61,7 @@ def can_reduce(tensor: torch.Tensor, op: Any) -> bool:
 
 
 def tell_of_gloo(call: str, tensor: torch.Tensor) -> None:
-    """Warns, once for each dtype, of sums that the switch could carry if they were of another one."""
+    """Log a warning, once for each dtype, about sums that the switch could carry out if they had another dtype."""
     if tensor.dtype not in _WARNED and tensor.dtype is torch.float64 and tensor.numel() >= _LEAST_WARNED:
         _WARNED.add(tensor.dtype)
         log.warning(
@@ -74,7 +74,7 @@ def tell_of_gloo(call: str, tensor: torch.Tensor) -> None:
 
 
 def check_dtypes(call: str, tensors: Sequence[torch.Tensor]) -> None:
-    """Raise UnsupportedDtype, which names them, where Gloo would only say, and later, that it does not take them."""
+    """Raise UnsupportedDtype, which names the dtypes, if Gloo does not accept them: its own error is late and vague."""
     if call not in _NEED_DTYPES:
         return
     dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
@@ -88,7 +88,7 @@ def check_dtypes(call: str, tensors: Sequence[torch.Tensor]) -> None:
 
 @cache
 def _gloo_takes(dtype: torch.dtype) -> bool:
-    """Tried, as it differs between releases."""
+    """Return whether Gloo can reduce this dtype, found out by a try, since that differs between releases."""
     if dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8):
         return True
     alone: Any = ProcessGroupGloo(HashStore(), 0, 1, timeout=timedelta(seconds=30))
@@ -100,7 +100,7 @@ def _gloo_takes(dtype: torch.dtype) -> bool:
 
 
 def check_sizes(whole: tuple[str, torch.Tensor], part: tuple[str, torch.Tensor], ranks: int) -> None:
-    """Raise ValueError where the first tensor, given with its argument's name, is not a part for each rank."""
+    """Raise ValueError unless `whole` consists of one `part` for each rank. Both come with their arguments' names."""
     (name, tensor), (part_name, one) = whole, part
     if tensor.dtype != one.dtype:
         raise ValueError(f"{name} is {tensor.dtype}: accepted is {one.dtype}, which {part_name} is")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a process group's collectives the switch has carried, how much the host's memory, and how much Gloo."""
+"""Statistics of a process group's collectives: on the switch, in the host's memory, and by Gloo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @dataclass
 class Carried:
-    """calls, and the bytes of this rank's tensors in them: not those on the wire, which leave out zeros."""
+    """The number of calls, and the bytes of this rank's tensors in them; on the wire there are fewer, without zeros."""
 
     calls: int = 0
     bytes: int = 0
@@ -27,25 +27,25 @@ class Carried:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a rank has called in a group since it was made, by what it was: "all_reduce of float32".
+    """The calls of a rank since the group was made, by kind: "all_reduce of float32".
 
-    sent, received: bytes of UDP payloads between this rank and its switches, of the jobs that the group has now.
+    sent, received: bytes of UDP payloads between this rank and its switches, in all of the group's jobs.
     """
 
     switch: dict[str, Carried] = field(default_factory=dict)
     gloo: dict[str, Carried] = field(default_factory=dict)
     memory: dict[str, Carried] = field(default_factory=dict)
-    """Added in the memory of the host on which all ranks are."""
+    """Calls that were carried out in the host's memory, since all ranks are on one host."""
     sent: int = 0
     received: int = 0
 
     def total(self, way: str) -> Carried:
-        """Of "switch", "memory" or "gloo"."""
+        """Return the sum over all kinds of calls. way: "switch", "memory" or "gloo"."""
         each = getattr(self, way).values()
         return Carried(sum(one.calls for one in each), sum(one.bytes for one in each))
 
     def __str__(self) -> str:
-        """Return a line for each."""
+        """Return a table with a line for each kind of call."""
         wire = f"; on the wire {self.sent / 1e6:,.3f} MB sent, {self.received / 1e6:,.3f} MB received"
         lines = []
         for title, way, more in (("switch", "switch", wire), ("host's memory", "memory", ""), ("Gloo", "gloo", "")):
@@ -55,14 +55,14 @@ class Traffic:
 
 
 class Counting:
-    """Counts, from any thread."""
+    """The counters of a group. Any thread may call its methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ways: dict[str, dict[str, Carried]] = {"switch": {}, "memory": {}, "gloo": {}}
 
     def count(self, way: str, name: str, tensors: Any, nbytes: int | None = None) -> None:
-        """tensors: a list, which may be one of lists. nbytes: of all together, by default what they say themselves."""
+        """Count a call. tensors: a list of tensors, or of lists. nbytes: their bytes, by default their own sum."""
         given = _flat(tensors)
         what = f"{name} of {str(given[0].dtype).removeprefix('torch.')}" if given else name
         size = sum(map(bytes_of, given)) if nbytes is None else nbytes

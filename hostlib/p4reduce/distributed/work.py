@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an asynchronous collective of the backend gives to its caller."""
+"""The works of the backend, which callers of asynchronous collectives get."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Tensors = list[torch.Tensor]
 
 
 class Unwaited:
-    """A group's works that Python has let go of without waiting for them.
+    """A group's works that Python has dropped without waiting for them.
 
-    C++ may still have such a work, as DDP's reducer has the one of `DDP.join(divide_by_initial_world_size=False)`. What
-    C++ has is not enough to keep the Python half of a work alive, without which its `wait` never returns. So the latest
-    of them stay, with what is small of their results.
+    C++ may still refer to such a work, as DDP's reducer does with the one of
+    `DDP.join(divide_by_initial_world_size=False)`. That reference does not keep the Python half of the work alive,
+    without which its `wait` never returns. So the latest of them are kept, with their results if these are small.
     """
 
     MOST = 64
@@ -55,27 +55,27 @@ class Unwaited:
 
 @called_by_cpp
 class BaseWork(Work):
-    """What the works of this package have in common, of which each has `wait`, `is_completed` and `exception`."""
+    """The base class of works here; subclasses define `wait`, `is_completed` and `exception`."""
 
     _subject = "the collective has"
 
     def __init__(self, outputs: Tensors) -> None:
-        """outputs: hold the results in the end."""
+        """Make a work in flight. `outputs`: the tensors that hold the results in the end."""
         super().__init__()
         self._outputs = outputs
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Return whether it has ended well."""
         return self.is_completed() and self.exception() is None
 
     def result(self) -> Tensors:
-        """Return the tensors that hold the results. Raises RuntimeError while they do not."""
+        """Return the tensors that hold the results. Raises RuntimeError until it has ended well."""
         if not self.is_success():
             raise RuntimeError(f"{self._subject} not completed successfully: call wait() first")
         return self._outputs
 
     def synchronize(self) -> None:
-        """As `wait`."""
+        """Wait like `wait`."""
         self.wait()
 
     def _settle(self) -> Tensors:
@@ -84,7 +84,7 @@ class BaseWork(Work):
 
 
 class PythonWork(BaseWork):
-    """A `torch.distributed.Work` that stays while C++ may be the last to have it, see `Unwaited`."""
+    """A `torch.distributed.Work` that stays alive if only C++ may still refer to it, see `Unwaited`."""
 
     def __init__(self, outputs: Tensors) -> None:
         super().__init__(outputs)
@@ -92,7 +92,10 @@ class PythonWork(BaseWork):
         self._is_waited_for = False
 
     def kept_by(self, unwaited: Unwaited) -> PythonWork:
-        """Return itself. A reference that does not keep the group's: which has works, and would never be gone."""
+        """Hand this work to `unwaited` when Python drops it, and return this work.
+
+        The reference is weak: the group's `Unwaited` has works, and a cycle would keep all of them alive.
+        """
         self._unwaited = weakref.ref(unwaited)
         return self
 
@@ -104,7 +107,7 @@ class PythonWork(BaseWork):
             unwaited.add(self)
 
     def drop_outputs(self) -> None:
-        """Keep its results no longer: it can be waited for, but gives none."""
+        """Drop the results. A caller can still wait for the work, but gets no results."""
         self._outputs = []
 
 
@@ -118,11 +121,11 @@ class CompletedWork(PythonWork):
         return True
 
     def is_completed(self) -> bool:
-        """Whether it has ended."""
+        """Return True."""
         return True
 
     def exception(self) -> None:
-        """Why it ended badly: it did not."""
+        """Return None, since it has ended well."""
 
     def get_future(self) -> Any:
         """Return a torch.futures.Future of `result()`."""
@@ -134,10 +137,10 @@ class CompletedWork(PythonWork):
 
 @called_by_cpp
 class SwitchWork(PythonWork):
-    """A collective of the switch under way as a `torch.distributed.Work`."""
+    """A collective in flight on the switch, as a `torch.distributed.Work`."""
 
     def __init__(self, handle: Handle[Any], outputs: Tensors, name: str = "collective") -> None:
-        """name: of the collective, for profiles."""
+        """name: the collective's name in profiles."""
         super().__init__(outputs)
         self._name = name
         self._handle = handle
@@ -145,8 +148,8 @@ class SwitchWork(PythonWork):
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait until the results are there; raise DistBackendError if they will not come, or not within `timeout`.
 
-        Those on a CUDA device may still be on their way there: the current stream waits for them. Where another
-        exception leaves it, as one of a signal's handler, the collective fails.
+        Results may still be on their way to a CUDA device: the current stream waits for them. If another exception
+        ends the wait, such as one from a signal handler, the collective fails.
         """
         limit = timeout.total_seconds() if timeout > NO_TIMEOUT else None
         self._is_waited_for = True
@@ -169,33 +172,32 @@ class SwitchWork(PythonWork):
         self._handle.drop_result()
 
     def leave(self, error: BaseException) -> None:
-        """As of a `Handle`."""
+        """Fail the collective if it is in flight, like `Handle.leave`."""
         self._handle.leave(error)
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has ended, well or not."""
         return self._handle.done()
 
     def exception(self) -> DistBackendError | None:
-        """Why it ended badly; None if it did not."""
+        """Return the collective's error, None if it has none."""
         error = self._handle.exception() if self.is_completed() else None
         return None if error is None else as_backend_error(error)
 
     def get_future(self) -> Any:
-        """Return a torch.futures.Future of `result()`, or of the error. What follows it may wait for other
-        collectives."""
+        """Return a torch.futures.Future of `result()`, or of the error. Callbacks may wait for other collectives."""
         self._is_waited_for = True
         return future_of(self._handle, self._settle, self._outputs)
 
 
 @called_by_cpp
 class QueuedWork(PythonWork):
-    """A collective that begins, as a work of its own, when its group's ranks have joined a job."""
+    """A queued collective: when its turn comes, it begins as another work, to which this one delegates."""
 
     def __init__(
         self, name: str, outputs: Tensors, threads: Continuations, abort: Callable[[P4ReduceError], None]
     ) -> None:
-        """name: of the collective, for error messages. threads: for what follows its end. abort: ends the group."""
+        """name: the collective's name in errors. threads: runs the callbacks of its future. abort: ends the group."""
         super().__init__(outputs)
         self._name = name
         self._threads = threads
@@ -206,7 +208,7 @@ class QueuedWork(PythonWork):
         BlockingCall.note(self)
 
     def begin(self, start: Callable[[], Any]) -> None:
-        """For the group's queue: it is the work that `start` returns. Raises nothing."""
+        """Begin the collective: `start` returns its work. For the group's queue; raises nothing."""
         try:
             if self._left:
                 raise as_backend_error(self._failure())
@@ -227,7 +229,7 @@ class QueuedWork(PythonWork):
         return P4ReduceError(f"{self._name} was abandoned before it began: all ranks need a new group")
 
     def leave(self, error: BaseException) -> None:
-        """As of a `Handle`. Where it has not begun, it never does, and its group ends for all ranks."""
+        """Fail the collective, like `Handle.leave`; if it has not begun, it never does, and the group ends."""
         if os.getpid() != self._pid:
             return
         self._left = True
@@ -241,7 +243,7 @@ class QueuedWork(PythonWork):
         in_spite_of_signals(end, LEAVE_TIMEOUT_S)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """As a `SwitchWork`'s, or Gloo's."""
+        """Wait until the collective has begun and ended, like the wait of a `SwitchWork` or of Gloo."""
         self._is_waited_for = True
         if timeout <= NO_TIMEOUT:
             return bool(self._work(None).wait())
@@ -251,7 +253,7 @@ class QueuedWork(PythonWork):
         return bool(work.wait(timedelta(seconds=left)))
 
     def _work(self, timeout: float | None) -> Any:
-        """What it has become. Raises why it has not begun."""
+        """Wait until the collective has begun, and return its work. Raises the error if it cannot begin."""
         if not self._begun.done() and os.getpid() != self._pid:
             raise as_backend_error(
                 P4ReduceError(f"{self._name} belongs to another process, from which this one was forked")
@@ -271,19 +273,18 @@ class QueuedWork(PythonWork):
         return self._begun.result()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has ended, well or not."""
         return self._begun.done() and (self._begun.exception() is not None or self._begun.result().is_completed())
 
     def exception(self) -> Any:
-        """Why it ended badly; None if it did not."""
+        """Return the collective's error, None if it has none."""
         if not self.is_completed():
             return None
         error = self._begun.exception()
         return self._begun.result().exception() if error is None else without_frames(error)
 
     def get_future(self) -> Any:
-        """Return a torch.futures.Future of `result()`, or of the error. What follows it may wait for other
-        collectives."""
+        """Return a torch.futures.Future of `result()`, or of the error. Callbacks may wait for other collectives."""
         self._is_waited_for = True
         devices: Any = list({output.device for output in self._outputs if output.is_cuda})
         trigger: torch.futures.Future[None] = torch.futures.Future(devices=devices)
@@ -292,14 +293,14 @@ class QueuedWork(PythonWork):
         return future
 
     def _follow(self, trigger: torch.futures.Future[None]) -> None:
-        with contextlib.suppress(Exception):  # which the future has from `_settle`
+        with contextlib.suppress(Exception):  # the future gets the error from `_settle`
             self.wait()
         trigger.set_result(None)
 
 
 @called_by_cpp
 class Works(PythonWork):
-    """Several works as one."""
+    """A work that consists of several works."""
 
     _subject = "the collectives have"
 
@@ -328,23 +329,23 @@ class Works(PythonWork):
             if first is not None:
                 raise first
         finally:
-            del first  # which has this frame
+            del first  # its traceback refers to this frame
         return True
 
     def leave(self, error: BaseException) -> None:
-        """As of a `Handle`."""
+        """Fail the works that are in flight: see `leave_all`."""
         leave_all(self._works, error)
 
     def is_completed(self) -> bool:
-        """Whether all have ended, well or not."""
+        """Return whether all have ended, well or not."""
         return all(work.is_completed() for work in self._works)
 
     def is_success(self) -> bool:
-        """Whether all have ended well."""
+        """Return whether all have ended well."""
         return all(work.is_completed() and work.is_success() for work in self._works)
 
     def exception(self) -> Any:
-        """Why the first that did ended badly; None if none did."""
+        """Return the error of the first work that has one; None if none has."""
         return next((error for work in self._works if (error := work.exception()) is not None), None)
 
     def get_future(self) -> Any:
@@ -360,8 +361,10 @@ class Works(PythonWork):
 
 
 def leave_all(works: Sequence[Any], error: BaseException) -> None:
-    """`error` leaves a call that was to return when the works have ended. Those of the switch fail where they are under
-    way; for Gloo's, which cannot, it waits."""
+    """Fail the works, since `error` ends the call that waits for them.
+
+    Works of the switch that are in flight fail. Gloo's works cannot, so this waits until they have ended.
+    """
     for work in works:
         if hasattr(work, "leave"):
             work.leave(error)
@@ -377,9 +380,9 @@ def _drop(works: Sequence[Any]) -> None:
 
 
 def as_backend_error(error: BaseException) -> DistBackendError:
-    """What torch.distributed documents as an error of a backend; its cause says more to programs."""
+    """Return the error as torch.distributed's error of a backend; its cause is the original error."""
     timed_out = isinstance(error, TimeoutError) or (isinstance(error, JoinError) and error.timed_out)
-    word = "the timeout has passed: " if timed_out else ""  # for which programs look
+    word = "the timeout has passed: " if timed_out else ""  # programs search for this text
     told = DistBackendError(f"{type(error).__name__}: {word}{error}")
     told.__cause__ = error
     return told
