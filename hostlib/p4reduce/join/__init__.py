@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's way into a job and out of it."""
+"""Joining a job and leaving it."""

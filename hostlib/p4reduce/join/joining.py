@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a rank comes into a job and out of it: session, transport, worker and engine, in order."""
+"""The steps in which a rank joins and leaves a job: session, transport, worker and engine, in this order."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from p4reduce.protocol.job_errors import gone_ahead
 from p4reduce.transport import SharedTransport, Switch, Transport
 from p4reduce.transport.routes import rate_toward
 
-# How long to wait for a controller that is only just starting.
+# Seconds to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
 
-# For the controller to say why a job is dead. Who leaves at once would be blamed.
+# Seconds that a rank waits for the controller to send the reason of an abort. A rank that closes its session earlier
+# would itself be named as the cause.
 ABORT_TIMEOUT_S = 2.0
 
 log = logging.getLogger("p4reduce.joining")
@@ -46,7 +47,7 @@ class Attempt:
         self.given_up = threading.Event()
 
     def give_up(self) -> None:
-        """Lets it end with JoinError. The other ranks learn of it at once, if the controller knew of this one."""
+        """Make the join end with JoinError. If the controller knew of this rank, the others learn of it at once."""
         self.given_up.set()
         with self._lock:
             session = self._session
@@ -54,12 +55,12 @@ class Attempt:
             session.close()
 
     def check(self) -> None:
-        """Raise JoinError if it was given up."""
+        """Raise JoinError if the join was given up."""
         if self.given_up.is_set():
             raise JoinError("this rank has given up joining")
 
     def begin(self, session: Session) -> None:
-        """By this session."""
+        """Set the session of the join, which `give_up` closes."""
         with self._lock:
             self._session = session
         self.check()
@@ -67,27 +68,27 @@ class Attempt:
 
 @dataclass(frozen=True)
 class JoinedJob:
-    """A job that all ranks have joined: what an engine starts from."""
+    """A job that all ranks have joined, with all that an engine needs to start."""
 
     session: Session
     transport: Transport | SharedTransport
     membership: Membership
     switches: tuple[Switch, ...]
     local: bool = False
-    """All ranks can share memory."""
+    """Whether all ranks can share memory."""
 
     @property
     def switch(self) -> str:
-        """Where its switches are, for error messages."""
+        """The addresses of the rank's switches, for error messages."""
         return ",".join(map(str, self.switches))
 
     @property
     def meets(self) -> bool:
-        """Its engine shares memory with those of other ranks, and starts when these do."""
+        """Whether the engine shares memory with those of other ranks, and so starts only when these do."""
         return self.local or bool(self.membership.hosts)
 
     def leave(self, trouble: str = "") -> None:
-        """Leaves the job, together with the other ranks; at once, where there is trouble, which the others are told."""
+        """Leave the job together with the other ranks, or at once because of `trouble`, which the others learn."""
         try:
             if trouble:
                 self.session.fail(trouble)
@@ -104,12 +105,12 @@ _members_lock = threading.Lock()
 
 
 def _count_members(member: Membership, change: int) -> int:
-    """Change the number of the job's members that are of this process and have not begun to leave. Returns it."""
+    """Change the number of the job's ranks in this process that have not begun to leave, and return it."""
     job = (
         member.job,
         member.generation,
         member.abort_secret,
-    )  # the secret, as controllers number their jobs by themselves
+    )  # the secret distinguishes jobs of different controllers, which may have the same number
     with _members_lock:
         _members[job] += change
         return _members[job] or _members.pop(job)
@@ -117,27 +118,27 @@ def _count_members(member: Membership, change: int) -> int:
 
 @dataclass(frozen=True)
 class RunningJob:
-    """A job that this rank has joined, and the engine that carries its operations."""
+    """A job that this rank has joined, and the engine that runs its operations."""
 
     session: Session
     membership: Membership
     engine: Engine
     rate: int
-    """Bits a second of the link toward the switch; 0 where nobody knows."""
+    """Bits a second of the link toward the switch; 0 if it is not known."""
     local: bool = False
-    """Operations are carried in the host's memory."""
+    """Whether operations are carried out in the host's memory."""
 
     def leave(self, *, well: bool = True, on_heard: Callable[[], None] = lambda: None) -> None:
-        """Leaves the job, together with the other ranks. Operations under way fail.
+        """Leave the job together with the other ranks. Operations in flight fail.
 
-        Others of this process, which may come to leave only after this one, are not waited for: the last of them waits
-        for all.
+        Only the last rank of a process waits for all ranks. An earlier one must not, since other ranks of its process
+        may begin to leave only when it has returned.
 
         well: False for a rank that cannot go on, which ends the job for the others at once.
         on_heard: called when the controller knows that this rank leaves well, before the others have left.
         """
         if not self.engine.in_own_process():
-            return  # a forked process has the session's sockets, but it is its parent that is in the job
+            return  # a forked process has the session's sockets, but only its parent is a rank of the job
         is_last = not _count_members(self.membership, -1)
         failure = self.engine.failure
         if failure is None and self.engine.busy:
@@ -157,7 +158,7 @@ class RunningJob:
 
 
 def tell_failure(session: Session, failure: BaseException) -> None:
-    """End the job for the other ranks, which learn why, and through whom."""
+    """End the job for the other ranks, and report the reason and the rank that is the cause."""
     rank = failure.rank if isinstance(failure, JobAborted) else None
     session.fail(str(failure), rank, mismatch=isinstance(failure, MismatchError))
 
@@ -175,10 +176,11 @@ def join_job(
 ) -> JoinedJob:
     """Join the job and return when all ranks have. Raises JoinError or TransportError.
 
-    host, shares_stream, holds: as of `Session.join`.
-    on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
-    on_admitted: called when the job has its slots, before the other ranks are waited for.
-    attempt: with which another thread can give it up.
+    host, shares_stream, holds: as in `Session.join`.
+    on_abort: called once, from a thread of the session, if the job is aborted after all ranks have joined.
+    on_counted: as in `Session`.
+    on_admitted: called when the job has its slots, before the wait for the other ranks.
+    attempt: lets another thread give up the join.
     """
     session = Session(
         options.controller,
@@ -216,7 +218,7 @@ def join_job(
             links.close()
             raise
     except BaseException as error:
-        if session.fail(str(error) or type(error).__name__):  # so that the others hear why
+        if session.fail(str(error) or type(error).__name__):  # so that the others learn the reason
             session.await_abort(ABORT_TIMEOUT_S)
         session.close()
         raise
@@ -228,9 +230,9 @@ def join_job(
 def run_job(
     options: JoinOptions, on_admitted: Callable[[], None] = lambda: None, attempt: Attempt | None = None
 ) -> RunningJob:
-    """Join the job and start the engine that carries its operations. Raises JoinError or TransportError."""
+    """Join the job and start the engine that runs its operations. Raises JoinError or TransportError."""
     engine: Engine | None = None
-    backend = backends.backend()  # complains of a wrong choice before there is anything to undo
+    backend = backends.backend()  # raises for a wrong choice before there is anything to undo
     check_threads(options.threads, options.transport)
     shares_memory = options.transport == "udp" and backend.name == "c"
     host = host_digest(options.world_size) if shares_memory else ""
@@ -266,7 +268,7 @@ def run_job(
     engine.on_failure = partial(tell_failure, joined.session)
     joined.session.hold_with(engine)
     joined.session.report(Reporter(engine).report)
-    if joined.session.aborted is not None:  # before there was an engine to tell
+    if joined.session.aborted is not None:  # aborted before `abort` above had an engine
         abort(joined.session.aborted)
     _count_members(joined.membership, +1)
     rate = rate_toward(joined.switches[0], options.interface)
@@ -274,7 +276,7 @@ def run_job(
 
 
 def _start(joined: JoinedJob, options: JoinOptions) -> Engine:
-    """Start the engine, and log how a rank's values leave it that does not send them itself."""
+    """Start the engine. If the rank does not send its values itself, log how they are sent."""
     member = joined.membership
     engine = start_engine(
         joined.transport,
@@ -293,7 +295,7 @@ def _start(joined: JoinedJob, options: JoinOptions) -> Engine:
 
 
 def membership(assigned: Assigned, world_size: int, ready: pb.Ready | None = None) -> Membership:
-    """What the worker needs of what the controller assigned. Before the job is `ready`, a rank knows no other."""
+    """Return the worker's membership from the controller's assignment. Before `ready`, a rank knows no other rank."""
     return Membership(
         job=assigned.job,
         generation=assigned.generation,
@@ -311,6 +313,6 @@ def membership(assigned: Assigned, world_size: int, ready: pb.Ready | None = Non
 
 
 def leave_at_end(job: RunningJob) -> None:
-    """Leaves the job of a communicator that nobody has closed: well, unless an exception has ended the program."""
-    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)  # then the last exception is no end
+    """Leave the job of a communicator that was not closed: well, unless an exception has ended the program."""
+    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)  # where an exception does not end the program
     job.leave(well=interactive or getattr(sys, "last_value", None) is None)

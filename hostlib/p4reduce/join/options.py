@@ -12,7 +12,7 @@ from p4reduce.local.host import LocalChoice
 
 @dataclass(frozen=True)
 class JoinOptions:
-    """How a rank joins a job. `Communicator` describes the options."""
+    """The options of a rank that joins a job. `Communicator` describes them."""
 
     controller: str = DEFAULT_CONTROLLER
     job: str = "default"
@@ -46,7 +46,7 @@ class JoinOptions:
         local: LocalChoice | None = "off",
         threads: int | None,
     ) -> JoinOptions:
-        """Options of which the environment gives those that are None. Raises ValueError for a wrong one."""
+        """Return the options, with values from the environment for those that are None. Raises ValueError."""
         number, size = settings.rank_of_world(rank, world_size)
         return cls(
             controller=settings.text("controller", controller, "P4REDUCE_CONTROLLER", DEFAULT_CONTROLLER),

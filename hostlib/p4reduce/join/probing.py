@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the way to the switches and back carries the job's longest packets: tried with HELLOs, before it begins.
+"""Path MTU probes with HELLOs: they test, before a job begins, whether its longest packets reach switches and return.
 
-Full HELLOs are as long as these packets, with zeros for the values. Short ones come where these do not, and say in
-`seq` that there are full ones, too.
+Full HELLOs are as long as these packets, with zeros for the values. Short HELLOs also pass where full ones do not, and
+say in `seq` that this rank sends full ones, too.
 """
 
 from __future__ import annotations
@@ -25,39 +25,38 @@ from p4reduce.transport import Switch, Transport, TransportError
 from p4reduce.transport.base import mtu_advice
 
 ANSWER_TIMEOUT_S = 10.0
-SHORT_AFTER_S = 2.0  # without an answer, after which short ones are asked for, too
-ASK_AGAIN_S = (0.1, 0.2, 0.5)  # and so on: what answers a second time comes into the job, and is ignored
+SHORT_AFTER_S = 2.0  # without an answer; then the rank sends short HELLOs, too
+ASK_AGAIN_S = (0.1, 0.2, 0.5)  # the last one repeats; a second answer arrives while the job runs, and is ignored
 _IPV4_AND_UDP = 20 + 8  # bytes of headers
 
 
 class Prober:
-    """Of one rank in one job."""
+    """The probes of one rank in one job."""
 
     def __init__(self, membership: Membership, nonce: int) -> None:
-        """`nonce`: the 64 bits by which the controller knows the rank's HELLOs."""
+        """`nonce`: the 64 bits by which the controller recognises the rank's HELLOs."""
         self._codec = Codec(membership.lanes, membership.block_size)
         every = (1 << membership.lanes) - 1
         zeros = np.zeros((membership.lanes, membership.block_size), np.int32)
         self._full = hello_of(membership, nonce, active=every, present=every, values=zeros)
         self._turns = (self._full, hello_of(membership, nonce, seq=SHORT_HELLO))
         self._next = 0
-        self._short_answers: set[int] = set()  # the halves that these name
+        self._short_answers: set[int] = set()  # the halves that short answers name
 
     @property
     def largest(self) -> int:
-        """Bytes of the job's longest datagrams."""
+        """The length of the job's longest datagrams, in bytes."""
         return self._codec.largest
 
     def say_hello(self, link: Transport) -> None:
-        """Send a HELLO as long as those, and the next time a short one: which of them come, the controller sees."""
+        """Send a full HELLO, and at the next call a short one; the controller sees which ones arrive."""
         link.send([self._turns[self._next % 2]])
         self._next += 1
 
     def await_answers(self, link: Transport, switches: Sequence[Switch], session: Session) -> None:
-        """Return when each of `switches`, to which `link` leads, has answered a full HELLO by one as long, be it
-        one that was said before.
+        """Wait until each of the `switches` of `link` has answered a full HELLO, new or old, with one of that length.
 
-        Raises TransportError where one does not, and JoinError when the job dies meanwhile.
+        Raises TransportError if one does not, and JoinError if the job is aborted meanwhile.
         """
         awaited = {from_aggregator(0, index, len(switches)): switch for index, switch in enumerate(switches)}
         poll = select.poll()
@@ -65,7 +64,7 @@ class Prober:
         start = time.monotonic()
         deadline = start + ANSWER_TIMEOUT_S
         for wait in chain((0.0,), ASK_AGAIN_S, repeat(ASK_AGAIN_S[-1])):
-            if wait:  # what has come already is looked at first
+            if wait:  # the first round only reads answers that have arrived already
                 link.send(self._turns if time.monotonic() >= start + SHORT_AFTER_S else [self._full])
             until = min(time.monotonic() + wait, deadline)
             while awaited and poll.poll(1000 * max(0.0, until - time.monotonic())):
@@ -80,8 +79,7 @@ class Prober:
                 raise TransportError(self._unanswered(switch, short_came=half in self._short_answers))
 
     def _answered(self, payload: bytes) -> int:
-        """Return the half of the job that an answer names, the first of the switch that it comes from; -1 for no
-        answer."""
+        """Return the half in a full answer, which is the first half of the answering switch; -1 for other packets."""
         try:
             packet = self._codec.decode(payload)
         except ProtocolError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank tells the controller of itself."""
+"""A rank's reports to the controller."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _COUNTS = (
 
 
 class Reporter:
-    """`report` is called now and then, by one thread."""
+    """The maker of a rank's reports, from its engine's statistics. One thread calls `report` periodically."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._operations = -1  # that had ended at the time of the report before
+        self._operations = -1  # number that had ended at the previous report
         self._stuck_since: float | None = None
 
     def report(self, now: float) -> pb.Report:
-        """What the engine has done so far. now: seconds on any clock that goes on."""
+        """Return a report of the engine's statistics so far. now: seconds of any monotonic clock."""
         engine = self._engine
         stats = engine.stats
         counts = {name: getattr(stats, name) for name in _COUNTS}

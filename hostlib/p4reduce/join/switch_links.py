@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The links of a rank's packets to its switches, one for each thread of its engine: opened, tried, and kept."""
+"""The links of a rank to its switches, one for each thread of its engine: opened, probed, and closed if unused."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from p4reduce.transport.base import explain_refusal
 
 
 class SwitchLinks:
-    """Owns transports, until they are taken as `transport`."""
+    """The owner of a rank's transports, until the caller takes them over as `transport`."""
 
     def __init__(self, kind: str, place: Assigned, membership: Membership, *, interface: str | None) -> None:
-        """kind: of transport. membership: whose packets the probes are. Raises TransportError."""
+        """Open the links. Raises TransportError.
+
+        kind: the kind of transport. membership: the membership whose packets the probes imitate.
+        """
         self._switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
         plain = replace(membership, more_jobs=())
         jobs = ((place.job, place.generation), *membership.more_jobs)
@@ -33,7 +36,7 @@ class SwitchLinks:
                 self._links.append(open_transports(kind, self._switches, interface=interface, largest_payload=largest))
             undo.pop_all()
         self.switches = [self._switches] * len(jobs)
-        """Where each leads."""
+        """The switches of each link."""
 
     @property
     def transport(self) -> Transport | SharedTransport:
@@ -45,7 +48,7 @@ class SwitchLinks:
 
     @property
     def trouble(self) -> str:
-        """What the kernel has said against packets to a switch, and what to do about it; or ""."""
+        """The kernel's error for packets to a switch, and what to do; "" if there is none."""
         for link in self._links:
             parts: Sequence[Transport] = (link,)
             switches = self._switches
@@ -57,7 +60,7 @@ class SwitchLinks:
         return ""
 
     def keep(self, indices: Sequence[int]) -> None:
-        """Only those to these switches, by index among all assigned, thread after thread; () stands for all."""
+        """Keep only the links to these switches. indices: among all assigned ones, thread by thread; () for all."""
         if not indices:
             return
         count = len(self._switches)
@@ -68,7 +71,7 @@ class SwitchLinks:
             self.switches[thread] = tuple(self._switches[index] for index in own)
 
     def await_answers(self, session: Session) -> None:
-        """As of `Prober`."""
+        """Wait until each switch in use has answered each link's probes: see `Prober.await_answers`."""
         for prober, link, switches in zip(self._probers, self._links, self.switches, strict=True):
             prober.await_answers(link, switches, session)
 
