@@ -33,7 +33,7 @@ bool find_member(const struct plane *plane, const struct sender *sender, const s
 
 // Whether the lanes of a packet of a round are those of the round's fingerprint; other packets have no lanes of their
 // own.
-static inline bool agrees_with_itself(const struct header *header) {
+static inline bool lanes_match_fingerprint(const struct header *header) {
     return (header->op != OP_DATA && header->op != OP_RESULT) || header->active == (header->fingerprint & 0xFF);
 }
 
@@ -41,7 +41,7 @@ static inline bool agrees_with_itself(const struct header *header) {
 static inline bool well_formed(const struct layout *layout, const struct header *header, size_t length) {
     unsigned active = header->active, present = header->present;
     return header->version == PROTOCOL_VERSION && active <= all_lanes(layout) && (present & ~active) == 0 &&
-           agrees_with_itself(header) && length == bare_length(layout) + lanes_in(present) * lane_length(layout) &&
+           lanes_match_fingerprint(header) && length == bare_length(layout) + lanes_in(present) * lane_length(layout) &&
            (active == present || lanes_in(active ^ present) * lane_length(layout) <= layout->max_growth);
 }
 

@@ -10,16 +10,15 @@ static bool malformed(const struct packet *packet, const struct layout *layout) 
     const struct header *header = &packet->header;
     size_t length = load_16(packet->udp + UDP_LENGTH);
     return load_16(packet->ipv4 + IPV4_TOTAL_LENGTH) != length + IPV4_SIZE ||
-           !well_formed(layout, header, length - UDP_SIZE) ||
-           (packet->from_cpu && header->present != header->active);
+           !well_formed(layout, header, length - UDP_SIZE) || (packet->from_cpu && header->present != header->active);
 }
 
 // A pool that reaches beyond the registers reads zeros there, and writes nothing.
-static struct half *half_or_nowhere(const struct slots *slots, uint32_t index, struct half *nowhere) {
+static struct half *half_or_scratch(const struct slots *slots, uint32_t index, struct half *scratch) {
     if (index < slots->layout.halves)
         return slots_half(slots, index);
-    memset(nowhere, 0, slots->stride);
-    return nowhere;
+    memset(scratch, 0, slots->stride);
+    return scratch;
 }
 
 static bool may_send(const struct aggregation *aggregation, unsigned op) {
@@ -29,7 +28,7 @@ static bool may_send(const struct aggregation *aggregation, unsigned op) {
 }
 
 // STARTED stands for a packet that its slot has to see, as it does in the next two.
-static enum outcome examine_member(struct aggregation *aggregation, unsigned op, struct half *nowhere) {
+static enum outcome validate_member(struct aggregation *aggregation, unsigned op, struct half *scratch) {
     const struct packet *packet = aggregation->packet;
     const struct plane *plane = aggregation->context->plane;
     const struct header *header = &packet->header;
@@ -47,14 +46,14 @@ static enum outcome examine_member(struct aggregation *aggregation, unsigned op,
     count_packet(&aggregation->context->counters->jobs[member.number], packet->ingress_length);
     if (!owns_half(&member, header))
         return OUTCOME_BAD_SLOT;
-    aggregation->half = half_or_nowhere(&plane->slots, half_of(&member, header), nowhere);
+    aggregation->half = half_or_scratch(&plane->slots, half_of(&member, header), scratch);
     aggregation->group = member.group;
     const uint32_t parent_bit = aggregation->uplink != NULL ? PARENT_BIT : 0;
     aggregation->data = contribution_of(&plane->layout, &member, header, packet->keys, parent_bit);
     return op == OP_ERROR ? OUTCOME_MISMATCH : OUTCOME_STARTED;
 }
 
-static enum outcome examine_controller(struct aggregation *aggregation, unsigned op) {
+static enum outcome validate_controller(struct aggregation *aggregation, unsigned op) {
     const struct plane *plane = aggregation->context->plane;
     if (op != OP_RESET && op != OP_QUERY)
         return OUTCOME_FORBIDDEN;
@@ -65,24 +64,24 @@ static enum outcome examine_controller(struct aggregation *aggregation, unsigned
     return OUTCOME_STARTED;
 }
 
-static enum outcome examine_hello(const struct aggregation *aggregation) {
+static enum outcome police_hello(const struct aggregation *aggregation) {
     struct plane *plane = aggregation->context->plane;
     uint64_t now = plane->now != 0 ? plane->now : meter_clock();
     bool passes = meter_pass(&plane->hellos[aggregation->packet->ingress_port], now);
     return passes ? OUTCOME_HELLO : OUTCOME_HELLO_LIMITED;
 }
 
-static enum outcome examine(struct aggregation *aggregation, struct half *nowhere) {
+static enum outcome validate(struct aggregation *aggregation, struct half *scratch) {
     const struct packet *packet = aggregation->packet;
     if (malformed(packet, &aggregation->context->plane->layout))
         return OUTCOME_MALFORMED;
     unsigned op = packet->header.op;
     if (packet->from_cpu)
-        return examine_controller(aggregation, op);
-    return op == OP_HELLO ? examine_hello(aggregation) : examine_member(aggregation, op, nowhere);
+        return validate_controller(aggregation, op);
+    return op == OP_HELLO ? police_hello(aggregation) : validate_member(aggregation, op, scratch);
 }
 
-static enum outcome see(struct aggregation *aggregation) {
+static enum outcome apply_to_slot(struct aggregation *aggregation) {
     struct half *half = aggregation->half;
     const struct packet *packet = aggregation->packet;
     unsigned op = packet->header.op;
@@ -94,10 +93,10 @@ static enum outcome see(struct aggregation *aggregation) {
         return OUTCOME_RESET;
     }
     const struct contribution *data = &aggregation->data;
-    enum outcome outcome = aggregation->from_parent ? half_judge_parent(half, data, op) : half_judge(half, data);
+    enum outcome outcome = aggregation->from_parent ? half_classify_parent(half, data, op) : half_classify(half, data);
     if (outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED || outcome == OUTCOME_STORED) {
-        aggregation->complete = half_contribute(&aggregation->context->plane->slots, half, data, outcome);
-        aggregation->send_up = !aggregation->complete && half_is_up(half, data);
+        aggregation->complete = half_apply(&aggregation->context->plane->slots, half, data, outcome);
+        aggregation->send_up = !aggregation->complete && half_awaits_parent(half, data);
     } else if (outcome == OUTCOME_SENT_UP) {
         aggregation->send_up = true;
     }
@@ -106,12 +105,12 @@ static enum outcome see(struct aggregation *aggregation) {
 
 void aggregate(struct context *context, struct packet *packet, struct verdict *verdict, uint64_t switch_mac) {
     struct aggregation aggregation = {.context = context, .packet = packet, .switch_mac = switch_mac};
-    _Alignas(ALIGNMENT) uint8_t nowhere[ALIGNMENT + MAX_LANES * 1024];
-    enum outcome outcome = examine(&aggregation, (struct half *)(void *)nowhere);
-    bool seen = outcome == OUTCOME_STARTED;
-    if (seen) {
+    _Alignas(ALIGNMENT) uint8_t scratch[ALIGNMENT + MAX_LANES * 1024];
+    enum outcome outcome = validate(&aggregation, (struct half *)(void *)scratch);
+    bool reaches_slot = outcome == OUTCOME_STARTED;
+    if (reaches_slot) {
         half_lock(aggregation.half);
-        outcome = see(&aggregation);
+        outcome = apply_to_slot(&aggregation);
     }
     count_packet(&context->counters->outcomes[outcome], packet->ingress_length);
     if (aggregation.complete)
@@ -119,6 +118,6 @@ void aggregate(struct context *context, struct packet *packet, struct verdict *v
     else if (aggregation.send_up && outcome != OUTCOME_SENT_UP)
         count_packet(&context->counters->outcomes[OUTCOME_SENT_UP], packet->ingress_length);
     reply(&aggregation, verdict, outcome);
-    if (seen)
+    if (reaches_slot)
         half_unlock(aggregation.half);
 }

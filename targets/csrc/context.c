@@ -5,13 +5,13 @@
 #include <sys/random.h>
 
 bool context_create(struct context *context, unsigned number) {
-    *context = (struct context){.number = number, .room = malloc(ROOM)};
+    *context = (struct context){.number = number, .buffer = malloc(CONTEXT_BUFFER_SIZE)};
     if (getrandom(&context->random, sizeof context->random, 0) != sizeof context->random)
         context->random = (uintptr_t)context;
-    return context->room != NULL;
+    return context->buffer != NULL;
 }
 
 void context_destroy(struct context *context) {
-    free(context->room);
-    context->room = NULL;
+    free(context->buffer);
+    context->buffer = NULL;
 }

@@ -7,7 +7,7 @@
 
 #define MAX_FRAME 65553 // packet-out header, Ethernet, the largest IPv4 packet
 #define HEADROOM 64
-#define ROOM (HEADROOM + MAX_FRAME + 8 * 1024 + 64)
+#define CONTEXT_BUFFER_SIZE (HEADROOM + MAX_FRAME + 8 * 1024 + 64)
 
 // What a thread needs to process packets.
 struct context {
@@ -16,8 +16,8 @@ struct context {
     unsigned number; // of the thread, from 1; 0: a caller's
     uint64_t random;
     void (*emit)(struct context *context, unsigned port, const uint8_t *frame, size_t length);
-    uint8_t *room;  // ROOM bytes
-    bool forwarded; // what is emitted is the frame that came, but for its addresses
+    uint8_t *buffer; // CONTEXT_BUFFER_SIZE bytes
+    bool forwarded;  // what is emitted is the frame that came, but for its addresses
 };
 
 // Returns false where there is no memory. Plane, counters and emit are the caller's to set.
@@ -26,7 +26,7 @@ void context_destroy(struct context *context);
 
 // Where a frame that shall be processed is to be written: up to MAX_FRAME bytes.
 static inline uint8_t *context_frame(const struct context *context) {
-    return context->room + HEADROOM;
+    return context->buffer + HEADROOM;
 }
 
 // Where the packet shall go.

@@ -38,9 +38,9 @@ static void process_frame(struct thread *thread, const struct udp_port *udp, con
 // --- the short way ---------------------------------------------------------------------------------------------------
 
 // Whoever sent the chain at hand.
-struct source {
+struct flow {
     struct sender sender;
-    bool known;
+    bool is_valid;
     uint64_t identity; // job, generation and worker, as in the header
     struct member member;
     struct delivery *delivery; // NULL: its packets take the long way
@@ -50,73 +50,73 @@ static uint64_t identity_of(const struct header *header) {
     return (uint64_t)header->job << 24 | (uint64_t)header->generation << 8 | header->worker;
 }
 
-static void recognise(struct thread *thread, struct source *source, const struct header *header) {
+static void look_up_flow(struct thread *thread, struct flow *flow, const struct header *header) {
     const struct plane *plane = thread->context.plane;
     bool from_parent;
-    source->known = true;
-    source->identity = identity_of(header);
-    source->delivery = NULL;
+    flow->is_valid = true;
+    flow->identity = identity_of(header);
+    flow->delivery = NULL;
     // What goes up to a parent takes the long way.
-    if (find_member(plane, &source->sender, header, header->worker, &source->member) &&
-        find_uplink(plane, &source->sender, header->job, &from_parent) == NULL)
-        source->delivery = results_delivery(&thread->results, plane, header->job, source->member.group);
+    if (find_member(plane, &flow->sender, header, header->worker, &flow->member) &&
+        find_uplink(plane, &flow->sender, header->job, &from_parent) == NULL)
+        flow->delivery = results_delivery(&thread->results, plane, header->job, flow->member.group);
 }
 
 // Takes a datagram that starts a round or adds to one, and can be answered with a batch. Returns false for any other.
-static bool contribute(struct thread *thread, struct source *source, const uint8_t *datagram, size_t length) {
+static bool try_fast_path(struct thread *thread, struct flow *flow, const uint8_t *datagram, size_t length) {
     const struct slots *slots = &thread->context.plane->slots;
     if (length < AGGREGATION_SIZE)
         return false;
     const struct header header = header_read(datagram);
     if (header.op != OP_DATA || !well_formed(&slots->layout, &header, length))
         return false;
-    if (!source->known || identity_of(&header) != source->identity)
-        recognise(thread, source, &header);
-    if (source->delivery == NULL || !owns_half(&source->member, &header))
+    if (!flow->is_valid || identity_of(&header) != flow->identity)
+        look_up_flow(thread, flow, &header);
+    if (flow->delivery == NULL || !owns_half(&flow->member, &header))
         return false;
-    uint32_t index = half_of(&source->member, &header);
+    uint32_t index = half_of(&flow->member, &header);
     if (index >= slots->layout.halves)
         return false;
 
     const struct contribution data =
-        contribution_of(&slots->layout, &source->member, &header, datagram + AGGREGATION_SIZE, 0);
+        contribution_of(&slots->layout, &flow->member, &header, datagram + AGGREGATION_SIZE, 0);
     struct half *half = slots_half(slots, index);
     if (!thread->alone)
         half_lock(half);
-    enum outcome outcome = half_judge(half, &data);
-    bool taken = outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED;
-    if (taken) {
+    enum outcome outcome = half_classify(half, &data);
+    bool applied = outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED;
+    if (applied) {
         struct count *outcomes = thread->context.counters->outcomes;
-        count_packet(&thread->context.counters->jobs[source->member.number], UDP_HEADERS_SIZE + length);
+        count_packet(&thread->context.counters->jobs[flow->member.number], UDP_HEADERS_SIZE + length);
         count_packet(&outcomes[outcome], UDP_HEADERS_SIZE + length);
-        if (half_contribute(slots, half, &data, outcome)) {
+        if (half_apply(slots, half, &data, outcome)) {
             count_packet(&outcomes[OUTCOME_COMPLETED], UDP_HEADERS_SIZE + length);
-            results_add(&thread->results, slots, source->delivery, half, datagram, header.active);
+            results_add(&thread->results, slots, flow->delivery, half, datagram, header.active);
         }
     }
     if (!thread->alone)
         half_unlock(half);
-    return taken;
+    return applied;
 }
 
-bool goes_straight(const struct plane *plane, const struct udp_port *udp) {
+bool fast_path_allowed(const struct plane *plane, const struct udp_port *udp) {
     bool own;
     table_apply(&plane->tables[TABLE_OWN_ADDRESSES], udp->ip, 0, &own);
     return own && table_apply(&plane->tables[TABLE_LOSS_IN], udp->port.number, 0, NULL)->id != ACTION_LOSE &&
            udp->port.number != plane->layout.cpu_port;
 }
 
-unsigned process_chain(struct thread *thread, const struct udp_port *udp, const struct message *message,
-                       bool straight) {
-    struct source source = {.sender = {.port = udp->port.number,
-                                       .ip = ntohl(message->peer->sin_addr.s_addr),
-                                       .udp_port = ntohs(message->peer->sin_port)}};
+unsigned process_datagrams(struct thread *thread, const struct udp_port *udp, const struct message *message,
+                           bool fast_path) {
+    struct flow flow = {.sender = {.port = udp->port.number,
+                                   .ip = ntohl(message->peer->sin_addr.s_addr),
+                                   .udp_port = ntohs(message->peer->sin_port)}};
     unsigned count = 0;
     size_t at = 0;
     do { // an empty datagram is one, too
-        size_t size = message->length - at < message->step ? message->length - at : message->step;
-        if (thread->context.plane != NULL && !(straight && contribute(thread, &source, message->data + at, size)))
-            process_frame(thread, udp, &source.sender, message->data + at, size);
+        size_t size = message->length - at < message->segment_size ? message->length - at : message->segment_size;
+        if (thread->context.plane != NULL && !(fast_path && try_fast_path(thread, &flow, message->data + at, size)))
+            process_frame(thread, udp, &flow.sender, message->data + at, size);
         at += size;
         count++;
     } while (at < message->length);

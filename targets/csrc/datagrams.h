@@ -7,10 +7,11 @@
 #include "thread.h"
 
 // Whether nothing happens to a datagram on its way from this port to the aggregator: it may then take the short way.
-bool goes_straight(const struct plane *plane, const struct udp_port *udp);
+bool fast_path_allowed(const struct plane *plane, const struct udp_port *udp);
 
-// Processes all of a chain, or drops it where no program runs; `straight` as above. Returns how many there were.
-unsigned process_chain(struct thread *thread, const struct udp_port *udp, const struct message *message, bool straight);
+// Processes all of a chain, or drops it where no program runs; `fast_path` as above. Returns how many there were.
+unsigned process_datagrams(struct thread *thread, const struct udp_port *udp, const struct message *message,
+                           bool fast_path);
 
 // Writes the Ethernet, IPv4 and UDP headers of a datagram of `length` bytes that came from ip:port.
 void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, size_t length);

@@ -48,7 +48,7 @@ bool own_address(struct context *context, struct packet *packet, struct verdict 
 }
 
 bool is_forged(const struct context *context, const struct packet *packet) {
-    if (packet->hidden_source)
+    if (packet->priority_tagged)
         return true;
     uint32_t address = 0;
     if (packet->arp != NULL)

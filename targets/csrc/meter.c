@@ -7,7 +7,7 @@
 
 void meter_configure(struct meter *meter, uint64_t rate, uint64_t burst, uint64_t now) {
     meter->rate = rate;
-    meter->room = meter->level = burst * SECOND;
+    meter->capacity = meter->level = burst * SECOND;
     meter->last = now;
     meter->configured = true;
 }
@@ -18,11 +18,11 @@ bool meter_pass(struct meter *meter, uint64_t now) {
     while (atomic_exchange_explicit(&meter->locked, 1, memory_order_acquire) != 0) {
     }
     if (now > meter->last) { // another thread may have looked at the clock later, and come first
-        uint64_t elapsed = now - meter->last, lacking = meter->room - meter->level;
+        uint64_t elapsed = now - meter->last, lacking = meter->capacity - meter->level;
         bool full = meter->rate != 0 && elapsed >= lacking / meter->rate + 1;
-        meter->level = full ? meter->room : meter->level + elapsed * meter->rate;
-        if (meter->level > meter->room)
-            meter->level = meter->room;
+        meter->level = full ? meter->capacity : meter->level + elapsed * meter->rate;
+        if (meter->level > meter->capacity)
+            meter->level = meter->capacity;
         meter->last = now;
     }
     bool passes = meter->level >= SECOND;

@@ -10,8 +10,8 @@
 #define METER_LIMIT UINT32_MAX // of rates and bursts: what is computed with them fits into 64 bits
 
 struct meter {
-    uint64_t rate; // tokens a second
-    uint64_t room; // in billionths of a token, as `level` is
+    uint64_t rate;     // tokens a second
+    uint64_t capacity; // in billionths of a token, as `level` is
     uint64_t level;
     uint64_t last; // when `level` was right, in nanoseconds
     atomic_uint locked;

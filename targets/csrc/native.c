@@ -325,8 +325,7 @@ int native_read_member(struct native_switch *native, struct plane *plane, const 
     return entry != NULL ? 0 : -ENOENT;
 }
 
-int native_write_member(struct native_switch *native, struct plane *plane, const uint64_t *key,
-                        const uint64_t *count) {
+int native_write_member(struct native_switch *native, struct plane *plane, const uint64_t *key, const uint64_t *count) {
     const struct key words = key_of(key);
     pthread_rwlock_wrlock(&native->lock);
     const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &words);
@@ -361,14 +360,14 @@ static void keep_output(struct context *context, unsigned port, const uint8_t *f
     struct outputs *outputs = &switch_of_caller(context)->outputs;
     const uint32_t head[] = {port, (uint32_t)length};
     size_t size = outputs->size + sizeof head + length;
-    if (size > outputs->room) {
+    if (size > outputs->capacity) {
         uint8_t *data = realloc(outputs->data, 2 * size);
         if (data == NULL) {
             outputs->overflow = true;
             return;
         }
         outputs->data = data;
-        outputs->room = 2 * size;
+        outputs->capacity = 2 * size;
     }
     memcpy(outputs->data + outputs->size, head, sizeof head);
     memcpy(outputs->data + outputs->size + sizeof head, frame, length);

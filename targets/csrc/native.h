@@ -24,8 +24,8 @@ NATIVE_API void native_close(struct native_switch *native);
 NATIVE_API int native_add_udp(struct native_switch *native, unsigned port, uint32_t ip, uint16_t *udp_port);
 NATIVE_API int native_add_ethernet(struct native_switch *native, unsigned port, const char *interface);
 NATIVE_API int native_add_socket(struct native_switch *native, unsigned port, int descriptor);
-// The socket of a port that belongs to one thread, which stays the switch's, or -ENOENT. A packet socket may be bound to
-// another interface while the switch runs.
+// The socket of a port that belongs to one thread, which stays the switch's, or -ENOENT. A packet socket may be bound
+// to another interface while the switch runs.
 NATIVE_API int native_port_descriptor(struct native_switch *native, unsigned port);
 // From now on packets are processed.
 NATIVE_API int native_start(struct native_switch *native);
@@ -77,8 +77,8 @@ NATIVE_API int native_read_member(struct native_switch *native, struct plane *pl
 NATIVE_API int native_write_member(struct native_switch *native, struct plane *plane, const uint64_t *key,
                                    const uint64_t *count);
 
-// How many HELLOs an ingress port may send to the controller: `limit` is tokens a second, and tokens, of a bucket that is
-// full now; NULL: any number, as at first. Returns 0, or -ERANGE for a port or number that is too large.
+// How many HELLOs an ingress port may send to the controller: `limit` is tokens a second, and tokens, of a bucket that
+// is full now; NULL: any number, as at first. Returns 0, or -ERANGE for a port or number that is too large.
 NATIVE_API int native_limit_hellos(struct native_switch *native, struct plane *plane, unsigned port,
                                    const uint64_t *limit);
 // From now on it is this time for the limits, in nanoseconds, until it is set again; 0: that of the machine.

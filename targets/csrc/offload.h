@@ -10,10 +10,11 @@
 #include <stdint.h>
 
 // Whether the frame is a chain of datagrams to the aggregator, which sees each by itself.
-bool is_chain(const struct virtio_net_hdr *offload, const uint8_t *frame, size_t length);
+bool is_udp_gso(const struct virtio_net_hdr *offload, const uint8_t *frame, size_t length);
 
 // Writes the chain's datagram that begins at byte `at` of its payload as a frame of its own; returns the frame's
 // length, or 0 if there is none.
-size_t unchain(const struct virtio_net_hdr *offload, const uint8_t *chain, size_t length, size_t at, uint8_t *frame);
+size_t extract_segment(const struct virtio_net_hdr *offload, const uint8_t *gso_frame, size_t length, size_t at,
+                       uint8_t *frame);
 
 #endif

@@ -56,7 +56,7 @@ static void parse_tag(struct packet *packet) {
     if (packet->frame + packet->length < packet->payload + TAG_NUMBER_SIZE)
         packet->truncated = true;
     else
-        packet->hidden_source = (load_16(packet->payload) & 0x0FFF) == 0;
+        packet->priority_tagged = (load_16(packet->payload) & 0x0FFF) == 0;
 }
 
 void packet_parse(struct packet *packet, const struct layout *layout, unsigned port, uint8_t *data, size_t length) {

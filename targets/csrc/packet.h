@@ -16,17 +16,17 @@ struct packet {
     size_t ingress_length; // as it came in: with a packet-out header, if it had one
     unsigned ingress_port;
     bool from_cpu;
-    bool truncated;    // shorter than its headers say
-    bool bad_checksum; // of the IPv4 header
-    bool hidden_source; // behind a VLAN tag that hosts take for none
+    bool truncated;       // shorter than its headers say
+    bool bad_checksum;    // of the IPv4 header
+    bool priority_tagged; // behind a VLAN tag that hosts take for none
 
     // Headers that are there; NULL otherwise.
     const uint8_t *packet_out;
     uint8_t *ethernet, *arp, *ipv4, *icmp, *udp, *aggregation;
     struct header header; // what `aggregation` said when the packet came in
-    uint8_t *keys;    // NULL unless all are there
-    uint8_t *payload; // what follows the parsed headers
-    unsigned values;  // bit i: lane i's values are there
+    uint8_t *keys;        // NULL unless all are there
+    uint8_t *payload;     // what follows the parsed headers
+    unsigned values;      // bit i: lane i's values are there
 };
 
 // Finds the headers of a frame that came in at `port`; `data` is kept and may be written to later.

@@ -6,7 +6,7 @@
 #include <string.h>
 
 bool packet_ins_create(struct packet_ins *queue) {
-    queue->ring = malloc(PACKET_INS_ROOM);
+    queue->ring = malloc(PACKET_INS_CAPACITY);
     return queue->ring != NULL && pthread_mutex_init(&queue->lock, NULL) == 0 &&
            pthread_cond_init(&queue->changed, NULL) == 0;
 }
@@ -21,16 +21,16 @@ void packet_ins_destroy(struct packet_ins *queue) {
 }
 
 static void write_ring(struct packet_ins *queue, const void *data, size_t length) {
-    size_t at = queue->head % PACKET_INS_ROOM;
-    size_t first = length < PACKET_INS_ROOM - at ? length : PACKET_INS_ROOM - at;
+    size_t at = queue->head % PACKET_INS_CAPACITY;
+    size_t first = length < PACKET_INS_CAPACITY - at ? length : PACKET_INS_CAPACITY - at;
     memcpy(queue->ring + at, data, first);
     memcpy(queue->ring, (const uint8_t *)data + first, length - first);
     queue->head += length;
 }
 
 static void read_ring(struct packet_ins *queue, void *data, size_t length) {
-    size_t at = queue->tail % PACKET_INS_ROOM;
-    size_t first = length < PACKET_INS_ROOM - at ? length : PACKET_INS_ROOM - at;
+    size_t at = queue->tail % PACKET_INS_CAPACITY;
+    size_t first = length < PACKET_INS_CAPACITY - at ? length : PACKET_INS_CAPACITY - at;
     memcpy(data, queue->ring + at, first);
     memcpy((uint8_t *)data + first, queue->ring, length - first);
     queue->tail += length;
@@ -38,7 +38,7 @@ static void read_ring(struct packet_ins *queue, void *data, size_t length) {
 
 void packet_ins_put(struct packet_ins *queue, const uint8_t *frame, size_t length) {
     pthread_mutex_lock(&queue->lock);
-    if (queue->closed || queue->head - queue->tail + sizeof length + length > PACKET_INS_ROOM) {
+    if (queue->closed || queue->head - queue->tail + sizeof length + length > PACKET_INS_CAPACITY) {
         atomic_fetch_add_explicit(&queue->lost, 1, memory_order_relaxed);
     } else {
         write_ring(queue, &length, sizeof length);

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PACKET_INS_ROOM (4U << 20)
+#define PACKET_INS_CAPACITY (4U << 20)
 
 struct packet_ins {
     pthread_mutex_t lock;

@@ -55,7 +55,7 @@ struct plane {
     struct table tables[TABLES];
     struct group **groups; // by number
     struct slots slots;
-    struct counters *counters; // COUNTER_SETS of them
+    struct counters *counters;  // COUNTER_SETS of them
     struct meter hellos[PORTS]; // by ingress port: all that goes from ports to the controller
     uint64_t now;               // what the meters' clock shows, in nanoseconds; 0: what the machine's does
     uint64_t version;           // of tables and groups

@@ -23,9 +23,9 @@
 
 #define RING_SIZE (16U << 20)
 #define SMALLEST_SLOT 2048U
-#define TURN 256 // frames, before another port's turn
+#define MAX_FRAMES 256 // in a row, before another port is served
 #define OUT_FRAMES 64
-#define OUT_ROOM (128U << 10)
+#define OUT_BUFFER_SIZE (128U << 10)
 #define VLAN_TAG_SIZE 4
 
 // Frames that wait for `flush`.
@@ -34,7 +34,7 @@ struct outgoing {
     size_t used;
     struct mmsghdr messages[OUT_FRAMES];
     struct iovec pieces[OUT_FRAMES];
-    uint8_t memory[OUT_ROOM];
+    uint8_t memory[OUT_BUFFER_SIZE];
 };
 
 struct frame_port {
@@ -103,8 +103,8 @@ static size_t copy_frame(uint8_t *frame, const struct arrival *arrival) {
 static void process_arrival(struct frame_port *self, struct thread *thread, const struct arrival *arrival) {
     uint8_t *frame = context_frame(&thread->context);
     size_t length, at = 0;
-    if (!arrival->tagged && is_chain(&arrival->offload, arrival->data, arrival->length)) {
-        while ((length = unchain(&arrival->offload, arrival->data, arrival->length, at, frame)) != 0) {
+    if (!arrival->tagged && is_udp_gso(&arrival->offload, arrival->data, arrival->length)) {
+        while ((length = extract_segment(&arrival->offload, arrival->data, arrival->length, at, frame)) != 0) {
             pipeline_process(&thread->context, self->port.number, length);
             at += arrival->offload.gso_size;
         }
@@ -118,7 +118,7 @@ static void process_arrival(struct frame_port *self, struct thread *thread, cons
 
 static unsigned receive_from_ring(struct frame_port *self, struct thread *thread) {
     unsigned count = 0;
-    while (count < TURN) {
+    while (count < MAX_FRAMES) {
         uint8_t *slot = self->ring + (size_t)self->next * self->slot_size;
         struct tpacket2_hdr *header = (struct tpacket2_hdr *)(void *)slot;
         uint32_t status = __atomic_load_n(&header->tp_status, __ATOMIC_ACQUIRE);
@@ -150,7 +150,7 @@ static unsigned receive(struct port *port, struct thread *thread) {
     if (self->ring != NULL)
         return receive_from_ring(self, thread);
     unsigned count = 0;
-    while (count < TURN) {
+    while (count < MAX_FRAMES) {
         ssize_t length = recv(self->socket, context_frame(&thread->context), MAX_FRAME, MSG_DONTWAIT);
         if (length < 0)
             break;
@@ -202,7 +202,7 @@ static void send_frame(struct port *port, struct thread *thread, const uint8_t *
         thread != NULL && thread->offload != NULL && thread->context.forwarded ? thread->offload : &nothing;
     size_t size = self->offload_size + length;
     struct outgoing *outgoing = NULL;
-    if (thread != NULL && size <= OUT_ROOM) {
+    if (thread != NULL && size <= OUT_BUFFER_SIZE) {
         if (self->outgoing[thread->index] == NULL)
             self->outgoing[thread->index] = calloc(1, sizeof *outgoing);
         outgoing = self->outgoing[thread->index];
@@ -211,7 +211,7 @@ static void send_frame(struct port *port, struct thread *thread, const uint8_t *
         send_now(port, offload, frame, length);
         return;
     }
-    if (outgoing->count == OUT_FRAMES || outgoing->used + size > OUT_ROOM)
+    if (outgoing->count == OUT_FRAMES || outgoing->used + size > OUT_BUFFER_SIZE)
         flush_frames(port, thread);
     uint8_t *copy = outgoing->memory + outgoing->used;
     memcpy(copy, offload, self->offload_size);

@@ -9,18 +9,18 @@
 #include "packet.h"
 #include "sockets.h"
 
-#define TURNS 16 // of receiving, before another port's turn
+#define MAX_RECEIVES 16 // in a row, before another port is served
 
 static unsigned receive(struct port *port, struct thread *thread) {
     struct udp_port *udp = (struct udp_port *)(void *)port;
     const struct plane *plane = thread->context.plane;
-    bool straight = plane != NULL && goes_straight(plane, udp);
+    bool fast_path = plane != NULL && fast_path_allowed(plane, udp);
     unsigned total = 0;
-    for (unsigned turn = 0; turn < TURNS; turn++) {
+    for (unsigned receives = 0; receives < MAX_RECEIVES; receives++) {
         unsigned count = receiver_fill(thread->receiver, udp->sockets[thread->index]);
         for (unsigned at = 0; at < count; at++) {
             const struct message message = receiver_message(thread->receiver, at);
-            total += process_chain(thread, udp, &message, straight);
+            total += process_datagrams(thread, udp, &message, fast_path);
         }
         if (count < MESSAGES)
             break;
@@ -45,7 +45,7 @@ static void send_frame(struct port *port, struct thread *thread, const uint8_t *
     if (thread == NULL || size == 0)
         udp_send(&to, thread != NULL ? thread->index : 0, datagram + UDP_SIZE, size);
     else
-        rows_add(&thread->rows, &to, datagram + UDP_SIZE, size);
+        batches_add(&thread->batches, &to, datagram + UDP_SIZE, size);
 }
 
 static int descriptor(const struct port *port, unsigned thread) {
@@ -90,7 +90,7 @@ int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *ud
             return made;
         }
     }
-    int error = threads > 1 ? deal_by_slot(udp->sockets[0], threads) : 0;
+    int error = threads > 1 ? steer_by_slot(udp->sockets[0], threads) : 0;
     if (error != 0) {
         close_port(&udp->port);
         return error;

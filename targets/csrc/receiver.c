@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define MESSAGE_ROOM (66 * 1024) // of which neighbours do not share places in the cache
+#define MESSAGE_BUFFER_SIZE (66 * 1024) // of which neighbours do not share places in the cache
 
 struct receiver {
     struct mmsghdr messages[MESSAGES];
@@ -23,13 +23,13 @@ struct receiver *receiver_create(void) {
     struct receiver *receiver = calloc(1, sizeof *receiver);
     if (receiver == NULL)
         return NULL;
-    receiver->memory = malloc((size_t)MESSAGES * MESSAGE_ROOM);
+    receiver->memory = malloc((size_t)MESSAGES * MESSAGE_BUFFER_SIZE);
     if (receiver->memory == NULL) {
         free(receiver);
         return NULL;
     }
     for (size_t at = 0; at < MESSAGES; at++) {
-        receiver->pieces[at] = (struct iovec){receiver->memory + at * MESSAGE_ROOM, MESSAGE_ROOM};
+        receiver->pieces[at] = (struct iovec){receiver->memory + at * MESSAGE_BUFFER_SIZE, MESSAGE_BUFFER_SIZE};
         receiver->messages[at].msg_hdr = (struct msghdr){
             .msg_name = &receiver->peers[at],
             .msg_iov = &receiver->pieces[at],
@@ -72,6 +72,6 @@ struct message receiver_message(struct receiver *receiver, unsigned at) {
         .peer = &receiver->peers[at],
         .data = receiver->pieces[at].iov_base,
         .length = message->msg_len,
-        .step = segment_length(&message->msg_hdr, message->msg_len),
+        .segment_size = segment_length(&message->msg_hdr, message->msg_len),
     };
 }

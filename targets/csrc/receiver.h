@@ -15,7 +15,7 @@ struct message {
     const struct sockaddr_in *peer;
     const uint8_t *data;
     size_t length;
-    size_t step; // the length of each datagram in the chain, but of the last
+    size_t segment_size; // the length of each datagram in the chain, but of the last
 };
 
 // NULL where there is no memory.

@@ -4,7 +4,7 @@
 #define ALL 0xFF // lanes
 
 // Back to the sender, or, when it is multicast, from the switch to whom the egress will name.
-static void turn_around(struct aggregation *aggregation, enum op op) {
+static void address_to_sender(struct aggregation *aggregation, enum op op) {
     struct packet *packet = aggregation->packet;
     packet->aggregation[AGGREGATION_VERSION] = version_and_op(op);
     memcpy(packet->ethernet + ETHERNET_DST, packet->ethernet + ETHERNET_SRC, 6);
@@ -19,7 +19,7 @@ static void turn_around(struct aggregation *aggregation, enum op op) {
 }
 
 // From this switch, as a worker of its parent.
-static void to_parent(struct aggregation *aggregation, struct verdict *verdict, enum op op) {
+static void address_to_parent(struct aggregation *aggregation, struct verdict *verdict, enum op op) {
     struct packet *packet = aggregation->packet;
     const uint64_t *parent = aggregation->uplink->arguments;
     packet->aggregation[AGGREGATION_VERSION] = version_and_op(op);
@@ -36,13 +36,13 @@ static void to_parent(struct aggregation *aggregation, struct verdict *verdict, 
 }
 
 // The parent says which of its workers; the workers here are others.
-static void name_worker(struct aggregation *aggregation) {
+static void set_worker_from_parent(struct aggregation *aggregation) {
     const bool named = aggregation->packet->header.worker == aggregation->uplink->arguments[4];
     aggregation->packet->aggregation[AGGREGATION_WORKER] = named ? aggregation->half->envoy : NOBODY;
 }
 
 // Makes room for the values of `lanes` in place of those that came; what followed them goes on following.
-static uint8_t *set_lanes(struct aggregation *aggregation, unsigned lanes) {
+static uint8_t *resize_values(struct aggregation *aggregation, unsigned lanes) {
     struct packet *packet = aggregation->packet;
     const struct layout *layout = &aggregation->context->plane->layout;
     uint8_t *values = packet->keys + keys_length(layout);
@@ -59,18 +59,18 @@ static uint8_t *set_lanes(struct aggregation *aggregation, unsigned lanes) {
     return values;
 }
 
-static void without_values(struct aggregation *aggregation, uint32_t word) {
-    set_lanes(aggregation, 0);
+static void clear_values(struct aggregation *aggregation, uint32_t word) {
+    resize_values(aggregation, 0);
     aggregation->packet->aggregation[AGGREGATION_ACTIVE] = 0;
     memset(aggregation->packet->keys, 0, keys_length(&aggregation->context->plane->layout));
     store_32(aggregation->packet->keys, word);
 }
 
 // Keys, and the values of the active lanes, or of those of them that are in `lanes`, from the registers.
-static void from_slot(struct aggregation *aggregation, unsigned lanes) {
+static void fill_from_slot(struct aggregation *aggregation, unsigned lanes) {
     const struct slots *slots = &aggregation->context->plane->slots;
     lanes &= aggregation->packet->header.active;
-    uint8_t *values = set_lanes(aggregation, lanes);
+    uint8_t *values = resize_values(aggregation, lanes);
     memcpy(aggregation->packet->keys, half_keys(aggregation->half), keys_length(&slots->layout));
     for (unsigned lane = 0; lane < slots->layout.lanes; lane++) {
         if ((lanes >> lane & 1) == 0)
@@ -86,21 +86,21 @@ static void to_controller(struct aggregation *aggregation, struct verdict *verdi
     verdict->bitmap = bitmap;
 }
 
-static void tell_mismatch(struct aggregation *aggregation, struct verdict *verdict) {
+static void report_mismatch(struct aggregation *aggregation, struct verdict *verdict) {
     uint8_t *header = aggregation->packet->aggregation;
     if (aggregation->packet->header.op == OP_ERROR) {
-        without_values(aggregation, load_32(aggregation->packet->keys));
+        clear_values(aggregation, load_32(aggregation->packet->keys));
     } else {
-        without_values(aggregation, aggregation->data.fingerprint);
+        clear_values(aggregation, aggregation->data.fingerprint);
         store_32(header + AGGREGATION_FINGERPRINT, aggregation->half->fingerprint);
     }
     if (aggregation->uplink != NULL && !aggregation->from_parent) {
-        to_parent(aggregation, verdict, OP_ERROR);
+        address_to_parent(aggregation, verdict, OP_ERROR);
         return;
     }
     if (aggregation->from_parent)
         header[AGGREGATION_WORKER] = NOBODY;
-    turn_around(aggregation, OP_ERROR);
+    address_to_sender(aggregation, OP_ERROR);
     verdict->multicast_group = aggregation->group;
 }
 
@@ -109,38 +109,38 @@ void reply(struct aggregation *aggregation, struct verdict *verdict, enum outcom
     const struct half *half = aggregation->half;
     if (aggregation->complete) {
         if (aggregation->from_parent)
-            name_worker(aggregation);
-        turn_around(aggregation, OP_RESULT);
-        from_slot(aggregation, ALL);
+            set_worker_from_parent(aggregation);
+        address_to_sender(aggregation, OP_RESULT);
+        fill_from_slot(aggregation, ALL);
         verdict->multicast_group = aggregation->group;
         return;
     }
     if (aggregation->send_up) {
-        to_parent(aggregation, verdict, OP_DATA);
-        from_slot(aggregation, half->present);
+        address_to_parent(aggregation, verdict, OP_DATA);
+        fill_from_slot(aggregation, half->present);
         return;
     }
     switch (outcome) {
     case OUTCOME_REPLAYED:
-        turn_around(aggregation, OP_RESULT);
-        from_slot(aggregation, ALL);
+        address_to_sender(aggregation, OP_RESULT);
+        fill_from_slot(aggregation, ALL);
         verdict->egress_port = packet->ingress_port;
         break;
     case OUTCOME_AHEAD:
         if (aggregation->from_parent) {
-            name_worker(aggregation);
+            set_worker_from_parent(aggregation);
             verdict->multicast_group = aggregation->group;
         } else {
             verdict->egress_port = packet->ingress_port;
         }
-        turn_around(aggregation, OP_STATUS);
-        without_values(aggregation, half->bitmap);
+        address_to_sender(aggregation, OP_STATUS);
+        clear_values(aggregation, half->bitmap);
         break;
     case OUTCOME_MISMATCH:
-        tell_mismatch(aggregation, verdict);
+        report_mismatch(aggregation, verdict);
         break;
     case OUTCOME_QUERY:
-        from_slot(aggregation, ALL);
+        fill_from_slot(aggregation, ALL);
         store_32(packet->aggregation + AGGREGATION_SEQ, half->seq);
         store_32(packet->aggregation + AGGREGATION_FINGERPRINT, half->fingerprint);
         to_controller(aggregation, verdict, half->bitmap);

@@ -6,7 +6,7 @@
 
 #include "wire/bytes.h"
 
-static unsigned place_of(unsigned job, unsigned group) {
+static unsigned bucket_of(unsigned job, unsigned group) {
     return (job ^ group >> 6) % DELIVERIES;
 }
 
@@ -37,10 +37,10 @@ static bool is_direct(const struct results *results, const struct plane *plane, 
 }
 
 struct delivery *results_delivery(struct results *results, const struct plane *plane, unsigned job, unsigned group) {
-    unsigned place = place_of(job, group);
-    struct delivery *delivery = results->deliveries[place];
+    unsigned bucket = bucket_of(job, group);
+    struct delivery *delivery = results->deliveries[bucket];
     if (delivery == NULL) {
-        delivery = results->deliveries[place] = calloc(1, sizeof *delivery);
+        delivery = results->deliveries[bucket] = calloc(1, sizeof *delivery);
         if (delivery == NULL)
             return NULL;
     }
@@ -54,20 +54,20 @@ struct delivery *results_delivery(struct results *results, const struct plane *p
     return delivery->direct ? delivery : NULL;
 }
 
-static void send_row(const struct results *results, const struct delivery *delivery, struct row *row) {
-    rows_flush(results->answers);
+static void send_batch(const struct results *results, const struct delivery *delivery, struct batch *batch) {
+    batches_flush(results->replies);
     for (unsigned worker = 0; worker < delivery->workers; worker++)
-        udp_send_row(&delivery->worker[worker], results->thread, row);
-    row->count = 0;
+        udp_send_batch(&delivery->worker[worker], results->thread, batch);
+    batch->count = 0;
 }
 
 void results_add(struct results *results, const struct slots *slots, struct delivery *delivery, const struct half *half,
                  const uint8_t *header, unsigned active) {
     size_t lane_size = lane_length(&slots->layout);
     unsigned lanes = lanes_in(active);
-    struct row *row = &delivery->rows[lanes];
-    row->size = bare_length(&slots->layout) + lanes * lane_size;
-    uint8_t *result = row_end(row), *values = result + bare_length(&slots->layout);
+    struct batch *batch = &delivery->batches[lanes];
+    batch->size = bare_length(&slots->layout) + lanes * lane_size;
+    uint8_t *result = batch_end(batch), *values = result + bare_length(&slots->layout);
     memcpy(result, header, AGGREGATION_SIZE);
     result[AGGREGATION_VERSION] = version_and_op(OP_RESULT);
     result[AGGREGATION_PRESENT] = (uint8_t)active;
@@ -82,10 +82,10 @@ void results_add(struct results *results, const struct slots *slots, struct deli
             values += lane_size;
         }
     }
-    row->count++;
-    results->unsent |= UINT64_C(1) << place_of(delivery->job, delivery->group);
-    if (row_is_full(row))
-        send_row(results, delivery, row);
+    batch->count++;
+    results->unsent |= UINT64_C(1) << bucket_of(delivery->job, delivery->group);
+    if (batch_is_full(batch))
+        send_batch(results, delivery, batch);
 }
 
 void results_flush(struct results *results) {
@@ -93,18 +93,18 @@ void results_flush(struct results *results) {
         struct delivery *delivery = results->deliveries[__builtin_ctzll(results->unsent)];
         results->unsent &= results->unsent - 1;
         for (unsigned lanes = 0; lanes <= MAX_LANES; lanes++)
-            if (delivery->rows[lanes].count != 0)
-                send_row(results, delivery, &delivery->rows[lanes]);
+            if (delivery->batches[lanes].count != 0)
+                send_batch(results, delivery, &delivery->batches[lanes]);
     }
 }
 
 void results_forget(struct results *results) {
-    for (unsigned place = 0; place < DELIVERIES; place++)
-        if (results->deliveries[place] != NULL)
-            results->deliveries[place]->valid = false;
+    for (unsigned bucket = 0; bucket < DELIVERIES; bucket++)
+        if (results->deliveries[bucket] != NULL)
+            results->deliveries[bucket]->valid = false;
 }
 
 void results_destroy(struct results *results) {
-    for (unsigned place = 0; place < DELIVERIES; place++)
-        free(results->deliveries[place]);
+    for (unsigned bucket = 0; bucket < DELIVERIES; bucket++)
+        free(results->deliveries[bucket]);
 }

@@ -4,7 +4,7 @@
 #define NATIVE_RESULTS_H
 
 #include "plane.h"
-#include "rows.h"
+#include "batches.h"
 #include "udp.h"
 
 #define MAX_WORKERS 64 // of a group that is served this way
@@ -18,7 +18,7 @@ struct delivery {
     bool direct; // to UDP ports only, by entries, without losses; else each frame takes the long way
     unsigned workers;
     struct destination worker[MAX_WORKERS];
-    struct row rows[MAX_LANES + 1]; // by number of lanes
+    struct batch batches[MAX_LANES + 1]; // by number of lanes
 };
 
 struct results {
@@ -26,7 +26,7 @@ struct results {
     struct port *const *ports; // of the switch, by number
     // To single packets, and what goes the long way. They go before RESULTs of the short way: the answer to a packet
     // that was sent again, before its slot's next RESULT.
-    struct rows *answers;
+    struct batches *replies;
     struct delivery *deliveries[DELIVERIES];
     uint64_t unsent; // bit i: deliveries[i] has rows to send
 };

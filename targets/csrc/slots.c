@@ -55,8 +55,7 @@ static void add_lanes(const struct slots *slots, struct half *half, const struct
     }
 }
 
-bool half_contribute(const struct slots *slots, struct half *half, const struct contribution *data,
-                     enum outcome outcome) {
+bool half_apply(const struct slots *slots, struct half *half, const struct contribution *data, enum outcome outcome) {
     uint8_t *keys = half->keys;
     if (outcome == OUTCOME_STARTED || outcome == OUTCOME_STORED) {
         if (outcome == OUTCOME_STARTED) {

@@ -81,12 +81,12 @@ static inline void half_unlock(struct half *half) {
 _Static_assert(sizeof(struct half) <= ALIGNMENT, "the sums begin behind it");
 
 // Whether all workers have been counted, but not the parent.
-static inline bool half_is_up(const struct half *half, const struct contribution *data) {
+static inline bool half_awaits_parent(const struct half *half, const struct contribution *data) {
     return half->bitmap == (data->full_bitmap & ~data->parent_bit);
 }
 
 // What a DATA packet would do to the half: p4src/bmv2/slot_state.p4.
-static inline enum outcome half_judge(const struct half *half, const struct contribution *data) {
+static inline enum outcome half_classify(const struct half *half, const struct contribution *data) {
     uint32_t age = data->seq - half->seq; // a serial number: RFC 1982
     if (age >> 31 == 1 || (age == 0 && half->bitmap == 0))
         return OUTCOME_STALE;
@@ -98,18 +98,17 @@ static inline enum outcome half_judge(const struct half *half, const struct cont
         return OUTCOME_ADDED;
     if (half->bitmap == data->full_bitmap)
         return OUTCOME_REPLAYED;
-    return half_is_up(half, data) && half->envoy == data->worker ? OUTCOME_SENT_UP : OUTCOME_AHEAD;
+    return half_awaits_parent(half, data) && half->envoy == data->worker ? OUTCOME_SENT_UP : OUTCOME_AHEAD;
 }
 
 // The same for a packet from the parent.
-static inline enum outcome half_judge_parent(const struct half *half, const struct contribution *data, unsigned op) {
-    if (data->seq != half->seq || data->fingerprint != half->fingerprint || !half_is_up(half, data))
+static inline enum outcome half_classify_parent(const struct half *half, const struct contribution *data, unsigned op) {
+    if (data->seq != half->seq || data->fingerprint != half->fingerprint || !half_awaits_parent(half, data))
         return OUTCOME_STALE;
     return op == OP_RESULT ? OUTCOME_STORED : OUTCOME_AHEAD;
 }
 
 // Does it, where the outcome is STARTED, ADDED or STORED. Returns whether the round is complete.
-bool half_contribute(const struct slots *slots, struct half *half, const struct contribution *data,
-                     enum outcome outcome);
+bool half_apply(const struct slots *slots, struct half *half, const struct contribution *data, enum outcome outcome);
 
 #endif

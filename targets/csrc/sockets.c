@@ -37,7 +37,7 @@ int udp_socket_open(struct sockaddr_in *address, bool shared) {
     return made;
 }
 
-int deal_by_slot(int socket, unsigned sockets) {
+int steer_by_slot(int socket, unsigned sockets) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_H | BPF_ABS, AGGREGATION_SLOT),
         BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 1),

@@ -15,6 +15,6 @@ int udp_socket_open(struct sockaddr_in *address, bool shared);
 
 // Deals the datagrams to the sockets that share an address by their slot, so that a slot stays in one thread's cache. A
 // chain of datagrams goes where its first one belongs. Returns 0 or a negative errno.
-int deal_by_slot(int socket, unsigned sockets);
+int steer_by_slot(int socket, unsigned sockets);
 
 #endif

@@ -13,7 +13,7 @@
 struct outputs {
     uint8_t *data;
     size_t size;
-    size_t room;
+    size_t capacity;
     bool overflow;
 };
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static size_t place_of(const struct table *table, const struct key *key) {
+static size_t bucket_of(const struct table *table, const struct key *key) {
     uint64_t hash = (key->words[0] ^ key->words[1] * UINT64_C(0x9E3779B97F4A7C15)) * UINT64_C(0xD6E8FEB86659FD93);
     return (size_t)(hash ^ hash >> 32) & table->mask;
 }
@@ -14,11 +14,11 @@ static bool same(const struct key *a, const struct key *b) {
 }
 
 bool table_create(struct table *table, size_t limit, enum action_id miss) {
-    size_t places = 2;
-    while (places < 2 * limit)
-        places *= 2;
-    *table = (struct table){.mask = places - 1, .limit = limit, .miss = {.id = miss}};
-    table->entries = calloc(places, sizeof *table->entries);
+    size_t buckets = 2;
+    while (buckets < 2 * limit)
+        buckets *= 2;
+    *table = (struct table){.mask = buckets - 1, .limit = limit, .miss = {.id = miss}};
+    table->entries = calloc(buckets, sizeof *table->entries);
     table->numbers = calloc(limit, sizeof *table->numbers);
     for (size_t number = 0; table->numbers != NULL && number < limit; number++)
         table->numbers[number] = (uint32_t)number;
@@ -32,12 +32,12 @@ void table_destroy(struct table *table) {
     table->numbers = NULL;
 }
 
-// The entry with this key, or the free place where it belongs.
+// The entry with this key, or the free bucket where it belongs.
 static struct entry *probe(const struct table *table, const struct key *key) {
-    size_t place = place_of(table, key);
-    while (table->entries[place].used && !same(&table->entries[place].key, key))
-        place = (place + 1) & table->mask;
-    return &table->entries[place];
+    size_t bucket = bucket_of(table, key);
+    while (table->entries[bucket].used && !same(&table->entries[bucket].key, key))
+        bucket = (bucket + 1) & table->mask;
+    return &table->entries[bucket];
 }
 
 struct entry *table_find(const struct table *table, const struct key *key) {
@@ -68,11 +68,11 @@ int table_delete(struct table *table, const struct key *key) {
     struct entry *entry = table_find(table, key);
     if (entry == NULL)
         return -ENOENT;
-    // Whatever stands behind a gap must still be found from its own place: move it into the gap where it may stand.
+    // Whatever stands behind a gap must still be found from its own bucket: move it into the gap where it may stand.
     size_t gap = (size_t)(entry - table->entries);
     table->numbers[--table->count] = entry->number;
     for (size_t next = (gap + 1) & table->mask; table->entries[next].used; next = (next + 1) & table->mask) {
-        size_t home = place_of(table, &table->entries[next].key);
+        size_t home = bucket_of(table, &table->entries[next].key);
         if (((next - home) & table->mask) >= ((next - gap) & table->mask)) {
             table->entries[gap] = table->entries[next];
             gap = next;

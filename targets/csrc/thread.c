@@ -20,9 +20,9 @@ struct thread *thread_create(struct native_switch *native, unsigned index) {
     thread->native = native;
     thread->index = index;
     thread->alone = native->thread_count == 1;
-    thread->results.thread = thread->rows.thread = index;
+    thread->results.thread = thread->batches.thread = index;
     thread->results.ports = native->ports;
-    thread->results.answers = &thread->rows;
+    thread->results.replies = &thread->batches;
     thread->poll = epoll_create1(EPOLL_CLOEXEC);
     thread->receiver = receiver_create();
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = NULL};
@@ -42,7 +42,7 @@ void thread_destroy(struct thread *thread) {
         close(thread->poll);
     receiver_destroy(thread->receiver);
     results_destroy(&thread->results);
-    rows_destroy(&thread->rows);
+    batches_destroy(&thread->batches);
     context_destroy(&thread->context);
     free(thread);
 }
@@ -72,7 +72,7 @@ static void begin(struct thread *thread) {
 
 static void end(struct thread *thread) {
     results_flush(&thread->results);
-    rows_flush(&thread->rows);
+    batches_flush(&thread->batches);
     for (unsigned at = 0; at < thread->native->port_count; at++) {
         struct port *port = thread->native->opened[at];
         if (port->kind->flush != NULL)

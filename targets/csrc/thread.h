@@ -5,7 +5,7 @@
 
 #include "receiver.h"
 #include "results.h"
-#include "rows.h"
+#include "batches.h"
 #include "switch.h"
 
 struct thread {
@@ -19,7 +19,7 @@ struct thread {
     uint64_t version; // of the tables that `results` knows
     struct receiver *receiver;
     struct results results;
-    struct rows rows;
+    struct batches batches;
     const struct virtio_net_hdr *offload; // of the frame at hand; NULL: none
 };
 

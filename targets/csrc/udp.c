@@ -70,9 +70,9 @@ void udp_send(const struct destination *to, unsigned thread, const uint8_t *data
     send_one(to, thread, data, size);
 }
 
-static void send_one_by_one(const struct destination *to, unsigned thread, const struct row *row, unsigned first) {
-    for (unsigned at = first; at < row->count; at++)
-        send_one(to, thread, row->data + at * row->size, row->size);
+static void send_one_by_one(const struct destination *to, unsigned thread, const struct batch *batch, unsigned first) {
+    for (unsigned at = first; at < batch->count; at++)
+        send_one(to, thread, batch->data + at * batch->size, batch->size);
 }
 
 // --- where rows are not split up -------------------------------------------------------------------------------------
@@ -98,35 +98,35 @@ static void remember_unsegmented(const struct destination *to, size_t size) {
 }
 
 // The row was not taken as one. It is the address's or the interface's if a datagram is taken alone, and else its own.
-static void send_refused_row(const struct destination *to, unsigned thread, const struct row *row, int error) {
-    int alone = send_one(to, thread, row->data, row->size);
+static void send_refused_batch(const struct destination *to, unsigned thread, const struct batch *batch, int error) {
+    int alone = send_one(to, thread, batch->data, batch->size);
     if (alone == error) {
-        count_sent(&to->port->port, row->count - 1, false);
+        count_sent(&to->port->port, batch->count - 1, false);
         return;
     }
     if (alone == 0)
-        remember_unsegmented(to, row->size);
-    send_one_by_one(to, thread, row, 1);
+        remember_unsegmented(to, batch->size);
+    send_one_by_one(to, thread, batch, 1);
 }
 
-void udp_send_row(const struct destination *to, unsigned thread, const struct row *row) {
-    if (row->count == 1 || goes_unsegmented(to, row->size)) {
-        send_one_by_one(to, thread, row, 0);
+void udp_send_batch(const struct destination *to, unsigned thread, const struct batch *batch) {
+    if (batch->count == 1 || goes_unsegmented(to, batch->size)) {
+        send_one_by_one(to, thread, batch, 0);
         return;
     }
     union {
         struct cmsghdr head;
         uint8_t room[CMSG_SPACE(sizeof(uint16_t))];
     } control = {.head = {.cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT, .cmsg_len = CMSG_LEN(sizeof(uint16_t))}};
-    uint16_t size = (uint16_t)row->size;
+    uint16_t size = (uint16_t)batch->size;
     memcpy(CMSG_DATA(&control.head), &size, sizeof size);
-    struct iovec piece = piece_of(row->data, row->count * row->size);
+    struct iovec piece = piece_of(batch->data, batch->count * batch->size);
     struct msghdr message = message_to(to, &piece);
     message.msg_control = &control;
     message.msg_controllen = sizeof control;
     int error = send_message(to->port, thread, &message);
     if (error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP)
-        send_refused_row(to, thread, row, error); // the kernel, the interface or its MTU does not have it
+        send_refused_batch(to, thread, batch, error); // the kernel, the interface or its MTU does not have it
     else
-        count_sent(&to->port->port, row->count, error == 0);
+        count_sent(&to->port->port, batch->count, error == 0);
 }

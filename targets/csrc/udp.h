@@ -29,23 +29,23 @@ struct destination {
     struct sockaddr_in address;
 };
 
-struct row {
+struct batch {
     size_t size; // of each
     unsigned count;
     uint8_t data[MAX_DATAGRAM];
 };
 
-// Where the next datagram goes; `size` is the row's already, or the row is empty.
-static inline uint8_t *row_end(struct row *row) {
-    return row->data + row->count * row->size;
+// Where the next datagram goes; `size` is the batch's already, or the batch is empty.
+static inline uint8_t *batch_end(struct batch *batch) {
+    return batch->data + batch->count * batch->size;
 }
 
-static inline bool row_is_full(const struct row *row) {
-    return row->count == MAX_SEGMENTS || (row->count + 1) * row->size > MAX_DATAGRAM;
+static inline bool batch_is_full(const struct batch *batch) {
+    return batch->count == MAX_SEGMENTS || (batch->count + 1) * batch->size > MAX_DATAGRAM;
 }
 
-// Sends each datagram of the row, from the socket of this thread.
-void udp_send_row(const struct destination *to, unsigned thread, const struct row *row);
+// Sends each datagram of the batch, from the socket of this thread.
+void udp_send_batch(const struct destination *to, unsigned thread, const struct batch *batch);
 // Sends one datagram.
 void udp_send(const struct destination *to, unsigned thread, const uint8_t *data, size_t size);
 

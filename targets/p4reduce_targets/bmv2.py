@@ -21,7 +21,7 @@ from finsy.proto import p4r, p4r_grpc
 from p4reduce.control.diagnostics import cannot_listen, of_os
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_targets import offloads
-from p4reduce_targets.launch import bound_to_us
+from p4reduce_targets.launch import with_parent_death_signal
 from p4reduce_targets.ports import PortError, check_interface, check_ports, split_port
 
 BINARY = "simple_switch_grpc"
@@ -98,7 +98,7 @@ class Bmv2:
         log_file: Path | None = None,
         pcap: Path | None = None,
     ) -> None:
-        self.address = _free(grpc_address)
+        self.address = _free_address(grpc_address)
         binary = find()
         known = _options(binary)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -108,7 +108,7 @@ class Bmv2:
         if "notifications-addr" in known:
             command += ["--notifications-addr", f"ipc://{self._folder.name}/notifications"]
         if "thrift-port" in known:
-            command += ["--thrift-port", _free("0.0.0.0:0").rpartition(":")[2]]
+            command += ["--thrift-port", _free_address("0.0.0.0:0").rpartition(":")[2]]
         for number, interface in sorted(ports.items()):
             offloads.switch_off(interface)
             command += ["-i", f"{number}@{interface}"]
@@ -119,7 +119,7 @@ class Bmv2:
             command += [f"--pcap={pcap}"]
         command += ["--", "--grpc-server-addr", self.address, "--cpu-port", str(cpu_port)]
         self.process = subprocess.Popen(
-            bound_to_us(command),
+            with_parent_death_signal(command),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -153,7 +153,7 @@ class Bmv2:
         """Raise TargetFailed if it has ended."""
         code = self.process.poll()
         if code is not None:
-            raise TargetFailed(f"{BINARY} ended with {_meaning(code)}{self.tail()}")
+            raise TargetFailed(f"{BINARY} ended with {_exit_reason(code)}{self.tail()}")
 
     def tail(self, lines: int = 15) -> str:
         """Return a colon and the last lines that it printed, each on its own line; empty if it printed nothing."""
@@ -191,7 +191,7 @@ def _options(binary: str) -> frozenset[str]:
     return frozenset(re.findall(r"^  (?:-\w \[ )?--([\w-]+)", done.stdout, re.MULTILINE))
 
 
-def _free(address: str) -> str:
+def _free_address(address: str) -> str:
     """Return the address, port 0 replaced; raise TargetFailed where it is taken.
 
     BMv2 would share the port with whoever has it (SO_REUSEPORT), and each would get half of the calls.
@@ -210,5 +210,5 @@ def _free(address: str) -> str:
         return f"{host}:{probe.getsockname()[1]}"
 
 
-def _meaning(code: int) -> str:
+def _exit_reason(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

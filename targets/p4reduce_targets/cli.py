@@ -129,7 +129,7 @@ def _run_sim(
         )
         stack.enter_context(server)
         _on_signals(device.stop)
-        _say_ready(Target.sim, server.address, names, as_json=as_json)
+        _print_ready(Target.sim, server.address, names, as_json=as_json)
         device.run()
 
 
@@ -155,7 +155,7 @@ def _run_native(
         )
         stack.enter_context(server)
         _on_signals(device.stop)
-        _say_ready(Target.native, server.address, device.names, as_json=as_json)
+        _print_ready(Target.native, server.address, device.names, as_json=as_json)
         device.run()
 
 
@@ -183,7 +183,7 @@ def _run_bmv2(
         pcap=pcap,
     ) as bmv2:
         named = {number: f"eth:{name}" for number, name in ports.items()}
-        _say_ready(Target.bmv2, bmv2.address, named, as_json=as_json)
+        _print_ready(Target.bmv2, bmv2.address, named, as_json=as_json)
         while not ended.wait(0.5):
             bmv2.check()
 
@@ -193,7 +193,7 @@ def _on_signals(stop: Callable[[], None]) -> None:
         signal.signal(number, lambda *_: stop())
 
 
-def _say_ready(target: Target, address: str, ports: Mapping[int, str], *, as_json: bool) -> None:
+def _print_ready(target: Target, address: str, ports: Mapping[int, str], *, as_json: bool) -> None:
     if as_json:
         named = {str(number): name for number, name in ports.items()}
         line = json.dumps({"ready": True, "target": target.value, "grpc": address, "ports": named})

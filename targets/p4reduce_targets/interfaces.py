@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from p4reduce.control.diagnostics import of_os
 from p4reduce_targets import offloads
 
-LOOK_S = 0.2
+POLL_INTERVAL_S = 0.2
 SOL_PACKET = 263
 PACKET_ADD_MEMBERSHIP = 1
 PACKET_MR_PROMISC = 1
@@ -85,7 +85,7 @@ class BoundInterface:
         self.name = name  # as in --port
         self._socket = sock
         self._offloads_off = offloads_off
-        self._called = name  # the last name that was seen
+        self._last_name = name  # the last name that was seen
 
     def bind(self) -> None:
         """Binds the socket to the interface of the port's name. Raises OSError or InterfaceRefused."""
@@ -95,7 +95,7 @@ class BoundInterface:
         if self._offloads_off:
             offloads.switch_off(self.name, sock=self._socket)
         self._socket.bind((self.name, ETH_P_ALL))
-        self._called = self.name
+        self._last_name = self.name
 
     def close(self) -> None:
         self._socket.close()
@@ -115,17 +115,17 @@ class BoundInterface:
                 return "UP" if flags & _IFF_RUNNING else "DOWN"
         return "NOT_PRESENT"
 
-    def look(self, others: Iterable[BoundInterface]) -> None:
+    def refresh(self, others: Iterable[BoundInterface]) -> None:
         """Binds the socket anew where its interface is gone and one of the port's name is there; logs what changed."""
         name = self.current_name()
         if name:
-            if name != self._called:
-                log.warning("port %d: its interface %s is called %s now", self.number, self._called, name)
-            self._called = name
+            if name != self._last_name:
+                log.warning("port %d: its interface %s is called %s now", self.number, self._last_name, name)
+            self._last_name = name
             return
-        if self._called:
-            log.warning("port %d: interface %s is gone; the port waits for %s", self.number, self._called, self.name)
-            self._called = ""
+        if self._last_name:
+            log.warning("port %d: interface %s is gone; the port waits for %s", self.number, self._last_name, self.name)
+            self._last_name = ""
         try:
             index = index_of(self._socket, self.name)
             if any(index_of(self._socket, there) == index for one in others if (there := one.current_name())):
@@ -159,10 +159,10 @@ class InterfaceWatch:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(LOOK_S):
+        while not self._ended.wait(POLL_INTERVAL_S):
             for interface in self._interfaces:
                 try:
-                    interface.look(one for one in self._interfaces if one is not interface)
+                    interface.refresh(one for one in self._interfaces if one is not interface)
                 except Exception:
                     log.exception("port %d: cannot check its interface", interface.number)
 

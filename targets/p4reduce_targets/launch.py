@@ -13,7 +13,7 @@ from collections.abc import Sequence
 PR_SET_PDEATHSIG = 1
 
 
-def bound_to_us(command: Sequence[str]) -> list[str]:
+def with_parent_death_signal(command: Sequence[str]) -> list[str]:
     """`command`, changed so that it does not outlive this process, or rather the thread that starts it."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 

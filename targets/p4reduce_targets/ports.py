@@ -227,8 +227,8 @@ def _with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> byte
 
 def split_port(text: str) -> tuple[int, str, str]:
     """ "1=udp:127.0.0.1:31314" -> (1, "udp", "127.0.0.1:31314"); raises PortError, which says what is accepted."""
-    number, equals, place = text.partition("=")
-    kind, colon, address = place.partition(":")
+    number, equals, rest = text.partition("=")
+    kind, colon, address = rest.partition(":")
     if not (equals and colon and address and _is_number(number)) or kind not in ("eth", "udp"):
         raise PortError(f"--port {text!r}: accepted are 1=eth:INTERFACE and 1=udp:ADDRESS:PORT")
     return int(number), kind, address

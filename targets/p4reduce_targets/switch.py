@@ -16,7 +16,7 @@ from p4reduce_targets.ports import EthPort, Port
 
 log = logging.getLogger(__name__)
 
-FRAMES_A_TURN = 32  # of one port, before the next one's turn and before a controller that waits
+RECEIVE_BATCH = 32  # of one port, before the next one's turn and before a controller that waits
 
 Load = Callable[[bytes, int], DataPlane]  # (program, CPU port); ValueError says what is wrong with the program
 
@@ -28,7 +28,7 @@ class Switch:
         self.ports = {port.number: port for port in ports}
         self.cpu_port = cpu_port
         self.undeliverable = 0  # frames to a port that is not there
-        self.on_packet_in: Callable[[bytes], None] = _nobody
+        self.on_packet_in: Callable[[bytes], None] = _discard
         self._load = load
         self._data_plane: DataPlane | None = None
         # A thread that waits for the data plane holds `_next`, so a busy packet loop cannot keep it out.
@@ -71,7 +71,7 @@ class Switch:
                     if descriptor == self._wake:
                         return
                     port = ports[descriptor]
-                    frames = port.receive(FRAMES_A_TURN)
+                    frames = port.receive(RECEIVE_BATCH)
                     if frames:
                         self._process(port.number, frames)
 
@@ -115,5 +115,5 @@ class Switch:
         os.close(self._wake)
 
 
-def _nobody(frame: bytes) -> None:
+def _discard(frame: bytes) -> None:
     del frame

@@ -87,11 +87,13 @@ def test_an_interface_that_is_made_again(target: str, caplog: pytest.LogCaptureF
     with own_cables(2), running(target, "switch1", "switch2") as states:
         assert passes("host1", "host2") == 1
         ip("link", "del", "switch1")
-        wait_until(lambda: states.of(1) == "NOT_PRESENT" and "switch1 is gone" in caplog.text, "port 1 to be seen so")
+        wait_until(
+            lambda: states.oper_status(1) == "NOT_PRESENT" and "switch1 is gone" in caplog.text, "port 1 to be seen so"
+        )
         connect("host1", "switch1")
-        wait_until(lambda: states.of(1) == "UP", "port 1 to be seen so")
+        wait_until(lambda: states.oper_status(1) == "UP", "port 1 to be seen so")
         assert (passes("host1", "host2"), passes("host2", "host1")) == (1, 1)
-        assert states.of(2) == "UP"
+        assert states.oper_status(2) == "UP"
     assert "port 1: interface switch1 is there again" in caplog.text
 
 
@@ -99,12 +101,12 @@ def test_an_interface_that_is_made_again(target: str, caplog: pytest.LogCaptureF
 def test_an_interface_that_goes_to_another_namespace_and_back(target: str) -> None:
     with own_cables(2), closing(Namespace()) as other, running(target, "switch1", "switch2") as states:
         ip("link", "set", "switch1", "netns", other.path)
-        wait_until(lambda: states.of(1) == "NOT_PRESENT", "port 1 to be seen so")
+        wait_until(lambda: states.oper_status(1) == "NOT_PRESENT", "port 1 to be seen so")
         back = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         with closing(os.fdopen(back)), other.entered():
             ip("link", "set", "switch1", "netns", f"/proc/{os.getpid()}/fd/{back}")
         ip("link", "set", "switch1", "up")
-        wait_until(lambda: states.of(1) == "UP", "port 1 to be seen so")
+        wait_until(lambda: states.oper_status(1) == "UP", "port 1 to be seen so")
         assert passes("host1", "host2") == 1
 
 
@@ -115,13 +117,13 @@ def test_a_port_follows_its_interface_through_other_names(target: str, caplog: p
         ip("link", "set", "switch1", "down")
         ip("link", "set", "switch1", "name", "renamed")
         wait_until(
-            lambda: states.of(1) == "DOWN" and "its interface switch1 is called renamed now" in caplog.text,
+            lambda: states.oper_status(1) == "DOWN" and "its interface switch1 is called renamed now" in caplog.text,
             "port 1 to be seen so",
         )
         ip("link", "set", "renamed", "up")
         wait_until_up("renamed")
         ip("link", "add", "switch1", "type", "veth", "peer", "name", "stranger")  # and stays down
-        assert states.of(1) == "UP"
+        assert states.oper_status(1) == "UP"
         assert passes("host1", "host2") == 1
 
 
@@ -133,9 +135,9 @@ def test_a_port_does_not_take_the_interface_of_another() -> None:
         ip("link", "set", "switch2", "name", "switch1")
         ip("link", "set", "switch1", "up")
         wait_until_up("switch1")
-        one.interface.look([other.interface])
+        one.interface.refresh([other.interface])
         assert (one.interface.state(), other.interface.state()) == ("NOT_PRESENT", "UP")
-        one.interface.look([])
+        one.interface.refresh([])
         assert one.interface.state() == "UP"
 
 

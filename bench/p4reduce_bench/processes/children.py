@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_targets.launch import bound_to_us
+from p4reduce_targets.launch import with_parent_death_signal
 
 
 class ChildFailed(P4ReduceError):
@@ -29,7 +29,7 @@ class Child:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self.process = subprocess.Popen(
-            bound_to_us(command),
+            with_parent_death_signal(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,

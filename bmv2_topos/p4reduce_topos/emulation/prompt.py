@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mininet.cli import CLI
 from mininet.log import error, output
 
-from p4reduce_targets.launch import bound_to_us
+from p4reduce_targets.launch import with_parent_death_signal
 
 if TYPE_CHECKING:
     from p4reduce_topos.emulation.network import Network
@@ -76,7 +76,7 @@ class Prompt(CLI):  # type: ignore[misc]
 
     def _asked(self, client: str, command: Sequence[str]) -> str:
         """Run iperf3 at a host and return its output. Retry while the server does not listen yet."""
-        inside = bound_to_us(["mnexec", "-a", str(self.mn[client].pid), *command])
+        inside = with_parent_death_signal(["mnexec", "-a", str(self.mn[client].pid), *command])
         deadline = time.monotonic() + _LISTENS_WITHIN_S
         while True:
             done = subprocess.run(

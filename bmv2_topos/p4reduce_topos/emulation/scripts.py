@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_targets.launch import bound_to_us
+from p4reduce_targets.launch import with_parent_death_signal
 from p4reduce_topos.emulation.network import Network
 
 GRACE_S = 60.0
@@ -69,7 +69,7 @@ def _started(network: Network, command: Sequence[str], rank: int) -> subprocess.
     host = topology.workers[rank]
     environment = network.environment(host, rank=rank, world_size=len(topology.workers))
     return subprocess.Popen(
-        bound_to_us(["mnexec", "-a", str(network.mininet[host].pid), *command]),
+        with_parent_death_signal(["mnexec", "-a", str(network.mininet[host].pid), *command]),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -91,10 +91,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         uint8_t *copy = malloc(length + 1); // of just its size, so that reading beyond is noticed
         memcpy(copy, data, length);
         const struct message message = {
-            .peer = &peer, .data = copy, .length = length, .step = step != 0 ? step : length};
-        process_chain(thread, &port, &message, goes_straight(fast, &port));
+            .peer = &peer, .data = copy, .length = length, .segment_size = step != 0 ? step : length};
+        process_datagrams(thread, &port, &message, fast_path_allowed(fast, &port));
         results_flush(&thread->results);
-        rows_flush(&thread->rows);
+        batches_flush(&thread->batches);
         size_t at = 0;
         do {
             size_t one = step != 0 && length - at > step ? step : length - at;

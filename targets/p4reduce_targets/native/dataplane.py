@@ -44,7 +44,7 @@ class NativeDataPlane:
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
         """Add an entry."""
-        found, words = _table(table), _words(table, key, priority)
+        found, words = _table(table), _key_words(table, key, priority)
         error = self._call("insert", found.number, words, *_action(table, call))
         if error == -errno.EEXIST:
             raise ValueError(f"table {table} has an entry for {key} already")
@@ -54,11 +54,11 @@ class NativeDataPlane:
 
     def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
         """Give an entry another action."""
-        self._known(table, key, self._call("modify", *_place(table, key, priority), *_action(table, call)))
+        self._check_found(table, key, self._call("modify", *_entry_key(table, key, priority), *_action(table, call)))
 
     def delete(self, table: str, key: Key, priority: int) -> None:
         """Remove an entry."""
-        self._known(table, key, self._call("delete", *_place(table, key, priority)))
+        self._check_found(table, key, self._call("delete", *_entry_key(table, key, priority)))
 
     def set_default(self, table: str, call: Call | None) -> None:
         """Set what a miss does; None: the program's own default again."""
@@ -103,13 +103,13 @@ class NativeDataPlane:
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
         """Of the members of jobs alone. Raises KeyError if there is no such entry, ValueError for other tables."""
         count = Words()
-        self._known(table, key, self._call("read_member", _counted(table, key, priority), count))
+        self._check_found(table, key, self._call("read_member", _counter_key(table, key, priority), count))
         return Count(count[0], count[1])
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
         """Likewise."""
         words = _counts(f"table {table}", count)
-        self._known(table, key, self._call("write_member", _counted(table, key, priority), words))
+        self._check_found(table, key, self._call("write_member", _counter_key(table, key, priority), words))
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Run one frame past the switch's own ports; ValueError where it is too long or there is no such port."""
@@ -132,7 +132,7 @@ class NativeDataPlane:
         return self._switch.call(function, self._plane, *arguments) or 0
 
     @staticmethod
-    def _known(table: str, key: Key, error: int) -> None:
+    def _check_found(table: str, key: Key, error: int) -> None:
         if error == -errno.ENOENT:
             raise KeyError(f"table {table} has no entry for {key}")
         _check(error, f"table {table}")
@@ -151,15 +151,15 @@ def _table(name: str) -> program.Table:
     return program.TABLES[name]
 
 
-def _place(table: str, key: Key, priority: int) -> tuple[int, Any]:
-    return _table(table).number, _words(table, key, priority)
+def _entry_key(table: str, key: Key, priority: int) -> tuple[int, Any]:
+    return _table(table).number, _key_words(table, key, priority)
 
 
-def _counted(table: str, key: Key, priority: int) -> Any:
+def _counter_key(table: str, key: Key, priority: int) -> Any:
     """Return the key of an entry that counts."""
-    if _table(table) is not program.TABLES[program.COUNTED]:
+    if _table(table) is not program.TABLES[program.DIRECT_COUNTER_TABLE]:
         raise ValueError(f"table {table} has no direct counter")
-    return _words(table, key, priority)
+    return _key_words(table, key, priority)
 
 
 def _counts(where: str, count: Count) -> Any:
@@ -169,7 +169,7 @@ def _counts(where: str, count: Count) -> Any:
     return Words(count.packets, count.bytes)
 
 
-def _words(name: str, key: Key, priority: int) -> Any:
+def _key_words(name: str, key: Key, priority: int) -> Any:
     """Return the key as the C code has it: the fields side by side, in two words; a prefix length is the second
     word."""
     table = _table(name)

@@ -46,7 +46,7 @@ class NativeSwitch:
         if not 1 <= threads <= MAX_THREADS:
             raise ValueError(f"threads is {threads}; accepted are 1 to {MAX_THREADS}")
         self.cpu_port = cpu_port
-        self.on_packet_in: Callable[[bytes], None] = _nobody
+        self.on_packet_in: Callable[[bytes], None] = _discard
         self._names: dict[int, str] = {}
         self.interfaces: dict[int, BoundInterface] = {}
         self._handle = Handle(threads)
@@ -173,5 +173,5 @@ class NativeSwitch:
             raise cannot_open(number, name, OSError(-error, os.strerror(-error)))
 
 
-def _nobody(frame: bytes) -> None:
+def _discard(frame: bytes) -> None:
     del frame

@@ -13,10 +13,10 @@ from grpc import StatusCode
 from p4reduce_targets.p4runtime.errors import Refused, number, unsupported
 
 MAX_CONTROLLERS = 16  # as BMv2
-FIRST_WORD = 10.0  # seconds for a stream to say what it is for; one that does not would keep a place from others
-MAX_WAITING_PACKETS = 8192  # a controller that does not read loses packet-ins, not the switch its memory
-MAX_WAITING_ERRORS = 64  # and errors
-MAX_WAITING = 2 * MAX_WAITING_PACKETS  # and in the end its stream
+FIRST_MESSAGE_TIMEOUT_S = 10.0  # a stream that stays silent for longer would keep others out
+MAX_QUEUED_PACKET_INS = 8192  # a controller that does not read loses packet-ins, not the switch its memory
+MAX_QUEUED_ERRORS = 64  # and errors
+MAX_QUEUED_MESSAGES = 2 * MAX_QUEUED_PACKET_INS  # and in the end its stream
 
 Message: TypeAlias = "p4r.StreamMessageResponse | Refused | None"  # Refused and None end the stream
 
@@ -26,13 +26,13 @@ class Controller:
 
     def __init__(self) -> None:
         self.outbox: SimpleQueue[Message] = SimpleQueue()
-        self.known = False
-        self.unread = False  # too many messages wait; the stream ends after them
+        self.has_arbitrated = False
+        self.is_overflowed = False  # too many messages wait; the stream ends after them
         self.election_id: int | None = None  # None: a backup that never becomes primary
 
     def error(self, message: p4r.StreamMessageResponse) -> None:
         """Tells it of an error; lost where many messages wait."""
-        if self.outbox.qsize() < MAX_WAITING_ERRORS:
+        if self.outbox.qsize() < MAX_QUEUED_ERRORS:
             self.outbox.put(message)
 
 
@@ -64,22 +64,22 @@ class Arbitration:
             raise unsupported("Only the default role is supported: leave role unset")
         election_id = uint128(request.election_id) or None
         with self._lock:
-            if controller.unread:
-                raise _unread()
-            others = [other for other in self._controllers if other is not controller and other.known]
+            if controller.is_overflowed:
+                raise _overflow_error()
+            others = [other for other in self._controllers if other is not controller and other.has_arbitrated]
             if election_id is not None and any(other.election_id == election_id for other in others):
                 raise Refused(StatusCode.INVALID_ARGUMENT, f"Election id already exists: {election_id}")
-            before = self._standing()
-            controller.known, controller.election_id = True, election_id
-            self._notify(None if self._standing() != before else controller)
+            before = self._primary_state()
+            controller.has_arbitrated, controller.election_id = True, election_id
+            self._notify(None if self._primary_state() != before else controller)
 
     def leave(self, controller: Controller) -> None:
         """A stream ended. May be called again."""
         with self._lock:
             if controller in self._controllers:
-                before = self._standing()
+                before = self._primary_state()
                 self._controllers.remove(controller)
-                if self._standing() != before:
+                if self._primary_state() != before:
                     self._notify(None)
         controller.outbox.put(None)
 
@@ -98,11 +98,11 @@ class Arbitration:
             if primary is None or primary.election_id != uint128(election_id):
                 raise Refused(StatusCode.PERMISSION_DENIED, "Not primary")
 
-    def to_primary(self, packet: p4r.PacketIn) -> None:
+    def queue_packet_in(self, packet: p4r.PacketIn) -> None:
         """Queue a packet-in; without a primary, or with one that does not read, it is lost and counted."""
         with self._lock:
             primary = self._primary()
-            if primary is None or primary.outbox.qsize() >= MAX_WAITING_PACKETS:
+            if primary is None or primary.outbox.qsize() >= MAX_QUEUED_PACKET_INS:
                 self.packets_lost += 1
             else:
                 primary.outbox.put(p4r.StreamMessageResponse(packet=packet))
@@ -111,21 +111,21 @@ class Arbitration:
         candidates = [one for one in self._controllers if one.election_id is not None]
         return max(candidates, key=lambda one: one.election_id or 0, default=None)
 
-    def _standing(self) -> tuple[Controller | None, int | None]:
+    def _primary_state(self) -> tuple[Controller | None, int | None]:
         primary = self._primary()
         return primary, None if primary is None else primary.election_id
 
     def _notify(self, only: Controller | None) -> None:
         primary = self._primary()
         for controller in self._controllers:
-            if controller.known and not controller.unread and only in (None, controller):
-                if controller.outbox.qsize() < MAX_WAITING:
-                    controller.outbox.put(self._standing_of(controller, primary))
+            if controller.has_arbitrated and not controller.is_overflowed and only in (None, controller):
+                if controller.outbox.qsize() < MAX_QUEUED_MESSAGES:
+                    controller.outbox.put(self._arbitration_update(controller, primary))
                 else:
-                    controller.unread = True
-                    controller.outbox.put(_unread())
+                    controller.is_overflowed = True
+                    controller.outbox.put(_overflow_error())
 
-    def _standing_of(self, controller: Controller, primary: Controller | None) -> p4r.StreamMessageResponse:
+    def _arbitration_update(self, controller: Controller, primary: Controller | None) -> p4r.StreamMessageResponse:
         message = p4r.StreamMessageResponse()
         update = message.arbitration
         update.device_id = self.device_id
@@ -140,8 +140,8 @@ class Arbitration:
         return message
 
 
-def _unread() -> Refused:
-    return Refused(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WAITING} messages wait to be read")
+def _overflow_error() -> Refused:
+    return Refused(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_QUEUED_MESSAGES} messages wait to be read")
 
 
 def uint128(value: p4r.Uint128) -> int:

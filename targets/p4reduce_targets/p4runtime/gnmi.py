@@ -15,10 +15,10 @@ import grpc
 from finsy.proto import gnmi, gnmi_grpc
 
 from p4reduce_targets.interfaces import BoundInterface
-from p4reduce_targets.p4runtime.arbitration import FIRST_WORD
+from p4reduce_targets.p4runtime.arbitration import FIRST_MESSAGE_TIMEOUT_S
 
-MOST_WATCHERS = 8  # each holds a thread of the server
-LOOK = 0.2  # seconds between looks at the interfaces
+MAX_SUBSCRIPTIONS = 8  # each holds a thread of the server
+POLL_INTERVAL_S = 0.2  # seconds between looks at the interfaces
 _LEAVES = ("ifindex", "oper-status")
 
 
@@ -30,7 +30,7 @@ class PortStates:
         self.names = dict(names)
         self._interfaces = dict(interfaces)
 
-    def of(self, number: int) -> str:
+    def oper_status(self, number: int) -> str:
         """As OpenConfig calls it."""
         interface = self._interfaces.get(number)
         return interface.state() if interface is not None else "UP"
@@ -39,23 +39,25 @@ class PortStates:
 class GnmiService(gnmi_grpc.gNMIServicer):
     def __init__(self, ports: PortStates) -> None:
         self._ports = ports
-        self._watchers = threading.Semaphore(MOST_WATCHERS)
+        self._subscriptions = threading.Semaphore(MAX_SUBSCRIPTIONS)
 
     def Capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:  # noqa: ARG002
         model = gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group", version="2.4.3")
         return gnmi.CapabilityResponse(supported_models=[model], supported_encodings=[gnmi.PROTO], gNMI_version="0.7.0")
 
     def Get(self, request: gnmi.GetRequest, context: Any) -> gnmi.GetResponse:
-        told = [leaf for path in request.path for leaf in self._leaves(request.prefix, path, context)]
-        return gnmi.GetResponse(notification=[self._notification([leaf]) for leaf in told])
+        leaves = [leaf for path in request.path for leaf in self._leaves(request.prefix, path, context)]
+        return gnmi.GetResponse(notification=[self._notification([leaf]) for leaf in leaves])
 
     def Set(self, request: gnmi.SetRequest, context: Any) -> NoReturn:  # noqa: ARG002
         _refuse(context, grpc.StatusCode.UNIMPLEMENTED, "nothing can be set here")
 
     def Subscribe(self, requests: Iterator[gnmi.SubscribeRequest], context: Any) -> Iterator[gnmi.SubscribeResponse]:
         """ON_CHANGE, whatever the mode of a stream."""
-        if not self._watchers.acquire(blocking=False):
-            _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"accepted are up to {MOST_WATCHERS} subscriptions")
+        if not self._subscriptions.acquire(blocking=False):
+            _refuse(
+                context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"accepted are up to {MAX_SUBSCRIPTIONS} subscriptions"
+            )
         try:
             first = self._first(requests, context)
             wanted = first.subscribe
@@ -67,26 +69,28 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                 yield gnmi.SubscribeResponse(update=self._notification([leaf], before))
             yield gnmi.SubscribeResponse(sync_response=True)
             while wanted.mode == gnmi.SubscriptionList.STREAM and context.is_active():
-                time.sleep(LOOK)
+                time.sleep(POLL_INTERVAL_S)
                 now = {leaf: self._value(leaf) for leaf in leaves}
                 if changed := [leaf for leaf in leaves if now[leaf] != before[leaf]]:
                     yield gnmi.SubscribeResponse(update=self._notification(changed, now))
                 before = now
         finally:
-            self._watchers.release()
+            self._subscriptions.release()
 
     def _first(self, requests: Iterator[gnmi.SubscribeRequest], context: Any) -> gnmi.SubscribeRequest:
-        said: SimpleQueue[gnmi.SubscribeRequest] = SimpleQueue()
+        received: SimpleQueue[gnmi.SubscribeRequest] = SimpleQueue()
 
-        def hear() -> None:
+        def read_first() -> None:
             with suppress(grpc.RpcError):  # the stream has ended
-                said.put(next(requests, gnmi.SubscribeRequest()))
+                received.put(next(requests, gnmi.SubscribeRequest()))
 
-        threading.Thread(target=hear, name="gnmi-stream", daemon=True).start()
+        threading.Thread(target=read_first, name="gnmi-stream", daemon=True).start()
         try:
-            return said.get(timeout=FIRST_WORD)
+            return received.get(timeout=FIRST_MESSAGE_TIMEOUT_S)
         except Empty:
-            _refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"no subscription came within {FIRST_WORD:g} s")
+            _refuse(
+                context, grpc.StatusCode.DEADLINE_EXCEEDED, f"no subscription came within {FIRST_MESSAGE_TIMEOUT_S:g} s"
+            )
 
     def _leaves(self, prefix: gnmi.Path, path: gnmi.Path, context: Any) -> list[tuple[int, str]]:
         """Ports, and which of `_LEAVES`, that a path means."""
@@ -104,17 +108,17 @@ class GnmiService(gnmi_grpc.gNMIServicer):
 
     def _value(self, leaf: tuple[int, str]) -> int | str:
         number, what = leaf
-        return number if what == "ifindex" else self._ports.of(number)
+        return number if what == "ifindex" else self._ports.oper_status(number)
 
     def _notification(
         self, leaves: list[tuple[int, str]], values: Mapping[tuple[int, str], int | str] | None = None
     ) -> gnmi.Notification:
-        told = gnmi.Notification(timestamp=time.time_ns())
+        notification = gnmi.Notification(timestamp=time.time_ns())
         for leaf in leaves:
             value = values[leaf] if values is not None else self._value(leaf)
             typed = gnmi.TypedValue(uint_val=value) if isinstance(value, int) else gnmi.TypedValue(string_val=value)
-            told.update.append(gnmi.Update(path=self._path(*leaf), val=typed))
-        return told
+            notification.update.append(gnmi.Update(path=self._path(*leaf), val=typed))
+        return notification
 
     def _path(self, number: int, leaf: str) -> gnmi.Path:
         interface = gnmi.PathElem(name="interface", key={"name": self._ports.names[number]})

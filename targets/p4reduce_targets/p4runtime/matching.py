@@ -78,9 +78,9 @@ def read_action(program: Program, table: Table, action: p4r.TableAction, *, defa
         raise invalid(f"Invalid action for table: {table.name} has no {found.name}")
     wrong = p4i.ActionRef.TABLE_ONLY if default else p4i.ActionRef.DEFAULT_ONLY
     if table.scopes[found.id] == wrong:
-        place = "as default action" if default else "in table entry"
+        where = "as default action" if default else "in table entry"
         kind = p4i.ActionRef.Scope.Name(wrong)
-        raise Refused(StatusCode.PERMISSION_DENIED, f"Cannot use {kind} action {found.name} {place} of {table.name}")
+        raise Refused(StatusCode.PERMISSION_DENIED, f"Cannot use {kind} action {found.name} {where} of {table.name}")
     return Call(found.name, _arguments(found, action.action.params))
 
 

@@ -14,7 +14,7 @@ from p4reduce.control.grpc_channels import grpc_target
 from p4reduce_targets.interfaces import BoundInterface
 from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
 from p4reduce_targets.p4runtime.device import Device
-from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS, GnmiService, PortStates
+from p4reduce_targets.p4runtime.gnmi import MAX_SUBSCRIPTIONS, GnmiService, PortStates
 from p4reduce_targets.p4runtime.service import P4RuntimeService
 
 _OTHER_CALLS = 8  # threads beside those that the streams hold
@@ -51,7 +51,9 @@ class Server:
         if why := diagnostics.cannot_listen(address):  # before gRPC logs it in its own words
             raise OSError(f"cannot listen for P4Runtime at {address}: {why}")
         self.arbitration = Arbitration(device_id)
-        self._pool = ThreadPoolExecutor(MAX_CONTROLLERS + MOST_WATCHERS + _OTHER_CALLS, thread_name_prefix="p4runtime")
+        self._pool = ThreadPoolExecutor(
+            MAX_CONTROLLERS + MAX_SUBSCRIPTIONS + _OTHER_CALLS, thread_name_prefix="p4runtime"
+        )
         self._server = grpc.server(self._pool, options=_OPTIONS)
         p4r_grpc.add_P4RuntimeServicer_to_server(P4RuntimeService(device, self.arbitration), self._server)
         if ports is not None:

@@ -11,14 +11,14 @@ import grpc
 from finsy.proto import p4r, p4r_grpc
 from grpc import StatusCode
 
-from p4reduce_targets.p4runtime.arbitration import FIRST_WORD, Arbitration, Controller
+from p4reduce_targets.p4runtime.arbitration import FIRST_MESSAGE_TIMEOUT_S, Arbitration, Controller
 from p4reduce_targets.p4runtime.device import Device
 from p4reduce_targets.p4runtime.errors import SPACE, Refused, abort, invalid, number, unsupported
 from p4reduce_targets.p4runtime.pipeline import Pipeline
 from p4reduce_targets.p4runtime.program import read_program
 
 API_VERSION = "1.3.0"
-_ENTITIES_A_MESSAGE = 1000  # keeps a large Read's messages below gRPC's usual limit of 4 MiB
+_MAX_ENTITIES_PER_RESPONSE = 1000  # keeps a large Read's messages below gRPC's usual limit of 4 MiB
 
 _Set = p4r.SetForwardingPipelineConfigRequest
 _Get = p4r.GetForwardingPipelineConfigRequest
@@ -61,7 +61,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         except (KeyError, ValueError) as error:
             abort(context, Refused(StatusCode.UNKNOWN, f"Error when reading from target: {error}"))
         rest = iter(entities)
-        while chunk := list(islice(rest, _ENTITIES_A_MESSAGE)):
+        while chunk := list(islice(rest, _MAX_ENTITIES_PER_RESPONSE)):
             yield p4r.ReadResponse(entities=chunk)
 
     def SetForwardingPipelineConfig(
@@ -145,10 +145,10 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if not context.add_callback(lambda: self._arbitration.leave(controller)):
             self._arbitration.leave(controller)
         reader = threading.Thread(
-            target=self._hear, args=(controller, request_iterator), name="p4runtime-stream", daemon=True
+            target=self._read_stream, args=(controller, request_iterator), name="p4runtime-stream", daemon=True
         )
         reader.start()
-        silence = threading.Timer(FIRST_WORD, self._end_unknown, [controller])
+        silence = threading.Timer(FIRST_MESSAGE_TIMEOUT_S, self._end_silent_stream, [controller])
         silence.daemon = True
         silence.start()
         context.add_callback(silence.cancel)
@@ -159,11 +159,11 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             yield message
         self._arbitration.leave(controller)
 
-    def _hear(self, controller: Controller, requests: Iterator[p4r.StreamMessageRequest]) -> None:
+    def _read_stream(self, controller: Controller, requests: Iterator[p4r.StreamMessageRequest]) -> None:
         end: Refused | None = None
         try:
             for request in requests:
-                self._answer(controller, request)
+                self._handle(controller, request)
         except Refused as error:
             end = error
         except grpc.RpcError:  # the stream broke
@@ -171,12 +171,12 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         finally:
             controller.outbox.put(end)
 
-    def _end_unknown(self, controller: Controller) -> None:
-        if not controller.known:
-            why = f"no arbitration came within {FIRST_WORD:g} s"
+    def _end_silent_stream(self, controller: Controller) -> None:
+        if not controller.has_arbitrated:
+            why = f"no arbitration came within {FIRST_MESSAGE_TIMEOUT_S:g} s"
             controller.outbox.put(Refused(StatusCode.DEADLINE_EXCEEDED, why))
 
-    def _answer(self, controller: Controller, request: p4r.StreamMessageRequest) -> None:
+    def _handle(self, controller: Controller, request: p4r.StreamMessageRequest) -> None:
         kind = request.WhichOneof("update")
         if kind == "arbitration":
             self._arbitration.update(controller, request.arbitration)
@@ -211,4 +211,4 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         pipeline = self._running
         packet = None if pipeline is None else pipeline.packet_in.unpack(frame)
         if packet is not None:
-            self._arbitration.to_primary(packet)
+            self._arbitration.queue_packet_in(packet)

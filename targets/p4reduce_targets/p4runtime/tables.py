@@ -14,7 +14,7 @@ from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
 from p4reduce_targets.p4runtime.matching import read_action, read_key, write_action, write_key
 from p4reduce_targets.p4runtime.program import Counter, Program, Table
 
-_Place = tuple[Key, int]  # the key, and the priority
+_EntryKey = tuple[Key, int]  # the key, and the priority
 
 
 class Tables:
@@ -23,7 +23,7 @@ class Tables:
     def __init__(self, program: Program, data_plane: DataPlane) -> None:
         self._program = program
         self._data_plane = data_plane
-        self._entries: dict[int, dict[_Place, p4r.TableEntry]] = {table_id: {} for table_id in program.tables}
+        self._entries: dict[int, dict[_EntryKey, p4r.TableEntry]] = {table_id: {} for table_id in program.tables}
         self._defaults: dict[int, p4r.TableEntry] = {}
         for table in program.tables.values():
             self._defaults[table.id] = self._initial_default(table)
@@ -147,7 +147,7 @@ class Tables:
         """Set an entry's counter; DELETE sets it to 0."""
         table = self._table_of(wanted)
         counter = _direct_counter(table)
-        key, priority = self._place(table, wanted.table_entry)
+        key, priority = self._existing_key(table, wanted.table_entry)
         if kind == p4r.Update.INSERT:
             raise invalid("INSERT update type not supported for counters")
         count = Count(0, 0) if kind == p4r.Update.DELETE else read_count(wanted.data, counter)
@@ -162,7 +162,7 @@ class Tables:
         for table in tables:
             counter = _direct_counter(table)
             if wanted.table_entry.match or wanted.table_entry.is_default_action:
-                entries = [self._entries[table.id][self._place(table, wanted.table_entry)]]
+                entries = [self._entries[table.id][self._existing_key(table, wanted.table_entry)]]
             else:
                 entries = list(self._entries[table.id].values())
             for entry in entries:
@@ -177,13 +177,13 @@ class Tables:
             raise invalid("Missing table_entry field in DirectCounterEntry")
         return self._program.table(wanted.table_entry.table_id)
 
-    def _place(self, table: Table, entry: p4r.TableEntry) -> _Place:
+    def _existing_key(self, table: Table, entry: p4r.TableEntry) -> _EntryKey:
         if entry.is_default_action:
             raise unsupported("Direct counters of default entries are not supported")
-        place = read_key(table, entry)
-        if place not in self._entries[table.id]:
+        key_and_priority = read_key(table, entry)
+        if key_and_priority not in self._entries[table.id]:
             raise invalid(f"Cannot map table entry to handle: {table.name} has no such entry")
-        return place
+        return key_and_priority
 
     def _count(self, table: Table, entry: p4r.TableEntry) -> Count:
         return self._data_plane.read_direct_counter(table.name, *read_key(table, entry))

@@ -25,7 +25,7 @@ from p4reduce_targets.sim.code import (
 )
 from p4reduce_targets.sim.errors import UnsupportedFeature
 from p4reduce_targets.sim.expressions import Expressions
-from p4reduce_targets.sim.graph import CycleError, Node, Place, structure
+from p4reduce_targets.sim.graph import CycleError, Node, NodeKey, structure
 from p4reduce_targets.sim.program import Action, Header, Json, Program, Stack
 from p4reduce_targets.sim.rowcode import RowCode, guarded
 from p4reduce_targets.sim.rows import Loop, Rows
@@ -236,7 +236,7 @@ class ActionCode:
         primitives = Primitives(self.program, self.rows, where, action)
         rowcode = RowCode(self.rows, primitives.expressions, self.shared)
         loops = {loop.start: loop for loop in self.rows.loops[action.id]}
-        graph: dict[Place, Node] = {}
+        graph: dict[NodeKey, Node] = {}
         index = 0
         while index < len(action.primitives):
             graph[index], index = self._node(action, index, primitives, rowcode, loops.get(index))
@@ -255,17 +255,17 @@ class ActionCode:
     ) -> tuple[Node, int]:
         """Return the node at a primitive, and where the one after it is."""
 
-        def place(number: int) -> Place:
+        def node_key(number: int) -> NodeKey:
             return number if number < len(action.primitives) else None
 
         if loop is not None:
-            return Node(rowcode.loop(loop, action.primitives), [(None, place(loop.stop))]), loop.stop
+            return Node(rowcode.loop(loop, action.primitives), [(None, node_key(loop.stop))]), loop.stop
         primitive = action.primitives[index]
-        after = place(index + 1)
+        after = node_key(index + 1)
         if primitive["op"] == "_jump":
-            return Node([], [(None, place(int(primitive["parameters"][0]["value"], 16)))]), index + 1
+            return Node([], [(None, node_key(int(primitive["parameters"][0]["value"], 16)))]), index + 1
         if primitive["op"] == "_jump_if_zero":
             condition = primitives.expressions.condition(primitive["parameters"][0])
-            zero = place(int(primitive["parameters"][1]["value"], 16))
+            zero = node_key(int(primitive["parameters"][1]["value"], 16))
             return Node([], [(condition, after), (None, zero)]), index + 1
         return Node(primitives.translate(primitive), [(None, after)]), index + 1

@@ -93,12 +93,12 @@ def checksum_of(inputs: list[Input]) -> Expr:
         return compose(f"checksum_of_parts(({', '.join(parts)},))", *operands, bits=16)
     terms = [constant(0)]
     for valid, items in groups:
-        place = 0
+        bits_so_far = 0
         parts_of_words: list[Expr] = []
         for item in items:
-            place += item.bits
+            bits_so_far += item.bits
             # 2**16 is 1 modulo 0xFFFF, so only the place within a word matters, not which word.
-            shift = -place % 16
+            shift = -bits_so_far % 16
             shifted = compose(f"({item.value.within(SHIFT)} << {shift})", item.value)
             parts_of_words.append(shifted if shift else item.value)
         text = " + ".join(part.within(SUM) for part in parts_of_words)

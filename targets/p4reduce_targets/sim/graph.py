@@ -10,7 +10,7 @@ from p4reduce_targets.sim.code import Expr, If, Statement, merge_ifs
 
 MAX_COPIES = 50  # of an average node, in programs whose branches cross
 
-Place = Hashable  # a node's key in its graph; None is the end
+NodeKey = Hashable  # a node's key in its graph; None is the end
 
 
 @dataclass(slots=True)
@@ -18,61 +18,61 @@ class Node:
     """Statements, then the first branch whose condition holds (None holds always)."""
 
     body: list[Statement]
-    branches: list[tuple[Expr | None, Place]] = field(default_factory=list)
+    branches: list[tuple[Expr | None, NodeKey]] = field(default_factory=list)
 
 
 class CycleError(ValueError):
-    """The graph has a cycle; `place` is on it."""
+    """The graph has a cycle; `key` is on it."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(f"cycle through {place!r}")
-        self.place = place
+    def __init__(self, key: NodeKey) -> None:
+        super().__init__(f"cycle through {key!r}")
+        self.key = key
 
 
 class TangleError(ValueError):
     """Branches cross so much that their code, with copies, would be too long."""
 
 
-def structure(graph: Mapping[Place, Node], entry: Place) -> list[Statement]:
+def structure(graph: Mapping[NodeKey, Node], entry: NodeKey) -> list[Statement]:
     """Return the whole graph from `entry` on as statements. Raises CycleError or TangleError."""
     return _Structurer(graph).emit(entry)
 
 
 class _Structurer:
-    def __init__(self, graph: Mapping[Place, Node]) -> None:
+    def __init__(self, graph: Mapping[NodeKey, Node]) -> None:
         self.graph = graph
-        self.joins: dict[Place, Place] = {}  # node -> where all its ways meet: its immediate post-dominator
-        self.depth: dict[Place, int] = {None: 0}
+        self.joins: dict[NodeKey, NodeKey] = {}  # node -> where all its ways meet: its immediate post-dominator
+        self.depth: dict[NodeKey, int] = {None: 0}
         self.budget = MAX_COPIES * len(graph)
 
-    def emit(self, entry: Place) -> list[Statement]:
+    def emit(self, entry: NodeKey) -> list[Statement]:
         self._find_joins(entry)
         return self._emit(entry, None)
 
-    def _find_joins(self, entry: Place) -> None:
-        open_places: set[Place] = set()
+    def _find_joins(self, entry: NodeKey) -> None:
+        on_path: set[NodeKey] = set()
         stack = [entry]
         while stack:
-            place = stack[-1]
-            if place in self.depth:
+            key = stack[-1]
+            if key in self.depth:
                 stack.pop()
                 continue
-            successors = {target for _, target in self.graph[place].branches} or {None}
+            successors = {target for _, target in self.graph[key].branches} or {None}
             waiting = [target for target in successors if target not in self.depth]
-            if place in open_places and waiting:
-                raise CycleError(place)
+            if key in on_path and waiting:
+                raise CycleError(key)
             if waiting:
-                open_places.add(place)
+                on_path.add(key)
                 stack += waiting
                 continue
-            meeting = successors.pop()
+            join = successors.pop()
             for other in successors:
-                meeting = self._meet(meeting, other)
-            self.joins[place] = meeting
-            self.depth[place] = self.depth[meeting] + 1
+                join = self._common_join(join, other)
+            self.joins[key] = join
+            self.depth[key] = self.depth[join] + 1
             stack.pop()
 
-    def _meet(self, one: Place, other: Place) -> Place:
+    def _common_join(self, one: NodeKey, other: NodeKey) -> NodeKey:
         while one != other:
             if self.depth[one] >= self.depth[other]:
                 one = self.joins[one]
@@ -80,20 +80,20 @@ class _Structurer:
                 other = self.joins[other]
         return one
 
-    def _emit(self, place: Place, stop: Place) -> list[Statement]:
+    def _emit(self, key: NodeKey, stop: NodeKey) -> list[Statement]:
         body: list[Statement] = []
-        while place != stop:
+        while key != stop:
             self.budget -= 1
             if self.budget < 0:
                 raise TangleError("branches cross too much")
-            node = self.graph[place]
+            node = self.graph[key]
             body += node.body
-            join = self.joins[place]
+            join = self.joins[key]
             if len(node.branches) == 1 and node.branches[0][0] is None:
-                place = node.branches[0][1]
+                key = node.branches[0][1]
                 continue
             branches = [(condition, self._emit(target, join)) for condition, target in node.branches]
             if branches:
                 body.append(If(branches))
-            place = join
+            key = join
         return merge_ifs(body)

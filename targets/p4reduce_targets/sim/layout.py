@@ -37,11 +37,11 @@ class Chunk:
 
     def shifts(self) -> list[tuple[Field, int]]:
         """Each field with its distance from the chunk's least significant bit."""
-        left, places = 8 * self.bytes, []
+        left, shifts = 8 * self.bytes, []
         for field in self.fields:
             left -= field.bits
-            places.append((field, left))
-        return places
+            shifts.append((field, left))
+        return shifts
 
 
 class Layout:

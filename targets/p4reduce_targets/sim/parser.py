@@ -27,7 +27,7 @@ from p4reduce_targets.sim.code import (
     variable,
 )
 from p4reduce_targets.sim.errors import UnsupportedFeature
-from p4reduce_targets.sim.graph import CycleError, Node, Place, TangleError, structure
+from p4reduce_targets.sim.graph import CycleError, Node, NodeKey, TangleError, structure
 from p4reduce_targets.sim.layout import Layout
 from p4reduce_targets.sim.program import Header, Json, Program
 from p4reduce_targets.sim.rows import Rows
@@ -62,7 +62,7 @@ class ParserCode:
 
     def body(self) -> list[Statement]:
         """Parse `frame`: sets headers, `at` to where the payload begins, and the error's number."""
-        graph: dict[Place, Node] = {}
+        graph: dict[NodeKey, Node] = {}
         entry = Visit(self.start, (0,) * len(self.stacks))
         waiting = [entry]
         while waiting:
@@ -73,7 +73,7 @@ class ParserCode:
         try:
             body = structure(graph, entry)
         except CycleError as cycle:
-            raise UnsupportedFeature("a loop that extracts to no stack", f"parser, {cycle.place}") from cycle
+            raise UnsupportedFeature("a loop that extracts to no stack", f"parser, {cycle.key}") from cycle
         except TangleError as error:
             raise UnsupportedFeature("a parser whose states cross so much", "parser") from error
         no_error = constant(self.error("NoError", 0))
@@ -106,18 +106,18 @@ class _State:
                 return Node(self.body)
         self._settle()
         keys = [self._key(key) for key in self.state["transition_key"]]
-        branches: list[tuple[Expr | None, Place]] = []
-        default: Place = None
+        branches: list[tuple[Expr | None, NodeKey]] = []
+        default: NodeKey = None
         for transition in self.state["transitions"]:
             target = transition["next_state"]
-            place = None if target is None else Visit(target, tuple(self.counts.values()))
+            key = None if target is None else Visit(target, tuple(self.counts.values()))
             condition = self._condition(transition, keys)
             if condition is None:
-                default = place
+                default = key
                 if not keys:
                     break
             else:
-                branches.append((condition, place))
+                branches.append((condition, key))
         return Node(self.body, [*branches, (None, default)])
 
     def _operation(self, op: str, parameters: Json) -> None:

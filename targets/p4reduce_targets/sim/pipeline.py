@@ -26,7 +26,7 @@ from p4reduce_targets.sim.code import (
 )
 from p4reduce_targets.sim.errors import UnsupportedFeature
 from p4reduce_targets.sim.expressions import Expressions
-from p4reduce_targets.sim.graph import CycleError, Node, Place, TangleError, structure
+from p4reduce_targets.sim.graph import CycleError, Node, NodeKey, TangleError, structure
 from p4reduce_targets.sim.program import Action, Json, Program
 from p4reduce_targets.sim.tables import ExactTable, KeyField, MaskedTable, Table
 
@@ -54,7 +54,7 @@ class PipelineCode:
 
     def body(self) -> list[Statement]:
         """Return the pipeline as a block. Raises UnsupportedFeature."""
-        graph: dict[Place, Node] = {}
+        graph: dict[NodeKey, Node] = {}
         for item in self.pipeline["tables"]:
             self._add_table(graph, item)
         for item in self.pipeline.get("conditionals", ()):
@@ -71,7 +71,7 @@ class PipelineCode:
             raise UnsupportedFeature(f"its control flow ({error})", where) from error
         return [assign(EXITED, constant(0)), Block(body)] if body else []
 
-    def _add_table(self, graph: dict[Place, Node], item: Json) -> None:
+    def _add_table(self, graph: dict[NodeKey, Node], item: Json) -> None:
         name = item["name"]
         default = item.get("default_entry")
         if not item["key"] and default is not None and default.get("action_const"):
@@ -86,7 +86,7 @@ class PipelineCode:
         self._fill(table, item)
         graph[name] = self._apply(graph, item, table)
 
-    def _apply(self, graph: dict[Place, Node], item: Json, table: Table) -> Node:
+    def _apply(self, graph: dict[NodeKey, Node], item: Json, table: Table) -> Node:
         """Look up, then goes to the entry's action, which goes on to what follows it."""
         names = self.program.names
         entry = names.new(table.name, "entry")
@@ -102,17 +102,17 @@ class PipelineCode:
             body.append(If([(variable(hit, 1), [Do(count, frozenset({entry, "frame_size"}))])]))
         body.append(assign(entry, compose(f"{entry} or {defaults}[0]", found, level=TERNARY)))
         body.append(assign(number, compose(f"{entry}[0]", found)))
-        after: Place = item.get("base_default_next")
+        after: NodeKey = item.get("base_default_next")
         following = item["next_tables"]
         if "__HIT__" in following or "__MISS__" in following:
             after = Step(table.name, -1)
             graph[after] = Node([], [(variable(hit, 1), following.get("__HIT__")), (None, following.get("__MISS__"))])
-        branches: list[tuple[Expr | None, Place]] = []
-        for place, action in enumerate(table.actions):
-            step = Step(table.name, place)
+        branches: list[tuple[Expr | None, NodeKey]] = []
+        for position, action in enumerate(table.actions):
+            step = Step(table.name, position)
             target = after if isinstance(after, Step) else following[action.name]
             graph[step] = Node([*self._arguments(entry, action), *self.actions.body(action)], [(None, target)])
-            branches.append((compose(f"{number} == {place}", variable(number, 8), bits=1, level=COMPARE), step))
+            branches.append((compose(f"{number} == {position}", variable(number, 8), bits=1, level=COMPARE), step))
         return Node(body, [*branches, (None, after)])
 
     def _arguments(self, entry: str, action: Action) -> list[Statement]:

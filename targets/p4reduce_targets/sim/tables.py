@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Match tables at run time. A lookup gives an entry, or None for a miss.
 
-An entry is a tuple: the action's place in the table's list, the direct counter's [packets, bytes] or None, then the
+An entry is a tuple: the action's index in the table's list, the direct counter's [packets, bytes] or None, then the
 action's arguments. `default` is a list with just the entry of a miss, so that generated code sees it change.
 """
 
@@ -19,7 +19,7 @@ from p4reduce_targets.sim.program import Action
 Entry: TypeAlias = tuple[int | list[int] | None, ...]
 Values: TypeAlias = tuple[int, ...]
 Level: TypeAlias = tuple[int, Values]  # rank and masks
-Place: TypeAlias = tuple[Level, Values]  # an entry's level, and the values that it wants of the bits in the masks
+EntryKey: TypeAlias = tuple[Level, Values]  # an entry's level, and the values that it wants of the bits in the masks
 
 NO_ACTION: Entry = (-1, None)  # a miss in a table without a default action
 
@@ -75,25 +75,25 @@ class Table(ABC):
     def insert(self, key: Key, priority: int, call: Call) -> None:
         """Add an entry. Raises ValueError if it is there, or there is no room for it."""
         self._check_changeable()
-        place = self._place(key, priority)
-        if self._get(place) is not None:
+        entry_key = self._entry_key(key, priority)
+        if self._get(entry_key) is not None:
             raise ValueError(f"table {self.name} has an entry for {key} of priority {priority} already")
         if len(self) >= self.size:
             raise ValueError(f"table {self.name} is full with {self.size} entries")
-        self._put(place, self.make_entry(call, [0, 0] if self.counts else None))
+        self._put(entry_key, self.make_entry(call, [0, 0] if self.counts else None))
 
     def modify(self, key: Key, priority: int, call: Call) -> None:
         """Change an entry's action. Raises KeyError if there is none."""
         self._check_changeable()
         cell = self._existing(key, priority)[1]
         assert cell is None or isinstance(cell, list)
-        self._put(self._place(key, priority), self.make_entry(call, cell))
+        self._put(self._entry_key(key, priority), self.make_entry(call, cell))
 
     def delete(self, key: Key, priority: int) -> None:
         """Remove an entry. Raises KeyError if there is none."""
         self._check_changeable()
         self._existing(key, priority)
-        self._remove(self._place(key, priority))
+        self._remove(self._entry_key(key, priority))
 
     def cell(self, key: Key, priority: int) -> list[int]:
         """Return an entry's direct counter. Raises KeyError if there is no entry, ValueError if the table counts
@@ -108,12 +108,12 @@ class Table(ABC):
             raise ValueError(f"the entries of table {self.name} are constant")
 
     def _existing(self, key: Key, priority: int) -> Entry:
-        entry = self._get(self._place(key, priority))
+        entry = self._get(self._entry_key(key, priority))
         if entry is None:
             raise KeyError(f"table {self.name} has no entry for {key} of priority {priority}")
         return entry
 
-    def _place(self, key: Key, priority: int) -> Place:
+    def _entry_key(self, key: Key, priority: int) -> EntryKey:
         if len(key) != len(self.key):
             raise ValueError(f"a key of table {self.name} has {len(self.key)} fields, not {len(key)}")
         for field, match in zip(self.key, key, strict=True):
@@ -125,7 +125,7 @@ class Table(ABC):
                 raise ValueError(f"{where}: prefix length {match.prefix_length} is not in 0..{field.bits}")
             if isinstance(match, Ternary):
                 check_width(f"mask of {where}", match.mask, field.bits)
-        return self._normal(key, priority)
+        return self._normalize(key, priority)
 
     def mask(self, field: KeyField, match: Exact | Lpm | Ternary) -> int:
         """Return the bits that must be equal."""
@@ -140,16 +140,16 @@ class Table(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _normal(self, key: Key, priority: int) -> Place: ...
+    def _normalize(self, key: Key, priority: int) -> EntryKey: ...
 
     @abstractmethod
-    def _get(self, place: Place) -> Entry | None: ...
+    def _get(self, entry_key: EntryKey) -> Entry | None: ...
 
     @abstractmethod
-    def _put(self, place: Place, entry: Entry) -> None: ...
+    def _put(self, entry_key: EntryKey, entry: Entry) -> None: ...
 
     @abstractmethod
-    def _remove(self, place: Place) -> None: ...
+    def _remove(self, entry_key: EntryKey) -> None: ...
 
 
 class ExactTable(Table):
@@ -162,22 +162,22 @@ class ExactTable(Table):
     def __len__(self) -> int:
         return len(self.entries)
 
-    def _normal(self, key: Key, priority: int) -> Place:
+    def _normalize(self, key: Key, priority: int) -> EntryKey:
         if priority:
             raise ValueError(f"table {self.name} has no priorities, so {priority} must be 0")
         return (0, ()), tuple(match.value for match in key)
 
-    def _get(self, place: Place) -> Entry | None:
-        return self.entries.get(self._index(place))
+    def _get(self, entry_key: EntryKey) -> Entry | None:
+        return self.entries.get(self._index(entry_key))
 
-    def _put(self, place: Place, entry: Entry) -> None:
-        self.entries[self._index(place)] = entry
+    def _put(self, entry_key: EntryKey, entry: Entry) -> None:
+        self.entries[self._index(entry_key)] = entry
 
-    def _remove(self, place: Place) -> None:
-        del self.entries[self._index(place)]
+    def _remove(self, entry_key: EntryKey) -> None:
+        del self.entries[self._index(entry_key)]
 
-    def _index(self, place: Place) -> int | Values:
-        return place[1][0] if len(place[1]) == 1 else place[1]
+    def _index(self, entry_key: EntryKey) -> int | Values:
+        return entry_key[1][0] if len(entry_key[1]) == 1 else entry_key[1]
 
 
 class MaskedTable(Table):
@@ -203,7 +203,7 @@ class MaskedTable(Table):
                 return entry
         return None
 
-    def _normal(self, key: Key, priority: int) -> Place:
+    def _normalize(self, key: Key, priority: int) -> EntryKey:
         if priority and not self.ternary:
             raise ValueError(f"table {self.name} has no priorities, so {priority} must be 0")
         masks = tuple(self.mask(field, match) for field, match in zip(self.key, key, strict=True))
@@ -211,15 +211,15 @@ class MaskedTable(Table):
         rank = priority if self.ternary else sum(match.prefix_length for match in key if isinstance(match, Lpm))
         return (rank, masks), wanted
 
-    def _get(self, place: Place) -> Entry | None:
-        return self._levels.get(place[0], {}).get(place[1])
+    def _get(self, entry_key: EntryKey) -> Entry | None:
+        return self._levels.get(entry_key[0], {}).get(entry_key[1])
 
-    def _put(self, place: Place, entry: Entry) -> None:
-        self._levels.setdefault(place[0], {})[place[1]] = entry
+    def _put(self, entry_key: EntryKey, entry: Entry) -> None:
+        self._levels.setdefault(entry_key[0], {})[entry_key[1]] = entry
         self._sort()
 
-    def _remove(self, place: Place) -> None:
-        level, wanted = place
+    def _remove(self, entry_key: EntryKey) -> None:
+        level, wanted = entry_key
         del self._levels[level][wanted]
         if not self._levels[level]:
             del self._levels[level]

@@ -23,8 +23,8 @@ ROLES = ("ingress_parser", "ingress", "ingress_deparser", "egress_parser", "egre
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where something is kept in `s`: full name and type."""
+class LValue:
+    """An l-value of the program: its full name, which is its key in `s`, and its type."""
 
     name: str
     type: Node
@@ -35,7 +35,7 @@ class Scope:
     """What the names of a block mean."""
 
     block: str
-    places: dict[str, Place]
+    lvalues: dict[str, LValue]
     actions: dict[str, Node] = field(default_factory=dict)
     tables: dict[str, Node] = field(default_factory=dict)
     instances: dict[str, Node] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Translator:
             return str(expression.constructedType.path.name)
         return str(self.instances[expression.path.name].type.path.name)
 
-    # --- types and places ---------------------------------------------------------------------------------------------
+    # --- types and l-values -------------------------------------------------------------------------------------------
 
     def _type(self, node: Node) -> Node:
         """What a name of a type stands for."""
@@ -128,24 +128,24 @@ class Translator:
             raise NotImplementedError(f"a word of type {node.kind}")
         return int(node.size)
 
-    def _declare(self, gress: str, place: Place) -> Place:
-        for name, _ in self._leaves(place.name, place.type):
+    def _declare(self, gress: str, lvalue: LValue) -> LValue:
+        for name, _ in self._leaves(lvalue.name, lvalue.type):
             self.out.template[gress][name] = 0
-        return place
+        return lvalue
 
-    def _place(self, scope: Scope, expression: Node) -> Place:
+    def _lvalue(self, scope: Scope, expression: Node) -> LValue:
         kind = expression.kind
         if kind == "PathExpression":
-            return scope.places[expression.path.name]
+            return scope.lvalues[expression.path.name]
         if kind == "Member":
-            owner = self._place(scope, expression.expr)
+            owner = self._lvalue(scope, expression.expr)
             for item in self._type(owner.type).fields:
                 if item.name == expression.member:
-                    return Place(f"{owner.name}.{item.name}", item.type)
+                    return LValue(f"{owner.name}.{item.name}", item.type)
         if kind == "ArrayIndex":
-            stack = self._place(scope, expression.left)
-            return Place(f"{stack.name}[{self._constant(expression.right)}]", self._type(stack.type).elementType)
-        raise NotImplementedError(f"a place like {expression!r}")
+            stack = self._lvalue(scope, expression.left)
+            return LValue(f"{stack.name}[{self._constant(expression.right)}]", self._type(stack.type).elementType)
+        raise NotImplementedError(f"an l-value like {expression!r}")
 
     def _constant(self, expression: Node) -> int:
         if expression.kind == "Constant":
@@ -173,10 +173,10 @@ class Translator:
             return self._bits(expression.type)
         if kind == "PathExpression" and expression.path.name in scope.parameters:
             return scope.parameters[expression.path.name]
-        if kind == "PathExpression" and expression.path.name not in scope.places:
+        if kind == "PathExpression" and expression.path.name not in scope.lvalues:
             return self._width(scope, self.constants[expression.path.name])
         if kind in ("PathExpression", "Member", "ArrayIndex"):
-            return self._bits(self._place(scope, expression).type)
+            return self._bits(self._lvalue(scope, expression).type)
         if kind == "Cast":
             return self._bits(expression.destType)
         if kind == "Slice":
@@ -209,10 +209,10 @@ class Translator:
             return str(bool(expression.value))
         if kind == "PathExpression" and expression.path.name in scope.parameters:
             return f"p_{expression.path.name}"
-        if kind == "PathExpression" and expression.path.name not in scope.places:
+        if kind == "PathExpression" and expression.path.name not in scope.lvalues:
             return self._value(scope, self.constants[expression.path.name])
         if kind in ("PathExpression", "Member", "ArrayIndex"):
-            return f"s[{self._place(scope, expression).name!r}]"
+            return f"s[{self._lvalue(scope, expression).name!r}]"
         if kind in BINARY:
             return f"({self._value(scope, expression.left)} {BINARY[kind]} {self._value(scope, expression.right)})"
         if kind in RELATION:
@@ -267,7 +267,7 @@ class Translator:
                 return f"{method.path.name}({', '.join(self._value(scope, one) for one in arguments)})"
             raise NotImplementedError(f"function {method.path.name}")
         if method.member == "isValid":
-            return f"bool(s[{self._place(scope, method.expr).name + VALID!r}])"
+            return f"bool(s[{self._lvalue(scope, method.expr).name + VALID!r}])"
         if method.member == "lookahead":
             return f"pkt.ahead({self._bits(call.typeArguments[0])})"
         instance = scope.instances[method.expr.path.name]
@@ -286,8 +286,8 @@ class Translator:
         if expression.kind in ("ListExpression", "StructExpression"):
             parts = [getattr(part, "expression", part) for part in expression.components]
             return ", ".join(f"({self._value(scope, one)}, {self._width(scope, one)})" for one in parts)
-        place = self._place(scope, expression)
-        leaves = [leaf for leaf in self._leaves(place.name, place.type) if not leaf[0].endswith(VALID)]
+        lvalue = self._lvalue(scope, expression)
+        leaves = [leaf for leaf in self._leaves(lvalue.name, lvalue.type) if not leaf[0].endswith(VALID)]
         return ", ".join(f"(s[{name!r}], {bits})" for name, bits in leaves)
 
     # --- statements ---------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class Translator:
             self._switch(scope, node)
         elif kind == "Declaration_Variable":
             if getattr(node, "initializer", None) is not None:
-                self._store(scope.places[node.name], self._value(scope, node.initializer))
+                self._store(scope.lvalues[node.name], self._value(scope, node.initializer))
         elif kind != "EmptyStatement":
             raise NotImplementedError(f"statements like {kind}")
 
@@ -342,30 +342,30 @@ class Translator:
             instance = scope.instances[right.method.expr.path.name]
             if _extern(instance) == "Meter":
                 index = self._value(scope, right.arguments[0].expression)
-                self._store(self._place(scope, left), f"colour({self._name(scope, instance)!r}, {index})")
+                self._store(self._lvalue(scope, left), f"colour({self._name(scope, instance)!r}, {index})")
             else:
                 self._execute(scope, right, left)
         elif right.kind == "Member" and right.member in ("hit", "miss"):
-            self._store(self._place(scope, left), self._condition(scope, right))
+            self._store(self._lvalue(scope, left), self._condition(scope, right))
         elif left.kind == "Slice":
-            place = self._place(scope, left.e0)
+            lvalue = self._lvalue(scope, left.e0)
             low, high = self._constant(left.e2), self._constant(left.e1)
             mask = ((1 << (high - low + 1)) - 1) << low
-            rest = ((1 << self._bits(place.type)) - 1) ^ mask
+            rest = ((1 << self._bits(lvalue.type)) - 1) ^ mask
             value = self._value(scope, right)
-            self._store(place, f"s[{place.name!r}] & {rest} | {value} << {low}")
+            self._store(lvalue, f"s[{lvalue.name!r}] & {rest} | {value} << {low}")
         else:
-            place = self._place(scope, left)
-            if self._type(place.type).kind in ("Type_Header", "Type_Struct"):
-                source = self._place(scope, right)
-                pairs = zip(self._leaves(place.name, place.type), self._leaves(source.name, source.type), strict=True)
+            lvalue = self._lvalue(scope, left)
+            if self._type(lvalue.type).kind in ("Type_Header", "Type_Struct"):
+                source = self._lvalue(scope, right)
+                pairs = zip(self._leaves(lvalue.name, lvalue.type), self._leaves(source.name, source.type), strict=True)
                 for (to, _), (of, _) in pairs:
                     self._line(f"s[{to!r}] = s[{of!r}]")
             else:
-                self._store(place, self._value(scope, right))
+                self._store(lvalue, self._value(scope, right))
 
-    def _store(self, place: Place, value: str) -> None:
-        self._line(f"s[{place.name!r}] = {value}")
+    def _store(self, lvalue: LValue, value: str) -> None:
+        self._line(f"s[{lvalue.name!r}] = {value}")
 
     def _execute(self, scope: Scope, call: Node, to: Node | None) -> None:
         """A stateful ALU runs: its first result is that of the call, any others go to the arguments after the index."""
@@ -374,7 +374,7 @@ class Translator:
         self._line(f"results = {name}(s, {self._value(scope, index)})")
         for number, one in enumerate([to, *others]):
             if one is not None:
-                self._store(self._place(scope, one), f"results[{number}]")
+                self._store(self._lvalue(scope, one), f"results[{number}]")
 
     def _call_statement(self, scope: Scope, call: Node) -> None:
         method = call.method
@@ -383,7 +383,7 @@ class Translator:
             values = ", ".join(["s", *(self._value(scope, one) for one in arguments)])
             self._line(f"action_{scope.block}_{method.path.name}({values})")
         elif method.member in ("setValid", "setInvalid"):
-            self._line(f"s[{self._place(scope, method.expr).name + VALID!r}] = {int(method.member == 'setValid')}")
+            self._line(f"s[{self._lvalue(scope, method.expr).name + VALID!r}] = {int(method.member == 'setValid')}")
         elif method.expr.kind == "PathExpression" and method.expr.path.name in scope.tables:
             self._line(f"table_{scope.block}_{method.expr.path.name}(s)")
         elif method.expr.kind == "PathExpression" and method.expr.path.name == "pkt":
@@ -410,12 +410,12 @@ class Translator:
             self.out.port_metadata_bits = self._constant(arguments[0])  # that is all there is to skip
             self._line(f"pkt.advance({self.out.port_metadata_bits})")
             return
-        place = self._place(scope, arguments[0])
-        stack = self._type(place.type)
-        places = [place]
+        lvalue = self._lvalue(scope, arguments[0])
+        stack = self._type(lvalue.type)
+        lvalues = [lvalue]
         if stack.kind in ("Type_Array", "Type_Stack"):
-            places = [Place(f"{place.name}[{at}]", stack.elementType) for at in range(self._constant(stack.size))]
-        for one in places:
+            lvalues = [LValue(f"{lvalue.name}[{at}]", stack.elementType) for at in range(self._constant(stack.size))]
+        for one in lvalues:
             fields = [leaf for leaf in self._leaves(one.name, one.type) if not leaf[0].endswith(VALID)]
             self._line(f"pkt.{method}(s, {one.name + VALID!r}, {fields!r})")
 
@@ -449,12 +449,12 @@ class Translator:
         for parameter in block.type.applyParams.parameters:
             kind = self._type(parameter.type)
             if kind.kind != "Type_Extern":
-                scope.places[parameter.name] = self._declare(
-                    gress, Place(kind.name if hasattr(kind, "fields") else parameter.name, kind)
+                scope.lvalues[parameter.name] = self._declare(
+                    gress, LValue(kind.name if hasattr(kind, "fields") else parameter.name, kind)
                 )
         for node in locals_:
             if node.kind == "Declaration_Variable":
-                scope.places[node.name] = self._declare(gress, Place(f"{block.name}.{node.name}", node.type))
+                scope.lvalues[node.name] = self._declare(gress, LValue(f"{block.name}.{node.name}", node.type))
             elif node.kind == "Declaration_Constant":
                 self.constants[node.name] = node.initializer
             elif node.kind == "Declaration_Instance":
@@ -474,10 +474,10 @@ class Translator:
             self._line(
                 f"def action_{scope.block}_{action.name}({', '.join(['s', *(f'p_{name}' for name in parameters)])}):"
             )
-            inner = Scope(**{**scope.__dict__, "parameters": parameters, "places": dict(scope.places)})
+            inner = Scope(**{**scope.__dict__, "parameters": parameters, "lvalues": dict(scope.lvalues)})
             for variable in _variables(action.body):
-                inner.places[variable.name] = self._declare(
-                    gress, Place(f"{block.name}.{action.name}.{variable.name}", variable.type)
+                inner.lvalues[variable.name] = self._declare(
+                    gress, LValue(f"{block.name}.{action.name}.{variable.name}", variable.type)
                 )
             self._body(inner, [action.body])
         for table in scope.tables.values():
@@ -515,12 +515,12 @@ class Translator:
         register = scope.instances[instance.arguments[0].expression.path.name]
         apply = next(node for node in instance.initializer.components if node.kind == "Function")
         stored, *results = apply.type.parameters.parameters
-        inner = Scope(**{**scope.__dict__, "places": dict(scope.places)})
+        inner = Scope(**{**scope.__dict__, "lvalues": dict(scope.lvalues)})
         prefix = f"{scope.block}.{instance.name}"
         for parameter in (stored, *results):
-            inner.places[parameter.name] = self._declare(gress, Place(f"{prefix}.{parameter.name}", parameter.type))
+            inner.lvalues[parameter.name] = self._declare(gress, LValue(f"{prefix}.{parameter.name}", parameter.type))
         for variable in _variables(apply.body):
-            inner.places[variable.name] = self._declare(gress, Place(f"{prefix}.{variable.name}", variable.type))
+            inner.lvalues[variable.name] = self._declare(gress, LValue(f"{prefix}.{variable.name}", variable.type))
         words = [name for name, _ in self._leaves(f"{prefix}.{stored.name}", stored.type)]
         self._line(f"def alu_{scope.block}_{instance.name}(s, index):")
         self.depth += 1
@@ -532,7 +532,7 @@ class Translator:
         self.depth += 1
         for number, word in enumerate(words):
             self._line(f"cells[{number}][index] = s[{word!r}]")
-        self._line(f"return ({''.join(f's[{inner.places[p.name].name!r}], ' for p in results)})")
+        self._line(f"return ({''.join(f's[{inner.lvalues[p.name].name!r}], ' for p in results)})")
         self.depth -= 1
 
     def _table(self, scope: Scope, table: Node) -> None:
@@ -627,8 +627,8 @@ class Translator:
         scope = self._scope(gress, block, block.parserLocals)
         for state in block.states:
             for variable in named(state.components, "Declaration_Variable"):
-                scope.places[variable.name] = self._declare(
-                    gress, Place(f"{block.name}.{variable.name}", variable.type)
+                scope.lvalues[variable.name] = self._declare(
+                    gress, LValue(f"{block.name}.{variable.name}", variable.type)
                 )
         self.out.intrinsic[gress] = []
         for parameter in block.type.applyParams.parameters:

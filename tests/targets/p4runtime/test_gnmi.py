@@ -21,7 +21,7 @@ from p4reduce_controller.p4runtime.port_watch import NO_GNMI, States, watch_port
 from p4reduce_targets.bmv2 import BINARY, Bmv2
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.p4runtime import gnmi as gnmi_module
-from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS
+from p4reduce_targets.p4runtime.gnmi import MAX_SUBSCRIPTIONS
 from p4reduce_targets.ports import EthPort, Port
 from p4reduce_targets.switch import Switch
 from tests.support.own_network import ip, own_cables
@@ -130,10 +130,10 @@ def test_what_is_there_to_get(path: str, found: object) -> None:
 
 
 def test_who_says_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gnmi_module, "FIRST_WORD", 0.5)
+    monkeypatch.setattr(gnmi_module, "FIRST_MESSAGE_TIMEOUT_S", 0.5)
     with served({4: "udp:x"}) as address, open_grpc_channel(address) as channel:
         stub = gnmi_grpc.gNMIStub(channel)
-        silent = [stub.Subscribe(iter(Queue().get, None), timeout=DEADLINE) for _ in range(MOST_WATCHERS)]
+        silent = [stub.Subscribe(iter(Queue().get, None), timeout=DEADLINE) for _ in range(MAX_SUBSCRIPTIONS)]
         for stream in silent:
             with pytest.raises(grpc.RpcError, match=r"no subscription came within 0\.5 s"):
                 next(stream)
@@ -149,10 +149,10 @@ def test_so_many_may_watch() -> None:
         stub = gnmi_grpc.gNMIStub(channel)
         assert len(list(stub.Subscribe(iter([once]), timeout=DEADLINE))) == 2
         once.subscribe.mode = gnmi.SubscriptionList.STREAM
-        streams = [stub.Subscribe(iter([once]), timeout=60) for _ in range(MOST_WATCHERS)]
+        streams = [stub.Subscribe(iter([once]), timeout=60) for _ in range(MAX_SUBSCRIPTIONS)]
         for stream in streams:
             assert next(stream).HasField("update")
-        with pytest.raises(grpc.RpcError, match=f"accepted are up to {MOST_WATCHERS} subscriptions"):
+        with pytest.raises(grpc.RpcError, match=f"accepted are up to {MAX_SUBSCRIPTIONS} subscriptions"):
             next(stub.Subscribe(iter([once]), timeout=DEADLINE))
         for stream in streams:
             stream.cancel()

@@ -16,9 +16,9 @@ from grpc import StatusCode
 from p4reduce_targets.p4runtime import Server, service
 from p4reduce_targets.p4runtime.arbitration import (
     MAX_CONTROLLERS,
-    MAX_WAITING,
-    MAX_WAITING_ERRORS,
-    MAX_WAITING_PACKETS,
+    MAX_QUEUED_ERRORS,
+    MAX_QUEUED_MESSAGES,
+    MAX_QUEUED_PACKET_INS,
     Arbitration,
     Controller,
 )
@@ -51,7 +51,7 @@ def serving(address: str = "127.0.0.1:0") -> Iterator[tuple[Switch, Server]]:
 
 
 def test_who_says_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "FIRST_WORD", 0.5)
+    monkeypatch.setattr(service, "FIRST_MESSAGE_TIMEOUT_S", 0.5)
     with serving() as (_, server), ExitStack() as stack:
         primary = stack.enter_context(Client(server.address, 1))
         primary.become_primary()
@@ -103,9 +103,9 @@ def test_a_controller_that_does_not_read_costs_no_memory() -> None:
     arbitration, controller = Arbitration(1), Controller()
     arbitration.join(controller)
     arbitration.update(controller, p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=1)))
-    for _ in range(MAX_WAITING_PACKETS + 4):
-        arbitration.to_primary(p4r.PacketIn())
-    assert controller.outbox.qsize() == MAX_WAITING_PACKETS  # one of them is the notification
+    for _ in range(MAX_QUEUED_PACKET_INS + 4):
+        arbitration.queue_packet_in(p4r.PacketIn())
+    assert controller.outbox.qsize() == MAX_QUEUED_PACKET_INS  # one of them is the notification
     assert arbitration.packets_lost == 5
 
 
@@ -117,12 +117,12 @@ def test_a_backup_that_does_not_read_costs_no_memory() -> None:
         arbitration.join(backup)
         request = p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=bytes(1 << 20)))
         request.packet.metadata.add(metadata_id=1, value=bytes(1 << 20))
-        for _ in range(MAX_WAITING_ERRORS + 100):
-            service._answer(backup, request)
+        for _ in range(MAX_QUEUED_ERRORS + 100):
+            service._handle(backup, request)
     with pytest.raises(Refused, match="a number of 8388608 bits does not fit within 9 bits"):
         decode(b"\xff" * (1 << 20), 9, "port")
-    assert backup.outbox.qsize() == MAX_WAITING_ERRORS
-    for _ in range(MAX_WAITING_ERRORS):
+    assert backup.outbox.qsize() == MAX_QUEUED_ERRORS
+    for _ in range(MAX_QUEUED_ERRORS):
         message = backup.outbox.get()
         assert isinstance(message, p4r.StreamMessageResponse)
         assert message.error.canonical_code == 7
@@ -134,12 +134,12 @@ def test_standings_that_nobody_reads_end_the_stream() -> None:
     for controller, number in ((backup, 1), (restless, 2)):
         arbitration.join(controller)
         arbitration.update(controller, p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=number)))
-    for number in range(MAX_WAITING + 100):
+    for number in range(MAX_QUEUED_MESSAGES + 100):
         other = p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=3 + number))
         arbitration.update(restless, other)
         restless.outbox.get()
     messages = [backup.outbox.get() for _ in range(backup.outbox.qsize())]
-    assert len(messages) == MAX_WAITING + 1
+    assert len(messages) == MAX_QUEUED_MESSAGES + 1
     assert isinstance(messages[-1], Refused)
     with pytest.raises(Refused, match="messages wait to be read"):
         arbitration.update(backup, p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=1)))

@@ -21,7 +21,7 @@ from p4reduce_targets.sim.code import (
     render,
     variable,
 )
-from p4reduce_targets.sim.graph import CycleError, Node, Place, TangleError, structure
+from p4reduce_targets.sim.graph import CycleError, Node, NodeKey, TangleError, structure
 
 
 def read(name: str) -> Statement:
@@ -79,7 +79,7 @@ def test_masks_only_where_needed() -> None:
     assert fit(constant(-1), 8).text == "255"
 
 
-def chain(*names: str) -> dict[Place, Node]:
+def chain(*names: str) -> dict[NodeKey, Node]:
     """Return a graph of nodes that use their own names, without branches yet."""
     return {name: Node([read(name)]) for name in names}
 
@@ -114,7 +114,7 @@ def test_crossing_branches_are_copied() -> None:
 
 def test_neighbours_that_ask_the_same_are_joined() -> None:
     x = variable("x", 1)
-    graph: dict[Place, Node] = {
+    graph: dict[NodeKey, Node] = {
         1: Node([If([(x, [read("a")])])], [(None, 2)]),
         2: Node([If([(x, [assign("x", constant(0))])])], [(None, 3)]),
         3: Node([If([(x, [read("b")])])]),
@@ -127,12 +127,12 @@ def test_cycles_and_tangles_are_told() -> None:
     graph["a"].branches, graph["b"].branches = [(None, "b")], [(variable("x", 1), "a"), (None, None)]
     with pytest.raises(CycleError) as cycle:
         structure(graph, "a")
-    assert cycle.value.place in graph
-    ladder: dict[Place, Node] = {}
+    assert cycle.value.key in graph
+    ladder: dict[NodeKey, Node] = {}
     for step in range(20):
         # Both sides go on to both sides of the next step, without a place where they meet.
         for side in range(2):
-            ways: list[Place] = [(step + 1, 0), (step + 1, 1)] if step < 19 else [None, None]
+            ways: list[NodeKey] = [(step + 1, 0), (step + 1, 1)] if step < 19 else [None, None]
             ladder[step, side] = Node([read("x")], [(variable("y", 1), ways[0]), (None, ways[1])])
     with pytest.raises(TangleError):
         structure(ladder, (0, 0))
