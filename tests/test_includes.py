@@ -83,13 +83,13 @@ def test_folders_include_what_they_may() -> None:
 
 
 def symbols(path: Path) -> list[tuple[str, str]]:
-    """Names in an object file, and their types: U of those that others have, a capital letter of those it has."""
+    """Return the names in an object file, and their types: U for undefined, another capital letter for defined."""
     lines = run(tool("nm"), "-P", "-g", path).splitlines()
     return [(name, kind) for name, kind, *_ in map(str.split, lines)]
 
 
 def calls(sources: list[Path], objects: Path) -> dict[Path, set[Path]]:
-    """Compiles C files. Returns the others that each refers to: calls, and tables of functions."""
+    """Compile C files, and return the other files that each refers to, by calls or tables of functions."""
     folders = {folder for source in sources for folder in (source.parents[1], source.parents[1] / "include")}
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O0", "-w", *(f"-I{folder}" for folder in sorted(folders))]
     names: dict[Path, list[tuple[str, str]]] = {}

@@ -17,7 +17,7 @@ SOON_S = 0.2
 
 
 class Guest:
-    """Enters in a thread; `inside` and `left` say how far it is. It leaves when told."""
+    """A thread that enters the room, and leaves it when told. `inside` and `left` say how far it is."""
 
     def __init__(self, folder: Path, alone: bool) -> None:
         self.inside, self.left, self._told = threading.Event(), threading.Event(), threading.Event()

@@ -15,7 +15,7 @@ VALUES = (1.0, 2.0)  # of the blocks that are not zero, in turns
 
 
 def in_memory(what: str) -> int:
-    """Bytes of this process that are in RAM: VmRSS now, VmHWM at most since `forget_peak`."""
+    """Return the bytes of this process in RAM: VmRSS is the present figure, VmHWM the peak since `forget_peak`."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == what:

@@ -21,13 +21,16 @@ NUMEL = 400
 
 
 def gradients(ranks: int, seed: int) -> list[torch.Tensor]:
-    """Integers, so that sums are exact; scaled down by the ranks, updates are, too, for powers of two."""
+    """Return a gradient of integers for each rank, so that sums are exact.
+
+    Updates, which are divided by the number of ranks, are exact for powers of two.
+    """
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(-1000, 1001, (NUMEL,), generator=generator).float() for _ in range(ranks)]
 
 
 class Job:
-    """Ranks that reduce one bucket of one parameter."""
+    """A job of ranks that reduce one bucket of one parameter."""
 
     def __init__(self, ranks: int, **options: Any) -> None:
         self.exchanges = threads(ranks)

@@ -62,7 +62,7 @@ WRONG = {
 
 @pytest.fixture(autouse=True)
 def _stays_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands set handlers of signals, and begin again in a network of their own; here neither."""
+    """Keep commands from setting signal handlers, and from starting again in a network of their own."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(links, "enter", lambda link: link and bits_per_second(link))
 

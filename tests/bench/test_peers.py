@@ -31,7 +31,7 @@ def run(name: str, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], list[int
 
 
 def scattered(size: int, density: float, seed: int, numel: int = NUMEL) -> list[np.ndarray]:
-    """Small integers, so that sums are exact in any order."""
+    """Return an array of small integers for each rank, so that sums are exact in any order."""
     rng = np.random.default_rng(seed)
     return [
         (rng.integers(1, 100, numel) * rng.choice([-1, 1], numel) * (rng.random(numel) < density)).astype(np.float32)

@@ -63,7 +63,7 @@ def _again_and_again(work: Callable[[rpc.JobsStub], None]) -> None:
 
 
 def joins() -> None:
-    """Jobs of which no second rank comes, each given up as soon as it has its seat."""
+    """Join jobs whose second rank never comes, and leave each as soon as the first one has joined."""
     number = 0
 
     def one(_: rpc.JobsStub) -> None:
@@ -121,7 +121,7 @@ def slots() -> None:
 
 
 def connections() -> None:
-    """TCP connections on which nothing is ever said, or an end of the first line."""
+    """Open TCP connections on which nothing is ever sent, or only the end of the first line."""
     host, _, port = CONTROLLER.rpartition(":")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -140,7 +140,7 @@ def connections() -> None:
 
 
 def streams() -> None:
-    """Streams on which no Join ever comes."""
+    """Open streams on which no Join ever comes."""
 
     def silent() -> Iterator[pb.ClientMessage]:
         threading.Event().wait()
@@ -157,7 +157,7 @@ def streams() -> None:
 
 
 def giants() -> None:
-    """Request and metadata far beyond what is taken."""
+    """Send requests and metadata that are far larger than the controller accepts."""
 
     def one(stub: rpc.JobsStub) -> None:
         name = "x" * GIANT

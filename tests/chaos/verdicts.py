@@ -59,7 +59,10 @@ class Attempt:
 
     @property
     def seconds_to_ready(self) -> float | None:
-        """Seconds from the last rank's call until all are ready; None if not all are, or one was stopped or killed."""
+        """Return the seconds from the last rank's call until all are ready.
+
+        None if not all became ready, or if one was stopped or killed.
+        """
         if len(self.ready) < self.world_size or self.disturbed:
             return None
         ready, began = ([float(one[key]) for one in self.ready.values()] for key in ("at", "began"))

@@ -35,7 +35,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none at that address."""
+    """Set the environment's proxy to an address at which there is none."""
     for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "no_grpc_proxy", "NO_PROXY"):

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 
 class FakeHolder:
-    """Says what it is told."""
+    """A holder that records the calls which it gets."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []

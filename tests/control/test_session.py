@@ -358,7 +358,7 @@ class Restarted:
         controller.stop()
 
     def again(self) -> ScriptedController:
-        """Rejoin is the first that it has heard."""
+        """Restart the controller, whose first message from the rank is a Rejoin."""
         later = self.controller.again()
         rejoin = pb.Rejoin(job=3, generation=9, rank=1, key="secret")
         assert later.script.next() == pb.ClientMessage(rejoin=rejoin)

@@ -83,7 +83,7 @@ def changing(start: Starter) -> Changing:
 
 @pytest.fixture(scope="module")
 def few_slots_do() -> Iterator[None]:
-    """Slots of running jobs move for any job that waits, however few slots that gives."""
+    """Let slots of running jobs move for any job that waits, however few slots that gives."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compacting, "MIN_SLOTS", 1)
         yield

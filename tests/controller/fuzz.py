@@ -60,7 +60,7 @@ class Found(Exception):
 
 
 class Complaints(logging.Handler):
-    """Keeps what was logged with a traceback, which nobody means to log here."""
+    """A log handler that keeps records with a traceback, which no code means to log here."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

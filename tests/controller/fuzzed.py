@@ -45,7 +45,7 @@ class Ended(Exception):
 
 
 class FakeContext:
-    """gRPC's, of one call. It learns from what it is told."""
+    """A fake of gRPC's context of one call. The fuzzer learns from messages that the controller writes to it."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
@@ -84,7 +84,7 @@ class Words:
             self.assigned = [*self.assigned[-32:], message.assigned]
 
     def first(self) -> pb.ClientMessage:
-        """Mostly a Join that can be answered."""
+        """Return the first message of a stream, mostly a Join that can be answered."""
         choice = self.random.random()
         if choice < 0.6:
             size = self.random.choice([1, 1, 2, 2, 3, 4])

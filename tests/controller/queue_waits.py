@@ -79,7 +79,7 @@ class Cluster(Desk):
 
 
 def waits(jobs: int, load: float, excess: float, seed: int, *, moves_slots: bool) -> list[float]:
-    """Seconds that each job waits. `excess`: share of jobs that ask for 4 to 16 times what they use."""
+    """Return the seconds that each job waits. excess: the share of jobs that ask for 4 to 16 times what they use."""
     rng, cluster = random.Random(seed), Cluster(moves_slots=moves_slots)
     rate = load * SLOTS / (statistics.mean(SIZES) * MEAN_S)
     arrival, waiting, found = cluster.now, {}, []

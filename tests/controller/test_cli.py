@@ -222,7 +222,7 @@ def test_no_switch_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lines_of_example() -> list[str]:
-    """Those of one switch, without their marks."""
+    """Return the settings of one switch in the example file, without their comment marks."""
     head, _, _ = example().partition("# [[switches]]")
     return [line[2:] for line in head.splitlines() if re.match(r"# \w+ = ", line)]
 

@@ -53,7 +53,10 @@ def apply(change: Change, pools: Mapping[int, SlotPool]) -> None:
 
 @st.composite
 def fragmented(draw: st.DrawFn) -> tuple[list[Job], list[SlotPool]]:
-    """Pools of one or two switches with jobs and holes between them; each job has as many slots at each switch."""
+    """Return jobs, and the pools of one or two switches with holes between the jobs' slots.
+
+    Each job has as many slots at each switch.
+    """
     switches = draw(st.integers(1, 2))
     site = site_of(switches)
     pools = [SlotPool(SLOTS) for _ in range(switches)]

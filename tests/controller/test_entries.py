@@ -23,7 +23,7 @@ INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
 class FakeLink:
-    """Keeps what is written. `refuse` is raised by the next writes, one each."""
+    """A fake link that keeps what is written. The next writes raise the errors in `refuse`, one each."""
 
     def __init__(self) -> None:
         self.writes: list[list[int]] = []

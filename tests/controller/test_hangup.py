@@ -49,7 +49,7 @@ def settings(*switches: dict[str, Any], store: str = "") -> Settings:
 
 @pytest.fixture
 def hangups() -> Iterator[list[int]]:
-    """Those that nobody else takes, which would end the process."""
+    """Yield the hangups that no other handler takes, and which would end the process."""
     missed: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, _: missed.append(number))
     yield missed

@@ -33,7 +33,7 @@ def in_doubt(running: Running, why: str) -> None:
 
 
 class Asked:
-    """Instead of the store's word on whether it is ours, which it has in the end."""
+    """A fake of the store's `is_ours`, whose answer the test sets later."""
 
     def __init__(self, running: Running) -> None:
         self.answer: asyncio.Future[bool] = asyncio.Future(loop=running.loop.loop)

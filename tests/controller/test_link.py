@@ -33,7 +33,7 @@ from tests.support.controller.p4runtime_server import AT, DEADLINE, Ear, serving
 
 
 async def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() -> None:
-    """gRPC itself would cancel the caller instead."""
+    """The caller is not cancelled, as gRPC itself would have it."""
 
     async def read(link: Link, program: Program) -> None:
         async for _ in link.read([program.counter("outcomes")]):

@@ -19,7 +19,7 @@ from tests.support.controller.fake_switch import FakeSwitch
 async def counted(
     trees: Trees, at: dict[int, list[int]], halves: list[dict[int, tuple[int, int]]], half: int
 ) -> object:
-    """at: of each rank, the switches that hear it. halves: what each switch holds."""
+    """Return the controller's view of a half. at: the switches that hear each rank. halves: those of each switch."""
     switches = [FakeSwitch(16, number) for number in range(len(trees.names))]
     for switch, held in zip(switches, halves, strict=True):
         switch._connected.set()

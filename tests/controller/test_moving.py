@@ -63,7 +63,7 @@ class BrieflyAway(FakeSwitch):
 
 
 class Hall:
-    """Jobs a, b and c have 4 of 16 slots each. Then b ends, and d waits for 8."""
+    """A controller whose jobs a, b and c have 4 of 16 slots each. Then b ends, and d waits for 8."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path

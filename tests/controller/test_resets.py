@@ -112,7 +112,7 @@ def test_jobs_share_what_the_switch_can_queue() -> None:
     """No more RESETs are under way than one batch sends, however many jobs are reset at a time."""
 
     class Network:
-        """Answers one RESET after the other, as a slow switch does."""
+        """A connection to a slow switch, which answers one RESET after the other."""
 
         def __init__(self) -> None:
             self.waiting: list[bytes] = []
@@ -138,7 +138,7 @@ def test_jobs_share_what_the_switch_can_queue() -> None:
 
 
 class PacedSwitch:
-    """Acknowledges so many RESETs a second of a clock that stands still between them."""
+    """A switch that acknowledges so many RESETs a second, by a clock that stands still between them."""
 
     def __init__(self, rate: float, slots: int) -> None:
         self.channel = channel_to(self, slots)
@@ -206,7 +206,7 @@ def test_a_job_does_not_wait_until_another_has_all_acknowledged() -> None:
     """A job uses the room that another leaves in the switch's queue, and does not wait for the other's lost RESET."""
 
     class Lossy:
-        """Loses the first RESET, and counts those of the second job."""
+        """A connection that loses the first RESET, and counts those of the second job."""
 
         def __init__(self) -> None:
             self.sent = 0

@@ -134,7 +134,7 @@ def test_a_removal_that_takes_for_ever_is_begun_anew(
 
 
 class SlowSwitch(FakeSwitch):
-    """Takes some steps of the event loop for everything, before and after."""
+    """A switch that takes some steps of the event loop before and after each operation."""
 
     async def _slowly(self, work: Any) -> None:
         for _ in range(3):

@@ -240,7 +240,7 @@ def test_a_first_message_that_is_no_join_is_refused(running: Running) -> None:
 
 @pytest.fixture
 def over_three(start: Starter) -> Running:
-    """Over three switches."""
+    """Return a controller with three switches."""
     return start(Running, switches=3)
 
 

@@ -178,7 +178,7 @@ def test_what_cannot_be_is_named(kept: Kept, change: Callable[[dict[str, Any]], 
 
 
 def values(root: Any) -> list[tuple[Any, Any]]:
-    """Every place in a JSON value, as container and key."""
+    """Return the container and the key of every value in a JSON value."""
     inside = root.items() if isinstance(root, dict) else enumerate(root) if isinstance(root, list) else ()
     return [place for key, value in inside for place in [(root, key), *values(value)]]
 

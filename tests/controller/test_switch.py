@@ -56,7 +56,7 @@ async def look(target: Target, *, as_first: bool = False, mtu: int = 1500) -> As
 
 
 async def entries(link: Link, program: Program) -> list[str]:
-    """Tables that have entries, once an entry; and the multicast groups."""
+    """Return the table of each entry, and the multicast groups."""
     tables = [entry.table_id async for entry in link.read(program.every_entry())]
     groups = [f"group {group.multicast_group_id}" async for group in link.read([fy.P4MulticastGroupEntry()])]
     return sorted(tables + groups)
@@ -434,7 +434,7 @@ def test_no_switch_in_time(loop: Loop, proxy: Proxy) -> None:
 
 @contextmanager
 def command(target: Target, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`p4reduce controller` as a process, and where it listens."""
+    """Run `p4reduce controller` as a process, and yield it with the address at which it listens."""
     words = [sys.executable, "-c", "from p4reduce.commands.cli import main; main()", "controller", "--json"]
     words += ["--switch", target.grpc_address, "--listen", "127.0.0.1:0", "--address", SWITCH.ip]
     words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", *options]
@@ -448,7 +448,7 @@ def command(target: Target, *options: str) -> Iterator[tuple[subprocess.Popen[st
 
 
 def lone_rank(target: Target, address: str) -> Rank:
-    """Worker 0 of a job of its own, ready."""
+    """Return worker 0 of a job of its own, which is ready."""
 
     def hello(assigned: Assigned) -> None:
         target.sockets[1].send(build(hello_packet(assigned), host(1), SWITCH))

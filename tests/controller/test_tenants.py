@@ -287,7 +287,10 @@ RESERVED = Reservation("carol", 5, MONTH, MONTH + 10**6)
 
 
 class AnySchedule(RuleBasedStateMachine):
-    """Tenants that join, wait, leave, are lost, are ended and run out of hours, while switches forget jobs late."""
+    """A machine of tenants that join, wait, leave, are lost, are ended and run out of hours.
+
+    Its switches forget jobs late.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -391,7 +394,7 @@ class AnySchedule(RuleBasedStateMachine):
 
     @invariant()
     def everyone_is_somewhere(self) -> None:
-        """Each open session is in the queue or in a job, and its messages are about its own tenant's jobs."""
+        """Check that each open session is in the queue or in a job, with messages about its own tenant's jobs alone."""
         queued = {(one.tenant, one.name) for one in self.hall.jobs.queue.described(self.hall.now)}
         live = {(job.tenant, job.name) for job in self.hall.jobs.live}
         assert not queued & live

@@ -243,7 +243,7 @@ def test_metrics_are_in_the_clear_unless_they_are_to_be_served_over_tls(running:
 
 
 def capabilities(address: str, ca: Path, own: tuple[Path, Path]) -> None:
-    """Asks a switch something. Raises grpc.RpcError."""
+    """Ask a switch for its capabilities. Raises grpc.RpcError."""
     how = grpc.ssl_channel_credentials(ca.read_bytes(), own[1].read_bytes(), own[0].read_bytes())
     with open_grpc_channel(address, how) as channel:
         p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
@@ -322,7 +322,7 @@ Options = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Certificates and keys of a switch and of a controller, which are to know each other, and of a stranger."""
+    """Return the certificates and keys of a switch and of a controller that trust each other, and of a stranger."""
     folder, made = tmp_path_factory.mktemp("tls"), {}
     for name in ("switch", "controller", "stranger"):
         made[name], made[f"{name}'s key"] = map(str, self_signed(folder, name, HERE))

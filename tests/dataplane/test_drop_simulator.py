@@ -107,7 +107,7 @@ def test_a_share_of_the_packets(switch: Switch, table: str, counter: str) -> Non
     arrived = 0
 
     def all_there() -> bool:
-        """Sentinels by the lossy port might be lost, so only the count says that every frame was seen to."""
+        """Return whether every frame has come out or was counted, because sentinels at the lossy port might be lost."""
         nonlocal arrived
         arrived += len(switch.drain(2, frame))
         return arrived + switch.by_port(counter).get(lossy, 0) == sent

@@ -10,7 +10,7 @@ from tests.support.dataplane.switch import JOBS, Switch
 
 
 def counted(switch: Switch) -> dict[tuple[int, int], tuple[int, int]]:
-    """Packets and bytes, by job and worker, of those who have sent anything."""
+    """Return the packets and bytes of workers that have sent anything, by job and worker."""
     return {
         (int.from_bytes(key[3], "big"), int.from_bytes(key[5], "big")): count
         for key, count in switch.client.read_direct_counters(JOBS).items()

@@ -37,7 +37,7 @@ every_state = pytest.mark.parametrize("make", STATES.values(), ids=list(STATES))
 
 
 def random(seed: int, parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Integers, so that their sums are exact, of very different size from one parameter to the next."""
+    """Return gradients of integers, so that sums are exact. Their magnitudes differ much between parameters."""
     generator = torch.Generator().manual_seed(seed)
     return {
         name: torch.randint(-(4**i), 4**i + 1, parameter.shape, generator=generator).float()

@@ -20,14 +20,14 @@ from .saying import say
 
 
 class Mallinfo2(ctypes.Structure):
-    """Figures of malloc for all its arenas, in bytes (mallinfo(3), glibc 2.33)."""
+    """The figures of malloc for all its arenas, in bytes (mallinfo(3), glibc 2.33)."""
 
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
     _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
 
 
 def heap() -> int:
-    """Bytes in use. Resident memory also has what malloc keeps of threads that have ended."""
+    """Return the bytes in use. Resident memory also has what malloc keeps of threads that have ended."""
     mallinfo2 = ctypes.CDLL(None).mallinfo2
     mallinfo2.restype = Mallinfo2
     now = mallinfo2()

@@ -160,7 +160,7 @@ def functional_collectives(rank: int, size: int) -> None:
 
 @CHECKS.add
 def coalesced_by_gloo_each_tensor_by_itself(rank: int, size: int) -> None:
-    """Gloo adds up the tensors of a list, too, which nobody asks for here."""
+    """Check that tensors of a list are not summed with each other, as Gloo would do."""
     total = size * (size + 1) // 2
 
     def given() -> list[torch.Tensor]:
@@ -314,7 +314,7 @@ def arguments_of_its_own_methods(_: int, __: int) -> None:
 
 
 def main() -> None:
-    """Needs nothing but the backend's name: it is imported with torch."""
+    """Run all checks. They need nothing but the backend's name, because torch imports the backend."""
     dist.init_process_group("p4reduce")
     rank, size = dist.get_rank(), dist.get_world_size()
     assert (dist.get_backend(), size) == ("p4reduce", int(os.environ["WORLD_SIZE"]))

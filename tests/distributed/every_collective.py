@@ -68,7 +68,7 @@ def made(number: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 class Case:
-    """Tensors of one dtype, at all ranks, that lie in memory in one way."""
+    """The tensors of all ranks, of one dtype, and with one layout in memory."""
 
     def __init__(self, group: Any, dtype: torch.dtype, layout: Layout) -> None:
         self.group, self.dtype, self.layout = group, dtype, layout

@@ -75,7 +75,7 @@ def fork(backend: str, case: Any, name: str, rank: int, folder: Path) -> int:
 
 
 def test(backend: str, case: Any, name: str, size: int) -> dict[str, Any]:
-    """Runs one test on all ranks."""
+    """Run one test on all ranks."""
     from torch.testing._internal.distributed import distributed_test as pytorch
 
     started = time.monotonic()

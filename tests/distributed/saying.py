@@ -23,7 +23,7 @@ def say(event: dict[str, Any]) -> None:
 
 
 class Checks(list[Callable[..., None]]):
-    """Functions, in the order in which a program has them."""
+    """A list of functions, in the order in which a program has them."""
 
     def add(self, function: Callable[..., None]) -> Callable[..., None]:
         """Add a function, and return it, so that this is a decorator."""

@@ -164,7 +164,7 @@ def several_tensors_of_one_call(group: Group) -> None:
 
 @CHECKS.add
 def shapes_are_not_compared(group: Group) -> None:
-    """Elements are, one by one in row-major order: so many at all ranks."""
+    """Reduce tensors of different shapes, whose elements are matched one by one in row-major order."""
     rank, size = group.rank(), group.size()
     for dtype in DTYPES:
         tensor = torch.arange(6, dtype=dtype).view((2, 3) if rank % 2 else (3, 2))
@@ -204,7 +204,7 @@ def outputs_have_no_graph(group: Group) -> None:
 
 @CHECKS.add
 def storage_can_be_resized_afterwards(group: Group) -> None:
-    """FSDP frees a parameter so for a while."""
+    """Resize a storage after calls, as FSDP does to free a parameter for a while."""
     size = group.size()
 
     def resize(*tensors: torch.Tensor) -> None:

@@ -75,7 +75,7 @@ def test_groups_that_find_no_slots_go_through_gloo(native_stack: Stack) -> None:
 
 @pytest.fixture
 def begin(native_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Begins the default group, of this process alone; it ends after the test."""
+    """Yield a function that begins the default group, of this process alone. The group ends after the test."""
     monkeypatch.setenv("P4REDUCE_CONTROLLER", native_stack.controller)
 
     def init(backend: str = "p4reduce", **options: Any) -> None:

@@ -21,7 +21,7 @@ from tests.support.cluster.stack import Stack  # noqa: E402
 
 
 class Store:
-    """Answers `check` so often, and then no more."""
+    """A store that answers `check` so often, and then loses its connection."""
 
     def __init__(self, answers: int) -> None:
         self.answers = answers

@@ -86,7 +86,7 @@ def loss_of(network: Any, words: torch.Tensor) -> torch.Tensor:
 
 
 def train(network: Any, batch_of: Callable[[int], torch.Tensor]) -> None:
-    """batch_of: of each step."""
+    """Train the network with the batches that `batch_of` returns for each step."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -127,7 +127,7 @@ def same_everywhere(what: str, got: dict[str, Any]) -> None:
 
 
 def uneven(rank: int) -> None:
-    """Ranks with different numbers of batches, under each kind of hook; the last rank has the most."""
+    """Train ranks with different numbers of batches, with each kind of hook. The last rank has the most."""
     for number, (make, hook) in enumerate(HOOKS):
         with hooked(f"uneven {number}", DistributedDataParallel(model(), bucket_cap_mb=0.01), make, hook) as network:
             optimizer = torch.optim.SGD(network.parameters(), lr=0.1)

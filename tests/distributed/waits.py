@@ -39,7 +39,7 @@ def soon() -> Iterator[None]:
 
 
 def done(what: str) -> None:
-    """Tells the other rank, without a collective."""
+    """Tell the other rank, without a collective."""
     dist.distributed_c10d._get_default_store().set(what, "done")
 
 
@@ -242,7 +242,10 @@ def groups_are_destroyed_in_any_order(rank: int, size: int) -> None:
 
 @CHECKS.add
 def a_work_that_only_cpp_has_ends(rank: int, size: int) -> None:
-    """DDP's reducer has the one that counts the ranks which still have inputs; Python has let go of it."""
+    """Train with uneven inputs, where DDP's reducer alone has the work that counts ranks with inputs.
+
+    Python has no reference to that work any more.
+    """
     linear = torch.nn.Linear(1, 1, bias=False)
     network = DistributedDataParallel(linear, process_group=pair())
     with network.join(divide_by_initial_world_size=False):

@@ -116,7 +116,7 @@ def furnish(folder: Path) -> None:
 
 
 def certify(folder: Path, name: str) -> None:
-    """Certificates by the names that blocks give them: the controller's, the switch's, and who vouches for each."""
+    """Write certificates of the controller, of the switch, and of their authorities, with the names in the blocks."""
     certificate, key = self_signed(folder, name or "localhost")
     for copy in ("cert.pem", "switch.pem", "switches.pem", "controller.pem", "controllers.pem"):
         shutil.copy(certificate, folder / copy)

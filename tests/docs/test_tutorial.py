@@ -23,7 +23,10 @@ END = "---- end of block"
 
 
 def is_printed(line: str, output: str) -> bool:
-    """`...` stands for anything. Under torchrun Python prints a line and its end apart, so two ranks may share one."""
+    """Return whether the output has the line, in which `...` stands for anything.
+
+    Under torchrun, Python prints a line and its end separately, so two ranks may share a line.
+    """
     pattern = ".*".join(map(re.escape, line.split("...")))
     return re.search(pattern, output) is not None
 

@@ -15,7 +15,7 @@ from tests.support.document_blocks import Block
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Run by that test, a path in the project."""
+    """A block that a test elsewhere runs. test: the test's path in the project."""
 
     test: str
 
@@ -29,12 +29,12 @@ class Not:
 
 @dataclass(frozen=True)
 class Tutorial:
-    """Run with all other blocks of its page, in their order, as a reader would."""
+    """A block that is run with all other blocks of its page, in their order, as a reader would."""
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Run by itself, in a network of its own, in a folder with the files that `session.py` has.
+    """A block that is run by itself, in a network of its own, in a folder with the files that `session.py` writes.
 
     before: what runs there first. addresses: that the network has. one_by_one: each command by itself. left_out: of
     commands that stand for another choice. name: a host that is this one. needs: a program.
@@ -50,7 +50,7 @@ class Shell:
 
 @dataclass(frozen=True)
 class Python:
-    """Run with what `tests/docs/prepared.py` prepares: one rank, a model, gradients. before: runs first."""
+    """A block that is run with the rank, model and gradients of `prepared.py`. before: code that runs first."""
 
     before: str = ""
 

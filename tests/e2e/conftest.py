@@ -51,6 +51,6 @@ def setting(request: pytest.FixtureRequest, stacks: Callable[[str], Stack]) -> S
 
 @pytest.fixture(params=["c", "python"])
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Ranks have this engine."""
+    """Let ranks use this engine, and return its name."""
     monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
     return str(request.param)

@@ -48,8 +48,9 @@ WRAPPERS: dict[str, Any] = {"": lambda hook: hook, "bf16": hooks.bf16_wrapper}
 
 @dataclass(frozen=True)
 class Training:
-    """hook: of HOOKS; "" for none, which is Gloo. bucket_mb: DDP's bucket_cap_mb. checkpoint: folder.
+    """A training that a plan asks for.
 
+    hook: one of HOOKS; "" for none, which is Gloo. bucket_mb: DDP's bucket_cap_mb. checkpoint: folder.
     load, save: at which step to load from the checkpoint, and after which to save; 0 for never. record: the folder to
     record gradients in; "" for none. die: before the second bucket of this step, rank `dies` kills itself; 0 for never.
     """
@@ -74,7 +75,7 @@ def model() -> nn.Module:
 
 
 def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Words, and what each row of them is to be told as: a rule that can be learnt."""
+    """Return rows of words, and the class of each row, by a rule that can be learnt."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     words = torch.randint(0, WORDS, (BATCH, LENGTH), generator=generator)
     return words, words[:, 0] % 8
@@ -143,7 +144,7 @@ def checkpoint(training: Training, step: int, rank: int) -> tuple[Path, Path]:
 
 
 def main() -> None:
-    """Follows the plan in the first argument. options: of Communicator; trainings; rendezvous: a file."""
+    """Run the plan in the first argument. It has Communicator's options, trainings, and a rendezvous file."""
     plan = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     options = plan["options"]

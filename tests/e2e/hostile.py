@@ -23,7 +23,7 @@ SPOOFED_TYPE = 0x88B6  # IEEE 802: for local experiments
 
 
 class Neighbour:
-    """Makes frames. `victims`: ranks of a job with that number and generation, as hosts; `self`: its own address."""
+    """A hostile host that makes frames. plan: its own address, and the victims, which are the hosts of a job's ranks."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.random = Random(plan["seed"])
@@ -92,7 +92,7 @@ class Neighbour:
 
 
 def main() -> None:
-    """Follows the plan in the first argument: interface, rate (frames a second), and what `Neighbour` takes."""
+    """Run the plan in the first argument: interface, rate in frames a second, and the arguments of `Neighbour`."""
     plan = json.loads(sys.argv[1])
     neighbour = Neighbour(plan)
     different = [neighbour.frame() for _ in range(DIFFERENT)]

@@ -34,7 +34,7 @@ HOSTS = {"hook": "hierarchical", "knobs": {"local_world_size": 2, "job": "hosts"
 def start(
     stack: Stack, job: str, trainings: Sequence[Training], folder: Path, *, ranks: int = 2, **options: Any
 ) -> Ranks:
-    """Ranks that do the trainings one after the other."""
+    """Start ranks that run the trainings one after the other."""
     children = {}
     rendezvous = folder / f"rendezvous-{uuid.uuid4()}"
     for rank in range(ranks):

@@ -37,7 +37,7 @@ def tool(name: str) -> str:
 
 @contextmanager
 def prometheus(folder: Path, metrics: str) -> Iterator[str]:
-    """Scrapes `metrics` every second, with our rules. Its address."""
+    """Run a Prometheus that scrapes `metrics` every second, with our rules, and yield its address."""
     command = tool("prometheus")
     shutil.copy(MONITORING / "alerts.yml", folder)
     text = (MONITORING / "prometheus.yml").read_text()

@@ -34,7 +34,7 @@ with Communicator(job="sockets", transport="udp", timeout=60) as communicator:
 
 
 class Open(NamedTuple):
-    """kind: TCP, UDP, Unix or packet. at: "ADDRESS:PORT", or a path. to: whom it is connected to, if anybody."""
+    """An open socket. kind: TCP, UDP, Unix or packet. at: "ADDRESS:PORT", or a path. to: its peer, if any."""
 
     kind: str
     at: str
@@ -85,7 +85,10 @@ def test_the_table_says_of_each_who_may_reach_it_and_what_protects_it() -> None:
 
 
 def named(whose: str, seen: set[Open], places: dict[str, str]) -> set[Row]:
-    """`places`: where the process says that it is, by option. What is nowhere among them is called what it is."""
+    """Return the rows of the sockets that a process has open.
+
+    places: the addresses that the process has printed, by option. A socket at another address is "unknown".
+    """
     options = {place: option for option, place in places.items()}
     return {(whose, one.kind, options.get(one.at, f"unknown: {one}")) for one in seen}
 

@@ -65,7 +65,7 @@ def test_losses_are_those_of_one_process(stack: Stack, package: str, example: st
 
 @pytest.mark.parametrize("arguments", [[], ["backend"]])
 def test_lightning_of_tasks_that_srun_starts(stack: Stack, tmp_path: Path, arguments: list[str]) -> None:
-    """torchrun does not run, and Lightning alone knows the ranks, from these variables of Slurm."""
+    """There is no torchrun: Lightning alone knows the ranks, from these variables of Slurm."""
     skip_without("lightning")
     number = str(10_000 + os.getpid() % 10_000)
     slurm = {"JOB_ID": number, "JOB_NAME": "train", "NODELIST": "localhost", "NODEID": "0"}

@@ -32,7 +32,7 @@ SOL_UDP, UDP_GRO = 17, 104
 
 
 class Aggregators(Receiver):
-    """Answer the packets of a job of one rank, whose own packet is the result, and keep what came to each.
+    """Aggregators of a job of one rank, each of which returns the rank's packets as results, and keeps them.
 
     loss: share of packets that are only answered when they come again. `longest`: most packets in one super-packet.
     """

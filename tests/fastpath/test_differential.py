@@ -64,7 +64,7 @@ def test_same_pace(loss: float, duplicates: float, racks: tuple[tuple[int, ...],
 
 
 def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
-    """Something like a packet that arrived: other bytes, another length, or well-formed with other contents."""
+    """Return a changed packet: with other bytes, of another length, or well-formed with other contents."""
     kind = random.randrange(4)
     changed = bytearray(payload)
     if kind == 0 and changed:

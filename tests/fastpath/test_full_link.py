@@ -30,7 +30,7 @@ class Full:
         self.worker.receive(CODEC.encode(replace(CODEC.decode(packet), op=Op.RESULT, worker=0)), self.now)
 
     def pass_by(self) -> None:
-        """Answers packets of other slots, and lets what is due be sent again."""
+        """Answer packets of other slots, and let due packets be retransmitted."""
         for other in self.others:
             self.answer(other)
         for _ in range(3):

@@ -48,7 +48,7 @@ def bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
 
 
 def values_up_to(exponent: int, magnitude: int) -> npt.NDArray[np.float32]:
-    """float32 of a block whose largest biased exponent is `exponent`: its edges, ties, and others.
+    """Return float32 values of a block whose largest biased exponent is `exponent`: its edges, ties, and others.
 
     magnitude: how many bits a value has on the wire.
     """

@@ -25,7 +25,7 @@ ranks = partial(engines.ranks, NativeRank)
 
 
 class SlowSwitch(UdpSwitch):
-    """Answers come singly, as over a link that takes so long for a packet."""
+    """A switch whose answers come singly, as over a link that takes so long for each packet."""
 
     SECONDS = 0.0004
 
@@ -90,7 +90,7 @@ def test_no_memory_for_an_operation_is_a_failure(switch: UdpSwitch) -> None:
 
 
 def peak_memory() -> int:
-    """Bytes of this process's memory at most, since `forget_peak`."""
+    """Return the peak of this process's memory since `forget_peak`, in bytes."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
 

@@ -47,7 +47,7 @@ def join(controller: FakeController) -> Iterator[Join]:
 
 @pytest.fixture(params=NAMES)
 def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Communicators have this engine from now on."""
+    """Let communicators use this engine from now on."""
     if request.param == "c":
         needs_c_library()
     monkeypatch.setenv("P4REDUCE_BACKEND", request.param)

@@ -156,7 +156,7 @@ def _plain(each: Any) -> Any:
 
 
 class _Token:
-    """Lives as long as a tensor or a view of it."""
+    """An object that lives as long as a tensor or a view of it."""
 
 
 class Cuda:

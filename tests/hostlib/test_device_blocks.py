@@ -24,7 +24,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @st.composite
 def tensors(draw: st.DrawFn) -> tuple[Any, int]:
-    """Any bits, with blocks of zeros and of -0 among them, and a block size."""
+    """Return a tensor of any bits, with some blocks of zeros and of -0, and a block size."""
     block_size = draw(st.sampled_from(BLOCK_SIZES))
     dtype = draw(st.sampled_from([torch.float32, torch.int32, torch.float16, torch.bfloat16]))
     size = 8 * dtype.itemsize

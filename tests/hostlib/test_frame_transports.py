@@ -39,7 +39,7 @@ def transport(request: pytest.FixtureRequest, network: OwnNetwork) -> Iterator[T
 
 @pytest.fixture
 def wire(network: OwnNetwork) -> Iterator[socket.socket]:
-    """Everything that the host sends comes out here."""
+    """Yield a socket that receives everything that the host sends."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
         sock.bind((network.wire, 0x0003))
         sock.settimeout(5)

@@ -99,7 +99,7 @@ def test_a_call_that_fails(each_pair: list[Communicator], call: str) -> None:
 
 
 class Odd(Exception):
-    """Takes other arguments than its instances have."""
+    """An exception whose constructor takes other arguments than its instances have."""
 
     def __new__(cls, code: int) -> Odd:
         return super().__new__(cls, code + 1)

@@ -111,7 +111,7 @@ def test_factors_and_inputs_that_stay(trio: list[Communicator]) -> None:
 
 
 def sent(trio: list[Communicator], tensors: list[torch.Tensor], **options: Any) -> tuple[int, list[torch.Tensor]]:
-    """Operations that one allreduce takes, and its results."""
+    """Call an allreduce, and return the number of operations that it takes, and its results."""
     before = trio[0].stats().operations
     results = together(trio, lambda each: each.allreduce(tensors[each.rank].clone(), **options))
     return trio[0].stats().operations - before, results

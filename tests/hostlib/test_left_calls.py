@@ -34,7 +34,7 @@ SOON = 10.0
 
 
 class Left(ValueError):
-    """Raised by the handler: a kind that collectives raise, too."""
+    """The exception that the handler raises, of a kind that collectives raise, too."""
 
 
 def leave(*_: object) -> None:

@@ -90,7 +90,7 @@ class UdpSwitch(ExitStack):
         return self.job.packet(rank, seq, **fields).pack()
 
     def send(self, rank: int, *payloads: bytes) -> None:
-        """Several payloads go as one chain: all as long as the first, but the last, which may be shorter."""
+        """Send payloads, several of them as one chain. All are as long as the first; the last may be shorter."""
         control = []
         if len(payloads) > 1:
             control = [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", len(payloads[0])))]

@@ -14,7 +14,10 @@ from tests.support.scripts import Build, compiler
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Compile with these build parameters, once a session; the folder has p4reduce.json and p4info.txtpb."""
+    """Return a function that compiles the program with build parameters, once a session, and returns its folder.
+
+    The folder has p4reduce.json and p4info.txtpb.
+    """
     if shutil.which("p4c-bm2-ss") is None:
         pytest.skip("p4c-bm2-ss is not on PATH")
 

@@ -74,7 +74,7 @@ exec "$@"
 
 @pytest.fixture
 def containers(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """Docker and Podman that run a command of their image here; nothing else is on PATH."""
+    """Return an environment with a fake Docker and Podman, which run their image's command on this machine."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("docker", "podman"):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """Made with the build tools that are installed here."""
+    """Return the wheels, made with the build tools that are installed here."""
 
     def make(folder: Path) -> None:
         tools = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}

@@ -34,7 +34,10 @@ def test_what_it_sends_last_is_not_what_is_known() -> None:
 
 
 class WrongLanes(Simulation):
-    """Rank 2's first packet of the second round with values names one lane too few; sent again, it is right."""
+    """A simulation in which a packet of rank 2 names one lane too few.
+
+    It is the first packet of the second round with values. Its retransmission is right.
+    """
 
     wrong = True
 

@@ -48,7 +48,7 @@ def test_a_loss_costs_about_a_round_trip(slots: int, loss: float, most: float) -
 
 
 class Pauses(Simulation):
-    """Now and then a worker stands still, for 50 round trips, while its packets wait for it."""
+    """A simulation in which now and then a worker stands still for 50 round trips, while its packets wait."""
 
     def __init__(self, slots: int, seed: int) -> None:
         super().__init__(job(slots), seed=seed)

@@ -179,7 +179,7 @@ def test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next() -> None:
 
 
 def pace_of(window: float = math.inf, smoothed: float = 0.1, least: float = 0.01) -> Pace:
-    """Past its start, where round trips take `smoothed` seconds and took `least` without queues."""
+    """Return a pace past slow start. Round trips take `smoothed` seconds, and took `least` without queues."""
     timer = RetransmissionTimer(Timing())
     timer.sample(least)
     timer.srtt = smoothed

@@ -41,7 +41,10 @@ def assert_same_bits(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> No
 
 
 def exact_block_sum(columns: npt.NDArray[np.float32]) -> list[float]:
-    """Section "Numbers" of docs/protocol.md for one block, shape (ranks, values), element by element."""
+    """Return the sum of one block, element by element, as section "Numbers" of docs/protocol.md has it.
+
+    columns: the ranks' values, of shape (ranks, values).
+    """
     ranks = len(columns)
     headroom = math.ceil(math.log2(ranks))
     largest = float(np.abs(columns).max())

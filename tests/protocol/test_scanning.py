@@ -28,12 +28,12 @@ PIECE = SCAN_BLOCKS * GROUP_SLOTS // SLOTS
 
 
 def zeros_but(count: int, share: float, seed: int) -> npt.NDArray[np.float32]:
-    """-0 but for a share of ones, drawn at random: what is scanned, where nothing is to be sent, is +0 from then on."""
+    """Return an array of -0 with a random share of ones. The scan turns blocks that are not sent into +0."""
     return np.where(np.random.default_rng(seed).random(count) < share, np.float32(1), np.float32(-0.0))
 
 
 def scanned(data: npt.NDArray[np.float32]) -> int:
-    """Blocks of one element that are +0 by now."""
+    """Return how many blocks of one element are +0 by now, because they have been scanned."""
     return int(np.count_nonzero((data == 0) & ~np.signbit(data)))
 
 
@@ -90,7 +90,7 @@ def test_nothing_is_scanned_after_the_end() -> None:
 
 
 def sparse_calls(random: Random, membership: Membership) -> list[Call]:
-    """Tensors of many pieces, of any density."""
+    """Return calls with tensors of many pieces, of any density."""
     calls = []
     for counter in range(random.choice([1, 2, 3])):
         size = random.randrange(8, 40) * 1000

@@ -22,7 +22,7 @@ def members(size: int, *racks: tuple[int, ...]) -> Membership:
 
 
 def reduced(racks: tuple[tuple[int, ...], ...], density: float, network: Network = LOSSLESS) -> Simulation:
-    """After one allreduce of float32 by every rank, the share of blocks given by `density` not zero at each."""
+    """Return the simulation after one allreduce. density: the share of each rank's blocks that is not zero."""
     size = sum(map(len, racks))
     rng = np.random.default_rng(size)
     arrays = [rng.standard_normal(NUMEL).astype(np.float32) for _ in range(size)]

@@ -23,7 +23,7 @@ ANY = "127.0.0.1:0"
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Has the shell script be the simple_switch_grpc that is found."""
+    """Return a function that installs a shell script as the simple_switch_grpc that is found."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def put(script: str) -> None:

@@ -185,7 +185,7 @@ def test_ports_of_both_kinds_are_refused() -> None:
 
 @pytest.mark.root
 class TestInterfaces:
-    """Everything about frames on a cable."""
+    """Tests of frames on a cable."""
 
     @pytest.fixture
     def eth(self) -> Iterator[EthPort]:

@@ -47,7 +47,7 @@ def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def failing(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """(exit code, what it said) of a command that ends by itself."""
+    """Run a command that ends by itself, and return its exit code and its errors."""
     done = subprocess.run(
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False
     )

@@ -26,7 +26,7 @@ Process = Callable[[int, bytes], list[tuple[int, bytes]]]
 
 
 class Plane(FakeDataPlane):
-    """Does with frames what the test says."""
+    """A data plane that processes frames as the test says."""
 
     def __init__(self, process: Process) -> None:
         super().__init__(b'{"pipelines": []}', CPU_PORT)

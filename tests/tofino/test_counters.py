@@ -19,7 +19,7 @@ THERE = Host("02:00:00:00:00:02", "10.0.0.2", 2222)
 
 
 def lost_at_egress(switch: Switch) -> dict[int, tuple[int, int]]:
-    """Packets and bytes by port, of three frames and what the harness sends to see that nothing comes."""
+    """Return the packets and bytes lost by port, of three frames and of those that prove that no frame comes out."""
     switch.own_address()
     switch.forward(THERE.mac, 2)
     switch.set_loss(LOSS_OUT, 2, ALL)

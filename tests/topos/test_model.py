@@ -20,7 +20,7 @@ DEFAULTS = [design.build() for design in TOPOLOGIES.values()]
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    """Any connected network of up to six switches and eight hosts."""
+    """Return any connected network of up to six switches and eight hosts."""
     switches = [f"s{number}" for number in range(1, draw(st.integers(1, 6)) + 1)]
     hosts = [f"h{number}" for number in range(1, draw(st.integers(1, 8)) + 1)]
     pairs = {(draw(st.sampled_from(switches[:at])), switch) for at, switch in enumerate(switches) if at}

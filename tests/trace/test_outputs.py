@@ -27,7 +27,7 @@ END = 0xFFFFFFFF
 
 @pytest.fixture
 def made() -> Trace:
-    """Worker 2 comes 30 ms late, a packet of worker 0 is lost, and blocks are skipped."""
+    """Return a trace in which worker 2 is 30 ms late, a packet of worker 0 is lost, and blocks are skipped."""
     return trace(
         data(0, 0), data(0.1, 1), data(30, 2), *(result(30.1, to, 2, keys=(key(4), END, END, END)) for to in range(3)),
         data(30.2, 0, seq=3, active=1, present=1), data(30.2, 1, seq=3, active=1), data(30.2, 2, seq=3, active=1),
@@ -143,7 +143,7 @@ def test_mistakes_are_explained(
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """Skips the test where there is none."""
+    """Yield a browser. Skips the test if there is none."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
         pytest.skip("needs Chromium")

@@ -35,7 +35,7 @@ LAST = f"worker {WORKERS - 1}"
 
 
 def traced(network: Network) -> Trace:
-    """Six reductions, to each of which the last worker comes late."""
+    """Return a trace of six reductions, for each of which the last worker is late."""
     case = Case(WORKERS, 1 << 16, "float32", 0.2, "random", "block")
     setup = Setup(target="native", slots=16, threads=1, repeat=6, warm_up=1, timeout=60)
     with Recorder() as recorder:

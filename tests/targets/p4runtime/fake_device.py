@@ -13,7 +13,7 @@ EXACT_SIZE = 4
 
 
 class FakeDataPlane:
-    """Tables named `constant...` refuse writes and `exact...` hold 4 entries, as in conformance.p4.
+    """A data plane in which `constant...` tables refuse writes and `exact...` hold 4 entries, as in conformance.p4.
 
     A packet-out for egress port p comes out of p; for group g, of all of g's ports. A frame that leaves at the CPU
     port gets the packet-in header of conformance.p4, with the default action's first argument as tag.

@@ -20,7 +20,7 @@ HIGH = 1 << 100
 
 @pytest.fixture
 def clients(address: str) -> Iterator[list[Client]]:
-    """Three controllers that have not said anything."""
+    """Yield three clients that have not sent anything yet."""
     with ExitStack() as stack:
         yield [stack.enter_context(Client(address, election_id)) for election_id in (10, 20, HIGH)]
 

@@ -36,7 +36,7 @@ Json = Any
 
 
 def field(name: str) -> Json:
-    """`header.field`; `header.$valid$` is its validity."""
+    """Return a reference to `header.field`. `header.$valid$` is the header's validity."""
     header, _, member = name.rpartition(".")
     return {"type": "field", "value": [header, member]}
 
@@ -79,7 +79,7 @@ def extract(name: str, kind: str = "regular") -> Json:
 
 
 class Builder:
-    """Headers are parsed and sent in order; `run` and `table` come one after the other in the pipeline.
+    """A builder of programs. Headers are parsed and sent in order, and `run` and `table` are applied in order.
 
     `headers`: name -> field -> bits; `name[2]` makes a stack of two. `metadata` is the struct `scalars`. What the
     program sends goes to port 1 unless it says otherwise.
@@ -187,7 +187,7 @@ class Builder:
         return self
 
     def condition(self, expression: Json, true_next: str | None, false_next: str | None, name: str = "if") -> Builder:
-        """Branches in ingress to named nodes."""
+        """Add a branch in ingress to named nodes."""
         node = {"name": name, "id": 0, "expression": expression, "true_next": true_next, "false_next": false_next}
         self.nodes["ingress"].append(node)
         return self

@@ -20,7 +20,10 @@ WIDE = {f"v{index}": 32 for index in range(FIELDS)}
 
 
 def vector(expression: Callable[[int], Json], *, bits: int = 32) -> Builder:
-    """v_i = expression(i); r_i[n] = v_i, for every i of `values`, with scratch fields and registers that go along."""
+    """Return a program that sets v_i = expression(i) and r_i[n] = v_i for every i of `values`.
+
+    It also reads registers into scratch fields.
+    """
     scratch = {f"t{index}": bits for index in range(FIELDS)}
     builder = Builder({"h": {"n": 8, "s": 32}, "values": dict.fromkeys(WIDE, bits)}, scratch)
     primitives = []

@@ -25,7 +25,7 @@ def table(key: dict[str, str], **options: object) -> Builder:
 
 
 def out(switch: Switch, a: int = 0, b: int = 0) -> int:
-    """h.out after the table."""
+    """Return h.out after the table."""
     frame = bytes([a]) + b.to_bytes(4, "big") + b"\x55"
     ((_, sent),) = switch.process(3, frame)
     assert sent[:5] == frame[:5]
