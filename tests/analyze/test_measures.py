@@ -19,7 +19,7 @@ def masks(*workers: str) -> Mask:
 
 
 def test_an_example_by_hand() -> None:
-    # In common: 1 of min(2, 3). The halves of worker 0 hold 2 and 0 of 4, those of worker 1 1 and 2.
+    # The workers have 1 of min(2, 3) in common. Worker 0's halves hold 2 and 0 of 4, worker 1's hold 1 and 2.
     found = measure(masks("11000000", "01001100"))
     assert found == Measures(
         workers=2, units=8, density=5 / 16, union=4 / 8, overlap=1 / 2, densification=(4 / 8) / (5 / 16),

@@ -71,7 +71,7 @@ def test_all_systems_train_it(tmp_path: Path, model: str) -> None:
     for system, near in (("p4reduce-int16", 2e-3), ("gloo-bf16", 2e-3), ("gloo-fp16", 2e-3), ("p4reduce-int8", 2e-2)):
         assert rows[system]["held_out"][1] == pytest.approx(ours["held_out"][1], rel=near), system
         assert rows[system]["losses"] != ours["losses"]
-    # On a busy machine packets are sent again that were late.
+    # On a busy machine, late packets are retransmitted.
     assert 0 < ours["tx_bytes"] < 8 * ours["parameters"]
     assert gloo["tx_bytes"] == 2 * rows["gloo-bf16"]["tx_bytes"] == 4 * gloo["parameters"]
     assert 0 < rows["oktopk"]["tx_bytes"] < 4 * 0.06 * ours["parameters"]

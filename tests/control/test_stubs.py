@@ -20,7 +20,7 @@ PROTO = HERE / "jobs.proto"
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools is not installed")
 def test_the_stubs_are_those_of_the_proto(tmp_path: Path) -> None:
-    # In a process of its own, since one process cannot load two files that define the same messages.
+    # The compiler runs in another process, because one process cannot load two files that define the same messages.
     root = HERE.parents[1]
     options = [f"--proto_path={root}", f"--python_out={tmp_path}", str(PROTO)]
     done = subprocess.run(

@@ -130,7 +130,7 @@ def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> No
     desk.ready_at(LEAF2, LEAF2)
     one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
     desk.hear(one, LEAF1)
-    # By which port of the spine that has come nobody knows yet; it may be the leaf's.
+    # The port at which the spine has leaf2 is not known yet, so this HELLO may have come through the leaf.
     assert not desk.hear(two, SPINE, port=LEAF2)
     assert desk.hear(two, LEAF2)
     assert "the switch leaf2 has not been heard by its parent spine; check the cable" in desk.last(one).message

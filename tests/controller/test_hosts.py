@@ -85,7 +85,7 @@ def test_no_port_fills_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(8):
             assert hosts.claim(at(f"02:00:00:00:{port:02x}:{number:02x}"), port, job=port) == ""
     assert [len(hosts.learned_for(port)) for port in (1, 2)] == [3, 2]
-    # Those that are not forwarded to do not move, either.
+    # Addresses that are not forwarded to do not move, either.
     assert "is on port 1" in hosts.claim(at("02:00:00:00:01:07"), 2, job=2)
     hosts.release(1)
     assert hosts.claim(at("02:00:00:00:01:07"), 2, job=2) == ""

@@ -434,7 +434,7 @@ class Host:
             self.slots, self.seq = self.start = slots, first_seq
         self._begin()
 
-    # Its program.
+    # Calls of its program.
 
     under_way = False
 
@@ -451,7 +451,7 @@ class Host:
             self.begun += 1
             self.under_way = True  # its others have not begun it
 
-    # Its stream.
+    # Messages of its stream.
 
     def hear(self, messages: list[pb.ServerMessage]) -> None:
         """Receive messages of the controller, and pass them on as the session does."""

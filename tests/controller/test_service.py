@@ -126,7 +126,7 @@ def test_what_the_controller_stood_still_for_counts_against_nobody(
     first = running.loop.loop.run_in_executor(None, ranks[0].session.leave)
     wait_until(lambda: any(m.leaving for m in running.look().jobs[0].members), "the first")
     running.loop.call(time.sleep, 0.7)  # the loop, and with it all of the controller
-    # While it looks who is over time.
+    # Meanwhile the controller looks for ranks that are over time.
     stays(lambda: [rank.session.aborted for rank in ranks] == [None] * 3, "a rank is blamed", 0.3)
     for rank in ranks[1:]:
         running.loop.loop.run_in_executor(None, rank.session.leave)

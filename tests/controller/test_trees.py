@@ -49,7 +49,7 @@ def test_every_rank_and_every_switch_has_one_place(places: list[int]) -> None:
     children = [child for node in nodes for child in node.children]
     assert sorted(children) == sorted(node.switch for node in others)
     assert all(parents[node.switch] == node.parent for node in others)
-    # Nobody adds up what is one packet already, but for a leaf, which turns its ranks' packets into its own.
+    # A root that would only pass on one child's packets is left out. A leaf turns its ranks' packets into its own.
     assert len(root.ranks) + len(root.children) > (0 if root.ranks else 1)
     assert all(node.ranks or node.children for node in nodes)
 

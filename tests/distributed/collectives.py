@@ -136,7 +136,7 @@ def groups_have_jobs_of_their_own(rank: int, size: int) -> None:
     tensor = torch.ones(5)
     dist.all_reduce(tensor, group=alone)
     same(tensor, torch.ones(5))
-    # On two groups at once, in different orders.
+    # Collectives run on two groups at once, in different orders.
     groups = [both, dist.group.WORLD]
     tensors = [torch.ones(5), torch.ones(5)]
     works = [dist.all_reduce(tensors[i], group=groups[i], async_op=True) for i in ([0, 1] if rank else [1, 0])]

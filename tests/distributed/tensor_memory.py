@@ -84,7 +84,7 @@ def coalesced_tensors_that_share_memory(group: Group) -> None:
         (first, _) = work.get_future().wait()
         assert first is tensor
         same(tensor, torch.full((3,), total))
-        # Each reads what another one writes.
+        # Each call reads memory that another one writes.
         tensor = torch.arange(4 * size).to(dtype) + rank
         with dist._coalescing_manager(group):
             dist.all_gather_into_tensor(tensor[: 2 * size], tensor[2 * size : 2 * size + 2], group=group)

@@ -23,7 +23,7 @@ SPOOFED_TYPE = 0x88B6  # IEEE 802: for local experiments
 
 
 class Neighbour:
-    """A hostile host that makes frames. plan: its own address, and the victims, which are the hosts of a job's ranks."""
+    """A hostile host that makes frames. plan: its own address, and its victims, the hosts of a job's ranks."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.random = Random(plan["seed"])

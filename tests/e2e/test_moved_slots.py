@@ -15,7 +15,7 @@ from tests.support.cluster.rank import Call
 from tests.support.cluster.stack import Ranks, Stack, go_on, job, kept, over_udp, over_wires
 from tests.support.waiting import pass_time, wait_until
 
-# At most 8 slots of each of these; and what uses all, as far as there are any.
+# Calls of SMALL use at most 8 slots, and calls of LARGE use all slots that their job has.
 SMALL = [Call((2000,), seed=seed, pause=0.01) for seed in range(5)]
 LARGE = [Call((60_000,), seed=seed, density=0.1, pause=0.01) for seed in range(3)]
 # Ranks that a busy machine kept from holding in time are left alone for a minute, and the second time for two.

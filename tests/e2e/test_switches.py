@@ -50,7 +50,7 @@ def test_switches_come_and_go_while_jobs_add_up(site: Site) -> None:
                 shown = site.run("jobs", "show", "third")
                 assert "started without the switch two cannot be used: unreachable" in shown
                 assert "two is unreachable" in site.run("jobs", "show", "second")
-                # Nobody waits for what is taken away, and who had it is told.
+                # The removal waits for no job, and jobs that had slots there get an error.
                 site.run("switches", "remove", "two", "--now")
                 for last in second.wait_for_ends().values():
                     assert "its switch two was removed by an operator" in last["message"]

@@ -125,7 +125,7 @@ def test_scattered_zeros_go_by_elements_from_the_second_call_on(join: Join, monk
     elements, by_elements = sent(trio, few)
     assert (blocks, elements) == (1, 3)
     torch.testing.assert_close(by_elements, by_blocks)
-    # By its header, ranks choose blocks; and after that without one.
+    # In the first call the ranks choose blocks by its header. Later calls have none.
     assert [sent(trio, many)[0] for _ in range(3)] == [2, 1, 1]
     assert sent(trio, many, layout="elements")[0] == 3
     assert [sent(trio, few)[0] for _ in range(3)] == [1, 3, 3]

@@ -143,7 +143,7 @@ def test_who_is_known_and_has_sent_nothing_is_named() -> None:
     ("kind", "left_out", "count", "said"),
     [
         ("missed", 1234, 1234, "1,234 packets came faster than they could be recorded: stragglers, losses"),
-        # Those of another job do not count.
+        # Packets of another job do not count.
         (
             "cut",
             {(7, 3): 12, (9, 1): 100, None: 3},

@@ -130,7 +130,7 @@ def test_cycles_and_tangles_are_told() -> None:
     assert cycle.value.key in graph
     ladder: dict[NodeKey, Node] = {}
     for step in range(20):
-        # Both sides go on to both sides of the next step, without a place where they meet.
+        # Both sides go on to both sides of the next step, and never meet.
         for side in range(2):
             ways: list[NodeKey] = [(step + 1, 0), (step + 1, 1)] if step < 19 else [None, None]
             ladder[step, side] = Node([read("x")], [(variable("y", 1), ways[0]), (None, ways[1])])
