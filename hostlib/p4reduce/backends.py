@@ -56,7 +56,7 @@ def backend() -> Backend:
 
 
 def check_threads(threads: int, transport: str) -> None:
-    """Raise ValueError if a rank's engine cannot have so many threads with this transport."""
+    """Raise ValueError if a rank's engine cannot have this number of threads with this transport."""
     used = backend()
     if threads > 1 and (used.name != "c" or transport != "udp"):
         raise ValueError(

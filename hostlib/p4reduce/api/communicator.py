@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 
 class Communicator:
-    """A rank's membership in a job, whose tensors the switch reduces.
+    """A rank's membership in a job: collectives on tensors, which the switch reduces.
 
     The constructor joins the job and returns when all ranks have joined. Methods may be called from any thread, but all
     ranks must call collectives in the same order. While one thread is in a blocking call, calls of other threads wait.
@@ -403,7 +403,7 @@ class Communicator:
             if well:
                 self.close()
             else:
-                self.abort()  # the other ranks would wait in vain for this one's next call
+                self.abort()  # so that the other ranks do not wait for this rank's next call
 
     def __repr__(self) -> str:
         failure = self._engine.failure

@@ -186,7 +186,7 @@ class SiteState(NamedTuple):
 
 
 def elements_may_save(size: int, block: int, per_word: int, elements: int, blocks: int) -> bool:
-    """Return whether a sum with so many non-zero elements and blocks suggests the layout by elements.
+    """Return whether a sum with these numbers of non-zero elements and blocks suggests the layout by elements.
 
     The estimate treats the sum as one rank's tensor, since a sum does not show which elements ranks have in common.
     """

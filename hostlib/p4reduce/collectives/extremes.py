@@ -39,7 +39,7 @@ class Extreme:
     def __init__(
         self, group: Group, collective: str, tensor: Any, spec: TensorSpec, call: Collective, *, in_place: bool
     ) -> None:
-        """in_place: the result goes into the tensor, which must be writable."""
+        """Check the arguments and stage the tensor. `in_place`: the tensor, which must be writable, gets the result."""
         op = call.op
         if call.residual is not None:
             raise ValueError(f"residual with op={op!r}, which loses nothing: pass a residual only with sum and average")

@@ -30,7 +30,7 @@ class Sum:
     def __init__(
         self, group: Group, collective: str, tensor: Any, spec: TensorSpec, call: Collective, *, in_place: bool
     ) -> None:
-        """in_place: the result goes into the tensor, which must be writable."""
+        """Check the arguments and stage the tensor. `in_place`: the tensor, which must be writable, gets the result."""
         op, factor, residual = call.op, call.factor, call.residual
         carried: Number = spec.work_dtype
         if carried is np.int32:

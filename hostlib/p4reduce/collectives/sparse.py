@@ -66,7 +66,10 @@ class Reduction:
     """Whether all rows went with the header."""
 
     def __init__(self, group: Group, rows: Rows, call: Collective, block_size: int, link: int = 0) -> None:
-        """block_size: words of a block. link: bits a second of this rank's link, 0 where it is not known."""
+        """Check the arguments, and multiply the values by the call's factor.
+
+        block_size: words of a block. link: bits a second of this rank's link, 0 if it is not known.
+        """
         op, factor = call.op, call.factor
         if op not in SUMS:
             what = "a tensor sent by elements" if isinstance(rows, Elements) else "a sparse tensor"

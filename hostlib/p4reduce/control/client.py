@@ -344,8 +344,7 @@ class Session:
         """Report that this rank cannot go on, which aborts the job for all ranks. A second call does nothing.
 
         rank: the rank that is the cause, if it is another one. mismatch: whether ranks called different collectives.
-        Returns at once, and False if there is no job to abort. `await_abort` waits until the controller has told all
-        ranks.
+        Returns at once, and False if there is no job to abort. `await_abort` waits until all ranks have been notified.
         """
         text = why[:MOST_SAID].encode(errors="replace").decode()  # so that any text can be sent
         with self._changed:

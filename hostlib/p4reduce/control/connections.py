@@ -18,7 +18,7 @@ from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import Tls, open_channel
 from p4reduce.control.stream import ControllerStream, OnEnd, OnMessage
 
-_END_TIMEOUT = 30.0  # seconds, for a stream's thread to end
+_END_TIMEOUT = 30.0  # seconds; a stream's thread ends at once, unless a callback of the session is busy
 
 
 class Connections:
@@ -37,7 +37,10 @@ class Connections:
         on_message: OnMessage,
         on_end: OnEnd,
     ) -> None:
-        """`lock`: the session's lock. `on_message` and `on_end` are called from a stream's thread, without the lock."""
+        """Begin without streams.
+
+        lock: the session's lock. on_message, on_end: called from a stream's thread, without the lock.
+        """
         self.addresses = addresses
         self.serving: ControllerStream | None = None
         self.candidates: dict[str, ControllerStream] = {}  # by address

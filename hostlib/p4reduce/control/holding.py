@@ -29,10 +29,14 @@ class Holder(Protocol):
 
 
 class Holding:
-    """The state of a session's pauses. The session's lock, which is reentrant, guards it."""
+    """The state of a session's pauses. The session's lock, which is reentrant, guards it.
+
+    Lock order: the session's lock before the engine's, since `hold` and `go_on` of the holder are called under the
+    session's lock. So an engine must not hold its own lock when it calls `tell`.
+    """
 
     def __init__(self, lock: threading.Condition, say: Callable[[pb.ClientMessage], None]) -> None:
-        """say: sends a message to the serving controller; called under the lock."""
+        """Begin without a pause. `say`: sends a message to the serving controller; called under the lock."""
         self._lock = lock
         self._say = say
         self._holder: Holder | None = None

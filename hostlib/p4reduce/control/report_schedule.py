@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-_IDLE_S = 1.0  # the thread ends after so many seconds without sessions
+_IDLE_S = 1.0  # the thread ends when it has had no sessions for this time
 
 Report = Callable[[], float | None]
 """Sends one report, and returns the seconds until the next call; None for no more calls."""

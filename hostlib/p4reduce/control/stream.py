@@ -25,7 +25,7 @@ class ControllerStream:
     """A stream that is opened once and ends once. Any thread may call `send` and `cancel`."""
 
     def __init__(self, address: str, first: pb.ClientMessage) -> None:
-        """`address`: the controller's. `first`: the message that opens the stream, a Join or a Rejoin."""
+        """Prepare a stream. `address`: the controller's. `first`: the message that opens it, a Join or a Rejoin."""
         self.address = address
         self._outgoing: queue.SimpleQueue[pb.ClientMessage | None] = queue.SimpleQueue()
         self._outgoing.put(first)

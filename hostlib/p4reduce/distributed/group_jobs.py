@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 FIRST_SLOTS = 4
 """Slots of a group's first job, unless the group asks for a number: enough for small tensors."""
 LARGE_BYTES = 1 << 16
-"""The first collective of so many bytes makes the group ask for the controller's default number of slots."""
+"""The first collective of this size makes the group ask for the controller's default number of slots."""
 LONGEST_TIMEOUT_S = 86400.0  # the controller accepts no longer one
 # Prefixes of a reason, which the store has in place of a job's name:
 _NONE = "none: "
@@ -62,7 +62,7 @@ class GroupJobs:
     """
 
     def __init__(self, store: Any, rank: int, size: int, name: str, options: Options) -> None:
-        """`store`: used by this group alone. `name`: the group's name."""
+        """Begin without a job. `store`: used by this group alone. `name`: the group's name."""
         self._store = store
         self._rank, self._size = rank, size
         self._name = name

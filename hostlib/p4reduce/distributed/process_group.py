@@ -89,7 +89,10 @@ class SwitchGroup(ByGloo):
     """
 
     def __init__(self, group: Any, options: Options) -> None:
-        """`group`: the `_DistributedBackendOptions` of torch.distributed."""
+        """Connect all ranks by Gloo; the default group also joins its job.
+
+        group: the `_DistributedBackendOptions` of torch.distributed.
+        """
         super().__init__(group.group_rank, group.group_size)
         self._rank, self._size = group.group_rank, group.group_size
         self._timeout: timedelta = group.timeout
@@ -645,7 +648,7 @@ class _Call:
     """For calls of several operations, instead of `stage`: begins the call, and waits for other ranks meanwhile."""
     plan: Plan[Any] | None = None
     waits: bool = False
-    """Whether the caller, and nobody else, waits for the call at once."""
+    """Whether the caller waits for the call at once, and no other code does."""
 
 
 def _settle(turn: concurrent.futures.Future[Any], task: Callable[[], Any]) -> None:

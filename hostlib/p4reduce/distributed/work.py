@@ -140,7 +140,7 @@ class SwitchWork(PythonWork):
     """A collective in flight on the switch, as a `torch.distributed.Work`."""
 
     def __init__(self, handle: Handle[Any], outputs: Tensors, name: str = "collective") -> None:
-        """name: the collective's name in profiles."""
+        """Make the work of a handle. `name`: the collective's name in profiles."""
         super().__init__(outputs)
         self._name = name
         self._handle = handle
@@ -197,7 +197,10 @@ class QueuedWork(PythonWork):
     def __init__(
         self, name: str, outputs: Tensors, threads: Continuations, abort: Callable[[P4ReduceError], None]
     ) -> None:
-        """name: the collective's name in errors. threads: runs the callbacks of its future. abort: ends the group."""
+        """Make the work of a collective that has not begun.
+
+        name: the collective's name in errors. threads: runs the callbacks of its future. abort: ends the group.
+        """
         super().__init__(outputs)
         self._name = name
         self._threads = threads

@@ -21,7 +21,7 @@ class Continuations:
     IDLE_S = 1.0
 
     def __init__(self, name: str) -> None:
-        """`name`: the prefix of the threads' names."""
+        """Begin without threads. `name`: the prefix of their names."""
         self._name = name
         self._changed = threading.Condition()
         # _changed guards the fields below.

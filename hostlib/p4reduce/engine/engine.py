@@ -80,7 +80,7 @@ class Engine(ABC):
     """The thread that calls `on_end`."""
 
     def __init__(self, name: str) -> None:
-        """`name`: the name of its threads."""
+        """Set up the fields that both engines have. `name`: the name of the threads."""
         self._pid = os.getpid()
         self.on_silence: Callable[[int], None] = lambda _: None
         """Called from the engine's thread with a half that has had no answer for `SILENCE_S`, and again each time that

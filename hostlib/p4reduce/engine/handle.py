@@ -101,9 +101,9 @@ class Handle(Generic[T]):
         self._engine = engine
         self._progress = progress or engine.progress
         self._future: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the two fields below
         self._callbacks: deque[Callable[[Handle[T]], object]] = deque()
-        self._told = False  # whether the collective has ended and all callbacks were called
+        self._told = False  # whether the collective has ended and the queue is empty: new callbacks then run at once
         BlockingCall.note(self)
 
     @property
@@ -181,7 +181,7 @@ class Handle(Generic[T]):
         return self._future.done()
 
     def drop_result(self) -> None:
-        """Drop the result, which nobody will ask for; `result` then returns None. For the communicator."""
+        """Drop the result, which no caller will ask for; `result` then returns None. For the communicator."""
         self._tensor = cast("T", None)
 
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:

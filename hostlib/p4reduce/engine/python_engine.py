@@ -52,7 +52,10 @@ class PythonEngine(Engine):
         switch: str,
         name: str = "p4reduce",
     ) -> None:
-        """`switch`: the switch's address, for error messages if there is one switch. `name`: the threads' name."""
+        """Start the thread.
+
+        switch: the switch's address, for error messages if there is one switch. name: the threads' name.
+        """
         super().__init__(name)
         self._seconds = 0.0
         self._transport = transport

@@ -31,7 +31,7 @@ from p4reduce.transport.udp import UdpTransport
 
 _TEXT_BYTES = 512
 _SLICE_S = 0.05  # longest wait within one call into C, so that a signal is handled promptly
-_HOLD_SLICE_S = 1.0
+_HOLD_SLICE_S = 1.0  # the same for the thread that follows a pause; C ends the wait early for any news
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,10 @@ class _UnderWay:
     def __init__(
         self, held: object, name: str, on_end: OnEnd | None = None, finish: Callable[[], None] | None = None
     ) -> None:
-        """held: owns the memory that the operation uses. on_end, finish: as in `Engine.submit` and `run_inline`."""
+        """Record an operation that is about to begin.
+
+        held: owns the memory that the operation uses. on_end, finish: as in `Engine.submit` and `Engine.run_inline`.
+        """
         self.held = held
         self.name = name
         self.since = time.monotonic()
@@ -88,7 +91,7 @@ class _UnderWay:
         self._untold.acquire()
 
     def tell(self, error: BaseException | None) -> None:
-        """Notify the caller, if nobody has. May be called again after an interrupt."""
+        """Notify the caller, unless another thread has. May be called again after an interrupt."""
         self.ended = True
         with self._telling:
             if self._untold.locked():
@@ -102,7 +105,7 @@ class _UnderWay:
                 self._untold.release()
 
     def forget(self) -> None:
-        """Notify nobody any more, after a thread that is just doing so."""
+        """Let no thread notify the caller any more; wait for one that is just doing so."""
         with self._telling:
             if self._untold.locked():
                 self._untold.release()
@@ -131,7 +134,10 @@ class NativeEngine(Engine):
     def __init__(
         self, transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str = "p4reduce"
     ) -> None:
-        """`switch`: the switch's address, for error messages. `name`: the threads' name."""
+        """Open the C engine and start the thread.
+
+        switch: the switch's address, for error messages. name: the threads' name.
+        """
         super().__init__(name)
         self._name = name
         self._transport = transport
@@ -266,7 +272,7 @@ class NativeEngine(Engine):
             elif status == c.OK:
                 self.wait(number)
             if status == c.OK:
-                one.wait()
+                one.wait()  # the engine's thread may have seen the end first, and be notifying now
         except BaseException as left_by:
             in_spite_of_signals(partial(self._leave, number, prepared.name, left_by), base.LEAVE_TIMEOUT_S)
             raise

@@ -34,7 +34,7 @@ class Prober:
     """The probes of one rank in one job."""
 
     def __init__(self, membership: Membership, nonce: int) -> None:
-        """`nonce`: the 64 bits by which the controller recognises the rank's HELLOs."""
+        """Make the probes. `nonce`: the 64 bits by which the controller recognises the rank's HELLOs."""
         self._codec = Codec(membership.lanes, membership.block_size)
         every = (1 << membership.lanes) - 1
         zeros = np.zeros((membership.lanes, membership.block_size), np.int32)

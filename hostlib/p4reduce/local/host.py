@@ -32,9 +32,10 @@ _FILES, _MORE_FILES = 2, 32
 
 
 def _check_limits(ranks: int) -> None:
-    """Raise OSError if the limits of this process do not let so many ranks share memory.
+    """Raise OSError if the limits of this process do not let this number of ranks share memory.
 
-    These are the limits on the size of files, the address space and open files.
+    The truncation fails at the limit on file sizes (RLIMIT_FSIZE), the mapping at the one on addresses (RLIMIT_AS);
+    neither allocates memory. The number of files is compared with the limit on open files (RLIMIT_NOFILE).
     """
     size = ranks * _MOST_BYTES
     file = os.memfd_create("p4reduce")

@@ -65,7 +65,7 @@ def _checked(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
 def _memory(shape: tuple[int, ...], itemsize: int) -> Any:
     """Return memory of zeros for an array of this shape, freed with its last reference."""
     size = math.prod(shape) * itemsize
-    if max((size, *shape)) > sys.maxsize:  # more than C's functions are told
+    if max((size, *shape)) > sys.maxsize:  # C's functions cannot have larger arguments
         raise ValueError(f"shape={shape}: accepted are arrays of up to {sys.maxsize} bytes")
     try:
         return _zeros(size)
