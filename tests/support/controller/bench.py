@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch that runs the P4 program, and hosts at its ports."""
+"""A controller with a real data plane, and hosts at the ports of its switch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def host(port: int) -> Endpoint:
 
 
 class Bench:
-    """A controller on the target. Worker i is behind port i + 1."""
+    """A controller whose switch is the target. Worker i is behind port i + 1."""
 
     def __init__(self, loop: Loop, target: Target, **options: Any) -> None:
         self.loop = loop
@@ -39,7 +39,7 @@ class Bench:
         ports = list(range(1, PORTS + 1))
         defaults = {"switch": target.grpc_address, "listen": "127.0.0.1:0", "address": [SWITCH.ip], "ports": ports}
         self._context = running(load(None, defaults | options), 10.0)
-        for sock in target.sockets.values():  # what earlier tests left there
+        for sock in target.sockets.values():  # discard frames of earlier tests
             while select.select([sock], [], [], 0)[0]:
                 sock.recv(65536)
         self.controller: Controller = loop.run(self._context.__aenter__())
@@ -50,7 +50,7 @@ class Bench:
         return self.loop.run(self.controller.status())
 
     def stop(self) -> None:
-        """The controller alone; its ranks stay."""
+        """Stop the controller, but leave its ranks alone."""
         self.loop.run(self._context.__aexit__(None, None, None))  # type: ignore[arg-type]
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Bench:
         return ranks, ready(ranks)
 
     def frame(self, port: int, wanted: Callable[[bytes], bool]) -> bytes:
-        """Return the first frame out of `port` that is wanted."""
+        """Return the first frame out of `port` for which `wanted` is true."""
         end = time.monotonic() + DEADLINE
         while select.select([self.target.sockets[port]], [], [], max(0.0, end - time.monotonic()))[0]:
             frame = self.target.receive(port)
@@ -83,7 +83,7 @@ class Bench:
         raise AssertionError(f"no such frame came out of port {port}")
 
     def received(self, worker: int, op: Op) -> Packet:
-        """Return the next answer of that kind to the worker; it must be addressed to it."""
+        """Return the next packet with this op that the switch sends to the worker's address."""
         to = host(worker + 1)
 
         def wanted(frame: bytes) -> bool:
@@ -101,7 +101,7 @@ class Bench:
         return parsed[1] if parsed and parsed[0] == SWITCH else None
 
     def announce(self, assigned: Assigned, slot: int = 0) -> None:
-        """The first round of a slot: no values."""
+        """Send the packet of a slot's first round, which carries no values."""
         keys = (NO_KEY - assigned.worker - 1,) + (NO_KEY,) * (self.lanes - 1)
         packet = Packet(
             Op.DATA,
@@ -116,7 +116,7 @@ class Bench:
         self.send(assigned.worker, packet)
 
     def round(self, assigned: list[Assigned], slot: int = 0) -> None:
-        """One round of all workers, of which all must get the same result."""
+        """Run one round of all workers, and assert that all get the same result."""
         for one in assigned:
             self.announce(one, slot)
         for one in assigned:

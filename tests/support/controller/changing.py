@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running controller whose switches change."""
+"""A running controller whose switches are added, drained and removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from tests.support.waiting import wait_until
 
 
 class Changing(Running):
-    """One of two switches, to which others may come. `made`: those that did, by their targets."""
+    """A controller with two switches at first.
+
+    made: the switches that were added, by their targets.
+    """
 
     def __init__(self, loop: Loop, **options: Any) -> None:
         self.made: dict[str, FakeSwitch] = {}
@@ -51,11 +54,11 @@ class Changing(Running):
         return self.loop.run(self.controller.operations.reload(after))
 
     def wait_for(self, *names: str) -> None:
-        """Until these switches are all that there are, in any order."""
+        """Wait until the controller has exactly these switches, in any order."""
         wait_until(lambda: sorted(one.name for one in self.look().switches) == sorted(names), f"{names} alone")
 
     def done(self, switch: FakeSwitch) -> list[str]:
-        """But for looking at counters."""
+        """Return the calls to a switch, except reads of its counters."""
         return [what for what in switch.log if what != "outcomes"]
 
     def add(self, called: str, **more: Any) -> list[str]:
@@ -82,7 +85,7 @@ UP = 9
 
 
 def filed(name: str, address: str, **more: Any) -> dict[str, Any]:
-    """Return a switch, as a file describes it."""
+    """Return the entry of a switch in a configuration file."""
     return {"name": name, "switch": f"{name}:1", "address": [address], **more}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that ranks join, without I/O: what the controller answers, and what it would do."""
+"""The controller's job logic without I/O: tests read its messages to ranks, and the effects that it asks for."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from p4reduce_controller.tenants.quotas import Policy
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0
-GRACE = 2.0  # of leaving
+GRACE = 2.0  # the time for a job's other ranks to leave, too
 
 
 class Desk:
-    """Jobs, with what each session was told. A session is (job name, rank, which attempt)."""
+    """Jobs, and the messages that each session was sent. A session is a tuple (job name, rank, attempt)."""
 
     def __init__(self, slots: int = 16, switches: int = 1) -> None:
         self.switches = Switches(Layout(4, 64, slots), [ADDRESS] * switches, default_slots=4)
@@ -45,7 +45,7 @@ class Desk:
         self.looks: list[Look] = []
         self.answers: list[Answer] = []
         self.changes: list[Job] = []
-        self.noted: list[tuple[str, str]] = []  # jobs that have begun, and what became of them
+        self.noted: list[tuple[str, str]] = []  # jobs that have begun, each with its outcome
 
     def carry_out(self) -> None:
         for effect in self.jobs.take_effects():
@@ -89,7 +89,7 @@ class Desk:
         return assigned
 
     def hear(self, session: object, switch: int = 0, port: int = 5, *, thread: int = 0, **changes: Any) -> bool:
-        """Return the HELLO of a rank's thread, with `changes`, at the switch's port. Whether that is news."""
+        """Deliver the HELLO of a rank's thread, with `changes`, at a port of the switch. Return whether it was news."""
         one = self.assigned(session)
         numbers = [(one.job, one.generation), *((packed >> 16, packed & 0xFFFF) for packed in one.more_jobs)]
         rank, (job, generation) = one.worker, numbers[thread]
@@ -140,7 +140,7 @@ class Desk:
 
 
 def restarted(desk: Desk) -> Desk:
-    """Another controller takes up the jobs that are ready."""
+    """Return the desk of another controller, which has restored the jobs that are ready."""
     later = Desk()
     later.now = desk.now
     kept = [job for job in desk.jobs.live if job.state is State.READY]
@@ -162,13 +162,13 @@ def rejoin(desk: Desk, job: Job, rank: int, attempt: int = 0) -> object:
 
 
 def slots_of(job: Job) -> set[int]:
-    """With its former ones, while it is moved."""
+    """Return the slots of a job. While it is moved, they include its former ones."""
     taken = [*job.ranges.values(), *(job.move.before.values() if job.move and job.move.before else ())]
     return {slot for each in taken for slot in range(each.first, each.end)}
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Whatever happens in whatever order, nobody hears two last words and no slot is lost."""
+    """Random events in any order: no session gets two final messages, and no slot is lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,13 +282,13 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 SPINE, LEAF1, LEAF2 = range(3)
-UP = 9  # the leaves' port toward the spine
+UP = 9  # the port of each leaf that leads to the spine
 TWO_LEAVES = Trees(["spine", "leaf1", "leaf2"], {LEAF1: Uplink(UP, SPINE), LEAF2: Uplink(UP, SPINE)})
 ADDRESSES = [Endpoint(f"02:00:0a:00:ff:0{n}", f"10.0.255.{n}", 31314) for n in range(3)]
 
 
 class TreeDesk(Desk):
-    """Leaves 1 and 2 have been heard on the spine's ports 1 and 2."""
+    """A desk with a spine and two leaves, which the spine has heard at its ports 1 and 2."""
 
     def __init__(self, trees: Trees = TWO_LEAVES, slots: int = 16) -> None:
         super().__init__()
@@ -304,7 +304,7 @@ class TreeDesk(Desk):
         return [Unavailable(self.absent[number])] if number in self.absent else []
 
     def ready_at(self, *switches: int, name: str = "job") -> list[pb.Ready]:
-        """Return a job of a rank at each of these switches; what the ranks are told."""
+        """Start a job with a rank at each of these switches, and return the Ready messages of its ranks."""
         sessions = [self.join(rank, len(switches), name) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             assert self.hear(session, switch)
@@ -317,13 +317,13 @@ ONE = Trees(["one"])
 
 
 class ThreadsDesk(TreeDesk):
-    """Ranks of three threads."""
+    """A desk for ranks with three engine threads."""
 
     def enter(self, rank: int, world_size: int = 2, name: str = "job", **options: object) -> object:
         return self.join(rank, world_size, name, **{"threads": 3, "slots": 7, **options})
 
     def all_heard(self, *switches: int, name: str = "job", **options: object) -> list[object]:
-        """Return a rank at each of these switches, with all its threads."""
+        """Let a rank join at each of these switches, deliver the HELLOs of all its threads, and return the sessions."""
         sessions = [self.enter(rank, len(switches), name, **options) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             for thread in range(1 + len(self.assigned(session).more_jobs)):
@@ -339,7 +339,7 @@ MONTH = 1_800_000_000.0  # in the middle of January 2027
 
 
 class TenantsDesk(Desk):
-    """A desk where callers have quotas. A session is (tenant, job's name, rank, which attempt)."""
+    """A desk whose callers have quotas. A session is a tuple (tenant, job name, rank, attempt)."""
 
     def __init__(self, policy: Policy | None = None, slots: int = 16, returns: bool = False) -> None:
         super().__init__(slots)
@@ -356,7 +356,7 @@ class TenantsDesk(Desk):
         return session
 
     def begin(self, caller: Caller, name: str = "job", **options: Any) -> object:
-        """Return a job of one rank that is ready."""
+        """Start a job of one rank, and return its session when the job is ready."""
         session = self.come(caller, name, **options)
         self.hear(session)
         self.installed()
@@ -368,7 +368,7 @@ class TenantsDesk(Desk):
         self.removed()
 
     def place(self, session: object) -> int:
-        """In the queue, as it was told last."""
+        """Return the position in the queue that a session was told last."""
         waiting = self.told[session][-1].waiting
         assert waiting.what == pb.Waiting.QUEUE
         return waiting.place
@@ -381,8 +381,10 @@ class TenantsDesk(Desk):
 
 
 class MovingDesk(Desk):
-    """With jobs of two ranks a, b and c, of 4 slots each in a row of 16, of which b ends: so 8 slots are free, and no 5
-    in a row."""
+    """A desk for slot compaction, with jobs a, b and c of two ranks each.
+
+    Each job has 4 of 16 slots, and b ends. So 8 slots are free, but no 5 adjacent ones.
+    """
 
     def __init__(self, jobs: str = "abc", holds: bool = True) -> None:
         super().__init__(slots=16)
@@ -412,7 +414,10 @@ class MovingDesk(Desk):
         return session
 
     def make_room(self, *, held: bool = False, first_seq: int = 100) -> object:
-        """d waits for 8 slots in a row, for which c is asked to hold. `held`: and does."""
+        """Queue job d, which needs 8 adjacent slots. Job c is asked to hold, so that it can be moved.
+
+        held: whether c then holds.
+        """
         waiting = self.queue(8)
         self.tick(LOOK_S)
         if held:
@@ -431,7 +436,7 @@ class MovingDesk(Desk):
         self.carry_out()
 
     def asked(self, name: str) -> list[list[int]]:
-        """What each rank was asked to begin."""
+        """Return the numbers of operations in the hold messages to each rank."""
         return [
             [message.hold.operations for message in self.told[session] if message.HasField("hold")]
             for session in self.sessions[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""etcd in memory: keys, revisions and leases, on a clock that a test moves."""
+"""A fake etcd in memory: keys, revisions and leases, with a clock that a test sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from p4reduce_controller.etcd.client import EtcdUnavailable
 
 
 class FakeEtcd:
-    """Has what `Lease` asks of `Etcd`. `away`: it does not answer. `deaf`: it does what is asked and says nothing."""
+    """The methods of `Etcd` that `Lease` calls.
+
+    away: calls fail, as without a connection.
+    deaf: calls take effect, but fail as if the answer were lost.
+    """
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An aggregator in memory: remembers what it was asked to do, and fails where a test tells it to."""
+"""A fake aggregator in memory that records calls, and fails those that a test selects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
 
 
 class FakeSwitch:
-    """Implements `aggregator.Aggregator`. `log` has what was done, in order; `fail` what shall be raised, by method."""
+    """A fake of `aggregator.Aggregator`.
+
+    log: the calls so far, in order.
+    fail: exceptions to raise, by method.
+    """
 
     def __init__(self, slots: int = 16, number: int = 0) -> None:
         self.layout = Layout(lanes=4, block_size=64, slots=slots)
@@ -41,7 +45,7 @@ class FakeSwitch:
         self.halves: dict[int, tuple[int, int]] = {}  # seq and bitmap
         self.loss_rates: Mapping[tuple[int, Direction], float] = {}
         self.listener: Listener | None = None
-        self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
+        self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # by port: the switches there, and their ports
         self._connected = asyncio.Event()
         self.given_up = False
         self.ports: dict[int, str] = {}
@@ -72,7 +76,7 @@ class FakeSwitch:
         listener.connected(frozenset(expected.keys() - intact), restarted=not there)
 
     def restart(self) -> None:
-        """While no controller is connected."""
+        """Forget all jobs, as a switch that restarts while no controller is connected."""
         self.admitted, self.groups = {}, {}
 
     async def close(self, *, keep: bool = False) -> None:
@@ -89,7 +93,7 @@ class FakeSwitch:
         self.listener.heard(hello)
 
     def set_ports(self, **states: str) -> None:
-        """As p1="UP"."""
+        """Set the states of ports, such as `p1="UP"`, and notify the listener."""
         self.ports = {int(name[1:]): state for name, state in states.items()}
         self.listener.ports_changed()
 
@@ -163,6 +167,6 @@ class FakeSwitch:
 
 
 def _entries(job: Placement) -> tuple[object, ...]:
-    """What a switch knows of a job."""
+    """Return the parts of a placement that a switch stores."""
     workers = [(worker.port, worker.sender) for worker in job.workers]
     return job.job, job.generation, job.slots, workers, job.children, job.parent

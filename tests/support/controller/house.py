@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running controller that knows its users."""
+"""A running controller with users, tokens and an audit log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ tenant = "alice"
 
 
 class House(Running):
-    """A service with users; `audit` has what was written."""
+    """A service with users. `audit` reads its audit log."""
 
     def __init__(self, loop: Loop, folder: Path, text: str = USERS, **options: Any) -> None:
         self.users = folder / "users.toml"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A state file, and what a later controller makes of it."""
+"""A state file, and the jobs that a later controller restores from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.controller.fake_switch import FakeSwitch, _entries
 
 
 class Kept:
-    """A desk of two leaves and a spine, and its file."""
+    """A desk with two leaves and a spine, and its state file."""
 
     def __init__(self, folder: Path, trees: Trees = TWO_LEAVES) -> None:
         self.path = folder / "state"
@@ -33,7 +33,7 @@ class Kept:
         self.load()
 
     def job(self, name: str, *switches: int, host: str = "") -> list[pb.Assigned]:
-        """Ready, with a rank at each of these switches. What the ranks were assigned."""
+        """Start a job with a rank at each of these switches, and return what the ranks were assigned."""
         sessions = [self.desk.join(rank, len(switches), name, host=host) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             self.desk.hear(session, switch)
@@ -64,7 +64,7 @@ def entries(placements: dict[int, Placement]) -> dict[int, tuple[object, ...]]:
 
 
 def as_before(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
-    """As version 3 had it, which calls switches by their places."""
+    """Return a state as version 3 of the file stores it, which refers to switches by index instead of name."""
 
     def at(place: str) -> str:
         thread, _, name = place.partition(":")

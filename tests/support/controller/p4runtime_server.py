@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime server that does as it is told."""
+"""A fake P4Runtime server whose behaviour a test controls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 
 
 class Server(p4r_grpc.P4RuntimeServicer):
-    """Has the pipeline and no entries. A call whose name is in `hangs` is not answered."""
+    """A server that has the pipeline and no entries. It never answers calls that are named in `hangs`."""
 
     def __init__(self) -> None:
         self.schema = load_schema()
@@ -83,7 +83,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 class Ear:
-    """A listener, which may fail at the first connection."""
+    """A switch listener that may raise at the first connection."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy that a test can cut, before a server on TCP or on a Unix socket."""
+"""A TCP proxy that a test can interrupt, in front of a server at a TCP address or a Unix socket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 class Proxy:
-    """Forwards connections to `address` to `target`, as gRPC names it, while it is `open`."""
+    """A proxy that forwards connections from `address` to `target`, a target in gRPC's notation."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -27,7 +27,7 @@ class Proxy:
         return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def cut(self) -> None:
-        """End all connections, and refuses new ones until `mend`."""
+        """End all connections, and refuse new ones until `mend`."""
         with self._lock:
             self._open.clear()
             sockets, self._sockets = self._sockets, []
@@ -37,7 +37,7 @@ class Proxy:
             sock.close()
 
     def hold(self) -> None:
-        """Take connections and pass nothing on, until `mend`."""
+        """Accept connections, but forward nothing until `mend`."""
         self._passes.clear()
 
     def mend(self) -> None:
@@ -45,7 +45,7 @@ class Proxy:
         self._open.set()
 
     def close(self) -> None:
-        # Closing alone does not wake the thread that accepts.
+        # `close` alone does not wake the thread in accept().
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

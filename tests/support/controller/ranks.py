@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks for tests: sessions that join from threads, and what they say to the switch."""
+"""Ranks as threads: each joins a job by a session, and sends its HELLO to the switch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def hello_packet(assigned: Assigned) -> Packet:
 
 
 class Rank(threading.Thread):
-    """Joins and waits until ready; `error` or `assigned` tells the outcome. `send_hello` is given what was assigned."""
+    """A rank that joins a job and waits until the job is ready.
+
+    The outcome is in `error`, or in `assigned` and `known`.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,12 @@ class Rank(threading.Thread):
         queue: float = 0.0,
         tls: Tls | None = None,
     ) -> None:
-        """host: whose stream it can share. queue: seconds that it would wait there."""
+        """Start the thread.
+
+        send_hello: a function that sends the rank's HELLO. It gets what the rank was assigned.
+        host: the host; ranks of one host can share a stream.
+        queue: the longest time in the queue, in seconds.
+        """
         super().__init__(daemon=True)
         self.counted: list[pb.Counted] = []
         self.session = Session(address, token=token, tls=tls, on_abort=self._on_abort, on_counted=self.counted.append)
@@ -71,7 +79,7 @@ class Rank(threading.Thread):
 
 
 def ready(ranks: list[Rank]) -> list[Assigned]:
-    """All ranks got ready; what they were assigned."""
+    """Wait until all ranks are ready, and return what they were assigned."""
     for rank in ranks:
         error = rank.outcome()
         if error is not None:

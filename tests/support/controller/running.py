@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service on fake switches, and the event loop that it runs in."""
+"""A controller on fake switches, and the event loop in which it runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Started = TypeVar("Started")
 
 
 class Loop:
-    """An event loop in a thread. `run` runs a coroutine there; `call` a function."""
+    """An event loop in a thread. `run` runs a coroutine in it, `call` a function."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -60,9 +60,11 @@ class Loop:
 
 
 class Running:
-    """A service on fake switches, and ranks that join it; a rank whose number is in `mute` sends no HELLO.
+    """A controller on fake switches, and the ranks that join it.
 
-    `switch` is the first of the switches. One whose index is in `deaf` hears no HELLO.
+    mute: ranks that send no HELLO.
+    deaf: indices of switches that hear no HELLO.
+    switch: the first of `switches`.
     """
 
     def __init__(
@@ -78,7 +80,12 @@ class Running:
         audit: Path | None = None,
         traces: Traces | None = None,
     ) -> None:
-        """`state`: a file for `start_again` after `crash`. `users`: whom the service knows; `audit`: what it writes."""
+        """Start the controller.
+
+        state: the state file, which `start_again` needs after `crash`.
+        users: the file of users.
+        audit: the file of the audit log.
+        """
         self._users = users
         self._audit = audit
         self._traces = traces
@@ -115,7 +122,7 @@ class Running:
         await self.controller.start()
 
     def crash(self) -> None:
-        """As if the controller had been killed: nothing more comes of it."""
+        """Stop the controller abruptly, as if it were killed."""
 
         async def work() -> None:
             controller = self.controller
@@ -127,18 +134,18 @@ class Running:
         self.release()
 
     def release(self) -> None:
-        """The state file, as a controller that has ended does."""
+        """Close the state file, so that another controller can lock it."""
         if self.state is not None:
             self.state.close()
 
     def start_again(self, rejoin_time: float = 10.0) -> None:
-        """At the same address."""
+        """Start a new controller at the same address."""
         self._config = replace(self._config, listen=self.address)
         self.loop.run(self._start(rejoin_time))
 
     @contextlib.contextmanager
     def waiting_for_a_switch(self) -> Iterator[None]:
-        """After `crash`: started again, and serving when the block is left."""
+        """Start a controller after `crash`, which listens during the block, but has no switches until its end."""
         self._config = replace(self._config, listen=self.address)
         listens, there = threading.Event(), self.loop.call(asyncio.Event)
 
@@ -159,7 +166,7 @@ class Running:
         return self.ranks[-1]
 
     def job(self, world_size: int, **options: Any) -> list[Rank]:
-        """Its ranks, which are ready."""
+        """Start a job, and return its ranks when they are ready."""
         ranks = [self.rank(rank, world_size, **options) for rank in range(world_size)]
         ready(ranks)
         return ranks
@@ -176,17 +183,17 @@ class Running:
                 self.loop.call(switch.hear, heard)
 
     def ask(self, method: str, request: Any, token: str | None = None) -> Any:
-        """Return the reply to a call of the user with this token."""
+        """Call a method of the control service with a user's token, and return the reply."""
         metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
         with open_grpc_channel(self.address) as channel:
             return getattr(rpc.JobsStub(channel), method)(request, timeout=10.0, metadata=metadata)
 
     def look(self) -> pb.StatusReply:
-        """Return the status, as the operator sees it."""
+        """Return the status, as an operator sees it."""
         return self.loop.run(self.controller.status())
 
     def used(self) -> int:
-        """Slots of all switches."""
+        """Return the number of slots in use, over all switches."""
         return self.loop.call(lambda: sum(pool.used for pool in self.jobs.pools))
 
     def close(self) -> None:
@@ -198,7 +205,7 @@ class Running:
 
 
 class Starter:
-    """Starts services of a kind in one event loop, and closes them, the latest first."""
+    """A factory that starts services in one event loop, and closes them in reverse order."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -214,7 +221,7 @@ class Starter:
 
 
 def leave(running: Running, ranks: list[Rank]) -> None:
-    """Together, in peace."""
+    """Let all ranks leave, and wait until their slots are free. None of them may see an abort."""
     leaving = [running.loop.loop.run_in_executor(None, rank.session.leave) for rank in ranks]
     wait_until(lambda: all(one.done() for one in leaving), "all to leave")
     assert [rank.session.aborted for rank in ranks] == [None] * len(ranks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches for jobs that are made by hand."""
+"""Sites of switches, for jobs that a test constructs directly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p4reduce_controller.switches.trees import Trees
 
 
 def site_of(switches: int) -> Site:
-    """So many trees of one switch each."""
+    """Return a site of independent switches, each a tree of its own."""
     addresses = tuple(
         Endpoint(f"02:00:00:00:01:{number:02x}", f"10.0.255.{number}", 31314) for number in range(switches)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controllers with one fake etcd, of which one serves."""
+"""Controllers that share a fake etcd; the one with the lease serves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def taken(etcd: FakeEtcd, said: str = "me") -> Lease:
 
 
 class Controller:
-    """One that has a desk of jobs, and keeps them in etcd."""
+    """A controller with a desk of jobs, which it stores in etcd."""
 
     def __init__(self, etcd: FakeEtcd, folder: Path) -> None:
         folder.mkdir()
@@ -47,6 +47,6 @@ class Controller:
 
 
 def after(etcd: FakeEtcd, tmp_path: Path, name: str = "two") -> Controller:
-    """Return the one that takes over when the lease has run out."""
+    """Return the controller that takes over after the lease has expired."""
     etcd.now += 3
     return Controller(etcd, tmp_path / name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's stream to a controller, in memory."""
+"""A fake gRPC stream from a rank to a controller, in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tests.support.controller.fake_switch import FakeSwitch
 
 
 class FakeStream:
-    """gRPC's context of a Session that begins with `first`. The switch hears the rank as soon as it is assigned."""
+    """A fake of gRPC's context for a Session whose first message is `first`.
+
+    The switch hears the rank's HELLO as soon as the rank is assigned.
+    """
 
     def __init__(self, controller: Controller, switch: FakeSwitch, first: pb.ClientMessage) -> None:
         self.told: list[pb.ServerMessage] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users of a controller: files of them, and a provider of tokens."""
+"""Users of a controller: a file of users, and an identity provider that signs tokens."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def file(folder: Path, text: str = USERS) -> Path:
 
 
 class Provider:
-    """Of identities: signs what it is told to."""
+    """An identity provider that signs JSON Web Tokens with any claims. It writes its keys to jwks.json."""
 
     def __init__(self, folder: Path, key_id: str = "1") -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status page of a running controller, as a browser asks for it."""
+"""The web server of a running controller: its status page and its metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class Site:
-    """A service's page and metrics. `door`: another one than the service's."""
+    """The status page and metrics of a controller.
+
+    door: a check of clients that replaces the controller's.
+    """
 
     def __init__(self, running: Running, door: Peers | None = None, tls: TlsFiles | None = None, **config: Any) -> None:
         self.running = running

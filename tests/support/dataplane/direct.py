@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data plane without a server, ports or threads: the suite's `Switch`, by calls."""
+"""A data plane under test without a server, ports or threads: `Switch` calls it directly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKET_IN = struct.Struct("!HI")
 
 
 class Direct(Switch):
-    """Answers come while a frame is injected, so a barrier has nothing to wait for."""
+    """A `Switch` whose outputs are complete when `inject` returns, so `barrier` need not wait."""
 
     def __init__(self, name: str, plane: DataPlane, compiled: Path = COMPILED) -> None:
         super().__init__(name, compiled)
@@ -40,11 +40,11 @@ class Direct(Switch):
         return outputs
 
     def let_losses_settle(self) -> None:
-        """Nothing queues here."""
+        """Return at once, since no packet is ever queued."""
 
 
 class _Client:
-    """What `Switch` asks of a P4Runtime client."""
+    """The methods of a P4Runtime client that `Switch` calls, on a data plane."""
 
     def __init__(self, direct: Direct) -> None:
         self._direct, self._plane, self._program = direct, direct.plane, direct.program

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an admitted member that sends what it should not can do to a job, on a data plane.
+"""Jobs with a faulty member on a real data plane: the member is admitted, but sends wrong packets.
 
-Many jobs go on at once, in steps: each has one packet at the switch, which must do with it what the model does.
+Many jobs run at once, in steps. In each, the switch gets one packet of every job, and must answer as the model does.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from .jobs import Job, Member
 from .switch import SWITCH, Switch
 
 SLOTS = 2
-AT_ONCE = 24  # of which each third has as many workers as the others have not
+AT_ONCE = 24  # simulations; a third each has 2, 3 and 4 workers
 RACKS = ((0, 1), (2, 3))
 WAIT_S = 60.0
 Answer: TypeAlias = "tuple[tuple[int, ...], bytes] | None"
 
 
 class Steps:
-    """What simulations in threads ask of one switch, which is asked when all of them wait for it."""
+    """The requests of simulations in threads to one switch.
+
+    A step begins when all running simulations wait for an answer; then the switch gets all their packets.
+    """
 
     def __init__(self, switch: Switch) -> None:
         self.switch = switch
@@ -43,13 +46,16 @@ class Steps:
             self._receivers[frames.ip_bytes(host.ip) + host.udp_port.to_bytes(2, "big")] = share, worker
 
     def ask(self, share: Share, sender: int | None, payload: bytes) -> Answer:
-        """From a simulation's thread. sender: None for a RESET of the job's slots."""
+        """Send a packet from a simulation's thread, and return the answer.
+
+        sender: the worker that sends. None resets the job's slots instead.
+        """
         answer: Future[Answer] = Future()
         self._asked.put((share, sender, payload, answer))
         return answer.result(WAIT_S)
 
     def run(self, simulations: list[Callable[[], Counter[str]]]) -> Counter[str]:
-        """All of them to their ends, which are added up."""
+        """Run all simulations to their ends, and return the sum of their counts."""
 
         def simulate(simulation: Callable[[], Counter[str]]) -> Counter[str]:
             try:
@@ -93,9 +99,10 @@ class Steps:
 
 
 class Share:
-    """A job of the switch, which is a switch of its own for a simulation. The model beside it counts the packets.
+    """A job of the switch, which serves a simulation as a switch of its own. A model beside it counts packets.
 
-    number: the job's at this switch, whatever that of the simulation's packets. index: as which worker of its parent.
+    number: the job's number at the switch, which may differ from that in the simulation's packets.
+    index: the worker of its parent that the switch is, if it is a leaf.
     """
 
     def __init__(self, steps: Steps, number: int, workers: int, index: int | None = None) -> None:
@@ -110,7 +117,7 @@ class Share:
         steps.add(self)
 
     def begin(self, membership: Membership) -> Share:
-        """With nothing left of a case before."""
+        """Begin a case with fresh slots and a new model."""
         self.model = ModelSwitch(membership, self.job.size, self.index)
         self.outcomes = self.model.outcomes
         self.steps.ask(self, None, b"")
@@ -129,14 +136,20 @@ class Share:
 
 
 def _renumbered(payload: bytes, one: int, other: int) -> bytes:
-    """With these jobs' numbers exchanged, so that what names another job than its own still does."""
+    """Return a packet with two job numbers exchanged.
+
+    A packet with the number of another job thus still names another job.
+    """
     numbers = {one.to_bytes(2, "big"): other, other.to_bytes(2, "big"): one}
     named = numbers.get(payload[4:6])
     return payload if named is None else payload[:4] + named.to_bytes(2, "big") + payload[6:]
 
 
 def never_another_sum(switch: Switch, faults: int, *, tree: bool) -> None:
-    """At least so many faults, with the jobs on this one switch: honest ranks get the sum of what members said."""
+    """Run jobs with at least `faults` faults on the switch. Honest ranks must get exactly the sum of what members sent.
+
+    tree: whether each job spans a root and two leaves, all on this switch.
+    """
     steps = Steps(switch)
 
     def simulation(lane: int) -> Callable[[], Counter[str]]:

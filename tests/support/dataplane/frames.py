@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames, right and wrong. The header's layout is the host library's, which another test compares with the P4 code."""
+"""Builders of frames, valid and invalid.
+
+The layout of the aggregation header is the host library's, which another test compares with the P4 code.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ Values = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Host:
-    """Where frames come from and go to: MAC as text, dotted IPv4 address, UDP port."""
+    """A source or destination of frames: its MAC address, IPv4 address and UDP port."""
 
     mac: str
     ip: str
@@ -36,7 +39,11 @@ class Host:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """One aggregation packet. `values`: lane -> its int32 values; those lanes are `present` unless it is given."""
+    """An aggregation packet.
+
+    values: the int32 values of each lane.
+    present: the bitmap of lanes with values. By default it follows from `values`.
+    """
 
     op: int = DATA
     active: int = 0
@@ -111,8 +118,11 @@ def ipv4(
     wrong_checksum: int = 0,
     version: int = 4,
 ) -> bytes:
-    """Return an IPv4 packet. `fragment` holds flags and offset (default: do not fragment); `wrong_checksum` is xored
-    in."""
+    """Return an IPv4 packet.
+
+    fragment: the flags and the fragment offset. The default is "do not fragment".
+    wrong_checksum: a number that is XORed into the checksum.
+    """
     length = 20 + len(options) + len(payload) if total_length is None else total_length
     head = struct.pack(
         "!BBHHHBBH4s4s",
@@ -137,7 +147,7 @@ def udp(source_port: int, destination_port: int, payload: bytes, *, length: int 
 
 
 def udp_frame(source: Host, destination: Host, payload: bytes, *, udp_length: int | None = None, **ip: object) -> bytes:
-    """Return a UDP datagram in a frame; the other options are those of `ipv4`."""
+    """Return a frame with a UDP datagram. Further options are those of `ipv4`."""
     datagram = udp(source.udp_port, destination.udp_port, payload, length=udp_length)
     return ethernet(source.mac, destination.mac, IPV4, ipv4(source.ip, destination.ip, UDP, datagram, **ip))
 
@@ -159,13 +169,13 @@ def icmp_echo(kind: int, identifier: int, sequence: int, data: bytes) -> bytes:
 
 
 def icmp_too_big(mtu: int, datagram: bytes) -> bytes:
-    """What a router says of an IPv4 datagram that it may not cut."""
+    """Return the ICMP message "fragmentation needed" of a router that may not fragment this datagram."""
     body = struct.pack("!BBHI", 3, 4, 0, mtu) + datagram[:28]
     return body[:2] + struct.pack("!H", checksum(body)) + body[4:]
 
 
 def describe(data: bytes) -> str:
-    """One line about a frame, for people who read a failed test."""
+    """Return one line that describes a frame, for the message of a failed test."""
     if len(data) < 14:
         return f"{len(data)} bytes {data.hex()}"
     text = f"{len(data)} bytes {data[6:12].hex(':')} > {data[:6].hex(':')}"

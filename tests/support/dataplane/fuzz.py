@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives two data planes the same random traffic and compares every byte that comes out of them.
+"""A fuzzer that sends the same random traffic to two data planes, and compares every byte of their outputs.
 
 python -m tests.support.dataplane.fuzz --left sim --right bmv2 --frames 10000 --seed 1
 """
@@ -23,7 +23,7 @@ REPORT_EVERY_S = 5.0
 
 @dataclass(frozen=True)
 class Difference:
-    """The first thing that the two did differently."""
+    """The first difference between the two data planes."""
 
     seed: int
     index: int
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run has done; `difference` is None where both did the same throughout."""
+    """The result of a run. `difference` is None if both data planes always did the same."""
 
     frames: int
     seconds: float
@@ -58,13 +58,13 @@ class Report:
 
 
 def counters(switch: Switch) -> list[object]:
-    """Every cell of every counter and what each member of a job has sent, packets and bytes."""
+    """Return packets and bytes of every cell of every counter, and of each member of a job."""
     cells = [switch.client.read_counters(name) for name in (OUTCOMES, LOSSES_IN, LOSSES_OUT, FORGERIES)]
     return [*cells, switch.client.read_direct_counters(JOBS)]
 
 
 def state(switch: Switch, setup: Setup) -> list[object]:
-    """Slot halves, then the counters; the sentinels are the same on both sides."""
+    """Return the slot halves and the counters. Sentinels count alike on both sides."""
     return [*(switch.query(half) for half in setup.halves), *counters(switch)]
 
 
@@ -78,7 +78,10 @@ def compare(
     traffic_of: type[Traffic] = Traffic,
     state: Callable[[Switch, Setup], list[object]] = state,
 ) -> Report:
-    """Run `frames` steps on both and stop at the first difference. `state`: what is compared at the end."""
+    """Run `frames` steps on both switches, until the first difference.
+
+    state: a function that returns the state to compare at the end.
+    """
     setups = {switch: Setup(switch) for switch in (left, right)}
     for switch, setup in setups.items():
         setup.install(switch)
@@ -109,7 +112,7 @@ def compare(
 
 
 def outcome(switch: Switch, step: Step) -> Outputs | str:
-    """What the switch sent; or its last words, should it be gone."""
+    """Return the outputs of a step, or the error if the switch has failed."""
     try:
         return step.apply(switch).sorted()
     except (RuntimeError, TimeoutError) as error:
@@ -130,7 +133,7 @@ def run(
     right_program: Path = COMPILED,
     progress: Callable[[str], object] = str,
 ) -> Report:
-    """Start both targets, compare them, stop them. Raises Unavailable where one cannot run here."""
+    """Start both targets, compare them, and stop them. Raises Unavailable if one cannot run on this machine."""
     with ExitStack() as stack:
         switches = [stack.enter_context(Switch(*one)) for one in ((left, left_program), (right, right_program))]
         return compare(*switches, frames, seed, progress)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job as the controller would set it up, and the frames that its workers send and expect."""
+"""A job as the controller installs it, and the frames that its workers send and expect."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ FIRST_SEQ = 2
 
 @dataclass(frozen=True)
 class Member:
-    """A worker and the switch port that it sits behind."""
+    """A worker, and the switch port behind which it is."""
 
     port: int
     host: Host
 
 
 class Job:
-    """`size` workers spread over the switch's ports, with a pool of `slots` slots from `pool_base` (in halves).
+    """A job of `size` workers, spread over the ports of a switch.
 
-    With a `parent`, the switch is a leaf, and its parent's worker `index`.
+    pool_base: the first slot half of the job's pool of `slots` slots.
+    parent: the switch above, if this switch is a leaf.
+    index: the worker of its parent that this leaf is.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Job:
         return self.all_workers | (1 << PARENT if self.parent else 0)
 
     def member(self, rank: int) -> Member:
-        """Return a worker, or PARENT."""
+        """Return a worker, or the parent for the rank PARENT."""
         if rank == PARENT and self.parent:
             return self.parent
         return self.members[rank]
@@ -110,7 +112,7 @@ class Job:
         return Entry(WORKERS, {"job": self.number, "instance": rank + 1}, "SwitchEgress.delivery.address", params)
 
     def start(self) -> Job:
-        """Entries, group and slot halves, as the controller does."""
+        """Install table entries and the multicast group, and reset slot halves, as the controller does."""
         if self.parent and not self.switch.can_be_leaf:
             pytest.skip("the program for Tofino can be the root of a tree only")
         ranks = range(self.size)
@@ -122,12 +124,12 @@ class Job:
         return self
 
     def reset(self) -> Outputs:
-        """RESET every half so that `first_seq` is the first round, as the controller does."""
+        """Send a RESET for every half, as the controller does, so that `first_seq` is the first round."""
         return self.switch.reset_halves(
             {self.pool_base + half: (self.first_seq - 2 + half % 2) & 0xFFFFFFFF for half in range(2 * self.slots)}
         )
 
-    # --- what a worker sends ----------------------------------------------------------------------------------------
+    # --- packets of workers -----------------------------------------------------------------------------------------
 
     def packet(
         self,
@@ -141,9 +143,11 @@ class Job:
         fingerprint: int | None = None,
         **other: int,
     ) -> Aggregation:
-        """Return a DATA packet of round `seq`. `slot` counts whole slots; `active` defaults to the lanes of `values`.
+        """Return the DATA packet of a rank for round `seq`.
 
-        `fingerprint` is the operation's: its lowest byte becomes the lanes.
+        slot: the number of the whole slot, within the pool.
+        active: the bitmap of active lanes. The default is the lanes of `values`.
+        fingerprint: that of the operation. The lowest byte of the packet's is `active`.
         """
         values = values or {}
         active = sum(1 << lane for lane in values) if active is None else active
@@ -164,7 +168,7 @@ class Job:
         )
 
     def sent(self, packet: Aggregation, rank: int | None = None) -> tuple[int, bytes]:
-        """(port, frame) of `packet`, from its worker or from another rank's place."""
+        """Return the port and the frame of a packet from its worker, or from the port and address of another rank."""
         member = self.members[packet.worker if rank is None else rank]
         return member.port, frames.frame(member.host, SWITCH, packet)
 
@@ -172,11 +176,11 @@ class Job:
         return self.sent(self.packet(rank, seq, **fields))
 
     def from_parent(self, packet: Aggregation) -> tuple[int, bytes]:
-        """(port, frame) of a RESULT, STATUS or ERROR of the parent."""
+        """Return the port and the frame of a RESULT, STATUS or ERROR from the parent."""
         assert self.parent
         return self.parent.port, frames.frame(self.parent.host, SWITCH, packet)
 
-    # --- what the switch answers --------------------------------------------------------------------------------------
+    # --- answers of the switch ----------------------------------------------------------------------------------------
 
     def to_one(self, rank: int, answer: Aggregation) -> dict[int, list[bytes]]:
         member = self.members[rank]
@@ -194,11 +198,11 @@ class Job:
         return {self.parent.port: [frames.frame(SWITCH, self.parent.host, from_leaf)]}
 
     def named(self, packet: Aggregation, envoy: int) -> Aggregation:
-        """What the parent has said, as the leaf says it to its workers."""
+        """Return a packet of the parent as the leaf passes it on to its workers."""
         return replace(packet, worker=envoy if packet.worker == self.index else NOBODY)
 
     def result(self, last: Aggregation, *, keys: Sequence[int], values: Mapping[int, Values]) -> Aggregation:
-        """Return the RESULT that `last`, the packet that completed or asked again, turns into."""
+        """Return the RESULT that the switch makes of `last`, the packet that completes the round or asks again."""
         return replace(last, op=frames.RESULT, keys=tuple(keys), values=values)
 
     def status(self, asked: Aggregation, bitmap: int) -> Aggregation:
@@ -212,24 +216,24 @@ class Job:
 
 
 def of_round(operation: int, active: int) -> int:
-    """Return the fingerprint of an operation's round that carries the lanes of `active`."""
+    """Return the fingerprint of a round with these active lanes, from that of its operation."""
     return operation & ~0xFF | active & 0xFF
 
 
 def with_lanes(packet: Aggregation, active: int) -> Aggregation:
-    """Return the packet with other lanes in `active`, and in its fingerprint."""
+    """Return the packet with other active lanes, also in its fingerprint."""
     return replace(packet, active=active, fingerprint=of_round(packet.fingerprint, active))
 
 
 def values_of(seed: int, switch: Switch, lanes: Sequence[int]) -> dict[int, Values]:
-    """Random int32 values for each of `lanes`, over the whole range."""
+    """Return random int32 values for each of `lanes`, over the whole range."""
     random = np.random.default_rng(seed)
     low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
     return {lane: random.integers(low, high, switch.block_size, np.int32, endpoint=True) for lane in lanes}
 
 
 def sums(switch: Switch, active: Sequence[int], *parts: Mapping[int, Values]) -> dict[int, Values]:
-    """Lane by lane, what the switch makes of the workers' values: int32 addition that wraps."""
+    """Return the sums that the switch computes of the workers' values, by lane: int32 addition that wraps around."""
     return {
         lane: sum((part[lane] for part in parts if lane in part), np.zeros(switch.block_size, np.int32))
         for lane in active
@@ -237,9 +241,10 @@ def sums(switch: Switch, active: Sequence[int], *parts: Mapping[int, Values]) ->
 
 
 class Round:
-    """A round of `job` in `slot`: each worker's packet, and what the switch makes of them.
+    """A round of a job in a slot: the packet of each worker, and the sums that the switch computes.
 
-    `lanes`: those that each worker has values of, by default all; `keys`: each worker's.
+    lanes: the lanes for which each worker has values. The default is all.
+    keys: the keys of each worker.
     """
 
     def __init__(
@@ -276,11 +281,11 @@ class Round:
         return self.switch.exchange(self.job.sent(self.packets[rank]))
 
     def result(self, rank: int) -> Aggregation:
-        """Return the RESULT that the rank's packet turns into."""
+        """Return the RESULT that the switch makes of the rank's packet."""
         return self.job.result(self.packets[rank], keys=self.keys, values=self.total)
 
     def run(self, order: Sequence[int] | None = None) -> Round:
-        """Every rank sends its packet, in this order; the last one's brings everyone the sum."""
+        """Send the packets of all ranks in this order. The last must bring the sum to all of them."""
         *others, last = range(self.job.size) if order is None else order
         for rank in others:
             self.send(rank).expect()
@@ -288,5 +293,5 @@ class Round:
         return self
 
     def replay(self, rank: int) -> None:
-        """The rank asks again, and has the result alone."""
+        """Send a rank's packet again. The result must go to this rank alone."""
         self.send(rank).expect(self.job.to_one(rank, self.result(rank)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small synchronous P4Runtime client, which can also do what a well-behaved one would not; and one by name."""
+"""Synchronous P4Runtime clients: one that can also misbehave, and one that refers to P4 objects by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Get = p4r.GetForwardingPipelineConfigRequest
 
 
 def number(value: int) -> bytes:
-    """P4Runtime's canonical form: the shortest byte string, at least one byte."""
+    """Return a number in P4Runtime's canonical form: the shortest byte string, at least one byte."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
@@ -36,7 +36,10 @@ def uint128(value: int) -> p4r.Uint128:
 
 
 class Failed(Exception):
-    """What a call was refused with; `codes` has one canonical code an update of a Write."""
+    """The error of a refused call.
+
+    codes: for a Write, the canonical code of each update.
+    """
 
     def __init__(self, error: Any) -> None:
         super().__init__(f"{error.code().name}: {error.details()}")
@@ -53,11 +56,11 @@ class Failed(Exception):
 
 
 class Client:
-    """One controller: its stream and its calls. Use as a context manager."""
+    """A controller's stream and calls, for use as a context manager."""
 
     def __init__(self, address: str, info: p4i.P4Info, config: bytes, election_id: int = 1) -> None:
         self.info, self.config, self.election_id = info, config, election_id
-        # A channel of its own, as another process would have: gRPC shares connections within one.
+        # A connection of its own, as if from another process: gRPC shares connections within a process.
         self._channel = open_grpc_channel(address)
         self.stub = p4r_grpc.P4RuntimeStub(self._channel)
         self._requests: SimpleQueue[p4r.StreamMessageRequest | None] = SimpleQueue()
@@ -85,7 +88,7 @@ class Client:
         self._channel.close()
 
     def hang_up(self) -> None:
-        """Close the stream, and wait until the server has taken leave too."""
+        """Close the stream, and wait until the server has closed it, too."""
         if self._reader is not None:
             self._requests.put(None)
             self._reader.join(TIMEOUT_S)
@@ -103,14 +106,17 @@ class Client:
         self._responses.put(None)
 
     def take(self, message: p4r.StreamMessageResponse) -> None:
-        """Called with each message of the stream."""
+        """Handle a message of the stream."""
         self._responses.put(message)
 
     def send(self, request: p4r.StreamMessageRequest) -> None:
         self._requests.put(request)
 
     def receive(self, timeout: float = TIMEOUT_S) -> p4r.StreamMessageResponse:
-        """Return the next message; raise Failed or EOFError where the stream ended, queue.Empty where nothing came."""
+        """Return the next message of the stream.
+
+        Raises Failed or EOFError if the stream has ended, and queue.Empty if no message came in time.
+        """
         message = self._responses.get(timeout=timeout)
         if isinstance(message, Failed):
             raise message
@@ -126,7 +132,7 @@ class Client:
         return False
 
     def announce(self, election_id: int | None = None, device_id: int = DEVICE) -> None:
-        """Send an arbitration request; without an election id where that is 0."""
+        """Send an arbitration request. An election id of 0 is left out."""
         if self._reader is None:
             self.open()
         if election_id is not None:
@@ -138,7 +144,7 @@ class Client:
         self.send(request)
 
     def standing(self) -> tuple[int, int]:
-        """(status code, election id of the primary) of the next message, which is one of arbitration."""
+        """Return the status code and the primary's election id of the next message, an arbitration update."""
         message = self.receive()
         assert message.WhichOneof("update") == "arbitration", message
         update = message.arbitration
@@ -159,7 +165,7 @@ class Client:
         self.send(request)
 
     def packet_in(self) -> tuple[bytes, dict[str, bytes]]:
-        """Return the payload and the metadata of the next message, which is a packet-in."""
+        """Return the payload and the metadata of the next message, a packet-in."""
         message = self.receive()
         assert message.WhichOneof("update") == "packet", message
         return message.packet.payload, self.metadata_of(message.packet)
@@ -172,7 +178,7 @@ class Client:
         return next(one.metadata for one in self.info.controller_packet_metadata if one.preamble.name == header)
 
     def pipeline_config(self, cookie: int | None = 7) -> p4r.ForwardingPipelineConfig:
-        """Return the program, as a request takes it."""
+        """Return the program as a pipeline configuration."""
         result = p4r.ForwardingPipelineConfig(p4info=self.info, p4_device_config=self.config)
         if cookie is not None:
             result.cookie.cookie = cookie
@@ -200,7 +206,7 @@ class Client:
         self._call(self.stub.Write, request)
 
     def codes(self, kind: Any, *entities: p4r.Entity | p4r.TableEntry) -> list[int]:
-        """One canonical code an update; empty where all were done."""
+        """Write entities, and return the canonical code of each update, or nothing if all succeeded."""
         try:
             self.write(kind, *entities)
         except Failed as error:
@@ -238,7 +244,7 @@ def entity_of(what: p4r.Entity | p4r.TableEntry) -> p4r.Entity:
 
 @contextmanager
 def refused(code: grpc.StatusCode, words: str | None = None) -> Iterator[None]:
-    """What is done inside is refused with this code, and these words."""
+    """Assert that a call in the block is refused with this code, and a message that matches `words`."""
     with pytest.raises(Failed, match=words) as failed:
         yield
     assert failed.value.code is code
@@ -255,7 +261,10 @@ def group_entry(group: int, *replicas: tuple[int, int]) -> p4r.Entity:
 
 @dataclass(frozen=True)
 class Entry:
-    """One table entry. A match on an lpm key is (value, prefix length); a ternary one is (value, mask)."""
+    """A table entry.
+
+    match: the value of each exact key, (value, prefix length) of an lpm key, or (value, mask) of a ternary one.
+    """
 
     table: str
     match: Mapping[str, int | tuple[int, int]]
@@ -272,7 +281,7 @@ class PacketIn:
 
 
 class Program:
-    """P4Info by name, and what the names of its registers tell about the build."""
+    """P4Info by name. The names of registers also give the lanes, block size and slot halves of the build."""
 
     def __init__(self, info: Path, config: Path) -> None:
         self.info = text_format.Parse(info.read_text(), p4i.P4Info())
@@ -296,7 +305,7 @@ class Program:
         for item in table.match_fields:
             value = entry.match[item.name]
             if item.match_type == p4i.MatchField.LPM and value[1] == 0:
-                continue  # P4Runtime wants a match on anything left out
+                continue  # P4Runtime requires that a match on anything is left out
             match = message.match.add(field_id=item.id)
             if item.match_type == p4i.MatchField.EXACT:
                 match.exact.value = number(value)
@@ -317,7 +326,7 @@ class Program:
 
 
 class P4Runtime(Client):
-    """The primary controller, which names everything as in P4Info. Use as a context manager."""
+    """A client that becomes primary and refers to P4 objects by name, for use as a context manager."""
 
     def __init__(self, address: str, program: Program) -> None:
         super().__init__(address, program.info, program.config)
@@ -352,11 +361,11 @@ class P4Runtime(Client):
         self.write(p4r.Update.MODIFY, entry)
 
     def write_group(self, kind: int, group: int, replicas: Iterable[tuple[int, int]] = ()) -> None:
-        """Insert, modify or delete a multicast group; a replica is (port, instance)."""
+        """Insert, modify or delete a multicast group. A replica is a pair (port, instance)."""
         self.write(kind, group_entry(group, *replicas))
 
     def read_counters(self, name: str) -> dict[int, tuple[int, int]]:
-        """Index -> (packets, bytes) of every cell that has counted something."""
+        """Return (packets, bytes) of every counter cell that is not zero, by index."""
         entity = p4r.Entity()
         entity.counter_entry.counter_id = self.program.counters[name].preamble.id
         cells = [answer.counter_entry for answer in self.read(entity)]
@@ -365,7 +374,7 @@ class P4Runtime(Client):
         }
 
     def read_direct_counters(self, table: str) -> dict[tuple[bytes, ...], tuple[int, int]]:
-        """Match values, in the order of the fields, -> (packets, bytes) of every entry of a table."""
+        """Return (packets, bytes) of every entry of a table, by its match values in the order of the fields."""
         entity = p4r.Entity()
         entity.direct_counter_entry.table_entry.table_id = self.program.tables[table].preamble.id
         found = [answer.direct_counter_entry for answer in self.read(entity)]
@@ -378,7 +387,10 @@ class P4Runtime(Client):
         }
 
     def meter_entry(self, name: str, index: int | None, config: tuple[int, int, int, int] | None = None) -> p4r.Entity:
-        """Return a cell of a meter, or all; `config` is cir, cburst, pir, pburst."""
+        """Return the entity of a meter's cell, or of all cells.
+
+        config: cir, cburst, pir and pburst.
+        """
         entity = p4r.Entity()
         entity.meter_entry.meter_id = self.program.meters[name].preamble.id
         if index is not None:
@@ -389,7 +401,7 @@ class P4Runtime(Client):
         return entity
 
     def write_meter(self, name: str, index: int, config: tuple[int, int, int, int] | None) -> None:
-        """Configure a cell; None: as it is at first."""
+        """Configure a cell of a meter. None restores its default."""
         self.write(p4r.Update.MODIFY, self.meter_entry(name, index, config))
 
     def packet_out(  # type: ignore[override]

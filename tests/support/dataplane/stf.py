@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet tests in STF, the format of p4c's own: table entries, a packet, and the packet that is to come out."""
+"""Packet tests in STF, the format of p4c's tests: table entries, an input packet, and the expected output."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pathlib import Path
 from .p4runtime import Entry
 
 PATHS = Path(__file__).resolve().parents[2] / "dataplane" / "paths"
-NO_PORT = "0"  # the tests' switches have none of this number: what goes there is gone
+NO_PORT = "0"  # no switch under test has it, so a packet sent there is dropped
 ADD = re.compile(r'add "?([\w.]+)"? (?:\d+ )?(.*?)"?([\w.]+)"?\((.*)\)')
 VALUE = re.compile(r'"?([\w.]+)"?:(\w[\w*]*)')
 
 
 @dataclass(frozen=True)
 class PacketTest:
-    """`pattern` is the expected frame in hexadecimal, with * for a digit that may be any."""
+    """A packet test.
+
+    expected: the port and the pattern of each output. A pattern is hexadecimal, with * for any digit.
+    """
 
     name: str
     entries: tuple[Entry, ...]
@@ -26,7 +29,7 @@ class PacketTest:
     expected: tuple[tuple[int, str], ...]  # (port, pattern)
 
     def accepts(self, outputs: list[tuple[int, bytes]]) -> bool:
-        """Whether exactly the expected frames came."""
+        """Return whether the outputs are exactly the expected frames."""
         return len(outputs) == len(self.expected) and all(
             port == wanted and re.fullmatch(pattern.replace("*", "."), frame.hex(), re.IGNORECASE)
             for (port, frame), (wanted, pattern) in zip(outputs, self.expected, strict=True)
@@ -34,7 +37,7 @@ class PacketTest:
 
 
 def packet_tests(program: str) -> list[PacketTest]:
-    """Return the tests of paths of a program."""
+    """Return the path tests of a program."""
     tests = (PATHS / f"{program}.stf").read_text().split("\n# test ")[1:]
     return [_packet_test(text) for text in tests]
 
@@ -63,7 +66,7 @@ def _entry(line: str) -> Entry:
 
 
 def _match(item: tuple[str, str]) -> tuple[str, int | tuple[int, int]]:
-    """Return a name and its number; a number with digits left open at its end is a prefix."""
+    """Return a name and its value. A binary value that ends with * is a prefix: (value, prefix length)."""
     name, digits = item
     if not digits.startswith("0b"):
         return name, int(digits, 16)

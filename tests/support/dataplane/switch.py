@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch under test: frames in, every frame that comes out of it, and its tables over P4Runtime.
+"""A switch under test: frames into its ports, all frames out of them, and its tables over P4Runtime.
 
-Almost nothing here waits a fixed time. After the frames of a test come sentinels by the same way: a frame flooded to
-all other ports, an ARP request answered to the same port, and a HELLO to the controller. The switch keeps each port's
-order, so what comes before the sentinels is all that comes.
+Almost nothing here waits a fixed time. Sentinels follow the frames of a test into the same port: a frame that is
+flooded to all other ports, an ARP request that is answered at the same port, and a HELLO that goes to the controller.
+The switch keeps the order of each port, so all outputs of the test come before the sentinels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHIPPED = Path(__file__).resolve().parents[3] / "p4src" / "compiled"
 COMPILED = Path(os.environ.get("P4REDUCE_COMPILED", SHIPPED))
 DEADLINE_S = 20.0
 SETTLED_S = 0.05
-BURST = 16  # frames or packet-outs without waiting: BMv2 has lost some of 50 where the machine was busy
+BURST = 16  # frames or packet-outs before a wait: BMv2 on a busy machine has lost some of 50
 
 JOBS = "SwitchIngress.aggregation.admission.jobs"
 OWN_ADDRESSES = "SwitchIngress.own_address.own_addresses"
@@ -57,9 +57,9 @@ HELLOS = "SwitchIngress.aggregation.hellos"
 SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")
 CONTROLLER = Host("02:5a:00:00:00:02", "10.255.0.2")
 
-_SENTINEL_TYPE = 0x88B5  # IEEE 802: for local experiments
+_SENTINEL_TYPE = 0x88B5  # the local experimental EtherType of IEEE 802
 _SENTINEL_GROUP = 0x7FFE
-_SENTINEL = Host("02:5e:00:00:00:01", "240.0.0.1")  # the switch's address that only sentinels ask for
+_SENTINEL = Host("02:5e:00:00:00:01", "240.0.0.1")  # an address of the switch that only sentinels use
 _SENTINEL_SENDER = Host("02:5e:00:00:00:02", "240.0.0.2")
 _SENTINEL_JOB = 0xFFFF
 
@@ -86,11 +86,11 @@ class Outputs:
         return "\n".join(lines) or "  nothing"
 
     def sorted(self) -> Outputs:
-        """Copy of one multicast may leave a port in any order."""
+        """Return the outputs sorted by port: copies of one multicast may leave a port in any order."""
         return Outputs({port: sorted(data) for port, data in self.ports.items() if data}, self.packet_ins)
 
     def expect(self, ports: Mapping[int, Sequence[bytes]] | None = None, packet_ins: Sequence[PacketIn] = ()) -> None:
-        """Fail unless exactly these came, byte for byte, and nothing else."""
+        """Raise AssertionError unless the outputs are exactly these, byte for byte."""
         wanted = Outputs({port: list(data) for port, data in (ports or {}).items()}, list(packet_ins)).sorted()
         if wanted != self.sorted():
             raise AssertionError(f"expected\n{wanted.describe()}\nbut there came\n{self.sorted().describe()}")
@@ -98,7 +98,10 @@ class Outputs:
 
 @dataclass(frozen=True)
 class HalfState:
-    """What a slot half holds; `values` is every lane's sums as big-endian int32."""
+    """The state of a slot half.
+
+    values: the sums of each lane, as big-endian int32.
+    """
 
     seq: int
     bitmap: int
@@ -115,12 +118,12 @@ class HalfState:
 
 
 class Switch:
-    """Use as a context manager; `reset` takes back everything that a test has set."""
+    """A switch under test, for use as a context manager. `reset` undoes all that a test has set."""
 
-    can_be_leaf = True  # of a tree of switches
-    guards_keys = True  # against other keys of a worker that is counted already
-    counts_refused = False  # at a member's entry: what is malformed, and what it may not send
-    entered_alone = "started"  # as what the only packet of a round counts, besides completed
+    can_be_leaf = True  # it can be a leaf in a tree of switches
+    guards_keys = True  # a worker that is counted already cannot change the keys of its round
+    counts_refused = False  # whether a member's counter includes malformed and forbidden packets
+    entered_alone = "started"  # the outcome, besides completed, of a round's only packet
 
     def __init__(self, target: str, compiled: Path = COMPILED) -> None:
         self.name = target
@@ -130,8 +133,8 @@ class Switch:
         self.all_lanes = (1 << self.lanes) - 1
         self.max_absent = 512 // (4 * self.block_size)  # lanes of a round that a packet may leave out
         self.ports = tuple(range(1, PORTS + 1))
-        self.deaf_ports: set[int] = set()  # the test has made the switch lose all that leaves here
-        self.limited_ports: set[int] = set()  # and drop HELLOs that come in here
+        self.deaf_ports: set[int] = set()  # ports at which the switch loses all outgoing frames
+        self.limited_ports: set[int] = set()  # ports at which the switch drops HELLOs
         self._entries: list[Entry] = []
         self._groups: list[int] = []
         self._halves: set[int] = set()
@@ -162,7 +165,7 @@ class Switch:
         self._baseline = self._read_counters()
 
     def reinstall(self) -> None:
-        """Install the pipeline once more, so that registers are as new. BMv2 keeps groups: they are deleted first."""
+        """Install the pipeline again, which resets registers. The group is deleted first, since BMv2 would keep it."""
         self.client.write_group(p4r.Update.DELETE, _SENTINEL_GROUP)
         self._install()
 
@@ -202,18 +205,21 @@ class Switch:
         self._default_is_set = True
 
     def set_loss(self, table: str, port: int, threshold: int) -> Entry:
-        """Lose threshold / 2^32 of what crosses `port` in this direction."""
+        """Make the switch lose a share of `threshold` / 2^32 of the packets at a port.
+
+        table: `LOSS_IN` or `LOSS_OUT`, which is the direction.
+        """
         entry = Entry(table, {"port": port}, table.replace("loss_rates", "lose"), {"threshold": threshold})
         self.insert(entry)
         return entry
 
     def limit_hellos(self, port: int, rate: int, burst: int) -> None:
-        """Let a port send so many HELLOs a second, and so many at once, until `reset`."""
+        """Limit the HELLOs at a port to `rate` a second and `burst` at once, until `reset`."""
         self.client.write_meter(HELLOS, port, (rate, burst, rate, burst))
         self.limited_ports.add(port)
 
     def reset(self) -> None:
-        """Take back entries, groups, defaults and the state of slot halves; fail where anything else still comes."""
+        """Undo entries, groups, defaults and the state of halves. Raises AssertionError if the switch still sends."""
         self.deaf_ports.clear()
         for port in self.limited_ports:
             self.client.write_meter(HELLOS, port, None)
@@ -237,11 +243,11 @@ class Switch:
     # --- frames ---------------------------------------------------------------------------------------------------
 
     def inject(self, port: int, frame: bytes) -> None:
-        """Send a frame and do not wait for what comes of it."""
+        """Send a frame into a port, without waiting for outputs."""
         self._target.sockets[port].send(frame)
 
     def exchange(self, *inputs: tuple[int, bytes]) -> Outputs:
-        """Send each (port, frame), in this order, and give back all that the switch sent."""
+        """Send each (port, frame) in this order, and return all outputs of the switch."""
         outputs = Outputs()
         pending = 0
         for at, (port, frame) in enumerate(inputs):
@@ -255,14 +261,14 @@ class Switch:
     def packet_out(
         self, frame: bytes, *, through_pipeline: bool = True, egress_port: int = 0, multicast_group: int = 0
     ) -> Outputs:
-        """Send a frame by packet-out and give back all that the switch sent."""
+        """Send a frame by packet-out, and return all outputs of the switch."""
         self.client.packet_out(
             frame, through_pipeline=through_pipeline, egress_port=egress_port, multicast_group=multicast_group
         )
         return self.barrier(CPU_PORT)
 
     def barrier(self, port: int) -> Outputs:
-        """All that came out since the last barrier, once the switch is done with what went in by `port`."""
+        """Wait until the switch has processed all frames into `port`, and return all outputs since the last barrier."""
         self._nonce = (self._nonce + 1) & 0xFFFF
         mark = struct.pack("!H", self._nonce)
         flooded = frames.ethernet(_SENTINEL_SENDER.mac, _SENTINEL.mac, _SENTINEL_TYPE, mark + bytes(44))
@@ -328,7 +334,7 @@ class Switch:
             outputs.packet_ins.append(packet)
 
     def drain(self, port: int, frame: bytes) -> list[bytes]:
-        """What has come out of `port` so far; fails where anything but `frame` has."""
+        """Return the frames that have left `port` so far. Raises AssertionError if any differs from `frame`."""
         got = []
         sock = self._target.sockets[port]
         while select.select([sock], [], [], 0)[0]:
@@ -341,7 +347,7 @@ class Switch:
     # --- slot halves and counters -----------------------------------------------------------------------------------
 
     def reset_halves(self, seqs: Mapping[int, int]) -> Outputs:
-        """RESET each half (absolute number) to its seq; what else came out is given back."""
+        """Send a RESET for each half, by absolute number, to its seq. Return all outputs but the acknowledgements."""
         outputs = Outputs()
         packets = [self.to_switch(Aggregation(op=frames.RESET, slot=half, seq=seq)) for half, seq in seqs.items()]
         for first in range(0, len(packets), BURST):
@@ -354,7 +360,7 @@ class Switch:
         return Outputs(outputs.ports, [p for p in outputs.packet_ins if p not in answered])
 
     def query(self, half: int) -> HalfState:
-        """What the half (absolute number) holds, asked for by packet-out."""
+        """Return the state of a half, by absolute number, from a QUERY by packet-out."""
         room = {lane: np.zeros(self.block_size, np.int32) for lane in range(self.lanes)}
         asked = self.to_switch(Aggregation(op=frames.QUERY, slot=half, active=(1 << self.lanes) - 1, values=room))
         outputs = self.packet_out(asked)
@@ -363,7 +369,7 @@ class Switch:
         return HalfState.of(answer, self.lanes, self.block_size)
 
     def to_switch(self, packet: Aggregation) -> bytes:
-        """Return a frame from the controller to the switch; keys default to none."""
+        """Return a frame from the controller to the switch. The default keys are NO_KEY."""
         if not packet.keys:
             packet = Aggregation(**{**vars(packet), "keys": (frames.NO_KEY,) * self.lanes})
         return frames.frame(CONTROLLER, SWITCH, packet)
@@ -378,19 +384,22 @@ class Switch:
         return counts
 
     def counts(self) -> dict[str, int]:
-        """Outcome name -> packets since the test began, where not zero; the harness's sentinels are left out."""
+        """Return the packets of each outcome since the test began, if any. Sentinels are not counted."""
         counts = self._read_counters()[OUTCOMES]
         counts.subtract(self._baseline[OUTCOMES])
         return {OUTCOME_NAMES[index]: count for index, count in counts.items() if count}
 
     def by_port(self, counter: str) -> dict[int, int]:
-        """Port -> packets that a counter by port has counted since the test began, where not zero."""
+        """Return the packets of a counter at each port since the test began, if any."""
         counts = self._read_counters()[counter]
         counts.subtract(self._baseline[counter])
         return {port: count for port, count in counts.items() if count}
 
     def let_losses_settle(self) -> None:
-        """Return when no more packets are lost: a port that loses all cannot show otherwise that it has no queue."""
+        """Wait until the counts of lost packets no longer change.
+
+        No sentinel leaves a port that loses all frames, so nothing else shows that its queue is empty.
+        """
         counted = None
         while counted != (counted := self.by_port(LOSSES_OUT)):
             time.sleep(SETTLED_S)
@@ -399,6 +408,8 @@ class Switch:
 PLANES = [
     pytest.param("sim"),
     pytest.param("native"),
-    pytest.param("native-eth", marks=[pytest.mark.root, pytest.mark.slow]),  # native's slots, and other ports
+    pytest.param(
+        "native-eth", marks=[pytest.mark.root, pytest.mark.slow]
+    ),  # the same slots as native, with other ports
     pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
 ]

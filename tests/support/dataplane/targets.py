@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts each data plane with its ports in the test's hands: one socket a port, one frame a message."""
+"""Data planes under test. Each port is a socket of the test, on which a message is a frame."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ PACKET_OUTGOING = 4
 
 
 class Unavailable(RuntimeError):
-    """This machine lacks something that the target needs; the message names it."""
+    """A tool or right is missing that the target needs; the message names it."""
 
 
 class Target(ExitStack):
-    """A running data plane: where its P4Runtime server listens, and a socket for each port. Close it after use."""
+    """A running data plane, which must be closed: the address of its P4Runtime server, and a socket for each port."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,20 +42,20 @@ class Target(ExitStack):
         self.sockets: dict[int, socket.socket] = {}
 
     def receive(self, port: int) -> bytes | None:
-        """Return the next frame that came out of `port`; None where the message was not one."""
+        """Return the next frame out of `port`, or None if the message is a frame that the test has sent."""
         data, address = self.sockets[port].recvfrom(65536)
         if isinstance(address, tuple) and address[2] == PACKET_OUTGOING:
             return None
         return data
 
     def check(self) -> None:
-        """Raise RuntimeError, with what it last said, where the target is no longer there."""
+        """Raise RuntimeError, with the end of its log, if the target has ended."""
 
 
 class Process(Target):
-    """A switch in a process of its own, on veth pairs in a network namespace of its own."""
+    """A switch process on veth pairs, in a network namespace of its own."""
 
-    target = ""  # as `p4reduce switch` knows it
+    target = ""  # the name for `p4reduce switch --target`
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Process(Target):
 
 
 class Bmv2(Process):
-    """simple_switch_grpc."""
+    """BMv2: simple_switch_grpc."""
 
     target = "bmv2"
 
@@ -120,7 +120,7 @@ class Bmv2(Process):
 
 
 class NativeOnInterfaces(Process):
-    """The native switch in C."""
+    """The native switch, on network interfaces."""
 
     target = "native"
 
@@ -131,7 +131,7 @@ class NativeOnInterfaces(Process):
 
 @contextmanager
 def looping(switch: Switch) -> Iterator[None]:
-    """Yield the switch passes frames, in a thread."""
+    """Run the switch in a thread during the block."""
     loop = threading.Thread(target=switch.run, name="switch")
     loop.start()
     try:
@@ -143,7 +143,7 @@ def looping(switch: Switch) -> Iterator[None]:
 
 
 class Embedded(Target):
-    """A data plane of p4reduce_targets in this process, its ports on socket pairs instead of interfaces."""
+    """A Python data plane in this process, whose ports are socket pairs instead of interfaces."""
 
     def __init__(self, load: Load) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class SocketPort:
 
 
 class Native(Target):
-    """The native switch in this process, its ports on socket pairs instead of interfaces, dealt to two threads."""
+    """The native switch in this process, with two threads, and socket pairs instead of interfaces as ports."""
 
     def __init__(self) -> None:
         _check_native()

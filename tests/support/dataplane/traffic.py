@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random traffic for the fuzzer: steps that depend on the seed alone, never on what a switch answers."""
+"""Random traffic for the fuzzer. The steps depend only on the seed, never on a switch's answers."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from .targets import CPU_PORT
 
 ROUTER = "02:fe:00:00:00:01"
 OTHER_ADDRESS = Host("02:5a:00:00:00:09", "10.255.9.9")
-HOSTS = [Host(f"02:00:00:00:99:0{n}", f"10.99.0.{n}", 5000 + n) for n in range(1, 7)]  # the last two: no MAC entry
+HOSTS = [Host(f"02:00:00:00:99:0{n}", f"10.99.0.{n}", 5000 + n) for n in range(1, 7)]  # the last two have no MAC entry
 SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
 FLOOD_GROUP, ODD_GROUP, NO_GROUP = 0x50, 0x51, 0x52
-SHORTEST = 14  # bytes: a packet socket does not send less than an Ethernet header
-TAGS = (0x8100, 0x88A8, 0x9100)  # the kernel takes VLAN tags out of the frame on its way
+SHORTEST = 14  # bytes: a packet socket sends at least an Ethernet header
+TAGS = (0x8100, 0x88A8, 0x9100)  # not used, since the kernel removes VLAN tags from frames
 ALL = 2**32 - 1
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing done to a switch, and a line that says which."""
+    """An action on a switch, and a line that describes it."""
 
     what: str
     apply: Callable[[Switch], Outputs]
 
 
 class Setup:
-    """Four jobs, one of them below a spine (where the switch can be), and a network around them, always the same."""
+    """A fixed set-up: a network and four jobs, one of them below a spine if the switch can be a leaf."""
 
     def __init__(self, switch: Switch) -> None:
         self.jobs = [
@@ -51,7 +51,7 @@ class Setup:
 
     @property
     def halves(self) -> list[int]:
-        """The halves of all pools, and one beside them."""
+        """The slot halves of all pools, and one outside them."""
         return [job.pool_base + half for job in self.jobs for half in range(2 * job.slots)] + [24]
 
     def install(self, switch: Switch) -> None:
@@ -122,7 +122,7 @@ class Traffic:
         return Step(f"{kind} into port {port}: {frames.describe(frame)}", lambda switch: switch.exchange((port, frame)))
 
     def _packet(self, job: Job | None = None) -> tuple[Job, Aggregation]:
-        """Return a DATA packet of a round near the one that its slot is in. Rounds move on by themselves."""
+        """Return a DATA packet of a round near its slot's current one, which advances at random."""
         random = self._random
         job = job or random.choice(self._jobs)
         slot = random.randrange(job.slots)
@@ -130,7 +130,7 @@ class Traffic:
         if random.random() < 1 / (2 + job.size):
             now = self._rounds[job.number, slot] = (now + random.choice([1, 1, 1, 1, 1, 1, 2, 3])) % 2**32
         seq = (now + random.choices([0, -1, -2, 1, 2, 2**31 - 2, 2**31], [60, 12, 4, 3, 1, 0.02, 2])[0]) % 2**32
-        # What a round carries is the same at every worker.
+        # All workers agree on the lanes and the operation of a round.
         of_round = Random(seq * 64 + slot * 8 + job.number)
         active = of_round.getrandbits(self._lanes)
         room = 512 // (4 * self._block_size)
@@ -163,8 +163,7 @@ class Traffic:
         return self._frame("data", *job.sent(packet))
 
     def _from_parent(self) -> Step:
-        """Return a RESULT, STATUS or ERROR from the spine, now and then something else; or such a packet from a
-        worker."""
+        """Return a RESULT, STATUS or ERROR from the spine. Now and then the op is another, or a worker sends it."""
         random = self._random
         assert self._leaf is not None
         job, packet = self._packet(self._leaf)
@@ -216,15 +215,15 @@ class Traffic:
                 del data[random.randint(SHORTEST, max(SHORTEST, len(data))) :]
             elif kind == 3:
                 data += random.randbytes(random.choice([1, 2, 6, 46, 256, 300]))
-            elif kind == 4 and len(data) > 34:  # a header field, with the IP checksum right again
+            elif kind == 4 and len(data) > 34:  # a byte of the IP header, with a correct checksum
                 at = random.randint(14, 33)
                 data[at] = random.getrandbits(8)
                 data[24:26] = b"\x00\x00"
                 data[24:26] = frames.checksum(bytes(data[14:34])).to_bytes(2, "big")
-            elif kind == 5 and len(data) > SHORTEST + 8:  # some bytes out of the middle
+            elif kind == 5 and len(data) > SHORTEST + 8:  # without some bytes in the middle
                 at = random.randint(SHORTEST, len(data) - 4)
                 del data[at : at + random.randint(1, 4)]
-            elif kind == 6 and len(data) > 40:  # lengths that fit the frame
+            elif kind == 6 and len(data) > 40:  # lengths that match the frame
                 data[16:18] = (len(data) - 14).to_bytes(2, "big")
                 data[38:40] = (len(data) - 34).to_bytes(2, "big")
                 data[24:26] = b"\x00\x00"
@@ -297,7 +296,7 @@ class Traffic:
         lanes = random.choice([[], range(self._lanes), [lane for lane in range(self._lanes) if random.random() < 0.5]])
         op = random.choice([frames.QUERY] * 6 + [frames.RESET, frames.ABORT, random.randrange(16)])
         half = random.choice([job.pool_base + random.randrange(2 * job.slots)] * 8 + [24, self._halves, 0xFFFF])
-        # RESETs keep the halves near the rounds that are under way.
+        # RESETs keep halves near their current rounds.
         slot = min(max(half - job.pool_base, 0) // 2, job.slots - 1)
         seq = self._rounds[job.number, slot] + random.choice([-2, -4, 0, 2])
         packet = Aggregation(
@@ -329,7 +328,7 @@ class Traffic:
         )
 
     def _admission(self) -> Step:
-        """Take a worker's entry away, or give it back."""
+        """Delete a worker's admission entry, or insert it again."""
         removed = self._removed is None
         if self._removed is None:
             job = self._random.choice(self._jobs)
@@ -346,13 +345,13 @@ class Traffic:
         return Step(f"{'remove' if removed else 'admit'} rank {rank} of job {job.number}", apply)
 
     def _loss(self) -> Step:
-        """Lose all that leaves port 4, or nothing."""
+        """Make the switch lose all frames out of port 4, or none any more."""
         self._deaf = deaf = not self._deaf
         entry = Entry(LOSS_OUT, {"port": 4}, "SwitchEgress.drop_simulator.lose", {"threshold": ALL})
 
         def apply(switch: Switch) -> Outputs:
             if not deaf:
-                switch.let_losses_settle()  # what BMv2 still queues for that port is to be lost as well
+                switch.let_losses_settle()  # frames that BMv2 still queues for the port must be lost, too
             (switch.insert if deaf else switch.delete)(entry)
             switch.deaf_ports = {4} if deaf else set()
             return switch.barrier(CPU_PORT)

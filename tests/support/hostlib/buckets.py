@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buckets as DDP hands them to hooks, without DDP, and a communicator without a network."""
+"""Fakes of DDP's gradient buckets, and of a communicator without a network, for tests of hooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 64
 
 @dataclass
 class Bucket:
-    """Some parameters' gradients in one buffer, each in the order of its parameter's memory."""
+    """The gradients of some parameters in one buffer, each in the memory order of its parameter."""
 
     data: torch.Tensor
     of: list[torch.Tensor]
@@ -39,7 +39,10 @@ class Bucket:
 
 
 class Communicator:
-    """Its collectives end when the test says so. Its wire carries integers alone of what has a residual."""
+    """A communicator whose collectives end when the test ends their handles.
+
+    If there is a residual, it rounds values to integers and leaves the rest in the residual.
+    """
 
     def __init__(self, rank: int = 0, world_size: int = 2) -> None:
         self.rank, self.world_size, self.block_size = rank, world_size, BLOCK
@@ -64,7 +67,7 @@ class Communicator:
 
 
 def model(**shapes: tuple[int, ...]) -> torch.nn.Module:
-    """With parameters of these shapes, all zero."""
+    """Return a module with parameters of these shapes, all zero."""
     made = torch.nn.Module()
     for name, shape in shapes.items():
         made.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
@@ -72,7 +75,7 @@ def model(**shapes: tuple[int, ...]) -> torch.nn.Module:
 
 
 def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements of a dense tensor, 1-d, on its own memory."""
+    """Return a flat view of a dense tensor in the order of its memory."""
     return tensor.detach().as_strided((tensor.numel(),), (1,))
 
 
@@ -83,7 +86,10 @@ def step(
     buckets: Sequence[Sequence[str]],
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, torch.Tensor]:
-    """One backward pass: gives what is sent of each parameter's gradient. `buckets`: names, in their order."""
+    """Pass the gradients of a backward pass through `state`, and return what is sent of each.
+
+    buckets: the names of the parameters in each bucket, in order.
+    """
     sent = {}
     for number, names in enumerate(buckets):
         flat = torch.cat([in_memory_order(gradients[name]) for name in names]).to(dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every collective of a communicator, as a table for tests of what all have in common."""
+"""A table of every collective of a communicator, for tests of their common behaviour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Call:
         return getattr(each, self.method)(tensor, *self.arguments, **self.options)
 
     def start(self, each: Communicator, tensor: Any, **more: Any) -> Any:
-        """Its asynchronous form."""
+        """Call the asynchronous form of the method."""
         return getattr(each, f"{self.method}_async")(tensor, *self.arguments, **self.options, **more)
 
 
@@ -35,4 +35,4 @@ CALLS = {
     "broadcast": Call("broadcast", 1),
     "all_gather": Call("all_gather"),
 }
-"""The tensor's first dimension is divided among the ranks by some."""
+"""All collectives. Some divide the first dimension of the tensor among the ranks."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of a job in one process, each an engine: Python's, C's, or C's of several threads."""
+"""Ranks of a job in one process, each with an engine: Python's, C's, or C's with several threads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLOSED = P4ReduceError("closed by the test")
 
 
 class Rank:
-    """One rank's engine, and what has become of its operations."""
+    """A rank's engine, and the ends of its operations."""
 
     engine: Any
 
@@ -50,7 +50,7 @@ class Rank:
         wait_until(lambda: len(self.ended) >= count, f"{count} operations to end", 30)
 
     def error(self) -> Any:
-        """How its first operation has ended."""
+        """Wait for the end of the first operation, and return its error, if any."""
         self.wait()
         return self.ended[0][1]
 
@@ -65,7 +65,10 @@ def ranks(
     heard: bool = True,
     **shape: int,
 ) -> Iterator[list[Rank]]:
-    """heard: they say HELLO first, or a result that comes before a rank's own packet would not find the rank."""
+    """Run the ranks of a new job during the block.
+
+    heard: whether ranks first send a HELLO. Without it, a result that precedes a rank's own packet does not reach it.
+    """
     memberships = members(world_size, **shape)
     switch.admit(memberships[0])
     chosen = transports or [None] * world_size
@@ -82,7 +85,7 @@ def ranks(
 
 
 Ranks = Callable[..., contextlib.AbstractContextManager[list[Rank]]]
-"""The same, of a certain kind."""
+"""The function `ranks` for a certain kind of rank."""
 
 
 def sparse(seed: int, size: int = 5000) -> npt.NDArray[np.float32]:
@@ -93,7 +96,10 @@ def sparse(seed: int, size: int = 5000) -> npt.NDArray[np.float32]:
 
 
 def reduce(everyone: Sequence[Rank], *calls: Sequence[npt.NDArray[np.float32]]) -> None:
-    """Operations, each of an array a rank, that are begun one after the other: sums have the reference's bits."""
+    """Run allreduce operations, and assert that sums equal the reference bit by bit.
+
+    calls: for each operation, the array of each rank. All operations are submitted before the first has ended.
+    """
     expected = [reference_allreduce(list(arrays)) for arrays in calls]
     for rank, own in zip(everyone, zip(*calls, strict=True), strict=True):
         rank.ended.clear()
@@ -133,23 +139,23 @@ class FaultySocket:
         return getattr(self._socket, name)
 
 
-MORE = 100  # job numbers of shares are so far apart
+MORE = 100  # the distance between the job numbers of a rank's threads
 
 
 def shared(membership: Membership, threads: int) -> Membership:
-    """Of a rank with so many engine threads."""
+    """Return the membership of a rank with this number of engine threads."""
     jobs = [(membership.job + MORE * thread, membership.generation) for thread in range(1, threads)]
     return replace(membership, more_jobs=tuple(jobs))
 
 
 class SharedUdpSwitch(UdpSwitch):
-    """Has a job for each of three threads, wherever it has one."""
+    """A switch on which each job exists three times, once for each engine thread."""
 
     def __init__(self) -> None:
         self.came: Counter[int] = Counter()
-        """DATA by the thread that it was from."""
+        """DATA packets by the thread that sent them."""
         self.deaf_to: set[tuple[int, int]] = set()
-        """The threads and ranks of which it takes nothing."""
+        """Pairs of thread and rank whose packets are dropped."""
         super().__init__()
 
     def admit(self, membership: Membership) -> None:
@@ -164,7 +170,7 @@ class SharedUdpSwitch(UdpSwitch):
 
 
 class FaultySwitch(SharedUdpSwitch):
-    """Loses, duplicates and reorders what it receives and what it sends."""
+    """A switch that loses, duplicates and reorders the packets that it receives and sends."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -183,7 +189,7 @@ class FaultySwitch(SharedUdpSwitch):
 
 
 class Parts(SharedTransport):
-    """Says HELLO for all threads."""
+    """A transport that sends each HELLO once for every thread."""
 
     def send(self, payloads: Sequence[bytes]) -> int:
         for thread, part in enumerate(self.parts):
@@ -194,7 +200,7 @@ class Parts(SharedTransport):
 
 
 class SharedRank(Rank):
-    """A rank with so many threads."""
+    """A rank with several engine threads."""
 
     threads = 2
 
@@ -212,7 +218,7 @@ KINDS = {"python": PythonRank, "c": NativeRank, "2 threads": SharedRank, "3 thre
 
 
 def kind_of(name: str) -> type[Rank]:
-    """Return the ranks of that name; without the C library, skips the tests of others than Python's."""
+    """Return the kind of rank with this name. Skips the test if the kind needs the C library and there is none."""
     if name != "python":
         needs_c_library()
     return KINDS[name]

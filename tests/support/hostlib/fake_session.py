@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of a job, in this process: what `Session` gives, without gRPC."""
+"""A fake controller and its sessions in this process, without gRPC."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from .udp_switch import UdpSwitch, members
 
 
 class FakeController:
-    """Takes ranks into jobs on a `UdpSwitch`. Put in place of the class `Session`, it makes sessions."""
+    """A controller that admits ranks to jobs on a `UdpSwitch`. An instance replaces the class `Session`."""
 
     def __init__(self, switch: UdpSwitch, **shape: int) -> None:
-        """`shape`: slots, lanes and block_size of every job."""
+        """Create a controller.
+
+        shape: the slots, lanes and block_size of every job.
+        """
         self.switch = switch
         self.shape = shape
         self.in_memory = False
-        """Whether the ranks of a job, which are all here, share memory, if they want that."""
+        """Whether the ranks of a job may share memory. All of them are on this host."""
         self.lock = threading.Lock()
         self.jobs: dict[str, FakeJob] = {}
 
@@ -94,24 +97,24 @@ class FakeSession:
         return pb.Ready(aggregators=[0], hosts=hosts)
 
     def abort(self, rank: int) -> None:
-        """Tells every session of the job that `rank` went."""
+        """Abort the job, and tell every session that `rank` has gone."""
         assert self.job is not None
         for session in self.job.sessions.values():
             session.aborted = JobAborted(f"rank {rank} went", rank=rank)
             session.on_abort(session.aborted)
 
     def report(self, figures: object) -> None:
-        """It asks for none."""
+        """Ignore the report."""
 
     def hold_with(self, holder: Any) -> None:
-        """For tests to tell."""
+        """Store the holder, which tests call."""
         self.holder = holder
 
     def ask(self, half: int) -> None:
-        """Nobody answers."""
+        """Ignore the question: no answer comes."""
 
     def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> None:
-        """End the job for the others, too."""
+        """End the job for all other ranks, too."""
         assert self.job is not None
         if any(session.aborted or session.failed for session in self.job.sessions.values()):
             return
@@ -124,7 +127,7 @@ class FakeSession:
                 session.on_abort(session.aborted)
 
     def await_abort(self, timeout: float) -> None:
-        """Whoever went, all have been told."""
+        """Return at once, since `abort` and `fail` have already notified every session."""
 
     def leave(self, *, on_heard: Callable[[], None] = lambda: None, is_last: bool = True) -> None:
         del is_last

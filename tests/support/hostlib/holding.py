@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that ranks hold while a job's slots change."""
+"""Slot changes of a running job: its ranks hold their operations meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 @dataclass
 class Told:
-    """What one engine has said since it was to hold."""
+    """The states that an engine has reported since it was asked to hold."""
 
     states: list[tuple[int, bool, int]] = field(default_factory=list)
 
@@ -22,7 +22,7 @@ class Told:
         self.states.append((operations, quiet, first_seq))
 
     def wait(self, operations: int, quiet: bool) -> int:
-        """For that state. Returns the first round."""
+        """Wait for a state, and return its first round."""
         wait_until(lambda: bool(self.states) and self.states[-1][:2] == (operations, quiet), f"{operations}, {quiet}")
         return self.states[-1][2]
 
@@ -35,12 +35,17 @@ def hold(engines: Sequence[Engine], operations: int = 0) -> list[Told]:
 
 
 def change(switch: UdpSwitch, engines: Sequence[Engine], slots: int, timeout: float = 20.0) -> None:
-    """What the controller does: all hold after the same operation, the switch is changed, all go on."""
+    """Change a job's slots as the controller does.
+
+    All engines hold after the same operation, the switch gets the new slots, and the engines resume.
+    """
     told = hold(engines)
 
     def first_seq() -> tuple[int, ...]:
-        """Return the round from which all can go on, if all hold after the same operation; else asks those that are
-        behind."""
+        """Return the round from which all can resume, if all hold after the same operation.
+
+        Otherwise return nothing, and ask the engines that are behind to hold later.
+        """
         if not all(one.states for one in told):
             return ()
         states = [one.states[-1] for one in told]

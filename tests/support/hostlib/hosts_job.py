@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job over several hosts in one process: each rank an engine, those of a host with one stream, and a model switch."""
+"""A job over several pretended hosts in one process.
+
+Each rank has an engine. The ranks of a host share one stream to the model switch.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +38,22 @@ class Job(Ranks):
 
     @staticmethod
     def _hello(membership: Membership) -> bytes:
-        """From which the model learns where a worker is."""
+        """Return the HELLO from which the model switch learns a worker's address."""
         return Worker(one_a_host(membership, membership.worker)).hello(1)
 
 
 def one_a_host(membership: Membership, worker: int) -> Membership:
-    """What the switch takes the job for."""
+    """Return the membership as the switch sees it: each host is one worker."""
     names = ("job", "generation", "slots", "lanes", "block_size", "first_seq", "abort_secret")
     shape = {name: getattr(membership, name) for name in names}
     return Membership(rank=worker, world_size=len(membership.leaders), **shape)
 
 
 def memberships(hosts: Sequence[int], **fields: Any) -> list[Membership]:
-    """Return a new job's."""
+    """Return the memberships of a new job's ranks.
+
+    hosts: the host of each rank.
+    """
     shape = {"job": 1, "generation": 1, "slots": 8, "lanes": 4, "block_size": 64, "first_seq": 0}
     shape |= {"abort_secret": secrets.randbits(64), **fields}
     return [Membership(rank=rank, world_size=len(hosts), hosts=tuple(hosts), **shape) for rank in range(len(hosts))]
@@ -55,7 +61,10 @@ def memberships(hosts: Sequence[int], **fields: Any) -> list[Membership]:
 
 @contextlib.contextmanager
 def job(hosts: Sequence[int], switch: UdpSwitch | None = None, **fields: Any) -> Iterator[Job]:
-    """hosts: of each rank."""
+    """Run a job during the block.
+
+    hosts: the host of each rank.
+    """
     switch = switch or UdpSwitch()
     everyone = memberships(hosts, **fields)
     switch.admit(one_a_host(everyone[0], 0))
@@ -70,5 +79,5 @@ def job(hosts: Sequence[int], switch: UdpSwitch | None = None, **fields: Any) ->
 
 
 def together(hosts: Sequence[int], block_size: int = 64) -> contextlib.AbstractContextManager[Ranks]:
-    """Ranks with the engines that their job has: of one host, those that send nothing."""
+    """Run the ranks of a job during the block. On a single host, their engines send no packets."""
     return job(hosts, block_size=block_size) if len(set(hosts)) > 1 else ranks(len(hosts), block_size)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ranks in one process, each in a thread of its own."""
+"""Several ranks in one process, each in its own thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Join = Callable[..., list[Communicator]]
 
 
 def together(communicators: list[Communicator], do: Callable[[Communicator], R]) -> list[R]:
-    """What each rank's `do` gives, all run at once."""
+    """Call `do` for each rank, all at once, and return the results."""
     with ThreadPoolExecutor(len(communicators)) as pool:
         return [future.result(60) for future in [pool.submit(do, each) for each in communicators]]
 
 
 def join(world_size: int, **options: Any) -> list[Communicator]:
-    """Return the communicators of a new job's ranks."""
+    """Let the ranks of a new job join, and return their communicators."""
     with ThreadPoolExecutor(world_size) as pool:
         futures = [
             pool.submit(Communicator, rank=rank, world_size=world_size, **{"timeout": 20.0, **options})
@@ -30,7 +30,7 @@ def join(world_size: int, **options: Any) -> list[Communicator]:
 
 
 def error_of(call: Callable[[], object]) -> BaseException | None:
-    """What a call raises."""
+    """Return the exception that a call raises, or None."""
     try:
         call()
     except BaseException as error:

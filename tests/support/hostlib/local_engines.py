@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of a job in one process, whose engines share memory."""
+"""The ranks of a job in one process, whose engines reduce in shared memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from p4reduce.transport import Transport
 
 
 class NoTransport(Transport):
-    """Of an engine that sends nothing."""
+    """A transport for an engine that must send nothing. Sending or receiving raises AssertionError."""
 
     trouble = None
     local_address = ("127.0.0.1", 1)
@@ -42,7 +42,7 @@ class Ranks:
         self.engines = engines
         self.memberships = memberships
         self.operations = 0
-        """That all ranks have begun."""
+        """The number of operations that all ranks have begun."""
 
     def begin(self, rank: int, operation: Operation, timeout: float = 60.0) -> PendingOperation:
         pending_operation = PendingOperation()
@@ -50,7 +50,7 @@ class Ranks:
         return pending_operation
 
     def reduce(self, operations: Sequence[Operation]) -> None:
-        """One operation, at every rank."""
+        """Run one operation at every rank. Raises its error, if any."""
         self.operations += 1
         for pending_operation in [self.begin(rank, operation) for rank, operation in enumerate(operations)]:
             error = pending_operation.wait()
@@ -75,7 +75,7 @@ class PendingOperation:
 
 
 def memberships(world_size: int, block_size: int = 64) -> list[Membership]:
-    """Return a new job's."""
+    """Return the memberships of a new job's ranks."""
     shape = {"slots": 8, "lanes": 4, "block_size": block_size, "abort_secret": secrets.randbits(64)}
     groups = [tuple(range(first, min(first + 16, world_size))) for first in range(0, world_size, 16)]
     return [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for tensors that other ranks copy, map, or cannot read."""
+"""Tensors in memory that other ranks can copy, can map, or cannot read."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 
 
 def secret(array: Array, begin: float = 0.0, end: float = 1.0) -> Array:
-    """Return a copy that only its process's own instructions can read. begin, end: of which part of it is such memory,
-    but for what pages take."""
+    """Return a copy in memory that other processes cannot read (memfd_secret).
+
+    begin, end: the part of the copy in such memory, as shares of its size. It is extended to whole pages.
+    """
     size = max(1, array.nbytes)
     memory = mmap.mmap(-1, size)
     first = int(begin * size) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -48,7 +50,7 @@ def secret(array: Array, begin: float = 0.0, end: float = 1.0) -> Array:
 
 
 def shared(values: Array) -> Array:
-    """Return a copy that other ranks may map."""
+    """Return a copy in shared memory, which other ranks can map."""
     copy: Array = p4reduce.shared_empty(values.shape, values.dtype)
     copy[...] = values
     return copy
@@ -79,7 +81,7 @@ PLACES = READABLE | UNREADABLE
 
 
 def shared_kib() -> int:
-    """What this process has of the memory of its ranks, in KiB; each of them maps it."""
+    """Return the resident shared memory of p4reduce in this process, in KiB, over all mappings of its ranks."""
     found, ours = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if line[0].isdigit() or (line[0].islower() and "-" in line.split()[0]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations and payloads, waited for."""
+"""Waits for operations and payloads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 
 def end_of(engine: Engine, operation: Operation, timeout: float = 20.0) -> BaseException | None:
-    """How an operation ends that begins now: None where its sums are there."""
+    """Submit an operation, wait for its end, and return its error, or None on success."""
     ended: list[BaseException | None] = []
     engine.submit(operation, name="sum", timeout=timeout, on_end=ended.append)
     wait_until(lambda: bool(ended), "the operation to end", timeout + 10)

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks in processes of their own that reduce again and again until that fails, for tests that kill or stop them.
+"""Rank processes that reduce repeatedly until a reduction fails, for tests that kill or stop ranks.
 
-Run as a program, it is one rank. It says "there" when it reduces, how it failed, and, after a while in which its tensor
-stayed as the rank had left it, "kept".
+Run as a program, this module is one rank. It prints these lines:
+
+| line | when |
+|---|---|
+| there | the rank is about to reduce |
+| late, aborted or failed, a rank, and the error | a reduction has failed |
+| kept | nothing has written to the rank's tensor for some time after the failure |
 """
 
 from __future__ import annotations
@@ -34,12 +39,12 @@ class ReducingRank(subprocess.Popen[str]):
     """A rank's process."""
 
     def says(self) -> str:
-        """Return the next line."""
+        """Return the next line that the rank prints."""
         assert self.stdout is not None
         return self.stdout.readline().strip()
 
     def fail(self) -> None:
-        """The rank's operation fails, as when the controller has told it of another rank's end."""
+        """Make the rank's operation fail, as when the controller reports the loss of another rank."""
         assert self.stdin is not None
         self.stdin.write("fail\n")
         self.stdin.flush()
@@ -49,9 +54,11 @@ class ReducingRank(subprocess.Popen[str]):
 def reducing(
     hosts: Sequence[int], size: int, *, every: int = 1, timeout: float = 60, fork: bool = False
 ) -> Iterator[list[ReducingRank]]:
-    """Ranks on these hosts, which reduce already.
+    """Run ranks on these hosts during the block, and yield them when all reduce.
 
-    every: one value in so many is not zero. fork: each has a child that lives on when it is killed.
+    hosts: the pretended host of each rank.
+    every: one value in so many is not zero.
+    fork: whether each rank has a child process that survives it.
     """
     facts = {"hosts": hosts, "size": size, "every": every, "timeout": timeout, "fork": fork}
     with contextlib.closing(UdpSwitch()) as switch, contextlib.ExitStack() as stack:

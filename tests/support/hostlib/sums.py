@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what a job's engines make of random tensors."""
+"""Checks of the sums that a job's engines compute of random tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DENSITIES = (0.0, 0.01, 0.2, 0.5, 0.9, 1.0)
 
 
 class Job(Protocol):
-    """A job's ranks in this process."""
+    """The ranks of a job in this process."""
 
     operations: int
 
@@ -36,7 +36,7 @@ class Job(Protocol):
 
 
 def random_array(random: np.random.Generator, dtype: np.dtype[Any], size: int, density: float) -> Array:
-    """Blocks of zeros among others, and some values that are seldom right by chance."""
+    """Return an array with some blocks of zeros, and now and then NaN, infinities and subnormal numbers."""
     there = np.repeat(random.random(size // 64 + 1) < density, 64)[:size]
     if dtype == np.int32:
         return np.where(there, random.integers(-(2**31), 2**31, size), 0).astype(np.int32)
@@ -61,7 +61,11 @@ def check_random_sums(
     sizes: Sequence[int] = SIZES,
     place: Callable[[int, Array], Array] = copied,
 ) -> None:
-    """Of a new job, or one that has had no others. place: gives the array that a rank reduces, with the same values."""
+    """Run random allreduce operations, and compare the sums with the reference, bit by bit.
+
+    job: a job that has had no operations but those of this module.
+    place: a function that copies a rank's values to the array that the rank reduces.
+    """
     random = np.random.default_rng(seed)
     for number in range(count):
         dtype = DTYPES[random.integers(len(DTYPES))]
@@ -84,7 +88,10 @@ def check_random_sums(
 def check_residuals(
     job: Job, size: int, density: float, wire: Wire, seed: int, place: Callable[[int, Array], Array] = copied
 ) -> None:
-    """They are what the wire has no digits for, of the blocks that are not zero here. place: as above."""
+    """Assert that residuals are the rounding errors of a rank's own non-zero blocks.
+
+    place: a function that copies a rank's values to the array that the rank reduces.
+    """
     random = np.random.default_rng(seed)
     arrays = [random_array(random, np.dtype(np.float32), size, density) for _ in job.engines]
     residuals = [np.full(size, 7, np.float32) for _ in arrays]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of the switch behind a UDP socket, in a thread of its own."""
+"""The model of the switch behind a UDP socket, in its own thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Job:
 
 
 class Receiver:
-    """Has a thread that hands each socket with something to read to `_receive`, until it is closed."""
+    """A thread that calls `_receive` with each readable socket, until `close`."""
 
     def __init__(self, *sockets: socket.socket) -> None:
         self._sockets = sockets
@@ -36,7 +36,7 @@ class Receiver:
         self._thread.start()
 
     def close(self) -> None:
-        """May be called more than once."""
+        """End the thread and close the sockets. Further calls do nothing."""
         self._stop.close()
         self._thread.join(5)
         for one in (*self._sockets, self._stopped):
@@ -52,11 +52,11 @@ class Receiver:
 
 
 class UdpSwitch(Receiver):
-    """Aggregates for the jobs that it is given. It learns a rank's address from whatever the rank sends."""
+    """A switch that aggregates for the admitted jobs. It learns the address of a rank from any packet of the rank."""
 
     def __init__(self) -> None:
         self.deaf = False
-        """Drop everything, as a switch that is gone would."""
+        """Whether it drops every packet, as if the switch were gone."""
         self._jobs: dict[tuple[int, int], _Job] = {}
         self._changed = threading.Condition()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -72,7 +72,7 @@ class UdpSwitch(Receiver):
         self._jobs[membership.job, membership.generation] = _Job(ModelSwitch(membership))
 
     def heard(self, membership: Membership, rank: int, nonce: int, timeout: float) -> bool:
-        """Wait until the rank has said HELLO with its nonce."""
+        """Wait until a HELLO of the rank with this nonce has come. Return whether it has."""
         job = self._jobs[membership.job, membership.generation]
         with self._changed:
             return self._changed.wait_for(lambda: job.nonces.get(rank) == nonce, timeout)
@@ -81,12 +81,12 @@ class UdpSwitch(Receiver):
         return set(self._jobs[membership.job, membership.generation].addresses)
 
     def send(self, payload: bytes, membership: Membership) -> None:
-        """Send anything to every rank that was heard."""
+        """Send a payload to every rank whose address is known."""
         for address in self._jobs[membership.job, membership.generation].addresses.values():
             self._socket.sendto(payload, address)
 
     def abort(self, membership: Membership, rank: int) -> None:
-        """Tells every rank that `rank` went, as the controller does through the data plane, and fences the job off."""
+        """Fence a job, and send an ABORT that names `rank` to all its ranks, as the controller makes a switch do."""
         job = self._jobs.pop((membership.job, membership.generation))
         seq, fingerprint = divmod(membership.abort_secret, 2**32)
         keys = [1] + [0] * (membership.lanes - 1)
@@ -116,7 +116,7 @@ class UdpSwitch(Receiver):
         if answer is not None:
             ranks, reply = answer
             for receiver in ranks:
-                # As a switch does, it sends to every member, there or not.
+                # A real switch sends to every member, also to one that has not been heard.
                 if receiver in job.addresses:
                     self._socket.sendto(reply, job.addresses[receiver])
 
@@ -128,10 +128,10 @@ def switch() -> Iterator[UdpSwitch]:
 
 
 def members(world_size: int, *, job: int = 1, slots: int = 8, lanes: int = 4, block_size: int = 64) -> list[Membership]:
-    """What the controller would assign to each rank of a job."""
+    """Return the memberships that a controller would assign to the ranks of a job."""
     first = Membership(
         job=job, generation=3, rank=0, world_size=world_size, slots=slots, lanes=lanes, block_size=block_size,
-        first_seq=2**32 - 4,  # so that every test wraps around
+        first_seq=2**32 - 4,  # so that sequence numbers wrap around in every test
         abort_secret=0x0123456789ABCDEF,
     )  # fmt: skip
     return [replace(first, rank=rank) for rank in range(world_size)]
@@ -139,7 +139,7 @@ def members(world_size: int, *, job: int = 1, slots: int = 8, lanes: int = 4, bl
 
 @pytest.fixture
 def switches() -> Iterator[list[socket.socket]]:
-    """Sockets in the places of three switches."""
+    """Yield the UDP sockets of three pretended switches."""
     with contextlib.ExitStack() as stack:
         made = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(3)]
         for one in made:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C loops over values: see hostlib/csrc/include/p4reduce_numbers.h."""
+"""The loops in C over values, with the signatures of their Python references; see p4reduce_numbers.h."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.c_library import whole_library
 
 
 def scan(data: npt.NDArray[Any], block_size: int, simd: str | None = None) -> npt.NDArray[np.uint8]:
-    """Return the same as `protocol.blocks.Blocks.scan`, for a flat array."""
+    """Return the same as `protocol.blocks.Blocks.scan` does for a flat array."""
     exponents = np.empty(-(-data.size // block_size), np.uint8)
     _call("scan", simd, type_code(data.dtype), address(data), data.size, block_size, address(exponents))
     return exponents
@@ -32,7 +32,11 @@ def quantise(
     seed: int = 0,
     first: int = 0,
 ) -> npt.NDArray[np.int32]:
-    """Return a block's words, big-endian int32. seed: of int8's rounding. first: the place of the first value."""
+    """Return the words of a block, as big-endian int32.
+
+    seed: the seed of stochastic rounding to int8.
+    first: the index of the first value.
+    """
     words = np.empty(-(-data.size // values_per_word(wire)), ">i4")
     values = type_code(data.dtype), c.WIRES[wire], address(data), data.size
     _call("quantise", simd, *values, world_size, exponent, seed, first, address(words))
@@ -49,7 +53,11 @@ def dequantise(
     wire: Wire = "int32",
     count: int | None = None,
 ) -> npt.NDArray[Any]:
-    """Return a block's values, `count` or as many as there are, from its sums, int32 in any byte order."""
+    """Return the values of a block from its sums.
+
+    sums: int32 in any byte order.
+    count: the number of values. The default is all.
+    """
     words = sums.astype(">i4")
     values = np.empty(sums.size * values_per_word(wire) if count is None else count, dtype)
     code = type_code(values.dtype), c.WIRES[wire]
@@ -58,26 +66,29 @@ def dequantise(
 
 
 def widened(halves: npt.NDArray[Any], simd: str | None = None) -> npt.NDArray[np.float32]:
-    """Return the same as `protocol.halves.widened`, for a flat array of 16-bit floats."""
+    """Return the same as `protocol.halves.widened` does for a flat array of 16-bit floats."""
     values = np.empty(halves.size, np.float32)
     _call("widen", simd, type_code(halves.dtype), address(halves), halves.size, address(values))
     return values
 
 
 def narrowed(values: npt.NDArray[np.float32], dtype: npt.DTypeLike, simd: str | None = None) -> npt.NDArray[Any]:
-    """Return the same as `protocol.halves.narrowed`, for a flat array."""
+    """Return the same as `protocol.halves.narrowed` does for a flat array."""
     halves = np.empty(values.size, dtype)
     _call("narrow", simd, type_code(halves.dtype), address(values), values.size, address(halves))
     return halves
 
 
 def fingerprint(counter: int, dtype: str, reduce_op: str, numel: int) -> int:
-    """Return the same as `protocol.fingerprint.fingerprint`."""
+    """Return the same as `protocol.fingerprint.fingerprint` does."""
     result: int = whole_library().p4reduce_fingerprint(counter & 0xFFFFFFFF, dtype.encode(), reduce_op.encode(), numel)
     return result
 
 
 def _call(function: str, simd: str | None, *arguments: int) -> None:
-    """Call a loop with these instructions, by default the best. Raises ValueError where this processor lacks them."""
+    """Call a loop with a set of SIMD instructions. Raises ValueError if this processor lacks them.
+
+    simd: the name of the set. None means the best.
+    """
     if getattr(whole_library(), f"p4reduce_{function}")(simd and simd.encode(), *arguments) != c.OK:
         raise ValueError(f"simd={simd!r}: this processor has {', '.join(simd_sets())}")

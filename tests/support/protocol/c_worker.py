@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C worker, with the methods of `p4reduce.protocol.Worker`: the two send the same packets given the same events."""
+"""The C worker, with the methods of `p4reduce.protocol.Worker`.
+
+Given the same events, the two must send the same packets.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _AT_ONCE = 64
 
 
 class Worker:
-    """See `p4reduce.protocol.Worker`."""
+    """A worker in C, with the same methods as `p4reduce.protocol.Worker`."""
 
     def __init__(self, membership: Membership, *, timing: Timing | None = None) -> None:
         self.membership = membership

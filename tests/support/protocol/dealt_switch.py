@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several model switches that share a job's slots, and the mapping on the way to them and back."""
+"""Several model switches that share a job's slots, and the mapping of slot numbers to them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.support.protocol.model_switch import ModelSwitch
 
 
 class DealtSwitch(ModelSwitch):
-    """Put in place of one switch."""
+    """Several switches that take the place of one."""
 
     def __init__(self, membership: Membership, aggregators: int) -> None:
         super().__init__(membership)
         each = replace(membership, slots=slots_at_each(membership.slots, aggregators))
         self.switches = [ModelSwitch(each) for _ in range(aggregators)]
         self.moved = False
-        """The job has had other slots, for which packets may be late."""
+        """Whether the job's slots have changed, so that late packets may name former ones."""
 
     def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
         index, half = to_aggregator(int.from_bytes(payload[8:10], "big"), len(self.switches))
@@ -40,7 +40,10 @@ def with_half(payload: bytes, half: int) -> bytes:
 
 
 def move(switch: ModelSwitch, slots: int, first_seq: int) -> None:
-    """What the controller does: the job has other slots, whose sums are somebody else's, and whose halves are reset."""
+    """Give the job other slots, as the controller does.
+
+    Their halves are reset, but still contain the sums of another job.
+    """
     switches = [switch]
     if isinstance(switch, DealtSwitch):
         switches, switch.moved = switch.switches, True

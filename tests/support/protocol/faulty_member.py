@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of which one admitted member sends what it should not, all of it made from a seed."""
+"""Simulated jobs in which one admitted member sends wrong packets. A seed determines each job."""
 
 from __future__ import annotations
 
@@ -23,26 +23,29 @@ from .scenarios import random_array
 from .simulator import Network, Simulation
 
 LIMIT_S = 30.0
-AGAIN_S = 5.0  # in which what has no answer is sent again
-FAULTS = int(os.environ.get("P4REDUCE_FAULTS", "0"))  # how many each test makes; 0: as many as take seconds
+AGAIN_S = 5.0  # the time in which workers retransmit unanswered packets
+FAULTS = int(os.environ.get("P4REDUCE_FAULTS", "0"))  # the faults in each test; 0 means as many as take seconds
 ONE_SEED = os.environ.get("P4REDUCE_SEED", "")
 ALL = 0xFFFFFFFF
 
 
 class Aggregator(Protocol):
-    """A switch of one job, be it the model or a data plane; `outcomes` counts packets by what became of them."""
+    """A switch of one job: the model or a data plane.
+
+    outcomes: the number of packets with each outcome.
+    """
 
     outcomes: Any
 
     def query(self, half: int) -> tuple[int, int]:
-        """Its seq and its bitmap."""
+        """Return the seq and the bitmap of a half."""
         ...
 
     def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None: ...
 
 
 class Witness:
-    """A switch, and who of its workers has said what in which round: the packets that it counted."""
+    """A switch, with a record of the packets that it counted: for each round, the packet of each rank."""
 
     def __init__(self, switch: Aggregator, ranks: Sequence[int], codec: Codec) -> None:
         self._switch, self._ranks, self._codec = switch, ranks, codec
@@ -57,7 +60,7 @@ class Witness:
         return answer
 
     def counted(self, half: int) -> tuple[int, list[int]]:
-        """Return the half's round, and the ranks that are counted in it, as the controller asks for them."""
+        """Return the round of a half and the ranks that are counted in it, as the controller queries them."""
         seq, bitmap = self._switch.query(half)
         return seq, [rank for worker, rank in enumerate(self._ranks) if bitmap >> worker & 1]
 
@@ -67,7 +70,10 @@ class Witness:
 
 
 class FaultyMember(Simulation):
-    """What rank `culprit` sends is changed, left out, sent again or late; everything else is well."""
+    """A simulation in which packets of rank `culprit` are changed, dropped, repeated or delayed.
+
+    No other packet is lost or changed.
+    """
 
     def __init__(
         self,
@@ -85,7 +91,7 @@ class FaultyMember(Simulation):
         self.codec = Codec(membership.lanes, membership.block_size)
         self.rate = random.choice([0.02, 0.1, 0.5])
         self.changes: list[str] = []
-        self.operations: list[Operation] = []  # of honest ranks
+        self.operations: list[Operation] = []  # the operations of honest ranks
         self.outcome = ""
         self.witnesses: list[Witness] = []
         below: Any = [(self.leaves[index], rack) for index, rack in enumerate(racks)]
@@ -110,7 +116,7 @@ class FaultyMember(Simulation):
         rounds.take_result = take_result
 
     def check_result(self, active: int, packet: Packet) -> None:
-        """What an honest rank takes is the sum of what all members have said, and the least of their keys."""
+        """Assert that a result is the sum of the packets of all members, with the smallest of their keys."""
         said = [one for witness in self.witnesses for one in witness.said[packet.slot, packet.seq].values()]
         assert len(said) == len(self.workers)
         assert list(packet.keys) == [min(keys) for keys in zip(*(one.keys for one in said), strict=True)]
@@ -170,7 +176,10 @@ class FaultyMember(Simulation):
         return changed if random.random() < 0.95 else bytes([random.getrandbits(8)]) + changed[1:]
 
     def _set_lanes(self, packet: Packet, active: int, present: int) -> None:
-        """As a member does that takes other lanes for those of the round, in its fingerprint too or not."""
+        """Change the lanes of a packet, as if the member had other lanes in the round.
+
+        At random, the fingerprint changes accordingly or not.
+        """
         held = dict(zip(LANES_OF[packet.present], packet.values, strict=True))
         present &= active
         rows = [held.get(lane, np.ones(self.codec.block_size, np.int32)) for lane in LANES_OF[present]]
@@ -180,24 +189,32 @@ class FaultyMember(Simulation):
             packet.fingerprint = packet.fingerprint & ~0xFF | active
 
     def gone_ahead(self, worker: Any) -> set[int]:
-        """Return the ranks that this one accuses after asking who is counted in the halves in which it has no
-        answer."""
+        """Return the ranks that a worker accuses, after a query of the halves in which it waits for an answer."""
         halves = [slot.index << 1 | slot.seq & 1 for slot in worker._slots if slot.in_network]
         counted = [(half, *witness.counted(half)) for half in halves for witness in self.witnesses]
         return {other for half, seq, others in counted for other in others if worker.is_impossible(half, seq)}
 
     def end(self) -> str:
-        """Run until the first honest rank has an error, all are done, or their patience has; say how it ended."""
+        """Run until an honest rank has an error, all have completed, or time is up. Return how the case ended."""
         outcome = self._end(LIMIT_S)
         if not outcome:
-            # What it sent last may have replaced a round of which nobody knows more before they have sent again.
+            # The culprit's last packet may have replaced a round. Ranks learn that only when they retransmit.
             self.rate = 0.0
             outcome = self._end(LIMIT_S + AGAIN_S)
         assert outcome, f"honest ranks wait for nothing after {self.changes}"
         return outcome
 
     def _end(self, limit: float) -> str:
-        """How it ended, or what is known when patience has; "" for nothing."""
+        """Run until the end or until the time `limit`, and return the outcome.
+
+        | outcome | meaning |
+        |---|---|
+        | told | an honest rank has an error |
+        | ended | all honest ranks have completed |
+        | gone ahead | time is up, and a query of the switch shows that the culprit is in an impossible round |
+        | awaited | time is up, and the honest ranks know that they wait for the culprit |
+        | "" | time is up, and no honest rank suspects the culprit |
+        """
         honest = [worker for rank, worker in enumerate(self.workers) if rank != self.culprit]
 
         def over() -> bool:
@@ -222,7 +239,7 @@ class FaultyMember(Simulation):
         assert isinstance(error, MismatchError)
         message = str(error)
         if "This rank agrees" not in message and "So this rank" not in message and "no packet says" not in message:
-            return  # it was not in that round, so it cannot tell, and accuses nobody
+            return  # the rank was not in that round, so it accuses nobody
         named = re.findall(r"\d+", " ".join(re.findall(r"ranks? (\d+(?:, \d+)*)", message)))
         assert (
             str(self.culprit) in named or "number is not known" in message or "packets do not tell which" in message
@@ -237,7 +254,7 @@ def run_case(
     racks: Sequence[Sequence[int]] = (),
     leaves: Sequence[Aggregator] = (),
 ) -> FaultyMember:
-    """One job with a faulty member, run to its end; a seed is a case."""
+    """Run the job of a seed, with one faulty member, to its end, and return the simulation."""
     random = Random(seed)
     culprit = random.randrange(membership.world_size)
     simulation = FaultyMember(membership, culprit, random, switch, racks=racks, leaves=leaves)
@@ -258,9 +275,11 @@ def run_case(
 
 
 def run_cases(case: Callable[[int], FaultyMember], faults: int, first: int = 0, step: int = 1) -> Counter[str]:
-    """Cases of every `step`th seed, until so many packets were changed or sent as they should not be; how they ended.
+    """Run cases until they have had enough faults. Return the number of faults, and of each outcome.
 
-    P4REDUCE_SEED runs the one case of a seed that a failure has named. The count has the number of faults too.
+    If P4REDUCE_SEED is set, only the case of this seed runs.
+
+    first, step: the seeds are `first`, `first + step` and so on.
     """
     ends: Counter[str] = Counter()
     for seed in [int(ONE_SEED)] if ONE_SEED else count(first, step):
@@ -274,7 +293,7 @@ def run_cases(case: Callable[[int], FaultyMember], faults: int, first: int = 0, 
 
 
 def check_ends(ends: Counter[str]) -> None:
-    """That cases ended in every way, where there were enough of them."""
+    """Print the outcomes. Given many faults, assert that every outcome has occurred."""
     print(", ".join(f"{what}: {number}" for what, number in ends.items()))
     assert ends["faults"] < 5000 or ends.keys() >= {"ended", "told", "awaited", "gone ahead"}
 

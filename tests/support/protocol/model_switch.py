@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch as docs/protocol.md tells it: one job's slots, without addresses and frames."""
+"""The model of the switch, after docs/protocol.md: the slots of one job, without addresses and frames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class Half:
 
 
 class ModelSwitch:
-    """Takes one datagram at a time and says what goes to whom. `index`: as which worker of its parent it sends up."""
+    """A switch that takes one datagram at a time, and returns its answer with the receivers.
+
+    index: the worker of its parent that the switch is, if it is a leaf.
+    """
 
     def __init__(self, membership: Membership, workers: int | None = None, index: int | None = None) -> None:
         workers = membership.world_size if workers is None else workers
@@ -45,12 +48,14 @@ class ModelSwitch:
         self.halves[half] = Half(seq, keys=[NO_KEY] * lanes, sums=np.zeros((lanes, block_size), np.int32))
 
     def query(self, half: int) -> tuple[int, int]:
-        """Its seq and its bitmap."""
+        """Return the seq and the bitmap of a half."""
         return self.halves[half].seq, self.halves[half].bitmap
 
     def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
-        """Return the workers to answer, and the answer. `sender`: the worker, or PARENT, that port and address belong
-        to."""
+        """Return the receivers and the answer, or None.
+
+        sender: the worker, or PARENT, to whom the source's port and address belong.
+        """
         outcome, answer = self._receive(sender, payload)
         self.outcomes[outcome] += 1
         return answer
@@ -80,7 +85,7 @@ class ModelSwitch:
             return self._from_parent(half, packet)
         bit = 1 << packet.worker
         age = (packet.seq - half.seq) % 2**32
-        if age >= 2**31 or (age == 0 and half.bitmap == 0):  # older, or of a half that was reset
+        if age >= 2**31 or (age == 0 and half.bitmap == 0):  # older, or a round before a reset
             return Outcome.STALE, None
         if age > 0:
             self._start(half, packet, bit)
@@ -126,7 +131,7 @@ class ModelSwitch:
         half.bitmap = bit
         half.present = packet.present
         half.keys = list(packet.keys)
-        half.sums[list(LANES_OF[packet.active])] = 0  # others keep what they had
+        half.sums[list(LANES_OF[packet.active])] = 0  # other lanes keep their former sums
         half.sums[list(LANES_OF[packet.present])] = packet.values.reshape(-1, self.job.block_size)
 
     def _add(self, half: Half, packet: Packet, bit: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random jobs, data and networks, each made from a seed alone."""
+"""Random jobs, data and networks. A seed determines each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def random_membership(random: Random) -> Membership:
         generation=random.randrange(1, 2**16),
         rank=0,
         world_size=random.choice([1, 2, 2, 3, 3, 4, 5]) if random.random() < 0.97 else 32,
-        # More than the first window holds, now and then.
+        # Now and then, more slots than the initial window.
         slots=random.randint(1, 4) if random.random() < 0.95 else random.randint(11, 40),
         lanes=random.choice([1, 2, 4, 8]),
         block_size=random.randint(1, 5) if random.random() < 0.8 else random.choice([32, 64, 128, 256]),
@@ -43,7 +43,7 @@ def random_membership(random: Random) -> Membership:
 
 
 def random_racks(random: Random, membership: Membership) -> list[list[int]]:
-    """Return the ranks dealt out to leaves, in any order and unevenly."""
+    """Return the ranks of each leaf. Leaves differ in size, and ranks are in random order."""
     ranks = random.sample(range(membership.world_size), membership.world_size)
     cuts = sorted(random.sample(range(1, len(ranks)), random.randint(0, min(len(ranks) - 1, 4))))
     racks = [ranks[start:end] for start, end in zip([0, *cuts], [*cuts, len(ranks)], strict=True)]
@@ -61,7 +61,7 @@ def random_network(random: Random) -> Network:
 
 
 def random_array(random: Random, size: int, block_size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Some blocks zero, some values zero in others, and now and then a value that is awkward."""
+    """Return an array in which some blocks and some values are zero, and now and then values are extreme."""
     rng = np.random.default_rng(random.getrandbits(64))
     special: npt.NDArray[Any]
     if dtype != np.int32:
@@ -81,7 +81,7 @@ def random_array(random: Random, size: int, block_size: int, dtype: npt.DTypeLik
 
 @dataclass
 class Call:
-    """One allreduce: an operation a rank, what they started from and what it must give."""
+    """An allreduce: the operation and the input of each rank, and the result that is required."""
 
     operations: list[Operation]
     inputs: list[npt.NDArray[Any]]
@@ -95,7 +95,7 @@ class Call:
         self._check_residuals()
 
     def _check_residuals(self) -> None:
-        """What was sent and what was left add up to what there was."""
+        """Assert that the result and all residuals add up to the sum of the inputs."""
         if self.operations[0].residual is None or not np.isfinite(self.inputs).all():
             return
         left = [
@@ -104,7 +104,7 @@ class Call:
         with np.errstate(over="ignore"):  # as float32
             total = (np.sum(self.inputs, axis=0, dtype=np.float64) - np.sum(left, axis=0)).astype(np.float32)
         largest = np.max(np.abs(self.inputs), initial=0.0)
-        with np.errstate(invalid="ignore"):  # of two infinities
+        with np.errstate(invalid="ignore"):  # the difference of two infinities
             assert np.all((np.abs(total - self.expected) <= largest * 1e-6) | (total == self.expected))
 
 
@@ -118,7 +118,11 @@ def call(
     reader: int = -1,
     average: bool = False,
 ) -> Call:
-    """counter: the operation's of the job. reader: the rank whose array stays as it is."""
+    """Return an allreduce of these arrays.
+
+    counter: the number of the operation within the job.
+    reader: a rank whose operation must not write to its array.
+    """
     operations = [
         Operation(
             array.copy(),
@@ -138,15 +142,21 @@ def call(
 
 
 def reduce_calls(simulation: Simulation, calls: list[Call], **how: Any) -> None:
-    """Run the calls at every rank, and check what they give. how: as of `Simulation.reduce`."""
+    """Run the calls at every rank, and check the results.
+
+    how: the options of `Simulation.reduce`.
+    """
     simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), **how)
     for one in calls:
         one.check()
 
 
 def random_calls(random: Random, membership: Membership, first: int = 0) -> list[Call]:
-    """first: the number of the first of them in the job."""
-    # Small arrays for many workers, so that every schedule takes about as long.
+    """Return random calls of a job.
+
+    first: the number of the first operation within the job.
+    """
+    # More workers get smaller arrays, so that all schedules take about the same time.
     most = random.choice([1, 10, 60, 200]) * 3 // max(membership.world_size, 3) * min(membership.block_size, 20)
     calls = []
     for counter in range(first, first + random.choice([1, 1, 2, 4])):

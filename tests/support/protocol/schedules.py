@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole schedules of a job, each made from a seed alone; P4REDUCE_SEED runs the one that a failure has named."""
+"""Random schedules of a whole job. A seed determines each; P4REDUCE_SEED runs the schedule of one seed again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCHES, FEW = 20, 2
 SCHEDULES = int(os.environ.get("P4REDUCE_SCHEDULES", "2000"))
 ONE_SEED = os.environ.get("P4REDUCE_SEED")
 
-# Random cases come in batches, of which `make test` takes the first.
+# Random cases come in batches. `make test` runs the first ones.
 batches = pytest.mark.parametrize(
     "batch",
     [0] if ONE_SEED else [*range(FEW), *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(FEW, BATCHES))],
@@ -33,7 +33,7 @@ batches = pytest.mark.parametrize(
 
 
 def older_generation(membership: Membership, random: Random) -> Simulation:
-    """Return the same job a generation earlier, which ended well; its packets are what may still be on their way."""
+    """Run the same job with the preceding generation to its end. Its packets can be replayed as late ones."""
     past = replace(membership, generation=membership.generation - 1)
     simulation = Simulation(past, seed=random.getrandbits(32))
     reduce_calls(simulation, random_calls(random, past))
@@ -41,7 +41,11 @@ def older_generation(membership: Membership, random: Random) -> Simulation:
 
 
 def run_schedule(seed: int, *, tree: bool = False, limited: bool = False) -> Simulation:
-    """limited: packets are paced from the first, as after losses."""
+    """Run the schedule of a seed, check its results, and return the simulation.
+
+    tree: whether the ranks are below leaves and a spine.
+    limited: whether pacing limits packets from the start, as after losses.
+    """
     random = Random(seed)
     membership = random_membership(random)
     network = random_network(random)
@@ -60,7 +64,7 @@ def run_schedule(seed: int, *, tree: bool = False, limited: bool = False) -> Sim
                 simulation.at(random.random() * 0.01, partial(simulation.to_worker, rank, payload))
 
     reduce_calls(simulation, calls, skew=random.choice([0, 0.001, 1.0]), limit=10_000 if tree else 1000)
-    simulation.drain()  # what is still on its way changes nothing
+    simulation.drain()  # packets still in flight change nothing
     for one in calls:
         one.check()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers, a switch and a network that loses, duplicates, delays and reorders packets, in virtual time.
+"""A simulator in virtual time: workers, a switch, and a network that loses, duplicates, delays and reorders packets.
 
-Everything random comes from one seed, so a schedule that fails can be run again from it.
+One seed determines everything random, so a schedule that fails can be repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from .worker_pair import new_worker
 
 @dataclass(frozen=True)
 class Network:
-    """Probabilities a packet, and seconds. Delays are drawn evenly from [0, delay] besides the fixed latency."""
+    """The behaviour of the network: probabilities for each packet, and times in seconds.
+
+    The delay of a packet is `latency` plus a uniform random number from [0, delay].
+    """
 
     loss: float = 0.0
     duplicates: float = 0.0
@@ -31,10 +34,11 @@ class Network:
 
 
 class Simulation:
-    """`racks`: the ranks at each leaf, all of them below one spine; without them, one switch has all ranks.
+    """A simulation of one job.
 
-    `switch` and `leaves` are models unless given: whatever has a `receive` as they do. `lateness`: seconds that workers
-    take at least until they look at their clocks, and go on with their scans.
+    racks: the ranks at each leaf, below one spine. Without racks, one switch has all ranks.
+    switch, leaves: objects with the method `receive` of a model switch. By default they are model switches.
+    lateness: the least time in seconds before a worker's timer fires.
     """
 
     def __init__(
@@ -57,14 +61,14 @@ class Simulation:
         self.switch = switch or ModelSwitch(membership, len(racks) or None)  # the root
         self.leaves = leaves or [ModelSwitch(membership, len(rack), index) for index, rack in enumerate(racks)]
         self.racks = racks
-        self.up: list[bytes] = []  # from leaves to the spine, lost or not
+        self.up: list[bytes] = []  # packets from leaves to the spine, whether lost or not
         self.down: list[bytes] = []
         everyone = (tuple(range(membership.world_size)),)
         places = {
             rank: replace(membership, rank=rank, peers=tuple(peers)) for peers in racks or everyone for rank in peers
         }
         self.workers = [new_worker(places[rank], timing=timing) for rank in sorted(places)]
-        self.sent: list[list[bytes]] = [[] for _ in self.workers]  # by each worker
+        self.sent: list[list[bytes]] = [[] for _ in self.workers]  # by worker
         self.received: list[list[bytes]] = [[] for _ in self.workers]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
@@ -72,12 +76,12 @@ class Simulation:
 
     @property
     def resent(self) -> float:
-        """The share of packets that were sent again."""
+        """The share of retransmissions among all packets of workers."""
         sent = sum(worker.stats.packets_sent for worker in self.workers)
         return sum(worker.stats.retransmissions for worker in self.workers) / sent
 
     def at(self, when: float, action: Callable[[], None]) -> None:
-        self._order += 1  # of two events at the same time, the earlier made one comes first
+        self._order += 1  # events at the same time run in the order of their creation
         heapq.heappush(self._events, (when, self._order, action))
 
     def submit(self, rank: int, operation: Operation, when: float = 0.0) -> None:
@@ -88,17 +92,20 @@ class Simulation:
         self.at(when, action)
 
     def submit_all(self, operations: Sequence[Operation], late: Mapping[int, float] | None = None) -> None:
-        """One operation of each rank, now or so many seconds later."""
+        """Submit one operation of each rank.
+
+        late: seconds by which ranks submit later than now.
+        """
         for rank, operation in enumerate(operations):
             self.submit(rank, operation, self.now + (late or {}).get(rank, 0.0))
 
     def finish(self, operations: Iterable[Operation], limit: float = 1000.0) -> None:
-        """Run until these are done."""
+        """Run until these operations are done."""
         waiting = list(operations)
         self.run(lambda: all(operation.done for operation in waiting), limit)
 
     def run(self, until: Callable[[], bool], limit: float = 1000.0) -> None:
-        """Run until a condition holds. Raises AssertionError when it does not within `limit` virtual seconds."""
+        """Run until a condition holds. Raises AssertionError if it does not within `limit` virtual seconds."""
         while not until():
             assert self._events, f"nothing left to happen (seed {self.seed})"
             when, _, action = heapq.heappop(self._events)
@@ -107,7 +114,7 @@ class Simulation:
             action()
 
     def reduce(self, operations: Sequence[Sequence[Operation]], limit: float = 1000.0, skew: float = 0.0) -> None:
-        """Run each rank's operations, begun up to `skew` seconds apart, until all are done."""
+        """Run the operations of each rank until all are done. Ranks begin up to `skew` seconds apart."""
         for rank, own in enumerate(operations):
             when = self.now + self.random.random() * skew
             for operation in own:
@@ -115,7 +122,7 @@ class Simulation:
         self.finish((operation for own in operations for operation in own), limit)
 
     def drain(self) -> None:
-        """Lets everything happen that is still to come."""
+        """Run until no event is left."""
         self.run(lambda: not self._events, limit=float("inf"))
 
     def to_worker(self, rank: int, payload: bytes) -> None:
@@ -127,7 +134,7 @@ class Simulation:
         self._transmit(lambda: self._at_switch(leaf, worker, payload))
 
     def _at_switch(self, leaf: int | None, sender: int, payload: bytes) -> None:
-        """A packet arrives at a leaf, or at the root (None)."""
+        """Deliver a packet to a leaf, or to the root if `leaf` is None."""
         switch = self.switch if leaf is None else self.leaves[leaf]
         receivers, answer = switch.receive(sender, payload) or ((), b"")
         for receiver in receivers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packets that a job must send, which follow from the tensors alone."""
+"""The packets that a job must send, calculated from its tensors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sent_blocks(
 
 
 def rounds_of(union: npt.NDArray[np.bool_], membership: Membership) -> int:
-    """Per slot: an announcement, then as many rounds as its longest stream has blocks in the union."""
+    """Return the rounds of an operation: for each slot an announcement, and a round per block of its longest stream."""
     slots, lanes = membership.slots, membership.lanes
     used = max(1, min(slots, -(-union.size // lanes)))
     streams = [int(union[stream :: slots * lanes].sum()) for stream in range(slots * lanes)]
@@ -37,7 +37,7 @@ def rounds_of(union: npt.NDArray[np.bool_], membership: Membership) -> int:
 
 
 def added(one: Call, membership: Membership) -> tuple[list[npt.NDArray[Any]], int]:
-    """What ranks add, and how many values of it a block has."""
+    """Return the arrays that ranks sum on the wire, and the number of their values in a block."""
     arrays, block_size = one.inputs, membership.block_size * values_per_word(one.wire)
     if not fits(arrays[0], membership):
         return arrays, block_size
@@ -48,7 +48,7 @@ def added(one: Call, membership: Membership) -> tuple[list[npt.NDArray[Any]], in
 
 
 def at_once(arrays: list[npt.NDArray[Any]], flags: npt.NDArray[np.bool_], membership: Membership) -> bool:
-    """Whether all blocks of an operation travel in the first round, which is the only one."""
+    """Return whether the first round of an operation, without announcement, carries all its blocks."""
     return arrays[0].dtype == np.int32 and flags.size <= membership.lanes
 
 
@@ -78,7 +78,7 @@ def check_traffic(simulation: Simulation, membership: Membership, calls: list[Ca
         assert stats.blocks_skipped == sum(flag[rank].size for flag in flags) - own
         assert stats.blocks_received == sum(int(union.sum()) for union in unions)
         assert stats.rounds == rounds
-        distinct = set(simulation.sent[rank])  # a retransmission is the same bytes
+        distinct = set(simulation.sent[rank])  # a retransmission has the same bytes
         assert len(distinct) == rounds
         packets = [codec.decode(payload) for payload in distinct]
         assert sum(packet.present.bit_count() for packet in packets) == own + stats.blocks_filled

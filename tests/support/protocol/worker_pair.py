@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker that tests make: Python's, or the Python and the C worker side by side, which must do the same."""
+"""The worker of protocol tests: the Python worker, or the Python and the C worker side by side, which must agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p4reduce.protocol import Membership, Operation, Timing, Worker
 from tests.support.protocol import c_worker
 
 both = False
-"""Set by the fixture `each_worker`."""
+"""Whether `new_worker` returns a pair. The fixture `each_worker` sets it."""
 
 
 def new_worker(membership: Membership, *, timing: Timing | None = None) -> Any:
@@ -18,7 +18,7 @@ def new_worker(membership: Membership, *, timing: Timing | None = None) -> Any:
 
 
 def agreed(what: str, reference: Callable[[], Any], ours: Callable[[], Any]) -> Any:
-    """What `ours` returns or raises, which is what `reference` does."""
+    """Call both functions, assert that they agree, and return or raise what `ours` does."""
     (expected, wanted), (answer, error) = _outcome(reference), _outcome(ours)
     assert (type(error), str(error)) == (type(wanted), str(wanted)), what
     if error is not None:
@@ -35,7 +35,10 @@ def _outcome(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
 
 class Pair:
-    """Passes every call to both workers, and checks that they agree after it. Callers see the C worker's results."""
+    """A Python and a C worker that get every call. After each call, they are compared.
+
+    Callers see the results of the C worker.
+    """
 
     def __init__(self, membership: Membership, *, timing: Timing | None = None) -> None:
         agreed("a new worker", lambda: self._make("python", Worker, membership, timing),
@@ -80,7 +83,7 @@ class Pair:
     def _agree(self, packets_are_taken: bool = False) -> None:
         assert self.c.idle == self.python.idle
         assert self.c.next_deadline() == self.python.next_deadline()
-        if packets_are_taken:  # C counts packets when they are taken, and not when they fall due
+        if packets_are_taken:  # the C worker counts packets when they are taken, not when they fall due
             assert self.c.membership == self.python.membership
             assert self.c.stats == self.python.stats
             assert self.c.awaited() == self.python.awaited()

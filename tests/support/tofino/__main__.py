@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce switch --target sim`, which runs the program for Tofino: p4c's intermediate representation of it."""
+"""The command line of p4reduce, in which the target sim runs the program for Tofino, from p4c's IR."""
 
 import p4reduce_targets.sim
 from p4reduce.commands.cli import main

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program for Tofino as a switch of the tests of the data plane: p4c's intermediate representation, executed."""
+"""Builds of the program for Tofino, as switches for the data plane tests, which execute p4c's IR."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from .switch import load_switch
 tofino = script("tofino")
 PROFILES: tuple[str, ...] = tuple(tofino.PROFILES)
 ONLY_BMV2_TABLES = {"SwitchIngress.aggregation.uplink.uplinks"}
-SLOTS = 64  # a build for tests needs no more
+SLOTS = 64  # enough for tests
 
 TARGETS["tofino"] = lambda: Embedded(load_switch)
 _folder = tempfile.TemporaryDirectory(prefix="p4reduce-tofino-")
 
 
 class TofinoSwitch(Switch):
-    """A profile under test. It has the P4Info of the program for BMv2 with the same packets: the contract is the same.
+    """A profile of the program for Tofino under test.
 
-    The packet that completes a round counts as completed alone, where BMv2 counts it as added (or started), too;
-    `counts` gives it as added.
+    Its P4Info is that of the program for BMv2 with the same packets, since the interface is the same. A packet that
+    completes a round counts only as completed, while BMv2 also counts it as added (or started). `counts` includes it in
+    added.
     """
 
     can_be_leaf = False
@@ -51,8 +52,7 @@ class TofinoSwitch(Switch):
 
 @functools.cache
 def build(profile: str, p4src: Path = P4SRC) -> Path:
-    """Return a folder with P4Info and representation, with the CPU port of the tests. Raises Unavailable without
-    p4c."""
+    """Return a folder with the P4Info and the IR of a profile. Raises Unavailable if p4c is missing."""
     to = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=_folder.name))
     try:
         (to / "p4info.txtpb").write_text(_without_leaf(bmv2(tofino.PROFILES[profile].block_size) / "p4info.txtpb"))
@@ -66,7 +66,7 @@ def build(profile: str, p4src: Path = P4SRC) -> Path:
 
 
 def _without_leaf(info: Path) -> str:
-    """P4Info as of a program that can be the root of a tree only."""
+    """Return the P4Info without the tables of a leaf, since the program for Tofino can only be a root."""
     parsed = text_format.Parse(info.read_text(), p4i.P4Info())
     kept = [table for table in parsed.tables if table.preamble.name not in ONLY_BMV2_TABLES]
     del parsed.tables[:]
@@ -76,7 +76,7 @@ def _without_leaf(info: Path) -> str:
 
 @functools.cache
 def bmv2(block_size: int) -> Path:
-    """Return the program for BMv2 with the packets of a profile. Raises Unavailable without p4c."""
+    """Return a build for BMv2 with the packets of a profile. Raises Unavailable if p4c is missing."""
     if shutil.which("p4c-bm2-ss") is None:
         raise Unavailable("p4c-bm2-ss is not on PATH")
     to = Path(_folder.name) / f"bmv2-{block_size}"

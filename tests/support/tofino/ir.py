@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4c's intermediate representation, as `p4test --toJSON` writes it: a graph of nodes with a kind and fields."""
+"""p4c's intermediate representation (IR), as `p4test --toJSON` writes it: a graph of nodes with a kind and fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Node:
-    """A node: `kind` is the class in p4c, every field an attribute. Vectors are lists of nodes."""
+    """A node of the IR. `kind` is its class in p4c, and its fields are attributes. Vectors are lists of nodes."""
 
     def __init__(self, kind: str, fields: dict[str, Any]) -> None:
         self.kind = kind
@@ -24,7 +24,7 @@ class Node:
 
 
 def load(text: str | bytes) -> Node:
-    """Return the program. Raises ValueError where this is no such JSON."""
+    """Return the program from its JSON. Raises ValueError if the JSON is no program."""
     nodes: dict[int, Any] = {}
 
     def node(fields: dict[str, Any]) -> Any:
@@ -49,15 +49,15 @@ def read(path: Path) -> Node:
 
 
 def named(nodes: list[Node], kind: str) -> Iterator[Node]:
-    """Those of a kind."""
+    """Return the nodes of a kind."""
     return (node for node in nodes if node.kind == kind)
 
 
 def annotation(node: Node, name: str) -> str | None:
-    """Return the text of an annotation such as @name("..."); "" where it has none, None where it is not there."""
+    """Return the text of an annotation such as @name("..."): "" if it has none, None if there is no annotation."""
     for item in node.annotations:
         if item.name == name:
             body = item.body if not isinstance(item.body, dict) else item.body["value"]
-            # p4c keeps what it does not know itself as tokens.
+            # p4c stores annotations that it does not know as tokens.
             return next((part.text if part.kind == "AnnotationToken" else part.value for part in body), "")
     return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program for the Tofino Native Architecture as a running switch: p4c's IR, executed.
+"""A switch that executes p4c's IR of a program for the Tofino Native Architecture.
 
-It stands for the chip's logic, not its resources: parsers, tables, stateful ALUs, traffic manager with multicast and
-recirculation, deparsers, as the language and the architecture's P4 files define them. What a chip does otherwise than
-the language says (a header that a short packet ends in, fields that share containers) it does not show.
+It models the chip's logic as the language and the architecture's P4 files define it: parsers, tables, stateful ALUs,
+multicast, recirculation and deparsers. It models neither the chip's resources nor its deviations from the language,
+such as a header that a short packet truncates, or fields that share containers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from p4reduce_targets.sim.tables import Entry, ExactTable
 from .ir import load
 from .translate import Translation, Translator
 
-PASSES = 4  # more recirculations than any packet needs
+PASSES = 4  # passes of a packet through the pipeline; none needs more
 RECIRCULATION_PORT = 68
 PARTIAL_HEADER = 2  # PARSER_ERROR_PARTIAL_HDR
 INGRESS, PARSED = "ingress_intrinsic_metadata_t", "ingress_intrinsic_metadata_from_parser_t"
 DEPARSED, TO_MANAGER = "ingress_intrinsic_metadata_for_deparser_t", "ingress_intrinsic_metadata_for_tm_t"
 EGRESS, OUT = "egress_intrinsic_metadata_t", "egress_intrinsic_metadata_for_deparser_t"
 NOWHERE = -1
-CHECK_SEQUENCE = 4  # bytes at a frame's end, which a chip's counters count
+CHECK_SEQUENCE = 4  # bytes at the end of a frame; the chip counts them
 RED_ON_CHIP = 3  # MeterColor_t
 
 State = dict[str, Any]
@@ -35,11 +35,11 @@ Fields = list[tuple[str, int]]
 
 
 class TooShort(Exception):
-    """A header goes on behind the end of the packet."""
+    """The packet ends within a header."""
 
 
 class PacketIn:
-    """What a parser reads: headers from the front, the rest is payload."""
+    """The input of a parser. Headers are extracted from the front; the rest is payload."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -58,7 +58,7 @@ class PacketIn:
         self.at = end
 
     def ahead(self, bits: int) -> int:
-        """What comes next, and is not taken."""
+        """Return the next bits without extracting them."""
         end = self.at + bits // 8
         if end > len(self.data):
             raise TooShort
@@ -73,7 +73,7 @@ class PacketIn:
 
 
 class PacketOut:
-    """What a deparser writes: the valid headers."""
+    """The output of a deparser: the valid headers."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -91,7 +91,7 @@ def pack(words: Sequence[tuple[int, int]]) -> bytes:
 
 
 def internet_checksum(words: Sequence[tuple[int, int]]) -> int:
-    """RFC 1071."""
+    """Return the Internet checksum (RFC 1071)."""
     data = pack(words)
     total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
     while total > 0xFFFF:
@@ -102,7 +102,7 @@ def internet_checksum(words: Sequence[tuple[int, int]]) -> int:
 def first_match(
     entries: Sequence[tuple[tuple[tuple[int, int], ...], tuple[int, ...], int]],
 ) -> Callable[..., Entry | None]:
-    """Return a lookup in constant entries, of which the first that matches counts."""
+    """Return a lookup function for constant entries, which finds the first match."""
     known: dict[tuple[int, ...], Entry | None] = {}
 
     def lookup(*values: int) -> Entry | None:
@@ -139,7 +139,7 @@ def no_action(s: State) -> None:
 
 
 class TofinoSwitch(Switch):
-    """A `DataPlane` whose tables, groups and counters are those of sim; what happens to a packet is its own."""
+    """A `DataPlane` that has sim's tables, groups and counters, but processes packets by the translated program."""
 
     def __init__(
         self, translation: Translation, cpu_port: int, seed: int = 1, clock: Callable[[], int] = time.monotonic_ns
@@ -170,7 +170,7 @@ class TofinoSwitch(Switch):
         self._blocks = {name: shared[name] for name in shared if name.startswith(("ingress", "egress"))}
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Run one frame that came in at a port; return what goes out, as (port, frame)."""
+        """Process a frame from a port, and return the outputs as (port, frame)."""
         out: list[tuple[int, bytes]] = []
         waiting = [(port, frame)]
         for _ in range(PASSES):
@@ -226,7 +226,7 @@ class TofinoSwitch(Switch):
         return out.data + packet.payload
 
     def _colour(self, meter: str, index: int) -> int:
-        """All of this program's meters count packets."""
+        """Execute a meter, and return the colour in the chip's encoding. All meters of this program count packets."""
         self._meters[meter].execute(index, 1)
         return RED_ON_CHIP if self._meters[meter].colour == RED else self._meters[meter].colour
 
@@ -244,5 +244,5 @@ def run_states(states: dict[str, Callable[[State, PacketIn], str]], s: State, pk
 
 
 def load_switch(program: bytes, cpu_port: int) -> TofinoSwitch:
-    """Return a switch that runs the output of `p4test --validate --toJSON`. Raises ValueError if it is none."""
+    """Return a switch that runs the output of `p4test --validate --toJSON`. Raises ValueError if it is no program."""
     return TofinoSwitch(Translator(load(program)).run(), cpu_port)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program for the Tofino Native Architecture as Python source, from p4c's intermediate representation.
+"""A translator from p4c's IR of a program for the Tofino Native Architecture to Python source.
 
-The state of a packet is one dictionary `s`: every field of every header, struct and local variable under its full name,
-a header's validity under `NAME.$valid`. Values are unsigned. Blocks, states, actions, tables and stateful ALU programs
-become functions of `s`. What the language has and this program does not need raises NotImplementedError.
+The state of a packet is a dictionary `s`. It contains every field of every header, struct and local variable under its
+full name, and a header's validity under `NAME.$valid`. Values are unsigned. Blocks, states, actions, tables and
+programs of stateful ALUs become functions of `s`. Parts of the language that this program does not need raise
+NotImplementedError.
 """
 
 from __future__ import annotations
@@ -32,33 +33,33 @@ class LValue:
 
 @dataclass
 class Scope:
-    """What the names of a block mean."""
+    """The meanings of names within a block."""
 
     block: str
     lvalues: dict[str, LValue]
     actions: dict[str, Node] = field(default_factory=dict)
     tables: dict[str, Node] = field(default_factory=dict)
     instances: dict[str, Node] = field(default_factory=dict)
-    parameters: dict[str, int] = field(default_factory=dict)  # of the action at hand: name -> bits
+    parameters: dict[str, int] = field(default_factory=dict)  # of the current action, with their bits
 
 
 @dataclass
 class Translation:
-    """The source, and what the control plane sees of it: tables, sizes of counters, registers' words, headers."""
+    """The Python source, and the objects that the control plane needs: tables, counters, registers, headers."""
 
     source: str = ""
     tables: dict[str, Table] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     meters: dict[str, int] = field(default_factory=dict)
     registers: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # size, initial words
-    template: dict[str, dict[str, int]] = field(default_factory=dict)  # gress -> s before a packet
-    intrinsic: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # gress -> fields ahead of a packet
+    template: dict[str, dict[str, int]] = field(default_factory=dict)  # by gress: the initial `s` of a packet
+    intrinsic: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # by gress: the fields before a packet
     port_metadata_bits: int = 0
-    hidden: set[str] = field(default_factory=set)  # tables that the control plane does not see
+    hidden: set[str] = field(default_factory=set)  # tables without access for the control plane
 
 
 class Translator:
-    """One use: `Translator(program).run()`."""
+    """A translator of one program: call `Translator(program).run()` once."""
 
     def __init__(self, program: Node) -> None:
         objects = program.objects
@@ -89,7 +90,7 @@ class Translator:
     # --- types and l-values -------------------------------------------------------------------------------------------
 
     def _type(self, node: Node) -> Node:
-        """What a name of a type stands for."""
+        """Return the type that a name or typedef stands for."""
         while True:
             if node.kind == "Type_Name":
                 node = self.types[node.path.name]
@@ -99,7 +100,7 @@ class Translator:
                 return node
 
     def _leaves(self, name: str, node: Node) -> Iterator[tuple[str, int]]:
-        """Every word that a variable takes in `s`, and its bits."""
+        """Yield every name that a variable has in `s`, with its bits."""
         node = self._type(node)
         if node.kind in ("Type_Header", "Type_Struct"):
             if node.kind == "Type_Header":
@@ -200,7 +201,7 @@ class Translator:
     # --- expressions --------------------------------------------------------------------------------------------------
 
     def _value(self, scope: Scope, expression: Node) -> str:
-        """Python for the value of an expression, unsigned; booleans are truth values."""
+        """Return Python code for the unsigned value of an expression. Booleans become truth values."""
         kind = expression.kind
         if kind == "Constant":
             bits = expression.type.size if expression.type.kind == "Type_Bits" else 64
@@ -252,7 +253,7 @@ class Translator:
         raise NotImplementedError(f"expressions like {kind}")
 
     def _ordered(self, scope: Scope, expression: Node) -> str:
-        """Return the same with its sign, for comparison."""
+        """Return Python code for a value that can be compared: a signed one if its type is signed."""
         value = self._value(scope, expression)
         if not self._signed(scope, expression):
             return value
@@ -282,7 +283,7 @@ class Translator:
         raise NotImplementedError(f"{kind}.{method.member} as a value")
 
     def _words(self, scope: Scope, expression: Node) -> str:
-        """(value, bits) of each part of a list or header."""
+        """Return Python code for the (value, bits) of each part of a list or header."""
         if expression.kind in ("ListExpression", "StructExpression"):
             parts = [getattr(part, "expression", part) for part in expression.components]
             return ", ".join(f"({self._value(scope, one)}, {self._width(scope, one)})" for one in parts)
@@ -296,7 +297,7 @@ class Translator:
         self.lines.append("    " * self.depth + text)
 
     def _body(self, scope: Scope, statements: list[Node]) -> None:
-        """The statements, one step deeper."""
+        """Translate statements, with one level more of indentation."""
         self.depth += 1
         before = len(self.lines)
         for statement in statements:
@@ -329,7 +330,7 @@ class Translator:
             raise NotImplementedError(f"statements like {kind}")
 
     def _condition(self, scope: Scope, expression: Node) -> str:
-        """Return a condition; `table.apply().hit` is one."""
+        """Return Python code for a condition. It may be `table.apply().hit`."""
         if expression.kind == "LNot":
             return f"not {self._condition(scope, expression.expr)}"
         if expression.kind == "Member" and expression.member in ("hit", "miss"):
@@ -368,7 +369,10 @@ class Translator:
         self._line(f"s[{lvalue.name!r}] = {value}")
 
     def _execute(self, scope: Scope, call: Node, to: Node | None) -> None:
-        """A stateful ALU runs: its first result is that of the call, any others go to the arguments after the index."""
+        """Translate the execution of a stateful ALU.
+
+        Its first result is that of the call. Further results go to the arguments after the index.
+        """
         name = f"alu_{scope.block}_{call.method.expr.path.name}"
         index, *others = (argument.expression for argument in call.arguments)
         self._line(f"results = {name}(s, {self._value(scope, index)})")
@@ -407,7 +411,7 @@ class Translator:
 
     def _packet_call(self, scope: Scope, method: str, arguments: list[Node]) -> None:
         if method == "advance":
-            self.out.port_metadata_bits = self._constant(arguments[0])  # that is all there is to skip
+            self.out.port_metadata_bits = self._constant(arguments[0])  # the only bits that this program skips
             self._line(f"pkt.advance({self.out.port_metadata_bits})")
             return
         lvalue = self._lvalue(scope, arguments[0])
@@ -441,7 +445,7 @@ class Translator:
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     def _name(self, scope: Scope, node: Node) -> str:
-        """As the control plane knows it."""
+        """Return the name of an object in the control plane."""
         return (annotation(node, "name") or f"{scope.block}.{node.name}").removeprefix(".")
 
     def _scope(self, gress: str, block: Node, locals_: list[Node]) -> Scope:
@@ -511,7 +515,10 @@ class Translator:
             self._alu(scope, gress, instance)
 
     def _alu(self, scope: Scope, gress: str, instance: Node) -> None:
-        """A program of a stateful ALU: reads the words at an index, computes, writes them back, gives its results."""
+        """Translate the program of a stateful ALU.
+
+        It reads the words at an index, computes, writes them back, and returns its results.
+        """
         register = scope.instances[instance.arguments[0].expression.path.name]
         apply = next(node for node in instance.initializer.components if node.kind == "Function")
         stored, *results = apply.type.parameters.parameters
@@ -577,7 +584,7 @@ class Translator:
             miss = (calls.index(_callee(default)), None, *arguments)
         made.program_default = made.default[0] = miss
         made.constant_default = "default_action" in properties and bool(properties["default_action"].isConstant)
-        # A lookup gives (action's number, counter, arguments ...), as that of the tables of the control plane.
+        # A lookup returns (action number, counter, arguments ...), as that of a table of the control plane does.
         if constant_entries:
             self._line(f"lookup_{name} = first_match({constant_entries!r})")
         elif kind is ExactTable:
@@ -594,7 +601,7 @@ class Translator:
         self.depth += 1
         self._line(f"entry = lookup_{name}({values})" if elements else "entry = None")
         self._line(f"number, cell, *arguments = default_{name}[0] if entry is None else entry")
-        if counts:  # as its actions say
+        if counts:  # the actions decide whether to count
             self._line("s['$entry'] = cell")
         self._line(f"actions_{name}[number](s, *arguments)")
         self._line(f"return entry is not None, names_{name}[number]")
@@ -612,7 +619,7 @@ class Translator:
         return tuple(Parameter(annotation(p, "name") or p.name, self._bits(p.type), "") for p in parameters)
 
     def _mask(self, expression: Node, bits: int) -> tuple[int, int]:
-        """(value, mask) of a constant keyset."""
+        """Return the (value, mask) of a constant keyset."""
         full = (1 << bits) - 1
         if expression.kind == "DefaultExpression":
             return 0, 0
@@ -678,7 +685,7 @@ def _callee(expression: Node) -> str:
 
 
 def _variables(body: Node) -> Iterator[Node]:
-    """Variables that are declared inside of a block."""
+    """Yield the variables that are declared within a block."""
     for node in getattr(body, "components", []):
         if node.kind == "Declaration_Variable":
             yield node
