@@ -21,7 +21,7 @@ FIELDS = {"system", "target", "workers", "numel", "dtype", "density", "overlap",
 
 
 def bench(folder: Path, *arguments: str) -> list[dict[str, Any]]:
-    """Run it to its end; gives the rows."""
+    """Run the benchmark to its end, and return its rows."""
     file = folder / "bench.json"
     process = start("", "bench", "allreduce", *arguments, "--json", str(file))
     output, _ = process.communicate(timeout=240)

@@ -19,7 +19,7 @@ REAL = [name for name in models.MODELS if name != "recommender"]
 
 
 def gradients(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run it to its end; gives what it wrote."""
+    """Run the benchmark to its end, and return what it wrote."""
     file = folder / "gradients.json"
     process = start("", "bench", "gradients", *arguments, "--json", str(file), TMPDIR=str(folder))
     output, _ = process.communicate(timeout=280)

@@ -24,7 +24,7 @@ TABLES = {"recommender", "ncf", "lstm"}
 
 
 def train(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run it to its end; gives what it wrote."""
+    """Run the benchmark to its end, and return what it wrote."""
     file = folder / "train.json"
     process = start("", "bench", "train", *arguments, "--json", str(file))
     output, _ = process.communicate(timeout=280)

@@ -427,7 +427,7 @@ def test_in_etcd_it_is_the_same(kept: Kept, state: str) -> None:
     def load() -> list[Job]:
         store = EtcdState(etcd, Lease(etcd, "/p4reduce/serving"), PREFIX, "--store etcd://x")
         asyncio.run(store.fetch())
-        store.check()  # as one that stands by does, before its turn comes
+        store.check()  # as a standby does before it becomes leader
         return store.load(kept.setup(), 1000.0)[0]
 
     if state in READ:

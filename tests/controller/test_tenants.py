@@ -30,7 +30,7 @@ def test_names_of_jobs_are_each_tenants_own() -> None:
     mine, other = hall.begin(ALICE), hall.begin(BOB)
     assert [hall.kinds(one) for one in (mine, other)] == [["assigned", "ready"]] * 2
     assert [(job.tenant, job.user) for job in hall.jobs] == [("alice", "alice"), ("bob", "bob")]
-    hall.come(BOB, rank=1, world_size=2)  # quarrels with his own
+    hall.come(BOB, rank=1, world_size=2)  # conflicts with his own job
     assert hall.kinds(mine)[-1] == "ready"
 
 

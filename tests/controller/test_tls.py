@@ -269,7 +269,7 @@ def test_a_switch_follows_its_files_while_its_controller_stays(pair: Pair, tmp_p
                     capabilities(address, pair.of("old"), mine.made["first"])
                 capabilities(address, pair.of("new"), mine.made["first"])
                 assert (await controller.status()).switches[0].state == "Ready"
-                # Only the controller's second certificate is let in from now on, and its connection is cut.
+                # From now on only the controller's second certificate is accepted, and its connection is cut.
                 both.write_bytes(mine.of("second").read_bytes())
                 mine.become("second")
                 [aggregator] = controller.inventory.switches.values()
@@ -289,7 +289,7 @@ def test_etcd_is_shown_the_certificate_of_then(pair: Pair, tmp_path: Path) -> No
         async def work() -> None:
             etcd = Etcd(members.addresses, TlsFiles(mine.cert, mine.key, pair.of("old")))
             await etcd.range("/key", timeout=30.0)
-            mine.become("second")  # which etcd does not trust, so that it can be told apart
+            mine.become("second")  # which etcd does not trust, so that it differs from the first
             with pytest.raises(EtcdError, match="--store-cert"):
                 await etcd.range("/key", timeout=3.0)
             mine.become("first")

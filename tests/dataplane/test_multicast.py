@@ -12,7 +12,7 @@ from tests.support.dataplane.switch import SWITCH, Switch
 
 
 def test_workers_behind_one_port_and_one_address(switch: Switch) -> None:
-    """Workers are told apart by UDP port alone, as where all ranks run on one host."""
+    """Workers differ by UDP port alone, as they do if all ranks run on one host."""
     job = Job(switch, 3)
     host = job.members[0].host
     job.members = [Member(2, Host(host.mac, host.ip, 50000 + rank)) for rank in range(3)]

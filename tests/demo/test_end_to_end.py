@@ -17,7 +17,7 @@ SMALL = ("--workers", "2", "--steps", "4", "--json")
 
 
 def demo(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run the demo to its end; gives its summary."""
+    """Run the demo to its end, and return its summary."""
     process = start("", "demo", *arguments, "--plot", str(folder / "demo.png"), errors=subprocess.PIPE)
     output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose slots are dealt over several aggregators: every sum is held against the reference, bit for bit."""
+"""Jobs whose slots are striped over several aggregators: every sum has the bits of the reference."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def first_slots(stack: Stack, name: str) -> list[int]:
 )
 def test_results_are_the_same_while_a_job_is_moved(network: dict[str, Any], backend: str) -> None:
     """Job b of a, b and c ends, and job d finds room when another is moved."""
-    trees = network.get("aggregators", 1)  # over which slots are dealt
+    trees = network.get("aggregators", 1)  # over which slots are striped
     with over_wires("bmv2") if network == {"target": "bmv2"} else over_udp(**network) as stack:
         options: dict[str, Any] = {"backends": dict.fromkeys(range(2), backend)}
         if "leaves" in network:
@@ -122,7 +122,7 @@ def test_who_hardly_uses_its_slots_gives_some_back_and_grows_again(monkeypatch: 
 def test_a_controller_that_is_killed_meanwhile_costs_nothing(
     tmp_path: Path, backend: str, still: bool, after: float
 ) -> None:
-    """still: one rank of each job stands still until then, so that the others hold in vain."""
+    """still: one rank of each job is stopped until then, so that the other ranks' hold never completes."""
     backends = dict.fromkeys(range(2), backend)
     with (
         kept(tmp_path, target="native") as stack,

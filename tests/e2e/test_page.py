@@ -63,7 +63,7 @@ def page_of(chromium: Any, stack: Stack) -> Iterator[Callable[..., Any]]:
     yield opened
     for context in contexts:
         context.close()
-    # Chromium itself says that the page was not let in before it was logged in.
+    # Chromium itself reports that the page was refused before it was logged in.
     assert [one for one in complaints if "401" not in str(one)] == []
 
 

@@ -37,7 +37,7 @@ def test_every_form_of_every_dtype(setting: Setting, loss: float) -> None:
 @pytest.mark.parametrize("loss", [0, 0.02])
 @pytest.mark.parametrize("setting", ["native-udp", "aggregators", "tree"], indirect=True)
 def test_ranks_may_be_of_either_kind(setting: Setting, loss: float) -> None:
-    """C and Python deal the slots alike, or the sums would be wrong. Loss is on every port of every switch."""
+    """C and Python stripe slots over aggregators alike, or the sums would be wrong. Every port loses packets."""
     with setting.stack.losing(loss), setting.ranks(SHAPES, job="mixed", backends=BOTH_ENGINES) as ranks:
         ranks.end_well(150, loss=loss > 0)
 

@@ -92,7 +92,7 @@ def test_threads_may_share_a_communicator(join: Join) -> None:
 def test_who_is_waited_for_is_logged_long_before_the_time_limit(
     join: Join, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Again whenever as much time has passed once more, so that a limit of minutes is no hundred lines."""
+    """The log repeats it whenever the waiting time has doubled, so a limit of minutes gives few lines."""
     monkeypatch.setattr(base, "REMIND_AFTER_S", 0.2)
     one, other = join(2)
     for _ in range(2):

@@ -76,7 +76,7 @@ def test_ranks_may_have_16_bit_floats_and_float32(
 
 @pytest.mark.parametrize("hosts", HOSTS)
 def test_many_at_once_from_several_threads(hosts: tuple[int, ...]) -> None:
-    """Operations go in the order of their submission, whoever submits them."""
+    """Operations run in the order of their submission, whichever threads submit them."""
     one_host = len(set(hosts)) == 1
     sizes = [(37 * number) % 20_000 for number in range(60 if one_host else 40)]
     arrays = [[np.full(size, rank + 1, np.float32) for size in sizes] for rank in range(len(hosts))]

@@ -146,7 +146,7 @@ def test_changes_take_effect_at_once() -> None:
             lambda: switch.set_group((1, 1), (7, 2)),  # a port that is not there
             lambda: switch.set_group(),
             lambda: switch.set_group((1, 1), (2, 2)),
-            lambda: both.delete(second),  # then each copy goes to whoever completed the round
+            lambda: both.delete(second),  # then each copy goes to the worker that completed the round
             lambda: both.client.delete(own),
             lambda: both.client.insert(own),
         ]

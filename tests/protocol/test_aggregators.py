@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots dealt over several aggregators: the mapping. Whole jobs are in test_begin_anew.py."""
+"""Mapping of slots that are striped over several aggregators. Whole jobs are in test_begin_anew.py."""
 
 from __future__ import annotations
 

@@ -98,6 +98,6 @@ def test_the_round_trip_is_measured_over_the_whole_path() -> None:
 
 
 def test_no_round_trip_is_learnt_from_a_packet_that_was_sent_up_twice() -> None:
-    """Else each loss between leaf and spine would make its rack more patient."""
+    """Otherwise each loss between leaf and spine would raise the rack's retransmission timeout."""
     simulation = reduced(((0, 1), (2, 3)), density=1, network=Network(latency=0.0005, loss=0.2))
     assert max(worker._recovery.timer.srtt or 0 for worker in simulation.workers) < 0.02
