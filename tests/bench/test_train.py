@@ -128,7 +128,7 @@ def test_an_architecture_is_measured_on_what_it_was_not_trained_on() -> None:
 def test_it_learns(model: str) -> None:
     """One rank alone trains, and is measured on batches that it has not seen before."""
     torch.manual_seed(1)
-    workload = workloads.make(model)
+    workload = workloads.WORKLOADS[model]()
     net = workload.model()
     optimizer = workload.optimizer(net)
     generator = torch.Generator().manual_seed(1)

@@ -3,8 +3,7 @@
 
 import torch
 
-from p4reduce_bench.demo.model import LanguageModel
-from p4reduce_bench.demo.text import UNKNOWN, corpus
+from p4reduce_bench.demo.model import UNKNOWN, LanguageModel, corpus
 
 
 def test_the_text_is_real_and_numbered_alike_each_time() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The systems that are compared, seen alike from a rank."""
+"""The systems that are compared, each with the same interface for a rank."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,80 +35,52 @@ _ALIGNMENT = 64  # bytes, of torch's tensors on processors (c10/core/alignment.h
 _PREAMBLE_TO_GAP = 24  # what an interface does not count: preamble, check sequence, gap
 
 
-class Reducer(Protocol):
-    """A rank's membership in a system."""
-
-    rank: int
-    slots: int
-
-    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
-        """Return a copy of `own` in the form that the system reduces: not part of the measured time."""
-
-    def reduce(self, work: Any) -> Any:
-        """Return the sum over all ranks: what is measured."""
-
-    def values(self, result: Any) -> npt.NDArray[Any]:
-        """`result` as a flat array of float32 or int32."""
-
-    def refill(self, work: Any, own: Values) -> None:
-        """Make `work` what `prepare` gave, after it was reduced in place: for systems of `grid.IN_PLACE`."""
-
-    def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:
-        """How many elements of a result are not what they must be. `exact`: the sum."""
-
-    def traffic(self) -> dict[str, int]:
-        """So far: tx_bytes and rx_bytes on the wire, packets, retransmissions; what is not known is left out."""
-
-
 @contextmanager
 def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
-    """Join; torchrun's variables say as which rank."""
-    if options.system in SWITCHED:
+    """Join a system as the rank that torchrun's variables name."""
+    system = options.system
+    if system in SWITCHED:
         from p4reduce import Communicator
 
         with Communicator(
             job="bench", slots=options.slots, interface=options.interface, timeout=options.timeout
         ) as communicator:
-            yield _through_switch(options.system, communicator)
-    elif options.system in MPIS:
+            if system in MODES:
+                yield Mode(communicator, system)
+            elif system == OURS["coo"]:
+                yield P4ReduceSparse(communicator)
+            elif system == OURS["shared"]:
+                yield P4ReduceShared(communicator)
+            else:
+                yield P4Reduce(communicator, ALWAYS.get(system, "auto"))
+    elif system in MPIS:
         yield Mpi(options.counted)
-    elif options.system == C_API:
-        with CApi() as reducer:
+    elif system == C_API:
+        with closing(CApi()) as reducer:
             yield reducer
     else:
         import torch.distributed as dist
 
         dist.init_process_group("gloo", timeout=timedelta(seconds=options.timeout))
         try:
-            yield _of_torch(options.system, options.counted)
+            if system in PEERS:
+                made = Compressed if system.startswith("gloo-") else Peer
+                yield made(options.counted, system)
+            else:
+                known = {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server, "deepspeed": DeepSpeed}
+                yield known[system](options.counted)
         finally:
             dist.destroy_process_group()
 
 
-def _through_switch(system: str, communicator: Any) -> Reducer:
-    if system in MODES:
-        return Mode(communicator, system)
-    if system == OURS["coo"]:
-        return P4ReduceSparse(communicator)
-    if system == OURS["shared"]:
-        return P4ReduceShared(communicator)
-    return P4Reduce(communicator, ALWAYS.get(system, "auto"))
-
-
-def _of_torch(system: str, counted: str | None) -> Reducer:
-    if system in PEERS:
-        return Compressed(counted, system) if system.startswith("gloo-") else Peer(counted, system)
-    return {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server, "deepspeed": DeepSpeed}[system](counted)
-
-
 def _aligned(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Memory as torch gives it for its tensors: NumPy's begins 16 bytes after a page where it is large."""
+    """Return memory aligned as torch's tensors are: large arrays of NumPy begin 16 bytes after a page."""
     room = np.empty(count * dtype.itemsize + _ALIGNMENT, np.uint8)
     return room[-room.ctypes.data % _ALIGNMENT :][: count * dtype.itemsize].view(dtype)
 
 
 def _as_dtype(own: Values, dtype: str) -> Any:
-    """Return a copy: a NumPy array, but a torch tensor of bfloat16, which NumPy does not have."""
+    """Return a copy as a NumPy array, or of bfloat16, which NumPy lacks, as a torch tensor."""
     if dtype != "bfloat16":
         copy = _aligned(own.size, np.dtype(dtype))
         copy[:] = own
@@ -119,8 +91,8 @@ def _as_dtype(own: Values, dtype: str) -> Any:
 
 
 def _as_coo(own: Values, dtype: str) -> Any:
-    """Of single elements, or of rows of a block's length where these take less."""
-    # By hand, as torch's to_sparse takes seconds for rows.
+    """Return a COO tensor of single elements, or of rows of a block's length if these take fewer bytes."""
+    # torch's to_sparse takes seconds for rows, so this makes the indices itself.
     nonzero = np.flatnonzero(own)
     if own.size % BLOCK == 0:
         rows = own.reshape(-1, BLOCK)
@@ -140,54 +112,76 @@ def _coo(indices: npt.NDArray[Any], values: Values, dtype: str, shape: tuple[int
     )  # fmt: skip
 
 
-def _of_coo(result: Any) -> npt.NDArray[Any]:
-    dense = np.zeros(tuple(result.shape), np.float32)
-    summed = result.coalesce()
-    dense[summed.indices()[0].numpy()] = summed.values().float().numpy()
-    return dense.reshape(-1)
+class Reducer:
+    """A rank's membership in a system. Its results have to be the exact sum."""
 
+    rank: int
+    slots = 0
 
-def _as_array(result: Any) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = result if isinstance(result, np.ndarray) else result.float().numpy()
-    return array
+    def form(self, own: Values, dtype: str) -> Any:
+        """Return a copy of `own` in the form that the system reduces."""
+        return _as_dtype(own, dtype)
 
-
-class _Exact:
-    """Results have to be the sum itself."""
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
+        """Return the argument of `reduce`: a form, or a tuple that begins with one. It is not timed."""
+        return self.form(own, dtype)
 
     def refill(self, work: Any, own: Values) -> None:
-        if isinstance(work, np.ndarray):
-            work[:] = own
+        """Make `work` what `prepare` returned, after a reduction in place: for systems of `grid.IN_PLACE`."""
+        form = work[0] if isinstance(work, tuple) else work
+        if isinstance(form, np.ndarray):
+            form[:] = own
         else:
             import torch
 
-            work.copy_(torch.from_numpy(own))
+            form.copy_(torch.from_numpy(own))
+
+    def reduce(self, work: Any) -> Any:
+        """Return the sum over all ranks. This is timed."""
+        raise NotImplementedError
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        """Return `result` as a flat array of float32 or int32."""
+        array: npt.NDArray[Any] = result if isinstance(result, np.ndarray) else result.float().numpy()
+        return array
 
     def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:  # noqa: ARG002
+        """Return the number of wrong elements of a result. exact: the sum."""
         return int(np.count_nonzero(values != exact))
 
+    def traffic(self) -> dict[str, int]:
+        """Return tx_bytes and rx_bytes on the wire, packets and retransmissions so far, as far as they are known."""
+        return {}
 
-class P4Reduce(_Exact):
-    """Through the switch."""
+
+class _Coo:
+    """A reducer of COO tensors: rows of a block's length if these take fewer bytes than an index for each element."""
+
+    def form(self, own: Values, dtype: str) -> Any:
+        return _as_coo(own, dtype)
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        dense = np.zeros(tuple(result.shape), np.float32)
+        summed = result.coalesce()
+        dense[summed.indices()[0].numpy()] = summed.values().float().numpy()
+        return dense.reshape(-1)
+
+
+class P4Reduce(Reducer):
+    """The allreduce of a communicator."""
 
     def __init__(self, communicator: Any, layout: Layout = "auto") -> None:
         self.rank = communicator.rank
-        self.slots = communicator._running.membership.slots  # what the controller gave
+        self.slots = communicator._running.membership.slots  # as the controller has assigned them
         self._communicator = communicator
         self._layout = layout
 
     def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
-        return _as_dtype(own, dtype), wire
+        return self.form(own, dtype), wire
 
     def reduce(self, work: Any) -> Any:
         tensor, wire = work
         return self._communicator.allreduce(tensor, wire=wire, layout=self._layout)
-
-    def refill(self, work: Any, own: Values) -> None:
-        super().refill(work[0], own)
-
-    def values(self, result: Any) -> npt.NDArray[Any]:
-        return _as_array(result)
 
     def traffic(self) -> dict[str, int]:
         stats = self._communicator.stats()
@@ -199,47 +193,38 @@ class P4Reduce(_Exact):
         }
 
 
-class P4ReduceSparse(P4Reduce):
-    """The same, of COO tensors as Gloo is given them."""
-
-    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
-        return _as_coo(own, dtype), wire
-
-    def values(self, result: Any) -> npt.NDArray[Any]:
-        return _of_coo(result)
+class P4ReduceSparse(_Coo, P4Reduce):
+    """The allreduce of COO tensors by a communicator."""
 
 
 class P4ReduceShared(P4Reduce):
-    """The same, of tensors in memory that other ranks map: as a program has them that makes each once."""
+    """The allreduce of tensors in memory that other ranks map; like a program, it makes each tensor once."""
 
     def __init__(self, communicator: Any) -> None:
         super().__init__(communicator)
         self._tensors: dict[tuple[int, str], Any] = {}
 
-    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
+    def form(self, own: Values, dtype: str) -> Any:
         values = _as_dtype(own, dtype)
         if (own.size, dtype) not in self._tensors:
             self._tensors[own.size, dtype] = shared_empty(own.size, values.dtype)
         tensor = self._tensors[own.size, dtype]
         tensor[...] = values
-        return tensor, wire
+        return tensor
 
 
 class Mode(P4Reduce):
-    """What another system sends, through the switch."""
+    """A mode of a communicator that sends what another system sends."""
 
     def __init__(self, communicator: Any, system: str) -> None:
         super().__init__(communicator)
         self._system = system
 
-    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
-        return _as_dtype(own, dtype)
-
     def reduce(self, work: Any) -> Any:
-        return self._communicator.start(None, streaming.allreduce, work, self._system).result()
+        return self._communicator.start(None, streaming.allreduce, work[0], self._system).result()
 
 
-class CApi(_Exact):
+class CApi(Reducer):
     """The C API in the memory of one host, which needs no controller. A call is one of `p4reduce_allreduce`."""
 
     slots = 1
@@ -260,10 +245,8 @@ class CApi(_Exact):
         self._allreduce = ctypes.CDLL(str(find())).p4reduce_allreduce
         self._allreduce.argtypes = [ctypes.c_void_p, ctypes.POINTER(c.Request), ctypes.POINTER(c.Error)]
 
-    def __enter__(self) -> CApi:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Free the engine."""
         self._library.p4reduce_free(self._engine)
 
     def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
@@ -278,18 +261,9 @@ class CApi(_Exact):
         check(self._allreduce(self._engine, request, self._error), self._error)
         return array
 
-    def refill(self, work: Any, own: Values) -> None:
-        super().refill(work[0], own)
-
-    def values(self, result: Any) -> npt.NDArray[Any]:
-        return _as_array(result)
-
-    def traffic(self) -> dict[str, int]:
-        return {}
-
 
 def interface_counts(name: str) -> tuple[int, int, int, int]:
-    """Bytes and packets received, bytes and packets sent, as the kernel counts. Raises P4ReduceError."""
+    """Return bytes and packets received, bytes and packets sent, as the kernel counts them. Raises P4ReduceError."""
     for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
         interface, _, rest = line.partition(":")
         if interface.strip() == name:
@@ -298,10 +272,8 @@ def interface_counts(name: str) -> tuple[int, int, int, int]:
     raise P4ReduceError(f"there is no interface {name}")
 
 
-class _Other(_Exact):
-    """What the systems that do not count their packets have in common: the interface counts them."""
-
-    slots = 0
+class _Counted(Reducer):
+    """A reducer whose system does not count its packets; the interface `counted` counts them."""
 
     def __init__(self, counted: str | None) -> None:
         self._counted = counted
@@ -314,7 +286,7 @@ class _Other(_Exact):
         return {"tx_bytes": sent, "rx_bytes": received, "packets": packets_out}
 
 
-class Gloo(_Other):
+class Gloo(_Counted):
     """torch's dense allreduce on Gloo."""
 
     def __init__(self, counted: str | None) -> None:
@@ -327,15 +299,12 @@ class Gloo(_Other):
         self._dist: Any = dist
         self.rank = int(dist.get_rank())
 
-    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
+    def form(self, own: Values, dtype: str) -> Any:
         return self._torch.from_numpy(own).to(getattr(self._torch, dtype), copy=True)
 
     def reduce(self, work: Any) -> Any:
         self._dist.all_reduce(work)
         return work
-
-    def values(self, result: Any) -> npt.NDArray[Any]:
-        return _as_array(result)
 
 
 class DeepSpeed(Gloo):
@@ -343,8 +312,8 @@ class DeepSpeed(Gloo):
 
     def __init__(self, counted: str | None) -> None:
         super().__init__(counted)
-        os.environ["LOCAL_SIZE"] = os.environ["WORLD_SIZE"]  # its sign that all ranks are on this host
-        # Its name for what compiles its operator, which takes minutes the first time, is found on PATH.
+        os.environ["LOCAL_SIZE"] = os.environ["WORLD_SIZE"]  # by this it knows that all ranks are on one host
+        # DeepSpeed finds ninja on PATH, which compiles its operator; the first time, this takes minutes.
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         import deepspeed.comm  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -362,17 +331,8 @@ class DeepSpeed(Gloo):
         return work
 
 
-class GlooSparse(Gloo):
-    """torch's allreduce of COO tensors on Gloo. Making the tensor is not measured.
-
-    Rows of a block's length where that is shorter than an index for each element: what suits Gloo best.
-    """
-
-    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
-        return _as_coo(own, dtype)
-
-    def values(self, result: Any) -> npt.NDArray[Any]:
-        return _of_coo(result)
+class GlooSparse(_Coo, Gloo):
+    """torch's allreduce of COO tensors on Gloo. The time to make the tensor is not measured."""
 
 
 class Peer(Gloo):
@@ -383,7 +343,7 @@ class Peer(Gloo):
         self._system = system
         self._exchange = Exchange()
 
-    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
+    def form(self, own: Values, dtype: str) -> Any:  # noqa: ARG002
         if self._system == "zen":
             owned(own.size, self._exchange.size)
         return Vector.of(own), own.size
@@ -405,7 +365,7 @@ class Peer(Gloo):
 
 
 class Compressed(Gloo):
-    """What PyTorch's compressing hooks do: results are near the sum."""
+    """A compressing DDP hook of PyTorch. Its results are near the sum."""
 
     def __init__(self, counted: str | None, system: str) -> None:
         super().__init__(counted)
@@ -423,7 +383,7 @@ class Compressed(Gloo):
 
 
 class Server(Gloo):
-    """A host that adds up what all workers send to it, and sends them the sum: one more rank, the last."""
+    """A host that adds up all workers' tensors and sends them the sum: one more rank, the last."""
 
     def reduce(self, work: Any) -> Any:
         server = self._dist.get_world_size() - 1
@@ -442,8 +402,8 @@ class Server(Gloo):
         return total
 
 
-class Mpi(_Other):
-    """MPI's allreduce, of whichever MPI mpi4py was built for."""
+class Mpi(_Counted):
+    """MPI's allreduce, with the MPI that mpi4py was built for."""
 
     def __init__(self, counted: str | None) -> None:
         super().__init__(counted)
@@ -452,7 +412,7 @@ class Mpi(_Other):
         self._mpi: Any = MPI
         self.rank = int(MPI.COMM_WORLD.Get_rank())
 
-    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
+    def form(self, own: Values, dtype: str) -> Any:
         if dtype not in ("float32", "int32"):
             raise P4ReduceError(f"MPI has no type for {dtype}")
         return _as_dtype(own, dtype)
@@ -460,6 +420,3 @@ class Mpi(_Other):
     def reduce(self, work: Any) -> Any:
         self._mpi.COMM_WORLD.Allreduce(self._mpi.IN_PLACE, work)
         return work
-
-    def values(self, result: Any) -> npt.NDArray[Any]:
-        return _as_array(result)

@@ -74,8 +74,8 @@ def _print(console: Console, analysis: Analysis, link: str, most: int) -> None:
         together.add_row(
             "element" if row.block_size == 1 else f"blocks of {row.block_size}",
             number(measures.density, 100), number(measures.union, 100), number(measures.overlap),
-            number(measures.densification), number(measures.skew), number(times and times.ring_s, 1e3),
-            number(times and times.switch_s, 1e3), number(times and times.speed_up),
+            number(measures.densification), number(measures.skew), number(times.ring_s if times else None, 1e3),
+            number(times.switch_s if times else None, 1e3), number(times.speed_up if times else None),
         )  # fmt: skip
     show(together, console)
     largest = sorted(analysis.parameters, key=lambda one: -one.numel)[:most]

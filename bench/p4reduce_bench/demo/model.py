@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A word-level language model: embedding, LSTM and a sampled softmax, so a step's gradient is mostly zeros."""
+"""A word-level language model with sampled softmax, so that a gradient is mostly zeros, and its text.
+
+The text is one that every Python has: the language reference in the standard library's `pydoc_data`.
+"""
+
+import re
+from collections import Counter
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+UNKNOWN = 0
+
 
 class LanguageModel(nn.Module):
-    """Predicts each next word. One row of the word tables is `width` float32 values."""
+    """A model that predicts each next word. A row of its word tables has `width` float32 values."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
@@ -18,10 +26,10 @@ class LanguageModel(nn.Module):
         nn.init.normal_(self.output.weight, std=0.1)
 
     def forward(self, text: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
-        """Mean loss of predicting text[:, 1:]; int64 `text` of shape (batch, length).
+        """Return the mean loss of predicting text[:, 1:]; int64 `text` of shape (batch, length).
 
-        samples: int64, shape (words,): the words among which each next word has to be told; an empty tensor stands for
-        the whole vocabulary. Sampling (Jean et al., ACL 2015) keeps the output table's gradient sparse.
+        samples: int64, shape (words,): the words that each next word is told from; an empty tensor stands for the whole
+        vocabulary. Sampling (Jean et al., ACL 2015) keeps the output table's gradient sparse.
         """
         states, _ = self.lstm(self.words(text[:, :-1]))
         targets = text[:, 1:].reshape(-1)
@@ -31,3 +39,15 @@ class LanguageModel(nn.Module):
         candidates, places = torch.unique(torch.cat([targets, samples]), return_inverse=True)
         logits = states.reshape(targets.numel(), -1) @ self.output(candidates).T
         return functional.cross_entropy(logits, places[: targets.numel()])
+
+
+def corpus(vocabulary: int) -> torch.Tensor:
+    """Return the text as word numbers: int64, shape (words,), below `vocabulary`; rarer words are UNKNOWN."""
+    from pydoc_data.topics import topics
+
+    text = "\n".join(topics[name] for name in sorted(topics))
+    words = re.findall(r"[a-z_]+|[0-9]+|[^\sa-z0-9_]", text.lower())
+    # Words with equal counts are ordered by themselves, so that every rank numbers the words alike.
+    ranked = sorted(Counter(words).items(), key=lambda item: (-item[1], item[0]))
+    number = {word: index for index, (word, _) in enumerate(ranked[: vocabulary - 1], start=UNKNOWN + 1)}
+    return torch.tensor([number.get(word, UNKNOWN) for word in words])

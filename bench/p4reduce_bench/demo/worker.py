@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the demo: trains with DDP, and holds every sum of the switch against a reference.
+"""One rank of the demo, which trains with DDP and compares every sum of the switch with a reference.
 
-Started by `p4reduce demo`, with its options in the environment as torchrun sets them; prints one JSON object a step.
+`p4reduce demo` starts it with torchrun's variables. It prints one JSON object for each step.
 """
 
 import argparse
@@ -22,14 +22,13 @@ from p4reduce import Communicator
 from p4reduce.ddp import AllreduceState, allreduce_hook
 from p4reduce.protocol.blocks import ZERO, Blocks
 from p4reduce.protocol.numbers import error_bound, reference_allreduce
-from p4reduce_bench.demo.model import LanguageModel
-from p4reduce_bench.demo.text import corpus
+from p4reduce_bench.demo.model import LanguageModel, corpus
 
 BATCH, LENGTH, SAMPLES, HELD_OUT = 16, 20, 128, 4096
 
 
 class Checker:
-    """Holds each bucket that the hook reduced against reference reductions of the same gradients."""
+    """A comparison of each bucket that the hook reduced with reference reductions of the same gradients."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
@@ -39,13 +38,13 @@ class Checker:
         self.worst_gloo_error = 0.0
 
     def hook(self, state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """`allreduce_hook` that also remembers what went in and where the result will be."""
+        """Call `allreduce_hook`, and keep its input and the buffer of its result."""
         before = bucket.buffer().clone()
         self.buckets.append((before, bucket.buffer()))
         return allreduce_hook(state, bucket)
 
     def densities(self) -> tuple[float, float]:
-        """Shares of this rank's gradient that are not zero: of elements, and of blocks."""
+        """Return the shares of this rank's gradient that are not zero: of elements, and of blocks."""
         flat = torch.cat([before for before, _ in self.buckets])
         blocks = Blocks(flat.numpy(), self.block_size).scan()
         return float((flat != 0).float().mean()), float((blocks != ZERO).mean())
@@ -67,12 +66,12 @@ class Checker:
     def _compare_with_gloo(
         self, arrays: list[npt.NDArray[Any]], before: torch.Tensor, result: npt.NDArray[np.float32]
     ) -> None:
-        """The error against Gloo's float32 sum, as a share of what the two may differ by."""
+        """Measure the error against Gloo's float32 sum, as a share of the difference that is allowed."""
         dist.all_reduce(before)
         world_size = len(arrays)
         exponents = np.max([Blocks(array, self.block_size).scan() for array in arrays], axis=0)
         bound = np.repeat(error_bound(exponents, world_size), self.block_size)[: result.size]
-        # Gloo rounds after each of its additions, we once, and the average once more.
+        # Gloo rounds after each of its additions, p4reduce once, and the average once more.
         bound += (world_size + 1) * 2.0**-24 * np.sum(np.abs(arrays), axis=0, dtype=np.float64)
         error = np.abs(result.astype(np.float64) * world_size - before.numpy())
         self.worst_gloo_error = max(self.worst_gloo_error, float(np.max(error / np.maximum(bound, 1e-45))))
@@ -85,7 +84,7 @@ def batches(text: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def held_out_loss(model: LanguageModel, text: torch.Tensor) -> float:
-    """Loss over the whole vocabulary on text that is never trained on."""
+    """Return the loss over the whole vocabulary on text that is never trained on."""
     with torch.no_grad():
         windows = text[: text.numel() // (LENGTH + 1) * (LENGTH + 1)].view(-1, LENGTH + 1)
         return float(model(windows, torch.empty(0, dtype=torch.int64)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real architectures on data that packages carry, those of `p4reduce bench gradients`, as workloads."""
+"""The real architectures of `p4reduce bench gradients` as workloads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from p4reduce_bench.gradients.models import MODELS, Task
-from p4reduce_bench.training.workloads import Batch
+from p4reduce_bench.training.workloads import Batch, Workload
 
 _HELD_OUT = 256
-_TRAINED_ON = 0.9  # the share of samples, the first; the loss is measured on some of the rest
+_TRAINED_ON = 0.9  # the share of samples to train on; the loss is measured on some of the rest
 
 
-class Architecture:
-    """One of `gradients.models`, tiny. A sample is drawn by its number."""
+class Architecture(Workload):
+    """One of `gradients.models`, tiny. A batch consists of the numbers of samples."""
 
     def __init__(self, name: str) -> None:
         self._make: Callable[[str], Task] = MODELS[name].make
@@ -41,7 +41,7 @@ class Architecture:
 
 
 class _Loss(nn.Module):
-    """The mean loss of the samples with these numbers; as a model that is used, where no gradient is asked for."""
+    """The mean loss of the samples with these numbers. Without gradients, the model is in evaluation mode."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -53,5 +53,5 @@ class _Loss(nn.Module):
         self.module.train(not measured)
         with torch.random.fork_rng(enabled=measured):
             if measured:
-                torch.manual_seed(0)  # of what is drawn beside the samples
+                torch.manual_seed(0)  # for draws in addition to the samples
             return self.task.loss(chosen)

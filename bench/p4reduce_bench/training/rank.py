@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of `p4reduce bench train`: trains each model with each system, the same batches in the same order.
+"""One rank of `p4reduce bench train`, which trains each model with each system on the same batches.
 
-Started by `p4reduce bench train`; prints JSON objects: each step (rank 0 alone), each run, and what went wrong.
+It prints a JSON object for each step (only rank 0), for each run, and for an error.
 
 No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
 """
 
 import argparse
 import json
-import os
-import sys
 import time
 from contextlib import ExitStack
 from datetime import timedelta
@@ -25,13 +23,14 @@ from p4reduce import Communicator
 from p4reduce.backends import backend
 from p4reduce.ddp import Recorder
 from p4reduce.ddp.recording import Hook
+from p4reduce_bench.allreduce.rank import report
 from p4reduce_bench.training.hooks import Systems
 from p4reduce_bench.training.trainings import RECORDED, Run, evaluated_after
-from p4reduce_bench.training.workloads import WORKLOADS, Workload, make
+from p4reduce_bench.training.workloads import WORKLOADS, Workload
 
 
 class Ranks:
-    """What all runs share."""
+    """The state that all runs of a rank share."""
 
     def __init__(self, communicator: Communicator | None, options: argparse.Namespace) -> None:
         self.options = options
@@ -39,7 +38,7 @@ class Ranks:
         self.rank = dist.get_rank()
 
     def train(self, run: Run, workload: Workload) -> dict[str, Any]:
-        """Losses, seconds and bytes sent by the end of each step, and losses on held-out samples."""
+        """Return losses, seconds and bytes sent by the end of each step, and losses on held-out samples."""
         options = self.options
         torch.manual_seed(run.seed)
         model = workload.model()
@@ -90,7 +89,7 @@ class Ranks:
         }
 
     def _held_out_loss(self, model: torch.nn.Module, workload: Workload) -> float | None:
-        """Of rank 0 alone, on the same samples each time; the others wait for it."""
+        """Return rank 0's loss on the same samples each time, and None at other ranks, which wait for it."""
         if self.rank:
             return None
         with torch.no_grad():
@@ -98,14 +97,14 @@ class Ranks:
 
 
 class _Recording:
-    """Records gradients when told to, once all that is timed is over."""
+    """A recorder of gradients that starts after the timed steps."""
 
     def __init__(self, folder: Path, ddp: DistributedDataParallel) -> None:
         self._recorder = Recorder(folder, ddp, every=1, files=RECORDED)
         self.active = False
 
     def wrap(self, hook: Hook) -> Hook:
-        """`hook`, recorded while active."""
+        """Return a hook that records while this is active."""
         recorded = self._recorder.wrap(hook)
 
         def chosen(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -116,15 +115,10 @@ class _Recording:
 
 def _workload(name: str) -> Workload:
     if name in WORKLOADS:
-        return make(name)
+        return WORKLOADS[name]()
     from p4reduce_bench.training.architectures import Architecture
 
     return Architecture(name)
-
-
-def report(event: dict[str, Any]) -> None:
-    """Print it with a single write."""
-    os.write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
 
 
 def main() -> None:

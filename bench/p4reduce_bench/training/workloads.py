@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models in the shape of OmniReduce's workloads (Fei et al., SIGCOMM 2021), and data that they can learn.
 
-All data is synthetic: drawn from a hidden model that has the same structure as what it stands for, so that a loss that
-falls means something. Rows of tables are 64 or 128 floats wide and other sizes mostly multiples of 64, so that rows
-line up with blocks in DDP's buckets.
+All data is synthetic. It is drawn from a hidden model with the structure of the real data, so that a falling loss means
+something. Rows of tables are 64 or 128 floats wide, and other sizes are mostly multiples of 64, so that rows line up
+with blocks in DDP's buckets.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,35 +19,33 @@ from torch.nn import functional
 
 Batch = tuple[Tensor, ...]
 
-_EPS = 1e-4  # with Adagrad's 1e-10 a first step is a gradient's sign, and the last digits of a sum decide about it
-_HIDDEN_SEED = 7  # of what the data is drawn from: the same in all runs
+_EPS = 1e-4  # with Adagrad's 1e-10, a first step is the sign of a gradient, which the last digits of a sum decide
+_HIDDEN_SEED = 7  # of the hidden models: the same in all runs
 
 
-class Model(Protocol):
-    """A module whose call gives the mean loss of a batch: float32, 0-d."""
-
-    def __call__(self, *batch: Tensor) -> Tensor: ...
-
-
-class Workload(Protocol):
+class Workload(ABC):
     """A model with its data and its optimizer."""
 
     batch: int
-    """Samples of a rank and a step."""
+    """The number of samples of a rank and a step."""
     held_out: int
-    """Samples on which the loss is taken in the end."""
+    """The number of samples for the loss on held-out samples."""
 
+    @abstractmethod
     def model(self) -> nn.Module:
-        """Return a fresh one, drawn from torch's global generator; it is a `Model`."""
+        """Return a new model, drawn from torch's global generator; its call returns the mean loss of a batch."""
 
+    @abstractmethod
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Return the usual one for such a model."""
+        """Return the usual optimizer of such a model."""
 
+    @abstractmethod
     def draw(self, samples: int, generator: torch.Generator) -> Batch:
-        """Sample to train on."""
+        """Return samples to train on."""
 
     def draw_held_out(self, samples: int, generator: torch.Generator) -> Batch:
-        """Sample to measure the loss on."""
+        """Return samples to measure the loss on."""
+        return self.draw(samples, generator)
 
 
 def _hidden() -> torch.Generator:
@@ -55,7 +53,7 @@ def _hidden() -> torch.Generator:
 
 
 class _Zipf:
-    """Numbers below `count`, of which k comes with a probability proportional to 1 / (k + 1)^exponent."""
+    """A distribution of numbers below `count`: the probability of k is proportional to 1 / (k + 1)^exponent."""
 
     def __init__(self, count: int, exponent: float) -> None:
         weights = torch.arange(1, count + 1, dtype=torch.float64) ** -exponent
@@ -68,7 +66,7 @@ class _Zipf:
 
 
 class _ClickModel(nn.Module):
-    """DeepLight's (Deng et al., WSDM 2021): a field-weighted factorisation machine beside a deep network."""
+    """DeepLight (Deng et al., WSDM 2021): a field-weighted factorisation machine and a deep network."""
 
     offsets: Tensor
 
@@ -89,10 +87,10 @@ class _ClickModel(nn.Module):
         return functional.binary_cross_entropy_with_logits(logits, clicks)
 
 
-class Recommender:
-    """Click prediction: nearly all of the model is one table, of which a batch touches few rows.
+class Recommender(Workload):
+    """Click prediction: nearly all of the model is one table, and a batch touches few of its rows.
 
-    Ids follow Zipf's law in each field; a click's log-odds are a factorisation machine of hidden vectors.
+    Ids follow Zipf's law in each field. The log-odds of a click are a factorisation machine of hidden vectors.
     """
 
     batch = 128
@@ -119,11 +117,9 @@ class Recommender:
         odds = pairs + self._biases[places].sum(1)
         return ids, torch.bernoulli(torch.sigmoid(odds), generator=generator)
 
-    draw_held_out = draw
 
-
-class _NeuralFiltering(nn.Module):
-    """NeuMF (He et al., WWW 2017): generalised matrix factorisation beside a multi-layer perceptron."""
+class NeuralFiltering(nn.Module):
+    """NeuMF (He et al., WWW 2017): generalised matrix factorisation and a multi-layer perceptron."""
 
     def __init__(self, users: int, items: int, width: int) -> None:
         super().__init__()
@@ -139,10 +135,10 @@ class _NeuralFiltering(nn.Module):
         return functional.binary_cross_entropy_with_logits(self.output(joined).squeeze(1), labels)
 
 
-class Ncf:
-    """Collaborative filtering: for each item that a user chose, four drawn at random that stand for those not chosen.
+class Ncf(Workload):
+    """Collaborative filtering: for each item that a user chose, four random items stand for those not chosen.
 
-    Users and what they are offered follow Zipf's law; of eight offers a user chooses that with the best hidden score.
+    Users and offers follow Zipf's law. Among eight offers, a user chooses the one with the best hidden score.
     """
 
     batch = 5120
@@ -156,7 +152,7 @@ class Ncf:
         self._features = torch.randn(self._items, self._rank, generator=hidden)
 
     def model(self) -> nn.Module:
-        return _NeuralFiltering(self._users, self._items, self._width)
+        return NeuralFiltering(self._users, self._items, self._width)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(model.parameters(), lr=2e-3, fused=True)
@@ -171,11 +167,9 @@ class Ncf:
         labels = torch.cat([torch.ones(positives), torch.zeros(others.numel())])
         return users.repeat(1 + self._negatives), torch.cat([chosen, others]), labels
 
-    draw_held_out = draw
-
 
 class _MarkovText:
-    """Text of a hidden Markov model: each state has words of its own, by Zipf's law, frequent ones numbered low."""
+    """A hidden Markov model of text: each state has words of its own, which follow Zipf's law."""
 
     def __init__(self, vocabulary: int, states: int) -> None:
         self._states = states
@@ -183,7 +177,7 @@ class _MarkovText:
         self._ranks = _Zipf(vocabulary // states, 1.0)
 
     def draw(self, samples: int, length: int, generator: torch.Generator) -> Tensor:
-        """int64, shape (samples, length)."""
+        """Return texts: int64, shape (samples, length)."""
         states = [torch.randint(0, self._states, (samples,), generator=generator)]
         for _ in range(length - 1):
             states.append(torch.multinomial(self._next[states[-1]], 1, generator=generator).squeeze(1))
@@ -191,7 +185,7 @@ class _MarkovText:
 
 
 class _LanguageModel(nn.Module):
-    """Jozefowicz et al.'s (2016): an LSTM with projection between two word tables, trained with sampled softmax."""
+    """An LSTM with projection between two word tables, with sampled softmax (Jozefowicz et al., 2016)."""
 
     def __init__(self, vocabulary: int, width: int, states: int, samples: int) -> None:
         super().__init__()
@@ -202,9 +196,9 @@ class _LanguageModel(nn.Module):
         self.samples = samples
 
     def forward(self, text: Tensor, samples: Tensor) -> Tensor:
-        """Mean loss of predicting text[:, 1:] among the target and `samples`, or among all words where those are none.
+        """Return the mean loss of predicting text[:, 1:] among the target and `samples`; if there are none, all words.
 
-        Logits are less the logarithm of how probably a word is sampled (Jean et al., ACL 2015).
+        The logarithm of a word's probability to be sampled is subtracted from its logit (Jean et al., ACL 2015).
         """
         states = self.lstm(self.words(text[:, :-1]))[0].flatten(0, 1)
         targets = text[:, 1:].flatten()
@@ -223,8 +217,8 @@ class _LanguageModel(nn.Module):
         return torch.log(-torch.expm1(self.samples * torch.log1p(-chances)))
 
 
-class Lstm:
-    """A language model of many words: its tables' gradients have the rows of a batch's words and of samples only."""
+class Lstm(Workload):
+    """A language model of many words: its tables have gradients only in the rows of a batch's words and of samples."""
 
     batch = 16
     held_out = 64
@@ -249,7 +243,7 @@ class Lstm:
 
 
 class _Encoder(nn.Module):
-    """BERT's (Devlin et al., NAACL 2019), with the word table as output layer too."""
+    """BERT (Devlin et al., NAACL 2019), with the word table as output layer too."""
 
     def __init__(self, vocabulary: int, length: int, width: int, layers: int) -> None:
         super().__init__()
@@ -262,13 +256,13 @@ class _Encoder(nn.Module):
         self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(width), enable_nested_tensor=False)
 
     def forward(self, text: Tensor, masked: Tensor) -> Tensor:
-        """Mean loss of telling the words at `masked`, bool, which are hidden behind the vocabulary's last word."""
+        """Return the mean loss of telling the words at `masked`, bool; the vocabulary's last word hides them."""
         shown = text.masked_fill(masked, self.words.num_embeddings - 1)
         states = self.layers(self.words(shown) + self.places.weight)[masked]
         return functional.cross_entropy(states @ self.words.weight.T, text[masked])
 
 
-class Bert:
+class Bert(Workload):
     """A masked language model: every parameter has a gradient, so nothing is zero by itself."""
 
     batch = 8
@@ -287,10 +281,8 @@ class Bert:
     def draw(self, samples: int, generator: torch.Generator) -> Batch:
         text = self._text.draw(samples, self._length, generator)
         masked = torch.rand(text.shape, generator=generator) < self._masked
-        masked[0, 0] = True  # a mean needs one at least
+        masked[0, 0] = True  # a mean needs at least one
         return text, masked
-
-    draw_held_out = draw
 
 
 class _ResidualBlock(nn.Module):
@@ -308,7 +300,10 @@ class _ResidualBlock(nn.Module):
 
 
 class _ResidualNetwork(nn.Module):
-    """He et al.'s (CVPR 2016), with group normalisation (Wu and He, ECCV 2018), which needs nothing of other ranks."""
+    """A residual network (He et al., CVPR 2016) with group normalisation (Wu and He, ECCV 2018).
+
+    Unlike batch normalisation, it has no statistics that ranks would share.
+    """
 
     def __init__(self, widths: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -322,8 +317,8 @@ class _ResidualNetwork(nn.Module):
         return functional.cross_entropy(self.layers(images), classes)
 
 
-class Resnet:
-    """Image classification: a class is a smooth pattern, shifted in each image, under noise."""
+class Resnet(Workload):
+    """Image classification: each class is a smooth pattern, which is shifted in each image and covered with noise."""
 
     batch = 8
     held_out = 256
@@ -347,19 +342,7 @@ class Resnet:
         )
         return images + torch.randn(images.shape, generator=generator), classes
 
-    draw_held_out = draw
 
-
-WORKLOADS: dict[str, Callable[[], Any]] = {
-    "recommender": Recommender,
-    "ncf": Ncf,
-    "lstm": Lstm,
-    "bert": Bert,
-    "resnet": Resnet,
-}
-
-
-def make(name: str) -> Workload:
-    """One of `WORKLOADS`."""
-    made: Workload = WORKLOADS[name]()
-    return made
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "recommender": Recommender, "ncf": Ncf, "lstm": Lstm, "bert": Bert, "resnet": Resnet,
+}  # fmt: skip
