@@ -29,7 +29,7 @@ def measure(sizes: list[int], dtype: str, workers: int, repeat: int) -> list[dic
     with Family() as family:
         controller = start_controller(family, start_switches(family, "native"))
         arguments = ("--rank", "--sizes", ",".join(map(str, sizes)), "--dtype", dtype, "--repeat", str(repeat))
-        ranks = start_ranks(family, "p4reduce_bench.parts.small", workers, controller, *arguments)
+        ranks = start_ranks(family, "tests.measurements.small", workers, controller, *arguments)
         return [said for child, said in family.events(ranks, TIMEOUT_S) if child is ranks[0]]
 
 
@@ -91,7 +91,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.small", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.measurements.small", description=__doc__)
     parser.add_argument("--sizes", default="16,128,256,1024,4096", help="numbers of elements, separated by commas")
     parser.add_argument("--dtype", default="float32", choices=["float32", "int32"])
     parser.add_argument("--workers", type=int, default=2)

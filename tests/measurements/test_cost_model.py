@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.parts.cost_model import TERMS, Model, Quantities, fit, quantities
+from tests.measurements.cost_model import TERMS, Model, Quantities, fit, quantities
 
 COSTS = {"operation": 2e-4, "scan": 5e-11, "packet": 1.5e-6, "byte": 4e-10, "round": 6e-5}
 CASES = [
@@ -85,7 +85,7 @@ def test_too_few_cases_are_refused() -> None:
 @pytest.mark.slow
 def test_the_program(tmp_path: Path) -> None:
     json_file, plot = tmp_path / "made" / "model.json", tmp_path / "made" / "model.png"
-    command = [sys.executable, "-m", "p4reduce_bench.parts.cost_model", "--sizes", "16KiB,64KiB",
+    command = [sys.executable, "-m", "tests.measurements.cost_model", "--sizes", "16KiB,64KiB",
                "--density", "1,0.1,0", "--workers", "2", "--slots", "16,64", "--repeat", "2",
                "--json", str(json_file), "--plot", str(plot)]  # fmt: skip
     done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=240, check=False)

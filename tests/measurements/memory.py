@@ -27,13 +27,13 @@ def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[s
     with Family() as family:
         controller = start_controller(family, start_switches(family, "native"))
         ranks = start_ranks(
-            family, "tests.bench.memory_rank", workers, controller, str(mib), str(every), backend=backend
+            family, "tests.measurements.memory_rank", workers, controller, str(mib), str(every), backend=backend
         )
         return [event for _, event in family.events(ranks, TIMEOUT_S)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.memory", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.measurements.memory", description=__doc__)
     parser.add_argument("--mib", type=int, default=256, help="size of the tensor in MiB")
     parser.add_argument("--every", type=int, default=1, help="one block in so many is non-zero")
     parser.add_argument("--backend", choices=["c", "python"], nargs="+", default=["c"])

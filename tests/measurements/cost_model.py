@@ -177,7 +177,7 @@ def plot(path: Path, points: Sequence[Point], modelled: Sequence[float]) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m p4reduce_bench.parts.cost_model",
+        prog="python -m tests.measurements.cost_model",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

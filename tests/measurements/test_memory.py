@@ -4,7 +4,7 @@
 import pytest
 
 from p4reduce.fastpath.library import LibraryError, library
-from tests.bench.memory import limit, measure
+from tests.measurements.memory import limit, measure
 
 MIB = 256
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from p4reduce_bench.parts.threads import Found, Setup, measure, row, table
+from tests.measurements.threads import Found, Setup, measure, row, table
 
 
 def test_a_turn_is_measured() -> None:

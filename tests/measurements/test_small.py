@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from p4reduce_bench.parts import small
+from tests.measurements import small
 
 
 def test_small_operations_are_timed_and_right() -> None:

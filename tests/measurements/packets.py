@@ -131,14 +131,14 @@ def rows(rates: dict[Setup, list[float]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.packets", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.measurements.packets", description=__doc__.splitlines()[0])
     parser.add_argument("--groups", nargs="+", choices=["transports", "targets"], default=["transports", "targets"])
     parser.add_argument("--turns", type=int, default=3, help="turns; each runs all setups")
     parser.add_argument("--repeat", type=int, default=5, help="allreduces of each setup in a turn")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        network.enter("p4reduce_bench.parts.packets")
+        network.enter("tests.measurements.packets")
     except P4ReduceError as error:
         raise SystemExit(str(error)) from None
     network.star(WORKERS)

@@ -21,8 +21,8 @@ from pathlib import Path
 from rich.console import Console
 
 from p4reduce_bench.outputs import machine
-from p4reduce_bench.parts.packets import WORKERS, dense, median_rate, packets, reports, start_stack
 from p4reduce_bench.processes.children import Child, Family
+from tests.measurements.packets import WORKERS, dense, median_rate, packets, reports, start_stack
 
 FIRST = dense(1 << 12)  # after this case, the processes do nothing but send packets
 
@@ -96,7 +96,7 @@ def table(rows: list[dict[str, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.threads", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.measurements.threads", description=__doc__.splitlines()[0])
     help_ = "threads of the engine and of the switch, in all combinations"
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help=help_)
     parser.add_argument("--numel", type=int, default=1 << 23, help="number of elements of the tensor")
