@@ -5,11 +5,12 @@ Workers, native switch and loopback share this machine's processors, so costs ar
 the number of processes (workers and the switch) minus the number of processors, and at least 1: so many processes wait
 for a processor, and then find its caches used by others. Trials showed that it is a factor of just two terms.
 
-    time = operation · crowd                   once
-         + scan · bytes of all tensors · crowd each is read once
-         + packet · packets of all workers     each that is sent, with the one that comes back
-         + byte · bytes of values              sent and received, of all workers
-         + round · rounds of a slot            which cannot overlap: latency
+    time = operation · crowd + scan · bytes of all tensors · crowd + packet · packets + byte · bytes of values
+         + round · rounds.
+
+- packets: those that all workers send, each with the one that comes back.
+- bytes of values: sent and received, of all workers.
+- rounds: those of one slot. They cannot overlap, so this term is latency.
 
 The fit is least squares on relative errors, so that short times count as much as long ones. A term with a negative
 cost is left out, the most negative first. Errors are relative, and also given for cases that were left out of the fit
