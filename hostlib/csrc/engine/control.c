@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// Under the lock. Once that thread has ended, others may have its number.
+// Under the lock: returns whether this is the engine's thread. When that thread has ended, another may have its number.
 static bool in_thread(const p4reduce_engine *engine) {
     return !engine->stopped && pthread_equal(pthread_self(), engine->thread);
 }
@@ -75,7 +75,7 @@ p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error)
     return status;
 }
 
-// What the engine knows, and those of its group.
+// Returns a snapshot of the engine, with those of its group.
 static struct snapshot look(p4reduce_engine *engine) {
     struct snapshot snapshot = engine_query(engine);
     if (engine->ops->add_shards != NULL)
@@ -116,7 +116,7 @@ uint64_t p4reduce_hold(p4reduce_engine *engine, uint64_t operations) {
     pause->pause_requested = true;
     pause->pause_after = operations;
     progress_wake(engine);
-    pthread_cond_broadcast(&engine->changed); // for who waits for an earlier one
+    pthread_cond_broadcast(&engine->changed); // wakes a thread that waits for an earlier hold
     pthread_mutex_unlock(&engine->lock);
     return number;
 }

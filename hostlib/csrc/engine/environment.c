@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of a program that `p4reduce exec` has started: hostlib/p4reduce/commands/launching.py writes what is read
-// here, as words "name=value" in one variable.
+// The engine of a program that `p4reduce exec` has started. hostlib/p4reduce/commands/launching.py writes the variable
+// that is read here, as words of the form "name=value".
 #include "base/structures.h"
 #include "p4reduce.h"
 #include "wire/constants.h"
@@ -49,7 +49,7 @@ static bool parse_headers(const char *text, uint8_t *headers) {
     return true;
 }
 
-// Numbers with commas between.
+// Parses numbers that are separated by commas.
 static bool parse_list(char *text, uint32_t *numbers, uint32_t most, uint32_t *count) {
     char *number;
     while ((number = strsep(&text, ",")) != NULL)
@@ -106,7 +106,7 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
         seat->options.switch_address = value;
     else if (strcmp(name, "local") == 0)
         seat->options.local_address = value;
-    return true; // what a newer version says besides
+    return true; // a word of a newer version
 }
 
 p4reduce_engine *p4reduce_open_from_environment(p4reduce_error *error) {

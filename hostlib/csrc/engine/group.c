@@ -43,7 +43,8 @@ static void close_one(p4reduce_engine *engine) {
 
 // Operations.
 
-// In the thread of another engine, whose shard of the operation has ended.
+// Called by another engine's driver, whose shard of the operation has ended. That engine's lock is not held meanwhile
+// (`finish` in inflight.c releases it), so taking the first engine's lock keeps the lock order.
 static void shard_ended(void *context, const p4reduce_error *error) {
     p4reduce_operation *operation = context;
     p4reduce_engine *first = operation->engine;
@@ -61,11 +62,11 @@ static bool split(p4reduce_operation *operation, const p4reduce_request *request
     p4reduce_operation *last = operation;
     for (p4reduce_engine *engine = operation->engine->next_shard; engine != NULL; engine = engine->next_shard) {
         if (operation->task->all_slots <= engine->membership.first_slot)
-            break; // what is small needs not wake all
+            break; // a small operation does not wake all engines
         p4reduce_operation *shard = operation_new(engine, request, error);
         if (shard == NULL)
             return false;
-        shard->timeout = (double)INFINITY; // the first engine's counts
+        shard->timeout = (double)INFINITY; // only the first engine checks time limits
         shard->on_end = shard_ended;
         shard->context = operation;
         last->next_shard = shard;
@@ -74,7 +75,7 @@ static bool split(p4reduce_operation *operation, const p4reduce_request *request
     return true;
 }
 
-// Looking.
+// Snapshots.
 
 static void add_stats(p4reduce_stats *all, const p4reduce_stats *some) {
     all->rounds += some->rounds;
@@ -94,7 +95,7 @@ static void add_stats(p4reduce_stats *all, const p4reduce_stats *some) {
     all->local_fallbacks += some->local_fallbacks;
 }
 
-// Progress is that of the engine which is furthest behind.
+// Adds the other engines' snapshots. The text of progress is that of the engine which is furthest behind.
 static void add_shards(p4reduce_engine *engine, struct snapshot *all) {
     unsigned threads = 1;
     for (p4reduce_engine *one = engine->next_shard; one != NULL; one = one->next_shard) {
@@ -128,7 +129,7 @@ static const struct engine_ops group_engine = {
     .close = close_one,
 };
 
-// The membership of one thread's worker.
+// Returns the membership of one thread's worker.
 static p4reduce_membership share_of(const p4reduce_membership *all, const p4reduce_options *options, uint32_t thread) {
     p4reduce_membership share = *all;
     share.first_slot = thread * all->slots / options->threads;
@@ -153,7 +154,7 @@ static p4reduce_engine *prepare(const p4reduce_membership *all, const p4reduce_o
     return engine_prepare(&group_engine, &share, &own, error);
 }
 
-// Whether all threads have jobs of their own.
+// Checks that all threads have job numbers of their own.
 static bool check_jobs(const p4reduce_membership *all, const p4reduce_options *options, p4reduce_error *error) {
     for (uint32_t i = 0; i + 1 < options->threads; i++) {
         const uint32_t job = options->more_jobs[i] >> 16;
@@ -185,7 +186,7 @@ static bool check(const p4reduce_membership *all, const p4reduce_options *option
     return false;
 }
 
-// From the last on, as an operation comes to the first before all others.
+// Starts the engines from the last to the first, because operations come to the first engine before all others.
 static bool start(p4reduce_engine *engine, const char *name, p4reduce_error *error) {
     if (engine->next_shard != NULL && !start(engine->next_shard, name, error))
         return false;

@@ -47,7 +47,7 @@ void operation_free(p4reduce_operation *operation) {
     free(operation);
 }
 
-// Under the lock: the first failure stays.
+// Under the lock: sets the failure, unless there is an earlier one.
 static void keep_failure(p4reduce_engine *engine, const p4reduce_error *error) {
     if (engine->failure.status == P4REDUCE_OK)
         engine->failure = *error;
@@ -82,7 +82,7 @@ static void forget(p4reduce_engine *engine, const p4reduce_operation *operation)
     engine->callbacks -= operation->on_end != NULL;
 }
 
-// Under the lock, which it gives up for a callback: all shards of the operation have ended.
+// Under the lock: ends an operation whose shards have all ended. Releases the lock while it calls a callback.
 static void finish(p4reduce_engine *engine, p4reduce_operation *operation) {
     void (*on_end)(void *, const p4reduce_error *) = operation->on_end;
     void *context = operation->context;
@@ -90,7 +90,7 @@ static void finish(p4reduce_engine *engine, p4reduce_operation *operation) {
     p4reduce_error error;
     if (!well) {
         error = operation->error;
-        keep_failure(engine, &error); // before its caller learns of it, who may call again at once
+        keep_failure(engine, &error); // before its caller learns of the error, and may submit again at once
     }
     forget(engine, operation);
     operation->ended = true;
@@ -118,7 +118,7 @@ void engine_ended(void *context, const p4reduce_error *error) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-// Under the lock: ends the operations of which other engines have carried the last shards.
+// Under the lock: ends the operations whose last shards other engines have carried.
 static void finish_done(p4reduce_engine *engine) {
     p4reduce_operation *operation;
     while ((operation = operation_pop(&engine->done)) != NULL)
@@ -131,7 +131,7 @@ void engine_take_snapshot(p4reduce_engine *engine, double now, struct snapshot *
     snapshot->stats.seconds = engine->seconds + (engine->oldest != NULL ? now - engine->busy_since : 0);
 }
 
-// Under the lock: tells who has asked.
+// Under the lock: answers the threads that have asked for a snapshot.
 static void answer(p4reduce_engine *engine, double now) {
     if (engine->answered == engine->asked)
         return;
@@ -140,8 +140,8 @@ static void answer(p4reduce_engine *engine, double now) {
     pthread_cond_broadcast(&engine->changed);
 }
 
-// Under the lock: takes the next operation out of the inbox. A callback is the engine's thread's to call, so no other
-// begins an operation that has one.
+// Under the lock: takes the next operation out of the inbox. Only the engine's thread calls callbacks, so no other
+// thread begins an operation that has one.
 static p4reduce_operation *next_of_inbox(p4reduce_engine *engine) {
     const p4reduce_operation *first = engine->inbox.head;
     if (first != NULL && first->on_end != NULL && engine->progress.by_waiter) {
@@ -151,7 +151,7 @@ static p4reduce_operation *next_of_inbox(p4reduce_engine *engine) {
     return operation_pop(&engine->inbox);
 }
 
-// What the controller says.
+// Resumes and pauses operations, as the controller has asked.
 static void take_orders(p4reduce_engine *engine, double now) {
     p4reduce_error error;
     if (!pause_resume(engine, now, &error) || !pause_take(engine, now, &error))

@@ -44,7 +44,7 @@ p4reduce_engine *engine_make(const struct engine_ops *ops, const p4reduce_option
 
 static void *run(void *context) {
     p4reduce_engine *engine = context;
-    fesetenv(FE_DFL_ENV); // as the numbers need it, whatever the thread that made this one has set
+    fesetenv(FE_DFL_ENV); // the mode that numbers need; this thread has inherited that of its creator
     progress_run(engine);
     engine_take_news(engine, clock_now()); // the failure is set, so nothing is added to the inbox any more
     pthread_mutex_lock(&engine->lock);
@@ -62,7 +62,7 @@ bool engine_start(p4reduce_engine *engine, const char *name, p4reduce_error *err
         error_tell(error, P4REDUCE_SYSTEM, "no eventfd: errno %d", errno);
         return false;
     }
-    // Signals are for the program's own threads.
+    // The new thread inherits this mask: signals are for the program's own threads.
     sigset_t all, former;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &former);

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 
 enum { MOST_POLLS_WITH_BACKLOG = 64 }; // so that a flood of packets cannot keep the engine from its timers
-static const double SILENCE_S = 3;
-static const double STALL_S = 2; // how much later than it was due a turn may be
+static const double SILENCE_S = 3;     // without an answer, after which the switch is said not to answer
+static const double STALL_S = 2;       // delay of a turn after which the process is said to have been stopped
 
-// Seconds since `since` in which this process could have looked for answers.
+// Returns the seconds since `since` in which this process ran and could have received answers.
 static double time_running(const p4reduce_engine *engine, double since, double now) {
     return now - since - fmax(0, engine->stall_end - fmax(engine->stall_start, since));
 }
@@ -36,7 +36,7 @@ void network_describe_stall(const p4reduce_engine *engine, char *text, size_t ro
                  engine->stall_end - fmax(engine->stall_start, engine->oldest_since));
 }
 
-// What the operations are waiting for, in words, as python_engine.py says it.
+// Writes in words what the operations wait for, in the same words as python_engine.py.
 static void describe_answers(const p4reduce_engine *engine, double now, char *text, size_t room) {
     uint32_t awaited[8];
     struct quiet quiet = {engine->switch_address, engine->heard_at, engine->link->trouble};
@@ -105,7 +105,7 @@ void network_fail(p4reduce_engine *engine, const p4reduce_error *error) {
 // The loop.
 
 bool network_take(p4reduce_engine *engine, double *now) {
-    // What came while nothing was under way can wait for an operation's first packets.
+    // Packets that came while nothing was under way can wait until an operation's first packets are sent.
     const bool begins = engine->oldest == NULL && atomic_load(&engine->news);
     const bool dry = begins || engine_receive_packets(engine);
     *now = clock_now();
@@ -117,7 +117,7 @@ bool network_take(p4reduce_engine *engine, double *now) {
 
 bool network_give(p4reduce_engine *engine, bool dry, double now) {
     p4reduce_error error;
-    // What has arrived needs not be sent again, so the timers come after it.
+    // The timers come last: they must not send packets again whose answers have arrived.
     engine->polls_with_backlog = dry ? 0 : engine->polls_with_backlog + 1;
     if (dry || engine->polls_with_backlog > MOST_POLLS_WITH_BACKLOG) {
         p4reduce_worker_tick(engine->worker, now);

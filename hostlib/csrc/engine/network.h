@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turns of an engine with a worker and a link: what there is in its table. For the driver.
+// The turns of an engine with a worker and a link: the functions of its table. For the driver.
 #ifndef P4REDUCE_NETWORK_H
 #define P4REDUCE_NETWORK_H
 
 #include "engine/inflight.h"
 
-// Takes what has come and what others want, and sends what there is to send. Returns whether all that is left is to
-// wait.
+// Takes one turn: receives packets, handles other threads' requests, and sends packets. Returns whether nothing is left
+// to do but wait.
 bool network_turn(p4reduce_engine *engine);
 
-// Its two halves. The first returns whether the link has nothing more, which the second needs.
+// The two halves of a turn. The first returns whether the link has nothing more, which is `dry` of the second.
 bool network_take(p4reduce_engine *engine, double *now);
 bool network_give(p4reduce_engine *engine, bool dry, double now);
 
-// What to wait for, until `limit` at the latest.
+// Returns what to wait for, until `limit` at the latest.
 struct rest network_wait(p4reduce_engine *engine, double limit);
 
 void network_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now);
@@ -23,7 +23,7 @@ void network_snapshot(p4reduce_engine *engine, double now, struct snapshot *snap
 // Tells the link an operation's size, and updates `most_slots`.
 void network_expect(p4reduce_engine *engine, const p4reduce_operation *operation);
 
-// Adds to what is said of the oldest operation that this rank's process was stopped meanwhile, if it was.
+// Appends to `text` that this rank's process was stopped during the oldest operation, if it was.
 void network_describe_stall(const p4reduce_engine *engine, char *text, size_t room);
 
 #endif

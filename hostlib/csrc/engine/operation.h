@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation, from its submission until both the engine and its caller have let go of it, and queues of them.
+// An operation, from its submission until neither the engine nor its caller needs it any more, and queues of
+// operations.
 #ifndef P4REDUCE_OPERATION_H
 #define P4REDUCE_OPERATION_H
 
@@ -16,24 +17,24 @@ struct p4reduce_operation {
     void *context;
     struct task *task;                     // until the worker has it; engines without a worker keep it until the end
     p4reduce_operation *next_shard;        // the shards for other engines of the group, until they have them
-    uint64_t number;                       // of the job's, as all ranks count them
+    uint64_t number;                       // its number in the job, the same at all ranks
     // Guarded by the engine's lock.
     p4reduce_operation *next_queued;       // in the inbox, or in `done`
     p4reduce_operation *prev_unreported, *next_unreported;
     bool ended;
-    bool held;               // by its caller
+    bool held;               // its caller has a handle
     bool unreported;         // p4reduce_next_ended is to report it
     unsigned waiters;        // threads that wait for its end
-    unsigned pending_shards; // that other engines of the group carry
+    unsigned pending_shards; // shards that other engines of the group still carry
     bool carried;            // this engine's own shard has ended
-    p4reduce_error error;    // the first of any shard
-    // Owned by who holds the progress lock.
+    p4reduce_error error;    // the first error of any shard
+    // Owned by the driver.
     p4reduce_operation *prev, *next; // in flight
-    unsigned parts;                  // in flight, where ranks share a stream
-    bool all_parts;                  // there will be no more
+    unsigned parts;                  // parts in flight, if ranks share a stream
+    bool all_parts;                  // all its parts have begun
 };
 
-// First in, first out.
+// A queue: first in, first out.
 struct operation_queue {
     p4reduce_operation *head, *tail;
 };
@@ -44,7 +45,7 @@ static inline void operation_push(struct operation_queue *queue, p4reduce_operat
     queue->tail = operation;
 }
 
-// NULL if there is none.
+// Returns NULL if the queue is empty.
 static inline p4reduce_operation *operation_pop(struct operation_queue *queue) {
     p4reduce_operation *operation = queue->head;
     if (operation != NULL && (queue->head = operation->next_queued) == NULL)

@@ -8,19 +8,19 @@
 
 enum {
     SEND_AT = 61,     // packets: a super-packet of the usual size
-    GATHERED = 8,     // answers that one wake-up is to find, where they come singly
-    GATHER_SHARE = 4, // of a round trip, the part that waiting for them may take
+    GATHERED = 8,     // answers that one wake-up is to find, if they come singly
+    GATHER_SHARE = 4, // waiting for them may take 1 / GATHER_SHARE of a round trip
 };
-static const double LEAST_PAUSE_S = 50e-6; // no more than the kernel rounds to
+static const double LEAST_PAUSE_S = 50e-6; // a shorter pause is less than the kernel's timer slack
 
-// Where a slot's packet comes among those to be sent: the aggregators' in turn, of each the longest first.
+// Returns the rank of a slot's packet in the order of sending: aggregator by aggregator, for each the longest first.
 static unsigned rank_of(const p4reduce_engine *engine, const struct slot *slot) {
     const unsigned lanes = engine->worker->rounds.layout.lanes, shorter = lanes - slot_lanes(slot);
     const uint32_t aggregators = engine->link->aggregators;
     return aggregators == 0 ? shorter : slot->index % aggregators * (lanes + 1) + shorter;
 }
 
-// Puts the outbox in such an order that packets of equal length to one aggregator are neighbours.
+// Sorts the outbox, so that packets of equal length to one aggregator are adjacent.
 static void sort_packets(p4reduce_engine *engine) {
     const struct sending *sending = &engine->worker->recovery.sending;
     const uint32_t aggregators = engine->link->aggregators ? engine->link->aggregators : 1;
@@ -64,7 +64,7 @@ bool engine_receive_packets(p4reduce_engine *engine) {
             return true;
         engine->heard_at = now;
         if (engine->oldest == NULL)
-            return true; // nobody waits for what else there may be
+            return true; // no operation waits for more packets
         if (engine->worker->recovery.sending.queued >= SEND_AT)
             return false;
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes between the engine's worker and its link.
+// The packets that pass between the engine's worker and its link.
 #ifndef P4REDUCE_PACKETS_H
 #define P4REDUCE_PACKETS_H
 
 #include "engine/engine.h"
 
-// Sends what the worker has for the switches. False, and why, if the link can never take it.
+// Sends the worker's packets. Returns false if the link can never send them, and `error` says why.
 bool engine_send_packets(p4reduce_engine *engine, p4reduce_error *error);
 
-// Hands the worker what has arrived. Returns whether the link has nothing more.
+// Hands the worker the packets that have arrived. Returns whether the link has nothing more.
 bool engine_receive_packets(p4reduce_engine *engine);
 
-// On a slow link answers come singly, and a wake-up for each costs more than the answer: processors that others compute
-// on, and send in small pieces. So where many are on their way, which is when all of a queue is, lets a few gather.
+// Waits a moment for several answers, if many are on their way. On a slow link answers come singly, and a wake-up for
+// each costs more than the answer: it takes a processor from other threads, and makes this rank send in small pieces.
 void engine_let_answers_gather(p4reduce_engine *engine);
 
 #endif

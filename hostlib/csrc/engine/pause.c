@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-// Begins an operation. False where it cannot be dealt to the slots that there are now, and `error` says why; then it is
-// held back.
+// Begins an operation. Returns false if it cannot be striped over the slots that there are now, and `error` says why.
+// Then it is held back.
 static bool give(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error) {
     struct pause *pause = &engine->pause;
     if (pause->slots_now != 0 && !task_deal_anew(operation->task, pause->slots_now, error)) {
@@ -28,7 +28,7 @@ bool pause_begin(p4reduce_engine *engine, p4reduce_operation *operation, double 
     return true;
 }
 
-// Those held back up to the limit.
+// Begins operations that were held back, up to the limit.
 static bool give_more(p4reduce_engine *engine, double now, p4reduce_error *error) {
     struct pause *pause = &engine->pause;
     bool given = true;
@@ -79,7 +79,7 @@ bool pause_take(p4reduce_engine *engine, double now, p4reduce_error *error) {
 void pause_report(p4reduce_engine *engine) {
     struct pause *pause = &engine->pause;
     const bool quiet = engine->oldest == pause->held_back;
-    // The driver alone writes to these.
+    // Only the driver writes these fields, so it reads them without the lock.
     if (pause->reported_call == pause->paused_by && pause->report.operations == pause->begun &&
         pause->report.quiet == quiet)
         return;

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pausing operations, so that a job's slots can change between two of them. Those held back are in flight like the
-// others, the last of them, but the worker has yet to get them.
+// The pausing of operations, so that a job's slots can change between two of them. Operations that are held back are
+// the last of those in flight; the worker does not have them yet.
 #ifndef P4REDUCE_PAUSE_H
 #define P4REDUCE_PAUSE_H
 
 #include "engine/engine.h"
 
-// For the driver. Where one returns false, the engine is to fail, and `error` says why.
+// For the driver. If a function returns false, the engine must fail, and `error` says why.
 
-// Does what other threads have requested. First resume, then pause.
+// Executes the requests of other threads. Call pause_resume first, then pause_take.
 bool pause_resume(p4reduce_engine *engine, double now, p4reduce_error *error);
 bool pause_take(p4reduce_engine *engine, double now, p4reduce_error *error);
 
 // Begins an operation that is in flight, the newest, or holds it back.
 bool pause_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error);
 
-// While operations are paused: reports how far they have come, where that has changed.
+// While operations are paused: reports their progress, if it has changed.
 void pause_report(p4reduce_engine *engine);
 
-// The worker has failed, and nothing is paused any more. Returns the first operation that was held back; NULL for none.
+// Ends a pause after the worker has failed. Returns the first operation that was held back; NULL if there is none.
 p4reduce_operation *pause_end(p4reduce_engine *engine);
 
-// Whether that is what the oldest operation in flight waits for; in words.
+// Returns whether the oldest operation in flight waits for the end of a pause. If so, `text` says so.
 bool pause_describe(const p4reduce_engine *engine, double now, char *text, size_t room);
 
 #endif

@@ -8,9 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const double QUIET_S = 0.1; // without a waiter, after which the engine's thread looks for packets again
+// Time without a waiter after which the engine's thread waits for packets again. It bounds how long packets wait if the
+// last waiter has left and no thread requests a wakeup.
+static const double QUIET_S = 0.1;
 
-// Sets `news`, and makes `wake` readable until they are taken: also where the driver waits for packets.
+// Sets `news`, and makes `wake` readable until they are taken. So it also wakes a driver that waits for packets.
 static void post_news(p4reduce_engine *engine) {
     atomic_store(&engine->news, true);
     if (engine->notified)
@@ -18,7 +20,7 @@ static void post_news(p4reduce_engine *engine) {
     engine->notified = true;
     const uint64_t one = 1;
     const ssize_t written = write(engine->wake, &one, sizeof one);
-    (void)written; // it fails only where the thread is to wake up anyway
+    (void)written; // it fails only if the descriptor is readable anyway
 }
 
 void progress_take_news(p4reduce_engine *engine) {
@@ -31,7 +33,7 @@ void progress_take_news(p4reduce_engine *engine) {
     atomic_store(&engine->news, false);
 }
 
-// The engine's thread takes the lock as soon as nobody else has it.
+// Makes the engine's thread take the lock as soon as no other thread has it.
 static void request_wakeup(p4reduce_engine *engine) {
     engine->progress.wakeup_requested = true;
     if (engine->progress.idle)
@@ -50,7 +52,8 @@ void progress_wake(p4reduce_engine *engine) {
         request_wakeup(engine);
 }
 
-// Whether what is next is to be begun by the engine's thread, which alone calls back.
+// Returns whether an operation with a callback is in flight or next, so that only the engine's thread may make
+// progress.
 static bool has_callbacks(const p4reduce_engine *engine) {
     const p4reduce_operation *next = engine->inbox.head;
     return engine->callbacks > 0 || (next != NULL && next->on_end != NULL);
@@ -75,7 +78,7 @@ static bool wait_for(struct rest *rest) {
            rest->descriptors[0].revents & POLLERR;
 }
 
-// Reading a socket's error clears it; a ring is read without asking the kernel, which could tell it otherwise.
+// Reads, and so clears, the socket's error. With a ring, no call of the kernel would report the error otherwise.
 static void take_error(p4reduce_engine *engine, const struct rest *rest) {
     int error = 0;
     socklen_t size = sizeof error;
@@ -113,8 +116,9 @@ static void release(p4reduce_engine *engine) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-// Takes the lock again. Where waiters have held it since `epoch`, what woke this thread up was for them: it stays idle
-// until its wakeup is requested. Returns the epoch for the next call.
+// Takes the lock again. If waiters have held it since `epoch`, the event that woke this thread was theirs. Then it
+// stays idle until its wakeup is requested, or until no waiter has come for QUIET_S. Returns the epoch for the next
+// call.
 static unsigned reacquire(p4reduce_engine *engine, unsigned epoch) {
     struct progress_lock *progress = &engine->progress;
     pthread_mutex_lock(&engine->lock);

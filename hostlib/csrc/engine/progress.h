@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The progress lock. One thread at a time, its holder, makes progress on an engine's operations: takes turns, and waits
-// for packets between them. It is the engine's own thread, unless one that waits for an operation finds the lock free:
-// that thread then does the work itself until its operation has ended, so that nobody has to be woken up. The engine's
-// thread takes the lock again when its wakeup is requested, or when no waiter has held it for a while.
+// The progress lock. Its holder, one thread at a time, makes progress on an engine's operations: it takes turns, and
+// waits for packets between them. It is the engine's own thread, unless a thread that waits for an operation finds the
+// lock free. That thread then does the work itself until its operation has ended, so that no thread has to be woken up.
+// The engine's thread takes the lock again when its wakeup is requested, or when no waiter has held it for 0.1 s.
 //
-//   free              The engine's thread waits for packets, or is `idle`. Who first finds something to do takes it.
+//   free              The engine's thread waits for packets, or is `idle`. Any thread with something to do takes it.
 //   held              The engine's thread takes turns.
-//   held, by_waiter   A thread that waits for its operation takes turns. The engine's thread is as where it is free.
+//   held, by_waiter   A thread that waits for its operation takes turns. The engine's thread waits as in `free`.
 //
-// The engine's thread alone calls back. Where the next operation has a callback, a waiter releases the lock
+// Only the engine's thread calls callbacks. If the next operation has one, a waiter releases the lock
 // (`callback_pending`) and requests the thread's wakeup.
 #ifndef P4REDUCE_PROGRESS_H
 #define P4REDUCE_PROGRESS_H
@@ -21,16 +21,17 @@ void progress_run(p4reduce_engine *engine);
 
 // For any thread, under the engine's lock.
 
-// Sees to it that somebody takes a turn soon. What for is under the lock.
+// Makes a thread take a turn soon. The caller has already written, under the same lock, what the turn is for.
 void progress_wake(p4reduce_engine *engine);
 
-// By the driver, which looks for what others want next, under the same lock: there is no more news.
+// By the driver: clears `news`. It then reads, under the same lock, what other threads have written for it.
 void progress_take_news(p4reduce_engine *engine);
 
-// Takes the lock for a thread that waits. False where it is held, or only the engine's thread may.
+// Takes the progress lock for a thread that waits. Returns false if it is held, or only the engine's thread may take
+// it.
 bool progress_try_acquire(p4reduce_engine *engine);
 
-// Makes progress until the operation has ended, `deadline` is over, or the engine's thread has to. Not under the
+// Makes progress until the operation has ended, `deadline` is over, or the engine's thread must go on. Not under the
 // engine's lock.
 void progress_until(p4reduce_engine *engine, const p4reduce_operation *operation, double deadline);
 

@@ -12,7 +12,7 @@
 
 // Submitting.
 
-// Under the lock: p4reduce_next_ended is to report it.
+// Under the lock: lists the operation, so that p4reduce_next_ended reports it.
 static void list(p4reduce_engine *engine, p4reduce_operation *operation) {
     p4reduce_operation *tail = engine->unreported.tail;
     operation->unreported = true;
@@ -21,7 +21,7 @@ static void list(p4reduce_engine *engine, p4reduce_operation *operation) {
     engine->unreported.tail = operation;
 }
 
-// Under the lock: it has ended, and is not to be reported any more.
+// Under the lock: takes an operation that has ended off that list.
 static void unlist(p4reduce_engine *engine, p4reduce_operation *operation) {
     p4reduce_operation *prev = operation->prev_unreported, *next = operation->next_unreported;
     *(prev ? &prev->next_unreported : &engine->unreported.head) = next;
@@ -29,13 +29,14 @@ static void unlist(p4reduce_engine *engine, p4reduce_operation *operation) {
     operation->unreported = false;
 }
 
-// Under the lock: frees an operation that nobody will ask for any more.
+// Under the lock: frees an operation that no thread needs any more.
 static void let_go(p4reduce_operation *operation) {
     if (operation->ended && !operation->held && !operation->unreported && operation->waiters == 0)
         free(operation);
 }
 
-// Under the lock: gives other engines of the group their shards of an operation.
+// Under the lock of the first engine: gives other engines of the group their shards of an operation. It takes one of
+// their locks at a time, in the lock order.
 static void hand_out_shards(p4reduce_operation *operation) {
     p4reduce_operation *shard;
     while ((shard = operation->next_shard) != NULL) {
@@ -50,7 +51,8 @@ static void hand_out_shards(p4reduce_operation *operation) {
     }
 }
 
-// Puts a new operation into the inbox. Returns P4REDUCE_OK with the lock; else without it, and `error` says why.
+// Puts a new operation into the inbox. Returns P4REDUCE_OK with the lock held; otherwise without it, and `error` says
+// why.
 static p4reduce_status enter(p4reduce_engine *engine, const p4reduce_request *request, p4reduce_operation **entered,
                              p4reduce_error *error) {
     p4reduce_error refusal;
@@ -97,7 +99,7 @@ static double deadline_of(double timeout) {
     return timeout < 0 ? (double)INFINITY : clock_now() + timeout;
 }
 
-// Under the lock: waits until something has happened, or `deadline` (infinite for none) is over. False when it is.
+// Under the lock: waits for a signal of `what`. Returns false if `deadline` (infinite for none) is over.
 static bool wait_for(p4reduce_engine *engine, pthread_cond_t *what, double deadline) {
     if (isinf(deadline))
         return pthread_cond_wait(what, &engine->lock) == 0;
@@ -107,8 +109,8 @@ static bool wait_for(p4reduce_engine *engine, pthread_cond_t *what, double deadl
     return pthread_cond_timedwait(what, &engine->lock, &time) == 0;
 }
 
-// Under the lock, for who has taken the progress lock: makes progress, until the operation has ended or `deadline` is
-// over.
+// Under the lock, for a thread that has taken the progress lock: makes progress until the operation has ended or
+// `deadline` is over, and releases the progress lock. It releases the engine's lock meanwhile.
 static void carry(p4reduce_engine *engine, const p4reduce_operation *operation, double deadline) {
     pthread_mutex_unlock(&engine->lock);
     progress_until(engine, operation, deadline);
@@ -116,8 +118,8 @@ static void carry(p4reduce_engine *engine, const p4reduce_operation *operation, 
     progress_leave(engine);
 }
 
-// Under the lock: waits until the operation has ended; drives the engine itself if the progress lock is free. False
-// when `deadline` is over before. The operation stays for as long as it is held, collected or waited for.
+// Under the lock: waits until the operation has ended, and makes progress itself if the progress lock is free. Returns
+// false if `deadline` is over before. The operation is not freed while it is held, unreported or waited for.
 static bool wait_for_end(p4reduce_engine *engine, p4reduce_operation *operation, double deadline) {
     bool patient = true;
     while (!operation->ended && patient) {
@@ -131,7 +133,7 @@ static bool wait_for_end(p4reduce_engine *engine, p4reduce_operation *operation,
     return operation->ended;
 }
 
-// The same of an operation that has just been submitted: where the progress lock is free, nobody is woken up for it.
+// The same for an operation that has just been submitted: if the progress lock is free, no thread is woken up for it.
 static bool begin_and_wait(p4reduce_engine *engine, p4reduce_operation *operation, double deadline) {
     if (progress_try_acquire(engine)) {
         atomic_store(&engine->news, true);
@@ -179,7 +181,7 @@ p4reduce_status p4reduce_allreduce(p4reduce_engine *engine, const p4reduce_reque
 
 // Operations that have neither a handle nor a callback.
 
-// Under the lock: the one with this context that p4reduce_next_ended has yet to tell of; NULL if there is none.
+// Under the lock: returns the unreported operation with this context; NULL if there is none.
 static p4reduce_operation *find(const p4reduce_engine *engine, const void *context) {
     p4reduce_operation *operation = engine->unreported.tail;
     while (operation != NULL && operation->context != context)

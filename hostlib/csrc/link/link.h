@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How packets travel between a worker and the switch. Never blocks; used by one thread.
+// Links, which carry packets between a worker and the switch. They never block. One thread at a time uses a link.
 #ifndef P4REDUCE_LINK_H
 #define P4REDUCE_LINK_H
 
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <sys/uio.h>
 
-// One of several aggregators: where it is, when it was last heard, and the last errno about a packet to it.
+// One of several aggregators: its address, when it was last heard, and the last errno for a packet to it.
 struct quiet {
     const char *address;
     double heard_at;
@@ -16,48 +16,46 @@ struct quiet {
 };
 
 struct link {
-    // How many aggregators share the job's slots, and for a link that leads to one of them, which; 0 where there is
-    // one.
+    // How many aggregators share the job's slots (0 if there is one), and which of them this link leads to.
     uint32_t aggregators, aggregator;
-    int socket;  // becomes readable when `receive` has something, writable when `send` can go on
+    int socket;  // readable when `receive` has packets, writable when `send` can go on
     bool full;   // the kernel takes no more for now
-    int trouble; // the last errno that the kernel said against a packet, since one has arrived
-    bool fatal;  // and it will always say that
-    bool singly; // to be set by the engine: send no super-packets
-    // An operation of so many packets begins, and no other is under way. May be NULL.
+    int trouble; // the kernel's last errno for a packet, if none has arrived since then
+    bool fatal;  // the kernel will always refuse such packets
+    bool singly; // the engine sets it: send no super-packets
+    // Announces an operation of about `packets` packets, while no other is under way. May be NULL.
     void (*expect)(struct link *link, uint64_t packets);
-    // Hands what has arrived to the worker, some of it at least. Returns how many packets it was; 0 for none.
+    // Hands packets that have arrived to the worker, but not always all. Returns how many; 0 if there are none.
     unsigned (*receive)(struct link *link, p4reduce_worker *worker, double now);
-    // Sends payloads, of which those to one aggregator are neighbours, the longest come first, and so those of equal
-    // length are neighbours too. There is room before each for the headers of a frame. Returns how many it took, the
-    // first of them; what the kernel refuses is lost, as on a wire. `grouped` is set for those that went in
-    // super-packets.
+    // Sends payloads, sorted by aggregator and then by length, the longest first. There is room before each for the
+    // headers of a frame. Returns how many it took, from the first on. A packet that the kernel refuses is lost, as on
+    // a wire. `grouped` is set for those that were sent in super-packets.
     uint32_t (*send)(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped);
-    // Of several aggregators, the one that has left packets unanswered for longest. NULL where there is but one.
+    // Returns the aggregator that has left packets unanswered for longest. NULL if there is only one aggregator.
     struct quiet (*quietest)(const struct link *link);
     void (*describe)(const struct link *link, char *text, size_t room);
     void (*free)(struct link *link);
 };
 
-// Return NULL on error.
+// These return NULL on error. The sockets stay the caller's, who must not use or close them before the link is freed.
 struct link *udp_open(int socket, p4reduce_error *error);
 struct link *striped_open(const int *sockets, uint32_t aggregators, p4reduce_error *error); // UDP sockets
 struct link *packet_socket_open(int socket, const uint8_t *headers, const struct layout *layout, p4reduce_error *error);
 
-// Gives the worker a packet that has come: its slot field is the aggregator's, and becomes the job's.
+// Hands the worker a packet that has arrived. Its slot field is the aggregator's, and becomes the job's.
 static inline void link_hand_over(const struct link *link, p4reduce_worker *worker, uint8_t *payload, size_t length,
                                   double now) {
     if (link->aggregators > 1 && length >= AGGREGATION_SIZE) {
         const uint32_t half = load_16(payload + AGGREGATION_SLOT);
         const uint32_t mapped = ((half >> 1) * link->aggregators + link->aggregator) << 1 | (half & 1);
         if (mapped > UINT16_MAX)
-            return; // none that a worker has ever sent
+            return; // no worker has sent it
         store_16(payload + AGGREGATION_SLOT, (uint16_t)mapped);
     }
     p4reduce_worker_receive(worker, payload, length, now);
 }
 
-// Deals with what the kernel said to a send. Returns whether the packets must be tried again later.
+// Handles the kernel's error for a send. Returns whether the packets must be sent again later.
 static inline bool link_refused(struct link *link, int error) {
     if (error == EAGAIN || error == EWOULDBLOCK)
         return link->full = true;

@@ -8,7 +8,7 @@
 
 enum {
     RING_BYTES = 4 << 20,
-    KERNEL_HEADERS_BYTES = 256, // before a frame, at most
+    KERNEL_HEADERS_BYTES = 256, // the most bytes that the kernel puts before a frame
     BLOCK_TIMEOUT_MS = 1,
     BLOCKS_AT_ONCE = 16,
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that are read where the kernel has put them: memory that it shares with an AF_PACKET socket (TPACKET_V3).
+// A ring of received frames, in memory that the kernel shares with an AF_PACKET socket (TPACKET_V3).
 //
-// The kernel hands over a block of frames when it is full, or after a millisecond. So blocks are small, of few frames:
-// where many packets are under way, the next ones fill a block at once.
+// The kernel hands over a block of frames when the block is full, or after a millisecond. So blocks are small, of few
+// frames: if many packets are under way, the next ones fill a block at once.
 #ifndef P4REDUCE_PACKET_RING_H
 #define P4REDUCE_PACKET_RING_H
 

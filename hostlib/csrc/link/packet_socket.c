@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole Ethernet frames through AF_PACKET sockets. Long operations receive from a ring, which takes the least processor
-// time. Short ones receive in batches from a second socket, as the last packets of a burst may wait in a ring for a
-// millisecond. A short operation would wait twice: it takes 2.0 ms by the ring, 0.2 ms by the second socket.
+// The link of whole Ethernet frames through AF_PACKET sockets. Long operations receive from a ring, which takes the
+// least processor time. Short ones receive in batches from a second socket, because the last packets of a burst may
+// wait in a ring for a millisecond. A short operation would wait twice: it takes 2.0 ms by the ring, 0.2 ms by the
+// second socket.
 #include "base/min.h"
 #include "base/structures.h"
 #include "link/link.h"
@@ -16,17 +17,17 @@
 
 enum {
     BATCH = 64,
-    MOST_INSTRUCTIONS = 64,        // of the socket's filter
-    LONG_OPERATION_PACKETS = 2048, // from here on the ring is worth it
+    MOST_INSTRUCTIONS = 64,        // in the socket's filter
+    LONG_OPERATION_PACKETS = 2048, // from this size on, the ring is faster
 };
 
 struct packet_socket {
     struct link link;
     const struct layout *layout;
-    uint8_t headers[MAX_LANES + 1][UDP_HEADERS_SIZE]; // of a frame for each number of lanes
-    struct packet_ring ring;                          // of the caller's socket, if there is one
+    uint8_t headers[MAX_LANES + 1][UDP_HEADERS_SIZE]; // headers of a frame, for each number of lanes
+    struct packet_ring ring;                          // the ring of the caller's socket, if it has one
     int ring_socket;
-    int batch_socket; // our own, or the caller's where there is no ring
+    int batch_socket; // our own, or the caller's if there is no ring
     struct sock_filter filter[MOST_INSTRUCTIONS];
     unsigned short instructions;
     // Room for a batch of frames.
@@ -36,7 +37,7 @@ struct packet_socket {
     struct iovec places[BATCH];
 };
 
-// RFC 1071, of a header whose checksum is 0.
+// Returns the checksum of RFC 1071 of a header whose checksum field is 0.
 static uint16_t internet_checksum(const uint8_t *header, size_t length) {
     uint32_t total = 0;
     for (size_t i = 0; i < length; i += 2)
@@ -57,8 +58,8 @@ static void make_headers(struct packet_socket *packet, const uint8_t *without_le
     }
 }
 
-// Hands over what the UDP datagram in a frame carries; a frame that is cut short is ignored. The socket's filter has
-// seen to it that the frame is one from the switch to us.
+// Hands over the payload of the UDP datagram in a frame. A frame that is cut short is ignored. The socket's filter
+// passes only frames from the switch to us.
 static unsigned take_frame(void *worker, const uint8_t *frame, size_t length, double now) {
     if (length < UDP_HEADERS_SIZE)
         return 0;
@@ -73,7 +74,7 @@ static unsigned receive_batch(struct packet_socket *packet, p4reduce_worker *wor
     int frames = recvmmsg(packet->batch_socket, packet->messages, BATCH, MSG_DONTWAIT, NULL);
     if (frames <= 0) {
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-            packet->link.trouble = errno; // the interface went down: told once
+            packet->link.trouble = errno; // the interface went down, which the kernel reports once
         return 0;
     }
     unsigned taken = 0;
@@ -96,7 +97,7 @@ static bool filter_socket(int socket, struct sock_filter *filter, unsigned short
     return setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
 }
 
-// Nothing is under way, so that no packet is lost or comes twice when the one socket stops and the other begins.
+// Chooses the socket for an operation. Nothing is under way, so no packet is lost or received twice by the change.
 static void expect(struct link *link, uint64_t packets) {
     struct packet_socket *packet = (struct packet_socket *)link;
     struct sock_filter nothing[] = {{BPF_RET | BPF_K, 0, 0, 0}};
@@ -127,7 +128,7 @@ static uint32_t send_frames(struct link *link, const struct iovec *payloads, uin
         int sent = sendmmsg(link->socket, messages, batch, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && link_refused(link, errno))
             break;
-        const uint32_t passed = sent < 0 ? 1 : (uint32_t)sent; // one for which the queue has no room is lost
+        const uint32_t passed = sent < 0 ? 1 : (uint32_t)sent; // a packet that the kernel refuses is lost
         memset(grouped + done, false, passed * sizeof *grouped);
         done += passed;
     }
@@ -148,7 +149,7 @@ static void free_packet_socket(struct link *link) {
     free(packet);
 }
 
-// A socket on the caller's interface, which lets nothing in yet; -1 for none.
+// Opens a socket on the caller's interface, which receives nothing yet. Returns -1 on error.
 static int second_socket(struct packet_socket *packet) {
     struct sockaddr_ll place;
     socklen_t size = sizeof place, instructions = MOST_INSTRUCTIONS;
@@ -159,7 +160,7 @@ static int second_socket(struct packet_socket *packet) {
         instructions == 0)
         return -1;
     packet->instructions = (unsigned short)instructions;
-    // Protocol 0 receives nothing, so no frame slips in before the filter.
+    // Protocol 0 receives nothing, so no unfiltered frame arrives before the filter is attached.
     int own = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     const int buffer = 4 << 20;
     if (own >= 0 && setsockopt(own, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer) != 0)
@@ -172,7 +173,7 @@ static int second_socket(struct packet_socket *packet) {
     return own;
 }
 
-// Where the kernel gives no ring or no second socket, one socket has to do; P4REDUCE_RING=none asks for that.
+// Opens a ring and a second socket. If the kernel refuses either, or P4REDUCE_RING is "none", one socket is used alone.
 static void open_ring(struct packet_socket *packet) {
     const char *wanted = getenv("P4REDUCE_RING");
     if (wanted != NULL && strcmp(wanted, "none") == 0)

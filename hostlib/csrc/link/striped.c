@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several aggregators that share a job's slots, as one link: slot s lives at aggregator s mod A, as its slot s div A.
-// Between here and there a packet's slot field is the aggregator's; the worker sees the job's. As in
-// hostlib/p4reduce/transport/striped.py.
+// One link to several aggregators that share a job's slots: slot s lives at aggregator s mod A, as its slot s div A. In
+// packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's.
+// hostlib/p4reduce/transport/striped.py is the same in Python.
 #include "base/structures.h"
 #include "link/link.h"
 
@@ -22,7 +22,7 @@ struct part {
 };
 
 struct striped {
-    struct link link; // its socket is an epoll descriptor of theirs
+    struct link link; // its socket is an epoll descriptor of all parts
     struct part *full;
     struct part parts[];
 };
@@ -56,7 +56,7 @@ static void set_slot(const struct iovec *payload, uint32_t slot) {
     store_16(field, (uint16_t)(slot << 1 | (load_16(field) & 1)));
 }
 
-// Sends payloads that all go to one aggregator. They may have to be sent again, so they stay as they were.
+// Sends payloads that all go to one aggregator. Their slot fields are restored, as they may have to be sent again.
 static uint32_t send_to(struct striped *striped, uint32_t index, const struct iovec *payloads, uint32_t count,
                         bool *grouped) {
     const uint32_t aggregators = striped->link.aggregators;
@@ -70,7 +70,8 @@ static uint32_t send_to(struct striped *striped, uint32_t index, const struct io
     part->unanswered |= sent > 0;
     striped->link.fatal |= part->link->fatal;
     if (part->link->full) {
-        // An epoll descriptor never becomes writable; this one becomes readable when that socket is.
+        // An epoll descriptor never becomes writable. With EPOLLOUT set, it becomes readable when that socket becomes
+        // writable.
         striped->link.full = true;
         striped->full = part;
         watch(striped, EPOLL_CTL_MOD, part, EPOLLIN | EPOLLOUT);
@@ -95,7 +96,7 @@ static uint32_t striped_send(struct link *link, const struct iovec *payloads, ui
     return done;
 }
 
-// Where nobody owes an answer, it is the one that was heard last.
+// Returns the aggregator that has left packets unanswered for longest; the one heard last if none has any.
 static struct quiet striped_quietest(const struct link *link) {
     const struct striped *striped = (const struct striped *)link;
     const struct part *found = &striped->parts[0];

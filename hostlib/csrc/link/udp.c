@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connected UDP socket. Packets of equal length go to the kernel as one super-packet (GSO), and come as one (GRO),
-// where that works; where the kernel or a driver says no, one by one from then on.
+// The link over a connected UDP socket. Packets of equal length go to the kernel as one super-packet (GSO), and come
+// from it as one (GRO). If the kernel or a driver refuses, packets go one by one from then on.
 #include "base/min.h"
 #include "base/structures.h"
 #include "link/link.h"
@@ -24,8 +24,8 @@
 enum {
     LARGEST_DATAGRAM = 65535,
     LARGEST_PAYLOAD = LARGEST_DATAGRAM - 20 - 8,
-    MOST_SEGMENTS = 64, // of a super-packet, in any kernel that has them
-    BATCH = 16,         // datagrams that are received, or sent one by one, in one call
+    MOST_SEGMENTS = 64, // in a super-packet, in any kernel that has them
+    BATCH = 16,         // datagrams that are received in one call, or sent in one call without super-packets
 };
 
 union control {
@@ -36,14 +36,14 @@ union control {
 struct udp {
     struct link link;
     bool gso, gro;
-    unsigned batch; // datagrams to receive at once: one where super-packets come, which stays in the cache
+    unsigned batch; // datagrams to receive at once: only one if super-packets come, so that it stays in the cache
     struct mmsghdr messages[BATCH];
     struct iovec places[BATCH];
     union control controls[BATCH];
     uint8_t datagrams[BATCH][LARGEST_DATAGRAM + 1];
 };
 
-// The length of each packet in a super-packet; that of the datagram where it is none.
+// Returns the length of each packet in a super-packet, or the datagram's length if it is none.
 static size_t segment_length(struct msghdr *message, size_t length) {
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL; header = CMSG_NXTHDR(message, header))
         if (header->cmsg_level == SOL_UDP && header->cmsg_type == UDP_GRO) {
@@ -61,7 +61,7 @@ static unsigned take_datagram(const struct link *link, p4reduce_worker *worker, 
     unsigned packets = 0;
     do {
         const size_t some = (size_t)min_of(length, segment);
-        if (link->aggregators <= 1) // else the slot is the aggregator's
+        if (link->aggregators <= 1) // otherwise the slot is the aggregator's
             worker_expect(worker, bytes + some, length - some);
         link_hand_over(link, worker, bytes, some, now);
         bytes += some;
@@ -83,7 +83,7 @@ static unsigned udp_receive(struct link *link, p4reduce_worker *worker, double n
     int datagrams = recvmmsg(link->socket, udp->messages, udp->batch, MSG_DONTWAIT, NULL);
     if (datagrams <= 0) {
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-            link->trouble = errno; // ICMP about an earlier datagram: reading it has cleared it
+            link->trouble = errno; // ICMP about an earlier datagram: reading the error has cleared it
         return 0;
     }
     link->trouble = 0;
@@ -94,7 +94,7 @@ static unsigned udp_receive(struct link *link, p4reduce_worker *worker, double n
     return packets;
 }
 
-// How many of the payloads fit in one super-packet: of equal length, but for the last, which may be shorter.
+// Returns how many of the payloads fit into one super-packet: all of equal length, except that the last may be shorter.
 static uint32_t group_of(const struct iovec *payloads, uint32_t count) {
     const size_t segment = payloads[0].iov_len;
     size_t total = 0;
@@ -108,7 +108,8 @@ static uint32_t group_of(const struct iovec *payloads, uint32_t count) {
     return group;
 }
 
-// Whether it may be what ICMP says, which anybody can make up. What is said twice is about the datagram at hand.
+// Returns whether an error may come from ICMP, which anybody can forge. If it comes twice, it is about the present
+// datagram.
 static bool told_by_icmp(int error) {
     return error == ECONNREFUSED || error == EMSGSIZE;
 }
@@ -126,7 +127,7 @@ static ssize_t send_group(const struct udp *udp, const struct iovec *payloads, u
         memcpy(CMSG_DATA(&control.header), &segment, sizeof segment);
     }
     ssize_t sent = sendmsg(udp->link.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && told_by_icmp(errno)) // about an earlier datagram: reading it has cleared it
+    if (sent < 0 && told_by_icmp(errno)) // about an earlier datagram: reading the error has cleared it
         sent = sendmsg(udp->link.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent;
 }
@@ -153,7 +154,7 @@ static uint32_t udp_send(struct link *link, const struct iovec *payloads, uint32
         if (gso) {
             result = send_group(udp, payloads + done, group) < 0 ? -1 : (ssize_t)group;
             if (result < 0 && group > 1 && (errno == EIO || errno == EINVAL)) {
-                udp->gso = false; // this path cannot: nothing was sent, and all goes on singly
+                udp->gso = false; // this path cannot: nothing was sent, and packets go singly from now on
                 continue;
             }
         } else {
@@ -189,7 +190,7 @@ struct link *udp_open(int socket, p4reduce_error *error) {
     udp->batch = BATCH;
     for (unsigned i = 0; i < BATCH; i++)
         udp->places[i] = (struct iovec){udp->datagrams[i], sizeof udp->datagrams[i]};
-    const char *wanted = getenv("P4REDUCE_OFFLOAD"); // "none" for measuring what they bring
+    const char *wanted = getenv("P4REDUCE_OFFLOAD"); // "none" turns GSO and GRO off, for measurements
     if (wanted == NULL || strcmp(wanted, "none") != 0) {
         const int on = 1, off = 0;
         udp->gro = setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
