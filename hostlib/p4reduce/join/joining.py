@@ -287,7 +287,7 @@ def _start(joined: JoinedJob, options: JoinOptions) -> Engine:
         timeout=options.timeout,
     )
     if isinstance(engine, LocalEngine):
-        route = f"rank {member.leader} sends for ranks {member.neighbours}"
+        route = f"rank {member.leader} sends for ranks {member.colocated}"
         if joined.local:
             route = f"sends no packets and uses {engine.link()}"
         log.info("job %r, rank %d: %s", options.job, member.rank, route)
