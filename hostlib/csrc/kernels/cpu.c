@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels this processor runs best.
+// The choice of the kernels that this processor runs best.
 #include "kernels/kernels.h"
 
 #include <stdatomic.h>
@@ -9,8 +9,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-// AVX2 with float16's conversions, which not all compilers' checks know. It is found out once: virtual machines take
-// microseconds for the instruction that says it.
+// Returns whether the processor has AVX2 and the conversions of float16, for which not all compilers have a check. The
+// result is cached, because virtual machines take microseconds for the instruction that tells.
 static bool has_avx2(void) {
     enum { UNKNOWN, NO, YES };
     static atomic_int found;
@@ -21,7 +21,7 @@ static bool has_avx2(void) {
 }
 #endif
 
-// Best first. The compiler's check includes whether the operating system saves the registers.
+// The sets, best first. The compiler's check includes whether the operating system saves the registers.
 static const struct kernels *supported(size_t index) {
 #if defined(__x86_64__)
     __builtin_cpu_init();

@@ -10,7 +10,7 @@
 #define X(name) _mm256_##name
 #define ANY __m256i
 
-// Puts what a pack of two vectors gives in the order of their lanes.
+// Restores the order of lanes after a pack of two vectors.
 SIMD static inline __m256i longs_in_order(__m256i packed) {
     return _mm256_permute4x64_epi64(packed, 0xD8);
 }
@@ -71,7 +71,7 @@ SIMD static inline void store_float16(uint16_t *to, floats values) {
 
 SIMD static inline uint16_t largest_lane(halves lanes) {
     const __m128i low = _mm256_castsi256_si128((__m256i)lanes), high = _mm256_extracti128_si256((__m256i)lanes, 1);
-    // There is an instruction for the least of all.
+    // There is an instruction for the least of all lanes.
     const __m128i inverted = _mm_xor_si128(_mm_max_epu16(low, high), _mm_set1_epi16(-1));
     return (uint16_t)~_mm_cvtsi128_si32(_mm_minpos_epu16(inverted));
 }

@@ -10,7 +10,7 @@
 #define X(name) _mm512_##name
 #define ANY __m512i
 
-// Puts what a pack of two vectors gives in the order of their lanes.
+// Restores the order of lanes after a pack of two vectors.
 SIMD static inline __m512i longs_in_order(__m512i packed) {
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed);
 }
@@ -73,7 +73,7 @@ SIMD static inline uint16_t largest_lane(halves lanes) {
     const __m256i low = _mm512_castsi512_si256((__m512i)lanes), high = _mm512_extracti64x4_epi64((__m512i)lanes, 1);
     const __m256i larger = _mm256_max_epu16(low, high);
     const __m128i largest = _mm_max_epu16(_mm256_castsi256_si128(larger), _mm256_extracti128_si256(larger, 1));
-    // There is an instruction for the least of all.
+    // There is an instruction for the least of all lanes.
     return (uint16_t)~_mm_cvtsi128_si32(_mm_minpos_epu16(_mm_xor_si128(largest, _mm_set1_epi16(-1))));
 }
 

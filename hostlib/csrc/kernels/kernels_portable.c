@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For any processor: the readable form of what the others do.
+// The kernels for any processor, in plain C: the readable form of the other sets.
 #include "kernels/kernels.h"
 
 #include "wire/bytes.h"
@@ -13,7 +13,7 @@ static bool scan_float32(const void *values, size_t blocks, size_t block_size, u
     for (size_t block = 0; block < blocks; block++, words += block_size) {
         uint32_t largest = 0, signs = 0;
         for (size_t i = 0; i < block_size; i++) {
-            // As integers, the magnitudes of IEEE numbers are in the order of their values.
+            // The magnitudes of IEEE numbers, read as integers, are in the order of their values.
             uint32_t magnitude = words[i] & 0x7FFFFFFF;
             largest = largest > magnitude ? largest : magnitude;
             signs |= words[i];
@@ -89,7 +89,7 @@ static void quantise_8(const void *values, size_t count, int up, int limit, uint
     }
 }
 
-// A bias moves each lane's integers up, so that none borrows from the next one.
+// A bias makes each integer of a word non-negative, so that none borrows from the next one.
 static void dequantise_16(const uint8_t *wire, size_t count, int up, void *values) {
     float *to = values;
     const double scale = double_power(-up);
@@ -134,12 +134,13 @@ static float float_of(uint32_t bits) {
     return value;
 }
 
-// float16 has 5 bits of exponent for float32's 8, and 10 of mantissa for its 23. What is subnormal is normal in float32.
+// float16 has 5 bits of exponent where float32 has 8, and 10 of mantissa where it has 23. Its subnormals are normal
+// numbers of float32.
 static float widened_float16(uint16_t half) {
     const uint32_t magnitude = half & 0x7FFF, sign = (uint32_t)(half ^ magnitude) << 16;
     if (magnitude < 0x7C00)
         return float_of(sign | bits_of(float_of(magnitude << 13) * float_power(127 - 15)));
-    const uint32_t quiet = magnitude > 0x7C00 ? UINT32_C(1) << 22 : 0; // as processors make NaNs
+    const uint32_t quiet = magnitude > 0x7C00 ? UINT32_C(1) << 22 : 0; // makes NaNs quiet, as processors do
     return float_of(sign | UINT32_C(0xFF) << 23 | magnitude << 13 | quiet);
 }
 

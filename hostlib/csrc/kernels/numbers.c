@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { WIDEST = 32, AT_ONCE = 1024 }; // AT_ONCE: 16-bit floats that are float32 in between, in whole words
+enum { WIDEST = 32, AT_ONCE = 1024 }; // AT_ONCE: 16-bit floats that are converted to float32 at once, in whole words
 
 static unsigned bits_of(uint32_t wire) {
     return wire == P4REDUCE_WIRE_INT8 ? 8 : wire == P4REDUCE_WIRE_INT16 ? 16 : WIDEST;
@@ -49,7 +49,7 @@ bool numbers_of(struct numbers *numbers, const struct kernels *kernels, uint32_t
     return numbers->magnitude > 0;
 }
 
-// Of the power of two that values are multiplied with.
+// Returns the exponent of the power of two by which values are multiplied.
 static int scale_bits(const struct numbers *numbers, unsigned exponent) {
     return numbers->magnitude - ((int)exponent - 126);
 }
@@ -140,7 +140,7 @@ void numbers_residual(const struct numbers *numbers, const void *values, const u
     values_of(numbers, wire, count, exponent, residual);
     for (size_t i = 0; i < count; i++) {
         const float left = wanted[i] - residual[i];
-        residual[i] = isfinite(left) ? left : 0; // of what is infinite for all
+        residual[i] = isfinite(left) ? left : 0; // nothing is left of values whose sum is infinite
     }
 }
 

@@ -17,7 +17,7 @@ uint64_t p4reduce_find_places(const uint32_t *words, uint64_t count, uint32_t ma
         if ((any & mask) == 0)
             continue;
         for (uint64_t i = from; i < to; i++) {
-            places[found] = (int64_t)i; // stays if it counts: whether it does, no branch can foretell
+            places[found] = (int64_t)i; // overwritten if it does not count; a branch would be unpredictable
             found += (words[i] & mask) != 0;
         }
     }
@@ -49,7 +49,7 @@ void p4reduce_encode_places(const int64_t *places, uint64_t count, uint32_t low,
         set_bit(words, at + ((uint64_t)places[i] >> low) + i);
 }
 
-// The numbers, from 0, of the bits from `from` to `to` that are set, to `places`: false if they are not `count`.
+// Finds the numbers, from 0, of the bits from `from` to `to` that are set. Returns false if they are not `count`.
 static bool bits_set(const uint32_t *words, uint64_t from, uint64_t to, uint64_t count, int64_t *places) {
     uint64_t found = 0;
     for (uint64_t word = from / WORD; word * WORD < to; word++) {

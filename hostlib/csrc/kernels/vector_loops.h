@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over vectors, for the instruction set of the file that includes this one; vectors.h says what that file
-// defines. A loop takes whole vectors, and REST takes the values that remain, and scales that float32 cannot represent.
+// The loops over vectors, for the instruction set of the file that includes this one. vectors.h says what that file
+// must define. A loop takes whole vectors. REST takes the values that remain, and scales that float32 cannot represent.
 #include "kernels/vectors.h"
 
-enum { LINE_VALUES = 16, SUM_VECTORS = 4 }; // of a line of the cache; that sum() keeps in registers
+enum { LINE_VALUES = 16, SUM_VECTORS = 4 }; // values in a cache line; vectors that sum() keeps in registers
 
-// The largest word of a block in each lane, rotated left by one bit. A block is whole vectors.
+// Returns the largest word of a block in each lane, rotated left by one bit. A block has whole vectors.
 SIMD static inline __attribute__((always_inline)) words largest_of(const uint32_t *block, size_t block_size) {
     words largest = {0};
     for (size_t i = 0; i < block_size; i += LANES) {
         const words next = load_words(block + i);
-        // Turned by one bit, the order of words is that of magnitudes, and the sign comes last: 1 is a -0 among zeros.
+        // After the rotation, the order of words is that of magnitudes, and the sign is the last bit: 1 is a -0.
         largest = larger_words(largest, next << 1 | next >> 31);
     }
     return largest;
@@ -21,7 +21,7 @@ SIMD static inline __attribute__((always_inline)) bool scan_blocks(const uint32_
     words negative_zeros = {0};
     size_t block = 0;
     for (; block + LANES <= blocks; block += LANES, from += LANES * block_size) {
-        // Processors do not look beyond a page by themselves.
+        // Hardware prefetchers stop at the end of a page.
         for (size_t i = 0; i < LANES * block_size; i += LINE_VALUES)
             __builtin_prefetch((const char *)(from + i) + SCAN_AHEAD, 0, 2);
         words each[LANES];
@@ -44,7 +44,7 @@ SIMD static inline __attribute__((always_inline)) bool scan_blocks(const uint32_
 SIMD static bool scan_float32(const void *values, size_t blocks, size_t block_size, uint8_t *exponents) {
     if (block_size % LANES != 0)
         return REST.scan_float32(values, blocks, block_size, exponents);
-    // The compiler knows the usual size.
+    // With the usual size as a constant, the compiler makes a faster loop.
     return block_size == 64 ? scan_blocks(values, blocks, 64, exponents)
                             : scan_blocks(values, blocks, block_size, exponents);
 }
@@ -63,7 +63,7 @@ SIMD static void scan_int32(const void *values, size_t blocks, size_t block_size
     }
 }
 
-// Integers beside each other as one word, so that words can be added: a negative integer borrows from the next one.
+// Packs adjacent integers into one word, so that words can be added: a negative integer borrows from the next one.
 SIMD static inline words joined(words lanes, uint32_t bias) {
     return reversed_bytes((lanes ^ bias) - bias);
 }
@@ -135,7 +135,7 @@ SIMD static void quantise_16(const void *values, size_t count, int up, int limit
         REST.quantise_16(from + i, count - i, up, limit, wire + 2 * i);
 }
 
-// noise_bits() of each lane.
+// Returns noise_bits() of each lane.
 SIMD static inline integers noise_of(words x) {
     x = (x ^ x >> 16) * NOISE_FIRST;
     x = (x ^ x >> 15) * NOISE_SECOND;
@@ -206,7 +206,7 @@ SIMD static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
         REST.add(wire + 4 * i, count - i, sums + 4 * i);
 }
 
-// The sums of so many vectors of values, from number `i` on.
+// Computes the sums of several vectors of values, from number `i` on.
 SIMD static inline __attribute__((always_inline)) void
 sum_vectors(const float *const *from, size_t ranks, size_t i, int vectors, int up, float *const *to, size_t places) {
     words sums[SUM_VECTORS];
@@ -255,7 +255,7 @@ SIMD static void widen_bfloat16(const uint16_t *from, size_t count, float *value
         REST.bfloat16.widen(from + i, count - i, values + i);
 }
 
-// In the lower half of each word.
+// Returns the result in the lower half of each word.
 SIMD static inline words rounded_bfloat16(const float *values) {
     const floats numbers = load_floats(values);
     const words bits = (words)numbers, upper = bits >> 16, nan = (words)(numbers != numbers);

@@ -16,9 +16,9 @@
 typedef uint32_t words VECTOR(4 * LANES);
 typedef int32_t integers VECTOR(4 * LANES);
 typedef float floats VECTOR(4 * LANES);
-typedef int16_t shorts VECTOR(4 * LANES);  // twice LANES
-typedef int8_t bytes VECTOR(4 * LANES);    // four times LANES
-typedef uint16_t halves VECTOR(4 * LANES); // 16-bit floats, twice LANES
+typedef int16_t shorts VECTOR(4 * LANES);  // 2 * LANES integers
+typedef int8_t bytes VECTOR(4 * LANES);    // 4 * LANES integers
+typedef uint16_t halves VECTOR(4 * LANES); // 2 * LANES 16-bit floats
 
 SIMD static inline words load_words(const void *from) {
     words vector;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that AVX2 and AVX-512 have under the same names: X(add_ps) is _mm256_add_ps or _mm512_add_ps. Some work on
-// each 128 bits alone, so what they give is in another order.
+// Operations that AVX2 and AVX-512 have under the same names: X(add_ps) is _mm256_add_ps or _mm512_add_ps. Some of them
+// work on each 128 bits separately, so the order of their results differs.
 #include "kernels/vectors.h"
 
 #include <immintrin.h>
@@ -30,7 +30,7 @@ SIMD static inline words largest_of_pair(words one, words other) {
     return larger_words((words)X(unpacklo_epi32)((ANY)one, (ANY)other), (words)X(unpackhi_epi32)((ANY)one, (ANY)other));
 }
 
-// In each 128 bits, the largest words that each of four vectors has there.
+// Returns, in each 128 bits, the largest words that each of four vectors has there.
 SIMD static inline words largest_of_four(const words *vectors) {
     const ANY two = (ANY)largest_of_pair(vectors[0], vectors[1]), others = (ANY)largest_of_pair(vectors[2], vectors[3]);
     return larger_words((words)X(unpacklo_epi64)(two, others), (words)X(unpackhi_epi64)(two, others));

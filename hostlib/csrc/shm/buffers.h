@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The area of a segment: buffers, in which parts of tensors take turns, each with room for what all ranks say of a part.
-// Parts are counted from the job's first. What nobody writes to takes no memory.
+// The area of a segment: buffers that parts of tensors use in turn. Each has room for the data of all ranks about one
+// part. Parts are numbered from the job's first. Pages that no rank writes to take no memory.
 #ifndef P4REDUCE_BUFFERS_H
 #define P4REDUCE_BUFFERS_H
 
@@ -9,9 +9,9 @@
 
 struct buffers {
     uint8_t *base;
-    unsigned count, ranks, copiers; // copiers: ranks that have copies of values there. count: a power of two
-    // How large a buffer's parts are, in this order; those of exponents, one for all ranks together and one for each,
-    // and those of copies, one for each copier, are all alike. They begin at pages, so that ranks can give memory back.
+    unsigned count, ranks, copiers; // count: a power of two. copiers: ranks that copy their values into a buffer
+    // The sizes of a buffer's sections, in this order: the head; the agreed exponents, and those of each rank; the
+    // sums; the copies of each copier. Sections begin at pages, so that ranks can give memory back to the kernel.
     size_t head_bytes, exponents_bytes, sums_bytes, copies_bytes;
 };
 
@@ -32,14 +32,14 @@ static inline size_t buffers_lay_out(struct buffers *buffers) {
     return buffers->count * (buffers_copies_at(buffers) + buffers->copiers * buffers->copies_bytes);
 }
 
-// What is in the buffer of the part of that number.
+// The sections of the buffer of part number `part`.
 
 static inline void *buffers_head(const struct buffers *buffers, uint64_t part) {
     return buffers->base + (part & (buffers->count - 1)) *
                                (buffers_copies_at(buffers) + buffers->copiers * buffers->copies_bytes);
 }
 
-// The largest exponents of blocks over all ranks, and the sums.
+// Returns the largest exponents of blocks over all ranks; below, the sums.
 static inline uint8_t *buffers_agreed(const struct buffers *buffers, uint64_t part) {
     return (uint8_t *)buffers_head(buffers, part) + buffers->head_bytes;
 }
@@ -48,7 +48,7 @@ static inline uint8_t *buffers_sums(const struct buffers *buffers, uint64_t part
     return (uint8_t *)buffers_head(buffers, part) + buffers_sums_at(buffers);
 }
 
-// A rank's exponents; a copier's copies.
+// Returns a rank's exponents; below, a copier's copies.
 static inline uint8_t *buffers_exponents(const struct buffers *buffers, uint64_t part, uint32_t rank) {
     return buffers_agreed(buffers, part) + (1 + rank) * buffers->exponents_bytes;
 }

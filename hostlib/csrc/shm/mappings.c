@@ -27,8 +27,8 @@ static void drop_freed(struct mappings *mappings) {
     mappings->look_at = mappings->count + mappings->count / LOOK_SHARE + 1;
 }
 
-// Any that is not in use. Not the oldest: where there are more than have room, and all are used in turn, that is the one
-// which is needed next.
+// Drops any mapping that is not in use. It does not choose the oldest: if more regions than have room are used in turn,
+// the oldest is needed next.
 static void drop_some(struct mappings *mappings) {
     size_t some = (mappings->operations * UINT64_C(2654435761) >> 16) % mappings->count;
     while (is_in_use(mappings, &mappings->all[some]))

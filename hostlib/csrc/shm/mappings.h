@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other processes' regions that this rank has mapped, so that each is mapped once.
+// The cache of other processes' regions that this rank has mapped. Only the engine's driver uses it.
 #ifndef P4REDUCE_MAPPINGS_H
 #define P4REDUCE_MAPPINGS_H
 
@@ -9,25 +9,26 @@
 
 struct mapping {
     int32_t pid;
-    struct region region; // with the offset of the tensor that it was first mapped for
+    struct region region; // with the offset of the tensor for which it was first mapped
     uint8_t *base;
-    uint64_t used; // in which operation it last was
+    uint64_t used; // the operation that last used it
 };
 
-enum { MOST_MAPPINGS = 4096 }; // the kernel lets a process have some 65,000
+enum { MOST_MAPPINGS = 4096 }; // the kernel allows a process about 65,000
 
 struct mappings {
     struct mapping all[MOST_MAPPINGS];
     size_t count;
-    size_t look_at; // how many there are when it is looked again which have been freed
+    size_t look_at; // the count at which freed regions are looked for again
     uint64_t operations;
 };
 
-// Another operation begins: what was found for those before is not in use any more.
+// Begins another operation. Mappings that were found for earlier operations are no longer in use.
 void mappings_begin(struct mappings *mappings);
 
-// Where the region of a process is in this one, which uses `size` bytes at its offset. NULL where it cannot be mapped.
-// Regions that have been freed meanwhile are unmapped now and then.
+// Returns the address of another process's region in this one, and maps it if necessary. This process will use `size`
+// bytes at the region's offset. The result is valid until the next mappings_begin. Returns NULL if the region cannot be
+// mapped. Some calls also unmap regions that were freed.
 uint8_t *mappings_find(struct mappings *mappings, int32_t pid, const struct region *region, size_t size);
 
 void mappings_close(struct mappings *mappings);

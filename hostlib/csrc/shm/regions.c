@@ -17,7 +17,7 @@
 
 enum {
     PATH_BYTES = 64,
-    ADVICE_POPULATE_WRITE = 23, // linux/mman.h's, since Linux 5.14
+    ADVICE_POPULATE_WRITE = 23, // MADV_POPULATE_WRITE of <linux/mman.h>, since Linux 5.14
 };
 
 struct held {
@@ -25,15 +25,17 @@ struct held {
     uint8_t *base;
     struct region region; // its offset is 0
     bool exported;
-    bool revoked;   // it is not shared any more
-    bool inherited;  // from the process that has forked this one
-    bool forked;     // a process that was forked has it, too
+    bool revoked;   // it is no longer shared
+    bool inherited; // this process has it from its parent, by a fork
+    bool forked;    // a child of this process has it, too, by a fork
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of what follows
+// Guards the variables below, and the regions in the list. A leaf lock: no other lock is taken under it. It is
+// held across a fork, so that the child finds the list consistent.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct held *all;
 static uint64_t made;
-static bool watching; // whether this process forks
+static bool watching; // whether the handlers of fork are registered
 
 static void before_fork(void) {
     pthread_mutex_lock(&lock);
@@ -51,7 +53,8 @@ static void in_child(void) {
     pthread_mutex_unlock(&lock);
 }
 
-// Memory without a name, which nobody can make shorter: who maps it finds all of it there.
+// Makes memory without a name, which is sealed so that no process can shrink it. Otherwise a process that has mapped it
+// could get SIGBUS.
 static bool map(struct held *held, size_t size) {
     held->region.file = memfd_create("p4reduce tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (held->region.file < 0)
@@ -88,7 +91,7 @@ void *p4reduce_shared_new(size_t bytes, p4reduce_error *error) {
     pthread_mutex_lock(&lock);
     if (!watching)
         watching = pthread_atfork(before_fork, after_fork, in_child) == 0;
-    held->forked = !watching; // then it is not known
+    held->forked = !watching; // without the handlers, forks are not noticed
     held->region.number = ++made;
     held->next = all;
     all = held;
@@ -107,7 +110,8 @@ void p4reduce_shared_free(void *memory) {
     pthread_mutex_unlock(&lock);
     if (held == NULL)
         return;
-    // Other ranks may have it mapped until they next look: its pages go now, but where somebody still uses them.
+    // Other ranks may keep it mapped until they look for freed regions. So its pages are freed now, unless another
+    // process may still use them.
     if (!held->revoked && !held->forked && !held->inherited)
         fallocate(held->region.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)held->region.size);
     munmap(held->base, held->region.size);
@@ -133,7 +137,7 @@ bool region_export(const void *data, size_t size, struct region *region) {
     return region->number != 0;
 }
 
-// Under the lock.
+// Under the lock: returns the region with this number, or NULL.
 static struct held *find(uint64_t number) {
     struct held *held = all;
     while (held != NULL && held->region.number != number)
@@ -149,15 +153,15 @@ void region_release(const struct region *region) {
     pthread_mutex_unlock(&lock);
 }
 
-// Has this process get a page of its own, with what is in it, whoever else writes to it here meanwhile.
+// Makes the kernel copy a page for this process, with its contents, even if other threads write to it meanwhile.
 static void own_page(_Atomic uint8_t *byte) {
     uint8_t value = atomic_load(byte);
-    while (!atomic_compare_exchange_weak(byte, &value, value)) // some processors write only where it is as expected
+    while (!atomic_compare_exchange_weak(byte, &value, value)) // some processors write only if the value is as expected
         ;
 }
 
-// Makes of a mapping of a file, which others have as well, one of pages of this process's own. Where the kernel refuses,
-// it is as it was: so the new one is made elsewhere first, where there may be no memory for it.
+// Replaces a shared mapping by a private one of the same file. The new one is made elsewhere first, and then moved. So
+// if the kernel refuses, for example for lack of memory, the shared mapping is unchanged.
 static bool make_private(const struct held *held) {
     void *own = mmap(NULL, held->region.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, held->region.file, 0);
     if (own == MAP_FAILED)
@@ -173,8 +177,8 @@ bool region_revoke(const struct region *region, size_t size) {
     struct held *held = find(region->number);
     bool well = held != NULL;
     if (well && !held->revoked) {
-        // What this process has written so far is in the file, what it writes from now on in pages of its own: so
-        // nothing is lost of what its other threads write meanwhile.
+        // All that this process has written so far is in the file, and it writes to private pages from now on. So no
+        // write of its other threads is lost meanwhile.
         well = make_private(held);
         held->revoked = well;
     }
@@ -197,7 +201,7 @@ bool region_exists(int32_t pid, int32_t file, uint64_t inode) {
     return stat(path, &status) == 0 && status.st_ino == inode && S_ISREG(status.st_mode);
 }
 
-// Has the kernel enter all pages now, where it can, and not one by one as they are used.
+// Makes the kernel enter all pages into the page table now, if it can, and not one by one at page faults.
 static void enter_pages(uint8_t *base, const struct region *region, size_t size) {
     const uint64_t begin = region->offset / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
     madvise(base + begin, region->offset + size - begin, ADVICE_POPULATE_WRITE);

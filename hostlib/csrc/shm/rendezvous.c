@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { NAME_CHARACTERS = 64 };
-static const double RETRY_S = 0.005;
+static const double RETRY_S = 0.005; // between two attempts to connect to the first rank, which may not listen yet
 
 bool rendezvous_refused(p4reduce_error *error, const char *what) {
     error_tell(error, P4REDUCE_SYSTEM,
@@ -34,7 +34,7 @@ socklen_t rendezvous_address(const char *name, uint32_t index, struct sockaddr_u
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length + (index > 0));
 }
 
-// Names the ranks that are not among those `here`. Returns false.
+// Fills `error` with the ranks that are not `here`. Returns false.
 static bool absent(const struct rendezvous *rendezvous, const bool *here, p4reduce_error *error) {
     uint32_t awaited[8] = {0};
     char ranks[AWAITED_TEXT_BYTES];
@@ -95,7 +95,8 @@ static bool send_memory(int socket, int memory, uint8_t layout) {
     return sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
 }
 
-// Sets `memory`, to -1 if none came. Returns false where it came, but this process may open no more files.
+// Sets `memory` to the descriptor, or to -1 if none came. Returns false if it came but this process may open no more
+// files.
 static bool receive_memory(int socket, uint8_t layout, int *memory) {
     uint8_t byte;
     struct iovec data = {&byte, 1};
@@ -122,7 +123,7 @@ static bool receive_memory(int socket, uint8_t layout, int *memory) {
     return true;
 }
 
-// What the first tells all others: who has come, and in a round of rendezvous_agree, what they have in common.
+// The message of the first rank to all others: the ranks that have come, and for rendezvous_agree, their common flags.
 struct verdict {
     bool here[MAX_RANKS];
     uint8_t flags;
@@ -143,7 +144,7 @@ static void tell(const struct rendezvous *rendezvous, const struct verdict *verd
             send(rendezvous->connections[index], verdict, sizeof *verdict, MSG_NOSIGNAL);
 }
 
-// Which of them has connected; 0 if it is none.
+// Returns the index of the rank that has connected, by the name of its socket; 0 if it is none.
 static uint32_t index_of(const struct rendezvous *rendezvous, const struct sockaddr_un *address, socklen_t length) {
     struct sockaddr_un first;
     const socklen_t first_length = rendezvous_address(rendezvous->name, 0, &first);
@@ -152,7 +153,7 @@ static uint32_t index_of(const struct rendezvous *rendezvous, const struct socka
                : 0;
 }
 
-// Gives the memory to the one that has connected, and keeps the connection.
+// Sends the memory to a rank that has connected, and keeps the connection. Closes the connection of any other process.
 static void serve(const struct rendezvous *rendezvous, int socket, uint32_t index, int memory,
                   struct verdict *verdict) {
     if (index < rendezvous->count && !verdict->here[index] && same_user(socket) &&
@@ -164,7 +165,7 @@ static void serve(const struct rendezvous *rendezvous, int socket, uint32_t inde
     }
 }
 
-// By the first: until all have come.
+// By the first rank: serves connections until all ranks have come.
 static bool serve_all(const struct rendezvous *rendezvous, int listener, int memory, struct verdict *verdict,
                       p4reduce_error *error) {
     const double deadline = clock_now() + rendezvous->timeout;
@@ -182,7 +183,7 @@ static bool serve_all(const struct rendezvous *rendezvous, int listener, int mem
     return true;
 }
 
-// The first: makes the memory, and gives it to all others. Where some are absent, it tells the others.
+// By the first rank: creates the memory, and sends it to all others. If some are absent, it tells the others.
 static bool make(const struct rendezvous *rendezvous, int *memory, p4reduce_error *error) {
     struct sockaddr_un address;
     const socklen_t length = rendezvous_address(rendezvous->name, 0, &address);
@@ -203,8 +204,8 @@ static bool make(const struct rendezvous *rendezvous, int *memory, p4reduce_erro
     return well;
 }
 
-// Connects as soon as somebody listens. The socket keeps its name meanwhile: if a process is forked while it has the
-// name, the child has it, too, and no other socket can get it.
+// Connects as soon as the first rank listens. The socket keeps its name between attempts: if this process forked
+// meanwhile, the child would keep the name, too, and no new socket could get it.
 static bool connects(int socket, const struct sockaddr_un *address, socklen_t length, double deadline) {
     while (connect(socket, (const struct sockaddr *)address, length) != 0) {
         if (errno != ECONNREFUSED || clock_now() >= deadline)
@@ -214,7 +215,7 @@ static bool connects(int socket, const struct sockaddr_un *address, socklen_t le
     return true;
 }
 
-// The others: get the memory from the first.
+// By the other ranks: gets the memory from the first.
 static bool fetch(const struct rendezvous *rendezvous, int *memory, p4reduce_error *error) {
     const double deadline = clock_now() + rendezvous->timeout;
     struct sockaddr_un address, own;
@@ -258,7 +259,7 @@ int rendezvous_join(const struct rendezvous *rendezvous, p4reduce_error *error) 
 
 // Agreeing.
 
-// By the first: what all say.
+// By the first rank: collects the flags of all ranks.
 static void collect(const struct rendezvous *rendezvous, double deadline, struct verdict *verdict) {
     verdict->here[0] = true;
     for (uint32_t index = 1; index < rendezvous->count; index++) {
@@ -288,7 +289,8 @@ bool rendezvous_agree(const struct rendezvous *rendezvous, uint8_t *flags, p4red
             return false;
         }
         ssize_t got = recv(first, &verdict, sizeof verdict, 0);
-        if (got < 0 && errno == ECONNRESET) // the first has closed it before it took the flags
+        if (got < 0 &&
+            errno == ECONNRESET) // the first rank has closed it without reading the flags; its message is next
             got = recv(first, &verdict, sizeof verdict, 0);
         if (got != sizeof verdict)
             return first_is_absent(rendezvous, error);

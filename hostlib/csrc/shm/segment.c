@@ -77,7 +77,7 @@ static bool reads_all(const struct segment *segment) {
     return true;
 }
 
-// Yama lets only ancestors read a process's memory, unless the process allows more.
+// Lets other ranks read this process's memory. The security module Yama otherwise allows only ancestors to do so.
 static void allow_reading(void) {
     FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "r");
     if (file == NULL)
@@ -87,7 +87,8 @@ static void allow_reading(void) {
     fclose(file);
 }
 
-// Whether this rank can open files of the others, of which each has the segment's: `memory` here.
+// Returns whether this rank can open descriptors of all others. The test is their descriptor of the segment, which is
+// `memory` here.
 static bool maps_all(const struct segment *segment, int memory) {
     struct stat status;
     bool all = fstat(memory, &status) == 0;
@@ -106,11 +107,11 @@ static uint32_t count_processors(const struct segment *segment) {
     return (uint32_t)CPU_COUNT(&all);
 }
 
-// Waits until all ranks are there, and finds out with them what they can do with each other's memory.
+// Waits until all ranks are there, and finds out with them whether they can read and map each other's memory.
 static bool meet(struct segment *segment, const struct rendezvous *rendezvous, int memory, bool probe, bool copies,
                  p4reduce_error *error) {
     const uint64_t number = (uint64_t)(clock_now() * 1e9) ^ (uint64_t)segment->index << 56;
-    uint64_t *place = malloc(sizeof *place); // which no other process that was forked from the same has
+    uint64_t *place = malloc(sizeof *place); // not static: forked siblings would have the same address and contents
     if (place == NULL)
         return rendezvous_refused(error, "memory");
     *place = number;
