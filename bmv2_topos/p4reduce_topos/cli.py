@@ -289,7 +289,7 @@ def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, con
                 f"{point.system}, {known.varied} {value:g}: {said}", highlight=False, markup=False, soft_wrap=True
             )
             progress.update(bar, advance=1)
-    plot(out / f"{name}.png", name, known, rows)
+    plot(out / f"{name}.png", name, known, rows, target, repeat)
     return [{**asdict(point), **measured} for point, measured in rows], sum(one["wrong"] or 0 for _, one in rows)
 
 
@@ -301,7 +301,7 @@ def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> 
     with console.status(name):
         found = run(target, repeat)
     rows: list[dict[str, Any]] = [{"run": one, **asdict(shares)} for one, shares in found.items()]
-    plot(out / f"{name}.png", found)
+    plot(out / f"{name}.png", found, target, repeat)
     (out / f"{name}.json").write_text(json.dumps({"machine": machine(), "target": target, "rows": rows}, indent=1))
     for row in rows:
         said = f"{row['run']}: TCP {row['tcp'] / 1e6:.1f} Mbit/s, aggregation {row['aggregation'] / 1e6:.1f} Mbit/s"

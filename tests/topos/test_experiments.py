@@ -15,7 +15,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.report import Row, row
 from p4reduce_bench.processes.children import ChildFailed
-from p4reduce_topos.experiments import congestion, series
+from p4reduce_topos.experiments import choosing, congestion, series
 from p4reduce_topos.experiments.choosing import chosen, find
 from p4reduce_topos.experiments.measuring import SYSTEMS, Measured
 from p4reduce_topos.experiments.series import EXPERIMENTS, Experiment, Point, busiest, plot, run
@@ -57,7 +57,7 @@ def test_it_goes_on_where_it_stopped(start: Any, tmp_path: Path, monkeypatch: py
 
     assert len(list(run(SMALL, file, "native", 1))) == 4
     assert len(networks) == 2, "nothing was left to measure"
-    plot(tmp_path / "plot.png", "small", SMALL, measured)
+    plot(tmp_path / "plot.png", "small", SMALL, measured, "native", 1)
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
@@ -76,7 +76,7 @@ def test_a_system_that_fails_at_a_point_is_tried_again(tmp_path: Path, monkeypat
     measured = list(run(SMALL, file, "native", 1))
     assert [row["error"] is None for _, row in measured] == [True, False, False, True]
     assert "it went away" in measured[1][1]["error"]
-    plot(tmp_path / "plot.png", "small", SMALL, measured)
+    plot(tmp_path / "plot.png", "small", SMALL, measured, "native", 1)
     again = list(run(SMALL, file, "native", 1))
     assert [row["error"] for _, row in again] == [None] * 4
     assert tried[4:] == tried[1:3]
@@ -113,10 +113,11 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_plot_says_what_it_shows_and_hides_nothing(tmp_path: Path, drawn: list[Any]) -> None:
     experiment = replace(SMALL, fixed={**SMALL.fixed, "topology": "two-racks", "rate": 50_000_000})
-    plot(tmp_path / "plot.png", "small", experiment, [of_a_point(point) for point in experiment.points()])
+    plot(tmp_path / "plot.png", "small", experiment, [of_a_point(point) for point in experiment.points()], "sim", 3)
     (figure,) = drawn
     title = figure._suptitle.get_text()
-    for said in ("small", "two-racks", "2 workers", "0.01562 MiB of float32", "64 slots", "50 Mbit/s"):
+    for said in ("small", "two-racks", "2 workers", "0.01562 MiB of float32", "64 slots", "50 Mbit/s", "target sim",
+                 "3 reductions"):  # fmt: skip
         assert said in title
     assert "density" not in title
     assert all(axis.get_title() and axis.get_xlabel() and axis.get_ylabel() for axis in figure.axes)
@@ -132,12 +133,41 @@ def test_a_plot_says_what_it_shows_and_hides_nothing(tmp_path: Path, drawn: list
 
 
 def test_the_plot_of_congestion_does_so_too(tmp_path: Path, drawn: list[Any]) -> None:
-    congestion.plot(tmp_path / "plot.png", {"alone": congestion.Shares(9e7, 0), "both": congestion.Shares(5e7, 4e7)})
+    found = {"alone": congestion.Shares(9e7, 0, 1e6), "both": congestion.Shares(5e7, 4e7, 2e6, 3e6)}
+    congestion.plot(tmp_path / "plot.png", found, "native", 5)
     (figure,) = drawn
-    assert "100 Mbit/s with a queue of 250 kB, 4 workers" in figure.axes[0].get_title()
+    (axis,) = figure.axes
+    assert "100 Mbit/s with a queue of 250 kB, 4 workers on native" in axis.get_title()
+    assert "5 reductions of 4 MiB" in axis.get_title()
+    assert axis.get_ylabel().endswith("(Mbit/s)")
+    spread = [(top - bottom) / 2 for one in axis.collections for (_, bottom), (_, top) in one.get_segments()]
+    assert spread == pytest.approx([1, 2, 3])
     (legend,) = figure.legends
     figure.draw_without_rendering()
     assert not figure.axes[0].get_tightbbox().overlaps(legend.get_window_extent())
+
+
+@pytest.mark.parametrize(
+    ("varied", "values", "label", "ends"),
+    [
+        ("rate", (20_000_000, 500_000_000), "rate of every link (Mbit/s)", (20, 500)),
+        ("late", (0, 0.2), "delay of the last worker (ms)", (0, 200)),
+        ("drop_rate", (0, 0.1), "lost packets, at every port and in each direction (%)", (0, 10)),
+    ],
+)
+def test_the_axis_of_a_plot_has_a_unit(
+    tmp_path: Path, drawn: list[Any], varied: str, values: Any, label: str, ends: Any
+) -> None:
+    experiment = Experiment("", varied, values, ("p4reduce",))
+    plot(tmp_path / "plot.png", "own", experiment, [of_a_point(point) for point in experiment.points()], "native", 1)
+    (figure,) = drawn
+    for axis in figure.axes:
+        assert axis.get_xlabel() == label
+        assert axis.lines[0].get_xdata() == pytest.approx(ends)
+
+
+def test_every_setting_that_can_vary_has_an_axis() -> None:
+    assert set(series._AXES) == {*choosing._NUMBERS}
 
 
 def test_points_are_on_the_topology_that_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +286,7 @@ def test_neither_aggregation_nor_tcp_starves(start: Any, monkeypatch: pytest.Mon
             both = found[f"{slots} slots and {algorithm}"]
             assert min(both.tcp, both.aggregation) > congestion.RATE / 7, found
             assert both.resent < 0.25, found
-    congestion.plot(tmp_path / "plot.png", found)
+    congestion.plot(tmp_path / "plot.png", found, "native", 5)
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 

@@ -11,9 +11,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import pstdev
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import Case
@@ -31,6 +32,7 @@ _ALONE_S, _LONGEST_S = 5.0, 600.0
 _PORT = 5201  # iperf3's
 _CASE = Case(WORKERS, 1 << 20, "float32", 1.0, "all", "block")
 _SAMPLE_S = 0.1
+_WINDOW = 5  # samples: the spread of throughput is that over windows of 0.5 s
 _BUSY = 10_000  # bytes: a sample with more from one worker counts as busy
 
 
@@ -40,12 +42,15 @@ class Shares:
 
     tcp: the throughput of the TCP connection.
     aggregation: the throughput of the aggregation.
+    tcp_deviation, aggregation_deviation: the standard deviations of the throughput in windows of 0.5 s.
     resent: the share of retransmissions among the packets of a worker.
     wrong: the number of wrong elements in sums.
     """
 
     tcp: float
     aggregation: float
+    tcp_deviation: float = 0.0
+    aggregation_deviation: float = 0.0
     resent: float = 0.0
     wrong: int = 0
 
@@ -61,7 +66,7 @@ def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str,
         for algorithm in algorithms():
             with _tcp(network, algorithm), _Sampler(network) as sampler:
                 time.sleep(_ALONE_S)
-            found[f"{algorithm} alone"] = Shares(sampler.rates()[0], 0.0)
+            found[f"{algorithm} alone"] = replace(sampler.shares(), aggregation=0.0, aggregation_deviation=0.0)
         for one in slots:
             setup = Setup(target=target, slots=one, threads=1, repeat=repeat, warm_up=1, timeout=120)
             found[f"{one} slots alone"] = _aggregate(network, setup)
@@ -81,7 +86,7 @@ def _aggregate(network: Network, setup: Setup) -> Shares:
     with _Sampler(network) as sampler:
         row = measure(network, "p4reduce", _CASE, setup).row
     resent = (row.retransmissions or 0) / (row.packets or 1)
-    return Shares(*sampler.rates(busy=True), resent, row.wrong or 0)
+    return replace(sampler.shares(busy=True), resent=resent, wrong=row.wrong or 0)
 
 
 @contextlib.contextmanager
@@ -102,12 +107,16 @@ def _tcp(network: Network, algorithm: str) -> Iterator[None]:
         network.stop(server)
 
 
+Sample = tuple[float, int, int, int]
+"""The time, and the bytes so far of TCP, of the bottleneck, and of one worker."""
+
+
 class _Sampler:
     """A thread that samples byte counters of links during a block."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._samples: list[tuple[float, int, int, int]] = []
+        self._samples: list[Sample] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample)  # it inherits the network namespace
 
@@ -117,8 +126,8 @@ class _Sampler:
             tcp, link, worker = carried("x1", "s1"), carried("s1", "s2"), carried("h1", "s1")
             self._samples.append((time.monotonic(), tcp, link, worker))
 
-    def rates(self, *, busy: bool = False) -> tuple[float, float]:
-        """Return the average throughput of TCP and of the aggregation, in bits a second.
+    def shares(self, *, busy: bool = False) -> Shares:
+        """Return the average throughput of TCP and of the aggregation, and their deviations.
 
         busy: count only the time in which workers send.
         """
@@ -127,9 +136,9 @@ class _Sampler:
             pairs = enumerate(pairwise(samples))
             during = [at for at, (one, other) in pairs if other[3] - one[3] > _BUSY]
             samples = samples[during[0] : during[-1] + 2]
-        first, last = samples[0], samples[-1]
-        seconds, tcp, link = last[0] - first[0], last[1] - first[1], last[2] - first[2]
-        return 8 * tcp / seconds, max(0.0, 8 * (link - tcp) / seconds)
+        windows = [_rates(one, other) for one, other in pairwise(samples[::_WINDOW])] or [(0.0, 0.0)]
+        tcp, aggregation = zip(*windows, strict=True)
+        return Shares(*_rates(samples[0], samples[-1]), pstdev(tcp), pstdev(aggregation))
 
     def __enter__(self) -> _Sampler:
         self._thread.start()
@@ -140,21 +149,42 @@ class _Sampler:
         self._thread.join()
 
 
-def plot(path: Path, found: dict[str, Shares]) -> None:
-    """Draw a stacked bar for each run: TCP below, the aggregation on top."""
+def _rates(one: Sample, other: Sample) -> tuple[float, float]:
+    """Return the throughput of TCP and of the aggregation between two samples, in bits a second."""
+    seconds, tcp, link = (other[at] - one[at] for at in range(3))
+    return 8 * tcp / seconds, max(0.0, 8 * (link - tcp) / seconds)
+
+
+def plot(path: Path, found: dict[str, Shares], target: str, repeat: int) -> None:
+    """Draw a stacked bar for each run: TCP below, the aggregation on top. Error bars are standard deviations."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
-    tcp = [one.tcp / 1e6 for one in found.values()]
+    figure, axis = plt.subplots(figsize=(9, 5), layout="constrained")
+    tcp, aggregation = ([getattr(one, name) / 1e6 for one in found.values()] for name in ("tcp", "aggregation"))
     axis.bar(list(found), tcp, label="TCP")
-    axis.bar(list(found), [one.aggregation / 1e6 for one in found.values()], bottom=tcp, label="aggregation")
-    axis.axhline(RATE / 1e6, color="black", linewidth=1, label="the link's rate")
+    axis.bar(list(found), aggregation, bottom=tcp, label="aggregation")
+    ends = [one + other for one, other in zip(tcp, aggregation, strict=True)]
+    for name, tops, shift in (("tcp", tcp, -0.1), ("aggregation", ends, 0.1)):  # side by side, so that both are seen
+        bars = [
+            (at + shift, top, deviation / 1e6)
+            for at, (top, one) in enumerate(zip(tops, found.values(), strict=True))
+            if (deviation := getattr(one, f"{name}_deviation"))
+        ]
+        if bars:
+            places, heights, deviations = zip(*bars, strict=True)
+            axis.errorbar(places, heights, deviations, fmt="none", ecolor="black", elinewidth=1, capsize=3)
+    axis.axhline(RATE / 1e6, color="black", linewidth=1, linestyle="dashed", label="the link's rate")
     axis.set(
-        ylabel="Mbit/s",
-        title=f"one link of {RATE / 1e6:g} Mbit/s with a queue of {QUEUE / 1e3:g} kB, {WORKERS} workers",
+        xlabel="run",
+        ylabel="throughput over the link (Mbit/s)",
+        title=(
+            f"one link of {RATE / 1e6:g} Mbit/s with a queue of {QUEUE / 1e3:g} kB, {WORKERS} workers on {target}\n"
+            f"{repeat} reductions of {_CASE.numel * 4 / 2**20:g} MiB of float32, density {_CASE.density:g};"
+            f" error bars: standard deviation in windows of {_WINDOW * _SAMPLE_S:g} s"
+        ),
     )
     axis.tick_params(axis="x", rotation=30)
     figure.legend(loc="outside lower center", ncols=3)

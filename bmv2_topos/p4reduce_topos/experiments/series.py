@@ -31,6 +31,16 @@ VERSION = 1
 _BEFORE = {"topology": "star", "shape": ""}  # fields that old files of figures lack
 _VALUES = 256  # values in a packet, for every block size
 _P4SRC = Path(__file__).resolve().parents[3] / "p4src"
+_AXES = {  # by field of `Point`: the label of its axis in plots, and the factor from the value to the label's unit
+    "workers": ("workers", 1.0),
+    "numel": ("tensor (MiB of float32)", 4 / 2**20),
+    "density": ("density (share of non-zero blocks)", 1.0),
+    "slots": ("slots (packets in flight)", 1.0),
+    "rate": ("rate of every link (Mbit/s)", 1e-6),
+    "drop_rate": ("lost packets, at every port and in each direction (%)", 100.0),
+    "late": ("delay of the last worker (ms)", 1e3),
+    "block_size": ("block size (values)", 1.0),
+}
 
 
 @dataclass(frozen=True)
@@ -191,10 +201,17 @@ def _write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     unfinished.replace(file)
 
 
-def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple[Point, Mapping[str, Any]]]) -> None:
+def plot(
+    path: Path,
+    name: str,
+    experiment: Experiment,
+    measured: Sequence[tuple[Point, Mapping[str, Any]]],
+    target: str,
+    repeat: int,
+) -> None:
     """Draw the time of a reduction, and the bytes at the busiest host, over the varied parameter.
 
-    The line is the median time. The band extends from the shortest to the longest.
+    The line is the median time of `repeat` reductions. The band extends from the shortest to the longest.
     """
     import matplotlib
 
@@ -202,9 +219,10 @@ def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+    label, factor = _AXES[experiment.varied]
     for system in experiment.systems:
         here = [
-            (getattr(point, experiment.varied), row, point.build().hosts)
+            (getattr(point, experiment.varied) * factor, row, point.build().hosts)
             for point, row in measured
             if point.system == system and row["error"] is None
         ]
@@ -213,24 +231,30 @@ def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple
         axes[0].plot(varied, median, marker="o", label=system)
         axes[0].fill_between(varied, least, most, alpha=0.2)
         axes[1].plot(varied, [busiest(row, hosts) / 1e6 for _, row, hosts in here], marker="o", label=system)
-    titles = ("median, and from least to most", "busiest host, sent and received")
-    along = f"{experiment.varied}: {experiment.summary}" if experiment.summary else experiment.varied
-    for axis, title, label in zip(axes, titles, ("ms a reduction", "MB a reduction"), strict=True):
-        axis.set(xlabel=along, ylabel=label, title=title)
+    titles = (
+        ("time of a reduction: median, and minimum to maximum", "time (ms)"),
+        ("bytes of a reduction at the busiest host: average", "sent and received (MB)"),
+    )
+    for axis, (title, unit) in zip(axes, titles, strict=True):
+        axis.set(xlabel=label, ylabel=unit, title=title)
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-        least_value = min((value for value in experiment.values if value), default=0)
-        if least_value and max(experiment.values) > 20 * least_value:
-            axis.set_xscale("symlog", linthresh=least_value)
-    figure.suptitle(title_of(name, experiment))
+        ticks = sorted(value * factor for value in experiment.values)
+        least_value = min((tick for tick in ticks if tick), default=0)
+        if least_value and ticks[-1] > 20 * least_value:
+            axis.set_xscale("symlog", linthresh=least_value)  # as logarithmic, with a place for 0
+            axis.set_xlim(ticks[0] / 1.3 or -least_value / 3, ticks[-1] * 1.3)
+            axis.minorticks_off()
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    figure.suptitle(title_of(name, experiment, target, repeat), wrap=True)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(experiment.systems))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
-def title_of(name: str, experiment: Experiment) -> str:
-    """Return the title of the plot: the experiment's name and its fixed parameters."""
+def title_of(name: str, experiment: Experiment, target: str, repeat: int) -> str:
+    """Return the title of the plot: the experiment's name, its fixed parameters, and the number of reductions."""
     point = experiment.points()[0]
     parts = {
         "topology": Path(point.topology).name + (f" ({point.shape})" if point.shape else ""),
@@ -239,9 +263,12 @@ def title_of(name: str, experiment: Experiment) -> str:
         "density": f"density {point.density:g}",
         "slots": f"{point.slots} slots",
         "rate": f"links of {point.rate / 1e6:g} Mbit/s",
-        "drop_rate": f"{point.drop_rate:.4g} of the packets lost" if point.drop_rate else "",
+        "drop_rate": f"{point.drop_rate * 100:.4g} % of the packets lost" if point.drop_rate else "",
+        "late": f"the last worker {point.late * 1e3:.4g} ms late" if point.late else "",
+        "block_size": f"blocks of {point.block_size} values" if point.block_size != Point.block_size else "",
     }
-    return f"{name}: {', '.join(said for key, said in parts.items() if said and key != experiment.varied)}"
+    fixed = [said for key, said in parts.items() if said and key != experiment.varied]
+    return f"{name}: {', '.join(fixed)}; target {target}, {repeat} reductions at each point"
 
 
 def busiest(measured: Mapping[str, Any], hosts: Collection[str]) -> int:
