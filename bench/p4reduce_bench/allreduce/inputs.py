@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors whose sum is known exactly: small integers times powers of two, zero where the case wants zeros.
 
-All workers' values are functions of the case, or in its file, so each rank knows what the sum must be without being
-told.
+All workers' values are functions of the case, or are in its file. So each rank can compute the exact sum itself.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from p4reduce_bench.allreduce.grid import Case
 
 BLOCK = DEFAULT_BLOCK_SIZE
 
-# So many of them are a block where words carry four values each.
+# A block has so many times `BLOCK` values if a word carries four of them.
 _LARGEST = 4
-# Values repeat after this many blocks: a prime, so that the pattern is out of step with slots and lanes.
+# Values repeat after this many blocks, a prime times `_LARGEST`: out of step with slots and lanes.
 _TILE_BLOCKS = 1021 * _LARGEST
-# Integers up to this are exact, and so is every partial sum of what `_tile` makes.
+# Integers up to this are exact, and so is every partial sum of the values of `_tile`.
 _EXACT = {"float32": 1 << 24, "float16": 1 << 11, "bfloat16": 1 << 8, "int32": 1 << 24}
 _MASK, _TILE = 0, 1  # random streams
 
@@ -31,9 +30,9 @@ Values = npt.NDArray[np.float32]
 
 
 def _masks(case: Case) -> Iterator[Mask]:
-    """For each worker: which of its blocks, or elements, are not zero.
+    """Yield for each worker the mask of its non-zero blocks, or elements.
 
-    Overlap all: the same at every worker; none: disjoint, or as little in common as the density leaves.
+    Overlap all: the same mask at every worker; none: disjoint masks, or as nearly as the density allows.
     """
     if case.file:
         yield from (own != 0 for own in np.load(case.file, mmap_mode="r"))
@@ -51,13 +50,13 @@ def _masks(case: Case) -> Iterator[Mask]:
 
 
 def _tile(case: Case, worker: int) -> Values:
-    """Values of one sign or the other, none of them zero: shape (blocks, BLOCK)."""
+    """Return values of both signs, none of them zero: shape (blocks, BLOCK)."""
     blocks = min(_TILE_BLOCKS, -(-case.numel // BLOCK))
     rng = np.random.default_rng([case.seed, _TILE, worker])
     most = min(127, _EXACT[case.dtype] // case.workers, 2 ** magnitude_bits(case.form, case.workers) - 1)
     values = rng.integers(1, most + 1, (blocks, BLOCK)) * rng.choice([-1, 1], (blocks, BLOCK))
-    # The same at all workers, for the sums to be exact, but different from block to block. Elements of several blocks
-    # may come to stand in one.
+    # Scales are the same at all workers, so that sums are exact, and differ from block to block. With single elements,
+    # a block of the wire may contain elements of several blocks, so there they are all 1.
     varied = case.dtype != "int32" and case.sparsity == "block"
     scales = 2.0 ** (np.arange(blocks) // _LARGEST % 8 - 4) if varied else np.ones(blocks)
     tile: Values = (values * scales[:, None]).astype(np.float32)
@@ -65,7 +64,7 @@ def _tile(case: Case, worker: int) -> Values:
 
 
 def _masked(case: Case, worker: int, mask: Mask) -> Values:
-    """One worker's tensor, exact as float32 whatever the case's dtype: shape (numel,)."""
+    """Return one worker's tensor, exact as float32 for every dtype of a case: shape (numel,)."""
     values = np.resize(_tile(case, worker), case.numel)
     if case.sparsity == "element":
         values *= mask
@@ -78,7 +77,7 @@ def _masked(case: Case, worker: int, mask: Mask) -> Values:
 
 
 def tensors(case: Case, rank: int) -> tuple[Values, Values]:
-    """Return the tensor of one rank, and the sum over all: both exact in the case's dtype, and given as float32."""
+    """Return the tensor of one rank, and the sum over all ranks: float32, exact in the case's dtype."""
     if case.file:
         stored = np.load(case.file, mmap_mode="r")
         return np.array(stored[rank]), np.sum(stored, axis=0, dtype=np.float32)
@@ -93,8 +92,9 @@ def tensors(case: Case, rank: int) -> tuple[Values, Values]:
 
 
 def block_masks(case: Case, block_size: int = BLOCK) -> Mask:
-    """Which blocks of the form that travels are not zero: shape (workers, blocks). `block_size`: words, a multiple of
-    `BLOCK`.
+    """Return the mask of the non-zero blocks on the wire: shape (workers, blocks).
+
+    block_size: in words, a multiple of `BLOCK`.
     """
     by_element = case.sparsity == "element" or case.file
     per_block = values_per_word(case.form) * (block_size if by_element else block_size // BLOCK)
@@ -102,14 +102,14 @@ def block_masks(case: Case, block_size: int = BLOCK) -> Mask:
 
 
 def largest(case: Case) -> float:
-    """No element of any worker's tensor has a larger magnitude."""
+    """Return a bound on the magnitude of all workers' elements."""
     if case.file:
         return float(np.abs(np.load(case.file, mmap_mode="r")).max(initial=0))
     return 127 * 2.0**3
 
 
 def _any(mask: Mask, together: int) -> Mask:
-    """Whether any of so many that follow each other is set."""
+    """Return for each run of `together` elements whether any is set."""
     padded = np.zeros(-(-mask.size // together) * together, np.bool_)
     padded[: mask.size] = mask
     made: Mask = np.any(padded.reshape(-1, together), axis=1)

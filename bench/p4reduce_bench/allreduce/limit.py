@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time that a case can take: what must cross a worker's link, or, without one, be read and copied."""
+"""The least time of a case: its bytes on a worker's link, or without links, its bytes in memory."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ AROUND_PAYLOAD = ETHERNET + 20 + 8
 """Bytes on the wire around a UDP payload."""
 AGGREGATION_HEADER = 18
 _TCP_PAYLOAD = 1500 - 20 - 32
-"""Of a full segment, with time stamps."""
+"""The payload of a full segment, with time stamps."""
 _TENSOR_BYTES = 256 << 20
 _COPIED_BYTES = 64 << 20
 _PAYLOAD = AGGREGATION_HEADER + 4 * DEFAULT_LANES + 4 * DEFAULT_LANES * DEFAULT_BLOCK_SIZE
-"""Of a full packet."""
+"""The UDP payload of a full packet."""
 _SUPER_PACKET = 60
-"""Packets: as many as the kernel takes at once, in whole ones."""
+"""The largest number of whole packets that the kernel takes in one call."""
 _UDP_SEGMENT, _UDP_GRO = 103, 104  # linux/udp.h's
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of the worker that has most: bytes on the wire each way, and packets each way."""
+    """The traffic of the worker that has most: bytes on the wire in each direction, and packets in each direction."""
 
     sent: int
     received: int
     rounds: int
 
     def seconds(self, bits_per_second: float) -> float:
-        """On a link that carries as much each way."""
+        """Return the time on a link with this rate in each direction."""
         return max(self.sent, self.received) * 8 / bits_per_second
 
     @property
     def payload(self) -> int:
-        """Bytes of UDP payloads, both ways together."""
+        """The bytes of UDP payloads, in both directions together."""
         return self.sent + self.received - 2 * self.rounds * AROUND_PAYLOAD
 
 
@@ -58,11 +58,11 @@ def traffic(
     block_size: int = DEFAULT_BLOCK_SIZE,
     max_growth: int = MAX_GROWTH,
 ) -> Traffic:
-    """What the protocol must send without any loss; `masks`: non-zero blocks, shape (workers, blocks).
+    """Return the traffic of the protocol without loss; `masks`: non-zero blocks, shape (workers, blocks).
 
-    A slot needs one round to announce, and then as many as the longest of its lanes' streams has blocks that are not
-    zero everywhere. A worker sends one header a round, the values of its own non-zero blocks, and those zeros that the
-    switch needs as room for its answer; it receives one header a round and the union.
+    A slot needs one round to announce its blocks. Then it needs as many rounds as the longest stream of its lanes has
+    blocks in the union. In a round, a worker sends a header, the values of its own non-zero blocks, and the zeros that
+    the switch needs as room for its answer. It receives a header and the union.
     """
     workers, blocks = masks.shape
     used = max(1, min(slots, -(-blocks // lanes)))
@@ -72,7 +72,7 @@ def traffic(
     striped = padded.reshape(workers, length, used, lanes)
     union = striped.any(axis=0)
     rounds = used + int(union.sum(axis=0).max(axis=-1).sum())
-    # When each block's turn is, and which packet that is: (its round, its slot).
+    # The packet of each block, numbered by round and slot.
     packet = (np.cumsum(union, axis=0) - 1) * used + np.arange(used)[:, None]
     active = np.bincount(packet[union], minlength=length * used)
     most = 0
@@ -88,9 +88,10 @@ def traffic(
 
 
 def ring(tensor_bytes: int, workers: int) -> Traffic:
-    """What a ring allreduce of a dense tensor must send over TCP, in full segments, acknowledgements left out.
+    """Return the traffic of a dense ring allreduce over TCP, in full segments and without acknowledgements.
 
-    2 (n - 1) / n of the tensor each way (Patarasu and Yuan, JPDC 2009): no dense allreduce between hosts needs less.
+    Each direction carries 2 (n - 1) / n of the tensor, the least of all dense allreduces between hosts (Patarasu and
+    Yuan, JPDC 2009).
     """
     payload = -(-2 * (workers - 1) * tensor_bytes // workers)
     segments = -(-payload // _TCP_PAYLOAD)
@@ -100,22 +101,23 @@ def ring(tensor_bytes: int, workers: int) -> Traffic:
 
 @dataclass(frozen=True)
 class Memory:
-    """What this machine's processors do together with its memory, in bytes a second."""
+    """The rates of this machine's memory, with all processors together, in bytes per second."""
 
     read: float
     written: float
     copied: float
-    """Of UDP payloads, into the kernel and out of it again, in full packets of the protocol's and as few calls as it
-    takes: on loopback that is done to every packet."""
+    """The rate of UDP payloads into the kernel and out again, in full packets and few calls, as on loopback."""
 
     def seconds(self, read: int, *, written: int = 0, copied: int = 0) -> float:
-        """To read and to write so many bytes of tensors once, and to bring so many of payloads from one process to
-        another: the same processors do all of it."""
+        """Return the time to read and write so many bytes of tensors, and to copy so many payloads between processes.
+
+        The times add up, because the same processors do all of it.
+        """
         return read / self.read + written / self.written + copied / self.copied
 
 
 def memory(users: int, repeat: int = 5) -> Memory:
-    """Measured with as many threads as there are `users`, or processors if those are fewer: the best of a few tries."""
+    """Measure the rates, as the best of a few runs, with a thread for each user but at most one for each processor."""
     threads = max(1, min(users, os.cpu_count() or 1))
     parts = np.array_split(np.ones(_TENSOR_BYTES // 8, np.int64), threads)
     pairs = [_pair() for _ in range(threads)]
@@ -132,7 +134,7 @@ def memory(users: int, repeat: int = 5) -> Memory:
 
 
 def _best(pool: ThreadPoolExecutor, work: Callable[[Any], object], parts: Sequence[Any], repeat: int) -> float:
-    """Seconds that it takes to do all parts side by side."""
+    """Return the seconds to do all parts in parallel, as the best of a few runs."""
     best = float("inf")
     for _ in range(repeat):
         started = time.perf_counter()
@@ -150,7 +152,7 @@ def _set(part: npt.NDArray[np.int64]) -> None:
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
-    """From the first to the second, on loopback, in super-packets where the kernel has them."""
+    """Return a sender and a receiver on loopback, with super-packets if the kernel has them."""
     sender, receiver = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
     receiver.bind(("127.0.0.1", 0))
     sender.connect(receiver.getsockname())
@@ -158,7 +160,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     try:
         receiver.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
         sender.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, _PAYLOAD)
-    except OSError:  # then a super-packet is one large datagram, which takes no longer
+    except OSError:  # without them, a super-packet is one large datagram, which takes no longer
         pass
     return sender, receiver
 

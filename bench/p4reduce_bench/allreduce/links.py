@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts in network namespaces of their own, each with one or more workers behind a link of a chosen rate.
 
-    host i:   eth0 10.0.0.i+1 ──tbf──  ──tbf── port i │ br0 10.0.0.254, for the switch and Gloo
-              ctl0 10.1.0.i+1 ──────────────── ctl i  │ br1 10.1.0.254, for the controller, not shaped
+    host i:   eth0 10.0.0.i+1 ──tbf──  ──tbf── port i │ br0 10.0.0.254, for the switch and Gloo.
+              ctl0 10.1.0.i+1 ──────────────── ctl i  │ br1 10.1.0.254, for the controller, not shaped.
 
 The namespaces and their interfaces disappear with the last of their processes.
 """

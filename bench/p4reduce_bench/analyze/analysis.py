@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From recordings to figures: the measures of each iteration, averaged."""
+"""The measures of recordings, averaged over iterations."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ Figures = TypeVar("Figures", Measures, Expected, Form)
 
 @dataclass(frozen=True)
 class Row:
-    """Of all parameters together, by element or by block. Times are of one iteration."""
+    """The measures of all parameters together, by element or by block. Times are those of one iteration."""
 
     block_size: int
-    """1: by element."""
+    """The elements in a block; 1: by element."""
     measures: Measures
     expected: Expected | None
-    """None where no packets carry such blocks."""
+    """None if no packets carry such blocks."""
 
 
 @dataclass(frozen=True)
 class ParameterRow:
-    """Of one parameter's gradients."""
+    """The measures of one parameter's gradients."""
 
     name: str
     numel: int
     elements: Measures
     blocks: Measures
-    """Of the block size that the shipped program has."""
+    """The measures by blocks of the shipped program's block size."""
     forms: Forms
-    """Reduced by itself."""
+    """The layouts of the parameter if it is reduced by itself."""
 
 
 @dataclass(frozen=True)
 class BucketRow:
-    """Of one bucket of DDP's: a tensor that hooks reduce."""
+    """The layouts of one DDP bucket: a tensor that hooks reduce."""
 
     parameters: list[str]
     numel: int
     iterations: int
-    """That had this bucket: DDP forms others after the first."""
+    """The number of iterations that had this bucket: DDP forms others after the first."""
     forms: Forms
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """Of the iterations that all ranks recorded."""
+    """The measures of the iterations that all ranks recorded."""
 
     iterations: list[int]
     incomplete: list[int]
-    """Iterations left out, as a rank's file is missing."""
+    """Iterations that were left out because a rank's file is missing."""
     ranks: int
     workers: int
-    """More than `ranks` where other iterations' gradients stand in."""
+    """The number of tensors that are measured together; beyond `ranks`, gradients of other iterations stand in."""
     rows: list[Row]
     buckets: list[BucketRow]
     parameters: list[ParameterRow]
@@ -79,9 +79,9 @@ def analyze(
 ) -> Analysis:
     """Measure every iteration that all ranks recorded, and average.
 
-    workers: how many to measure together; by default, as many as ranks were recorded. Of fewer, the first are taken.
-        Of more, the same ranks' gradients of other iterations stand in: they are of other batches, too.
-    block_sizes: 1 for elements, and those that packets carry.
+    workers: how many tensors to measure together; by default, as many as ranks were recorded. Fewer: the first ones.
+        More: the same ranks' gradients of other iterations, which also come from other batches, stand in.
+    block_sizes: 1 for elements, and block sizes that packets carry.
     step: called after each iteration.
     """
     ranks = max(recordings[0].facts.world_size for recordings in found.values())
@@ -153,7 +153,7 @@ def analyze(
 
 
 def together(pool: Sequence[Recording]) -> dict[str, Mask]:
-    """Of each parameter, the masks of some recordings: shape (recordings, numel)."""
+    """Return the masks of some recordings by parameter: shape (recordings, numel)."""
     first, *others = (recording.masks() for recording in pool)
     for recording, masks in zip(pool[1:], others, strict=True):
         if {name: mask.size for name, mask in masks.items()} != {name: mask.size for name, mask in first.items()}:
@@ -168,7 +168,7 @@ def _average_forms(made: Sequence[Forms]) -> Forms:
 
 
 def average(measured: Sequence[Figures]) -> Figures:
-    """Field by field, of those that are known; counts are the same in all."""
+    """Return the mean of each field over the measures in which it is known; counts are the same in all."""
     values: dict[str, Any] = {}
     for field in fields(measured[0]):
         known = [value for one in measured if (value := getattr(one, field.name)) is not None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `Communicator.allreduce` sends a tensor: by blocks or by elements, in words of which form."""
+"""The layouts of `Communicator.allreduce`: by blocks or by elements, for each number format of the words."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ WIRES: tuple[Wire, ...] = ("int32", "int16")
 
 @dataclass(frozen=True)
 class Form:
-    """What a tensor takes in words of one form, by the estimates that ranks choose by.
+    """The cost of a tensor in words of one format, by the estimates with which ranks choose a layout.
 
-    They know counts alone, and take places to be random: where workers have the same ones, there are fewer bytes.
+    The estimates use counts alone and take the indices to be random. If workers share indices, there are fewer bytes.
     """
 
     blocks_bytes: float
-    """That each worker receives by blocks."""
+    """The bytes that each worker receives by blocks."""
     elements_bytes: float
-    """That each worker receives by elements."""
+    """The bytes that each worker receives by elements."""
     blocks_s: float
     elements_s: float
     by_elements: float
-    """1 where `layout="auto"` takes elements, once it knows the sum of such a tensor, 0 where it takes blocks; of
-    several iterations their mean."""
+    """1 if `layout="auto"` takes elements once it knows the sum of such a tensor, 0 if it takes blocks; the mean of
+    several iterations."""
 
 
 Forms: TypeAlias = Mapping[Wire, Form]
 
 
 def forms(mask: Mask, bits_per_second: float) -> Forms:
-    """Of a tensor in words of each of `WIRES`; `mask`: which elements are not zero, shape (workers, numel)."""
+    """Return the cost of a tensor for each of `WIRES`. mask: its non-zero elements, shape (workers, numel)."""
     return {wire: _form(mask, wire, round(bits_per_second)) for wire in WIRES}
 
 
@@ -59,7 +59,7 @@ def _form(mask: Mask, wire: Wire, bits_per_second: int) -> Form:
 
 
 def _asks(mask: Mask, wire: Wire) -> bool:
-    """Whether ranks that know the sum of such a tensor tell each other of the next one."""
+    """Return whether ranks that know the sum of such a tensor exchange counts of the next one."""
     union: Mask = np.any(mask, axis=0, keepdims=True)
     size, per_word = mask.shape[1], values_per_word(wire)
     block = DEFAULT_BLOCK_SIZE * per_word

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sparse the tensors of several workers are, each and together.
+"""Measures of the sparsity of several workers' tensors, of each and together.
 
-Overlap, densification and skew are those of Zen (Wang et al., "ZEN: Empowering Distributed Training with
-Sparsity-driven Data Synchronization", OSDI 2025, arXiv:2309.13254), of elements there. All of them are taken of masks,
-and a mask may as well say of blocks whether they are zero: see `block_mask`.
+Overlap, densification and skew are defined as in Zen (Wang et al., "ZEN: Empowering Distributed Training with
+Sparsity-driven Data Synchronization", OSDI 2025, arXiv:2309.13254), for elements. Here they are computed from masks,
+and a mask may also describe blocks: see `block_mask`.
 """
 
 from __future__ import annotations
@@ -24,31 +24,30 @@ DEFAULT_SLOTS = 64
 
 @dataclass(frozen=True)
 class Measures:
-    """Of the masks of some workers. "Unit": an element, or a block."""
+    """The measures of some workers' masks. A unit is an element or a block."""
 
     workers: int
     units: int
-    """How many each worker has, zero or not."""
+    """The number of units of each worker, zero or not."""
     density: float
-    """Share of units that are not zero at a worker: the mean over the workers."""
+    """The share of units that are not zero at a worker, as the mean over the workers."""
     union: float
-    """Share of units that are not zero at one worker at least: the density of the sum."""
+    """The share of units that are not zero at one worker or more: the density of the sum."""
     overlap: float | None
-    """Of two workers' non-zero units, those in common, as a share of what the sparser worker has: the mean over all
-    pairs of workers that have any, None where there is no such pair. 1: the same units everywhere; 0: none in common.
-    """
+    """The non-zero units that two workers have in common, as a share of the sparser worker's: the mean over all pairs
+    of workers with non-zero units, None without such a pair. 1: the same units everywhere; 0: none in common."""
     densification: float | None
-    """How many times denser the sum is than a worker's tensor: from 1, full overlap, to `workers`, none. None: all is
-    zero."""
+    """The density of the sum / the density of a worker: from 1, full overlap, to `workers`, none. None: all is zero."""
     skew: float | None
-    """How many times denser the densest of as many equal parts as there are workers is than the whole: the mean over
-    the workers that have any non-zero units; 1 is even. None: all is zero."""
+    """The density of the densest of `workers` equal parts / the density of the whole, as the mean over the workers with
+    non-zero units; 1 is even. None: all is zero."""
 
 
 def block_mask(mask: Mask, block_size: int) -> Mask:
-    """Which blocks of `block_size` consecutive elements are not all zero; the last one may be shorter.
+    """Return the mask of the blocks of `block_size` consecutive elements that are not all zero.
 
-    mask: of elements, shape (..., numel). Gives shape (..., ceil(numel / block_size)).
+    mask: of elements, shape (..., numel). The result has shape (..., ceil(numel / block_size)); the last block may be
+    shorter.
     """
     if block_size < 1:
         raise ValueError(f"block_size={block_size}: must be at least 1")
@@ -61,7 +60,7 @@ def block_mask(mask: Mask, block_size: int) -> Mask:
 
 
 def measure(masks: Mask) -> Measures:
-    """Density, and Zen's measures; `masks`: which units are not zero, shape (workers, units), at least one worker."""
+    """Return density and Zen's measures. masks: the non-zero units, shape (workers, units), at least one worker."""
     if masks.ndim != 2 or masks.shape[0] < 1:
         raise ValueError(f"masks has shape {masks.shape}: must be (workers, units), with at least one worker")
     workers, units = masks.shape
@@ -100,12 +99,12 @@ def _skew(masks: Mask, counts: npt.NDArray[np.intp]) -> float | None:
 
 @dataclass(frozen=True)
 class Expected:
-    """The least time that the links allow, in seconds: neither computing nor waiting is in it."""
+    """The least time that the links allow, in seconds, without computing and waiting."""
 
     ring_s: float
-    """A ring allreduce of the dense float32 tensors."""
+    """The time of a ring allreduce of the dense float32 tensors."""
     switch_s: float
-    """The switch, with what of them is not zero."""
+    """The time through the switch, with the non-zero blocks of the tensors."""
 
     @property
     def speed_up(self) -> float:
@@ -113,10 +112,10 @@ class Expected:
 
 
 def expected(buckets: Sequence[Mask], block_size: int, bits_per_second: float, slots: int = DEFAULT_SLOTS) -> Expected:
-    """What to expect on links of this rate each way, for tensors that are reduced one by one.
+    """Return the expected times on links of this rate in each direction, for tensors that are reduced one by one.
 
-    buckets: of each tensor, which elements are not zero: shape (workers, numel), at least one. Packets carry 256
-    values, as the shipped program's, in blocks of `block_size`: 32, 64, 128 or 256.
+    buckets: the non-zero elements of each tensor, shape (workers, numel), at least one. Packets carry 256 values, like
+    those of the shipped program, in blocks of `block_size`: 32, 64, 128 or 256.
     """
     if block_size not in BLOCK_SIZES_ACCEPTED:
         raise ValueError(f"block_size={block_size}: accepted are {', '.join(map(str, BLOCK_SIZES_ACCEPTED))}")

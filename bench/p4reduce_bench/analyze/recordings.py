@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings of gradients, as `p4reduce.tensors.recordings` writes them.
 
-A file of another origin, which does not say whose its arrays are, is taken for one bucket.
+A file of another origin, without a description, counts as one bucket.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def element_mask(values: npt.NDArray[Any]) -> Mask:
-    """Return the elements that are not zero (NaN is not), in row-major order: shape (numel,)."""
+    """Return the mask of the elements that are not zero (NaN is not), in row-major order: shape (numel,)."""
     mask: Mask = values.reshape(-1) != 0
     return mask
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A file's place, and what it says of itself."""
+    """The path of a file, and the description that it contains."""
 
     path: Path
     facts: Facts
 
     def masks(self) -> dict[str, Mask]:
-        """Return the elements of each parameter's gradient that are not zero, in the order of the file."""
+        """Return the mask of each parameter's gradient, in the order of the file."""
         return {name: element_mask(array) for name, array in self.gradients().items()}
 
     def gradients(self) -> dict[str, npt.NDArray[Any]]:
-        """Each parameter's gradient, in the order of the file."""
+        """Return each parameter's gradient, in the order of the file."""
         return {name: array for name, array in _arrays(self.path).items() if name != FACTS}
 
 
 def find(paths: Sequence[Path]) -> dict[int, list[Recording]]:
-    """Return the recordings of files and of folders, by iteration, and in each by rank.
+    """Return the recordings of files and of folders, by iteration, ordered by rank.
 
-    Files that do not say whose they are stand for the ranks 0, 1, ... of one iteration. Raises P4ReduceError for what
-    cannot be read, and where two files are of the same rank and iteration.
+    Files without a description stand for the ranks 0, 1, ... of one iteration. Raises P4ReduceError for a file that
+    cannot be read, and for two files of the same rank and iteration.
     """
     files: list[Path] = []
     for path in paths:

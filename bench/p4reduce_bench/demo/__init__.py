@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce demo`: real training whose gradients are summed by the P4 program, and what happened on the way."""
+"""`p4reduce demo`: a real training whose gradients the P4 program adds up, and a report of it."""

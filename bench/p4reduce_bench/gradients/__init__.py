@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce bench gradients`: what real architectures' gradients look like, and what each system makes of them."""
+"""`p4reduce bench gradients`: the sparsity of real architectures' gradients, and the time of their reduction."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data that packages carry, so that nothing is downloaded: handwritten digits, and the source text of Python itself.
+"""Data from installed packages, so that nothing is downloaded: handwritten digits, and the source text of Python.
 
 The text is the standard library's top-level modules and the language reference in `pydoc_data`: some 5 MB of English
-and Python, whose words follow a skewed distribution as words do. It is the same on every machine that has the same
-version of Python, and somewhat different with another.
+and Python, with a skewed distribution of words. It is the same on all machines with the same version of Python, and
+somewhat different with another version.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from torch.nn import functional
 from p4reduce_bench.gradients.packages import package
 
 UNKNOWN, MASK = 0, 1
-"""Numbers of no word: what stands for rare words, and what hides a word."""
+"""Numbers that are no word: one stands for rare words, the other hides a word."""
 _SPECIAL = 2
 _WORD = re.compile(r"[a-z_]+|[0-9]+|[^\sa-z0-9_]")
 
 
 @dataclass(frozen=True)
 class Text:
-    """words: int64, shape (words,). documents: of each word, the number of the file that it is from."""
+    """A text. words: int64, shape (words,). documents: for each word, the number of its file."""
 
     words: Tensor
     documents: Tensor
     vocabulary: int
-    """Numbers are below it."""
+    """The numbers of words are below it."""
 
 
 @functools.cache
@@ -48,10 +48,10 @@ def _sources() -> tuple[tuple[str, ...], ...]:
 
 @functools.cache
 def text(vocabulary: int) -> Text:
-    """Return the text as numbers below `vocabulary`, frequent words numbered low; rarer ones are UNKNOWN."""
+    """Return the text as numbers below `vocabulary`; frequent words have low numbers, rare ones are UNKNOWN."""
     sources = _sources()
     counts = Counter(word for words in sources for word in words)
-    # Ties are broken by the word itself, so that words are numbered alike everywhere.
+    # Words with equal counts are ordered by themselves, so that words are numbered alike everywhere.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     number = {word: index for index, (word, _) in enumerate(ranked[: vocabulary - _SPECIAL], start=_SPECIAL)}
     return Text(
@@ -62,15 +62,15 @@ def text(vocabulary: int) -> Text:
 
 
 def documents() -> int:
-    """How many files the text is of."""
+    """Return the number of files of the text."""
     return len(_sources())
 
 
 @functools.cache
 def digits(side: int) -> tuple[Tensor, Tensor]:
-    """scikit-learn's digits, 1,797 handwritten ones of 8 by 8 pixels (Alpaydin and Kaynak, UCI), enlarged.
+    """Return scikit-learn's 1,797 handwritten digits of 8 by 8 pixels (Alpaydin and Kaynak, UCI), enlarged.
 
-    Gives float32, shape (1797, 3, side, side), with mean 0 and deviation 1, and what they are: int64, shape (1797,).
+    Images are float32, shape (1797, 3, side, side), with mean 0 and deviation 1; labels are int64, shape (1797,).
     """
     package("sklearn")
     loaded = package("sklearn.datasets").load_digits()
@@ -80,9 +80,9 @@ def digits(side: int) -> tuple[Tensor, Tensor]:
 
 
 def shard(count: int, rank: int, workers: int, samples: int, seed: int) -> Tensor:
-    """Which of `count` samples a rank takes first, second, ...: int64, shape (samples,).
+    """Return the numbers of the samples that a rank takes, out of `count`, in order: int64, shape (samples,).
 
-    In each epoch all samples are shuffled, alike at all ranks, and dealt out, as torch's DistributedSampler does.
+    In each epoch all samples are shuffled, alike at all ranks, and distributed, as by torch's DistributedSampler.
     """
     own: list[Tensor] = []
     epoch = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sparse recorded gradients are, by kinds of layers or by parameter."""
+"""The sparsity of recorded gradients by kinds of layers or by parameter."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters together. Densification, overlap and skew are those of `by_size[1]`, by element."""
+    """Some parameters together. Densification, overlap and skew are those of `by_size[1]`, by element."""
 
     name: str
     numel: int
     by_size: dict[int, Measures]
-    """By elements a block; 1: by element."""
+    """The measures by block size; 1: by element."""
 
 
 def kind(parameter: str) -> str:
-    """Of the layer, as far as the parameter's name tells."""
+    """Return the kind of a parameter's layer, as far as the parameter's name shows it."""
     return next((name for name, pattern in _KINDS.items() if re.search(pattern, parameter, re.IGNORECASE)), OTHER)
 
 
 def groups(found: Mapping[int, Sequence[Recording]], *, single: bool, step: Callable[[], object]) -> list[Group]:
-    """ALL, and each kind of layer, or with `single` each parameter: means over the iterations.
+    """Return ALL and each kind of layer, or with `single` each parameter, with means over the iterations.
 
     found: complete iterations. Blocks of ALL are those of the buckets; others begin with the parameter's first element.
     step: called after each iteration.

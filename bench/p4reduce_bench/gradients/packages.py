@@ -11,17 +11,16 @@ from p4reduce.errors import P4ReduceError
 
 EXTRA = "p4reduce-bench[gradients]"
 
-_declared: list[Any] = []  # libraries: what they declare is gone when they are
+_declared: list[Any] = []  # libraries: the operators that they declare disappear with them
 
 
 def why_not(name: str) -> str | None:
-    """What is missing for the package `name`; None when it is installed."""
+    """Return why a package cannot be imported; None if it is installed."""
     return None if find_spec(name) else f"the package {name} is not installed: pip install '{EXTRA}'"
 
 
 def package(name: str) -> Any:
-    """Return the package `name`. Raises P4ReduceError that names the extra where it is missing, and why it cannot be
-    used."""
+    """Return a package. Raises P4ReduceError that names the extra, or the reason why the import failed."""
     missing = why_not(name)
     if missing:
         raise P4ReduceError(missing)
@@ -34,10 +33,10 @@ def package(name: str) -> Any:
 
 
 def _torchvision() -> None:
-    """Import it, also where its C++ operators do not load.
+    """Import torchvision, also if its C++ operators do not load.
 
-    PyPI's builds are linked with CUDA, which a CPU build of torch lacks. No model here needs the operators, but
-    torchvision is not imported unless two of them are declared.
+    PyPI's builds are linked with CUDA, which a CPU build of torch lacks. No model here needs the operators, but the
+    import of torchvision fails unless two of them are declared.
     """
     import torch
 

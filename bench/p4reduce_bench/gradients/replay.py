@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded gradients as inputs of an allreduce whose exact sum is known."""
+"""Recorded gradients as inputs of an allreduce with a known exact sum."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SIGNIFICANT = 24  # bits of float32: every sum of integers below 2^24 is exact
 
 @dataclass(frozen=True)
 class Recorded:
-    """The gradients of one training, or of one replay."""
+    """The recorded gradients of one training."""
 
     model: str
     sparsifier: str
     found: dict[int, list[Recording]]
-    """By iteration: complete ones, of all ranks."""
+    """The recordings of all ranks, by iteration."""
 
     @property
     def workers(self) -> int:
@@ -42,7 +42,7 @@ class Recorded:
 
 
 def read(folder: Path, model: str, sparsifier: str) -> Recorded:
-    """Return the recordings in a folder. Raises P4ReduceError where no iteration is complete, or one rank is alone."""
+    """Return the recordings in a folder. Raises P4ReduceError if no iteration has files of all ranks, 2 or more."""
     found = recordings.find([folder])
     complete = {
         iteration: some for iteration, some in found.items() if len(some) == some[0].facts.world_size and len(some) > 1
@@ -53,9 +53,9 @@ def read(folder: Path, model: str, sparsifier: str) -> Recorded:
 
 
 def kept(folder: Path) -> Iterator[Recorded]:
-    """What `--keep` left, in MODEL/SPARSIFIER; or, where the folder itself has recordings, those.
+    """Yield the recordings in folders MODEL/SPARSIFIER, as `--keep` writes them, or those in the folder itself.
 
-    Raises P4ReduceError where there are none.
+    Raises P4ReduceError if there are none.
     """
     inside = sorted({file.parent for file in folder.glob("*/*/*.npz")})
     if not inside:
@@ -67,9 +67,9 @@ def kept(folder: Path) -> Iterator[Recorded]:
 
 
 def exact(gradients: Sequence[Values], bits: int) -> Values:
-    """Workers' gradients as multiples of 2^-bits from -1 to 1, so that sums are exact: float32, shape (workers, numel).
+    """Return workers' gradients as multiples of 2^-bits from -1 to 1, with exact sums: float32, shape (workers, numel).
 
-    All are divided by the power of two above the largest magnitude, and rounded; what is not zero stays so.
+    All are divided by the power of two above the largest magnitude, and rounded. No value becomes zero.
     """
     made = np.stack(gradients)
     largest = float(np.abs(made).max(initial=0))
@@ -86,7 +86,7 @@ def exact(gradients: Sequence[Values], bits: int) -> Values:
 
 
 def cases(recorded: Recorded, folder: Path) -> Iterator[tuple[int, Case]]:
-    """For each iteration, the case with its inputs in a file in `folder`: all buckets in a row, as one tensor."""
+    """Yield each iteration with its case, whose inputs are in a file in `folder`: all buckets as one tensor."""
     for iteration, some in recorded.found.items():
         workers = len(some)
         form = wire_for(_DTYPE, "auto")

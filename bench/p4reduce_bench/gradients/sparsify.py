@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank leaves of each bucket, with error feedback: the choices of the hooks of `p4reduce.ddp`, without a job."""
+"""Sparsifiers with error feedback that choose like the hooks of `p4reduce.ddp`, but without a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from p4reduce.ddp.states import block_norms
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 
 SPARSIFIERS = {"none": 0, "element": 1, "block": DEFAULT_BLOCK_SIZE}
-"""How many elements are chosen together; 0: nothing is left out."""
+"""The number of elements that are chosen together; 0: nothing is left out."""
 
 
 def chosen(bucket: Tensor, ratio: float, together: int) -> Tensor:
@@ -27,14 +27,14 @@ def chosen(bucket: Tensor, ratio: float, together: int) -> Tensor:
 
 
 class Sparsifier:
-    """Of one rank."""
+    """The sparsifier of one rank."""
 
     def __init__(self, kind: str, ratio: float) -> None:
         self._together, self._ratio = SPARSIFIERS[kind], ratio
         self._residuals: dict[int, Tensor] = {}
 
     def sent(self, index: int, bucket: Tensor) -> Tensor:
-        """What is sent of the bucket with this number, float32; the rest is added to the next one of that number."""
+        """Return the values of a bucket to send, float32; the rest is added to the next bucket with this index."""
         if not self._together:
             return bucket
         whole = bucket + self._residuals[index] if index in self._residuals else bucket

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data-parallel training of some ranks, one after the other in this process, and their gradients in files.
+"""Data-parallel training, with all ranks in turn in this process, and their gradients in files.
 
-All ranks have the same parameters, so one module stands for all of them: each rank's gradient is taken of its own
-samples, and the parameters follow the average, as with DDP. What normalisation layers keep besides parameters sees all
-ranks' samples, where each rank would keep its own; no gradient of a training depends on it.
+All ranks have the same parameters, so one module stands for all of them. Each rank's gradient is that of its own
+samples, and the parameters follow the average, as with DDP. The running statistics of normalisation layers see all
+ranks' samples, while with DDP each rank has its own; no gradient of a training depends on them.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from p4reduce_bench.gradients.models import Task
 from p4reduce_bench.gradients.sparsify import Sparsifier
 
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20
-"""Bytes from which a bucket takes no more parameters: DDP's."""
+"""The sizes in bytes from which a bucket takes no more parameters, as in DDP."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How models are trained."""
+    """The settings of all trainings."""
 
     workers: int
     steps: int
     record_at: Collection[int]
-    """Steps, counted from 1."""
+    """The steps to record, counted from 1."""
     ratio: float
     batch: int
-    """Samples of a rank and a step; 0: what suits the model."""
+    """Samples of a rank and a step; 0: the model's default."""
     seed: int
 
 
 @dataclass(frozen=True)
 class Step:
-    """What has been done: a step, counted from 1, and its mean loss over the ranks."""
+    """A finished step, counted from 1, and its mean loss over the ranks."""
 
     number: int
     loss: float
 
 
 def buckets(module: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
-    """Return the parameters that DDP would reduce together, the last ones first, as their gradients are there first."""
+    """Return DDP's buckets of parameters, the last parameters first, since their gradients are ready first."""
     made: list[list[tuple[str, nn.Parameter]]] = [[]]
     size = 0
     for name, parameter in reversed([one for one in module.named_parameters() if one[1].requires_grad]):
@@ -61,7 +61,7 @@ def buckets(module: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
 
 
 def train(task: Task, sparsifier: str, plan: Plan, folder: Path) -> Iterator[Step]:
-    """Train, and write what each rank hands to the allreduce in the steps to record: one file a rank and step."""
+    """Train, and write each rank's input of the allreduce in the steps to record: one file for a rank and step."""
     torch.manual_seed(plan.seed)
     task.module.train()
     optimizer = task.optimizer()
@@ -90,7 +90,7 @@ def train(task: Task, sparsifier: str, plan: Plan, folder: Path) -> Iterator[Ste
 
 
 def _flat(part: Sequence[tuple[str, nn.Parameter]]) -> Tensor:
-    """Return the gradients of a bucket in one, shape (numel,); zeros where a parameter has none."""
+    """Return the gradients of a bucket in one tensor, shape (numel,); a missing gradient is zero."""
     return torch.cat([(torch.zeros_like(one) if one.grad is None else one.grad).flatten() for _, one in part]).detach()
 
 

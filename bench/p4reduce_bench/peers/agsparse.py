@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AGsparse: every rank gathers all ranks' places and values, and adds them up itself.
+"""AGsparse: every rank gathers all ranks' indices and values, and adds them up itself.
 
-The baseline of SparCML's and Ok-Topk's papers, and what PyTorch and Horovod do. A rank receives 2k(P - 1) words, of k
-elements each at P ranks.
+It is the baseline of SparCML's and Ok-Topk's papers, and the method of PyTorch and Horovod. With k elements at each of
+P ranks, a rank receives 2k(P - 1) words.
 """
 
 from __future__ import annotations

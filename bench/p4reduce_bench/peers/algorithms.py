@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published sparse allreduces by name: given this rank's vector and the tensor's size, they give the sum."""
+"""The published sparse allreduces by name: functions of this rank's vector and the tensor's size."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's compressing DDP hooks do to a bucket, without the hook.
+"""The compression of PyTorch's DDP hooks, without the hook.
 
-fp16 and bf16: `ddp_comm_hooks.default_hooks`, which cast, add up and cast back. int8: `quantization_pertensor_hook`,
-with one scale and zero point a rank; every rank gathers the bytes of all, so that P - 1 bytes an element move.
+fp16 and bf16 are those of `ddp_comm_hooks.default_hooks`, which cast, add up and cast back. int8 is that of
+`quantization_pertensor_hook`, with one scale and zero point for each rank. Every rank gathers all ranks' bytes, so that
+P - 1 bytes for each element move.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ LEVELS = 255
 
 
 def cast(dist: Any, tensor: Any, dtype: Any) -> Any:
-    """Return the sum, of values cast to `dtype`."""
+    """Return the sum of values that are cast to `dtype`."""
     small = tensor.to(dtype)
     dist.all_reduce(small)
     return tensor.copy_(small)
 
 
 def int8(torch: Any, dist: Any, tensor: Any) -> Any:
-    """Return the sum, of values on 256 levels."""
+    """Return the sum of values on 256 levels."""
     low, high = tensor.aminmax()
     scale = torch.clamp((high - low) / LEVELS, min=torch.finfo(torch.float32).tiny)
     head = torch.stack([scale, low])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ok-Topk's sparse allreduce (Li and Hoefler, PPoPP 2022): split and reduce, then balance and allgatherv.
 
-Faithful: boundaries of the parts that all ranks agree on, so that each part has as many elements; destinations that
-rotate; the balance ahead of the gathering where a rank has more than four times the average. Not here: its buckets of
-several messages. `oktopk` gathers all of the sum, so that sums are exact, with boundaries of its own in each call: the
-selection of the sum's own top-k by a threshold, and the reuse of boundaries and thresholds between iterations, are in
-the DDP hook that trains with it, `p4reduce_bench.training.oktopk`.
+As published: all ranks agree on the boundaries of the parts, so that parts have equally many elements. Destinations
+rotate. If a rank has more than four times the average, elements are balanced before they are gathered. Missing: its
+buckets of several messages.
+
+`oktopk` gathers the whole sum, so that sums are exact, and computes boundaries in each call. The DDP hook that trains
+with it, `p4reduce_bench.training.oktopk`, selects the sum's own top-k by a threshold, and reuses boundaries and
+thresholds between iterations.
 
 A rank sends up to 2k(P - 1)/P words to split, as much to balance, and 2k(P - 1)/P to gather a sum of k elements.
 """
@@ -28,7 +30,7 @@ def oktopk(exchange: Exchange, own: Vector, numel: int) -> Vector:
 
 
 def space_repartition(exchange: Exchange, own: Vector, numel: int) -> list[int]:
-    """Where parts begin, and the end: the mean of where each rank would have them, to have as many elements in each."""
+    """Return the boundaries of the parts: the means of those at which each rank would have equally many elements."""
     size = exchange.size
     at = np.arange(1, size) * own.places.size // size
     wanted = own.places[at] if own.places.size else np.arange(1, size) * numel // size
@@ -54,19 +56,19 @@ def balance_and_allgatherv(exchange: Exchange, part: Vector) -> Vector:
 
 
 def allgatherv(exchange: Exchange, part: Vector, counts: Sequence[int] | None = None) -> Vector:
-    """Return the parts of all ranks, as they are. counts: of their elements, where they are known."""
+    """Return the parts of all ranks. counts: their numbers of elements, if they are known."""
     lengths = None if counts is None else [2 * count for count in counts]
     return chained([Vector.from_words(words) for words in exchange.all_gather(part.words(), lengths)])
 
 
 def _balanced(exchange: Exchange, part: Vector, counts: Sequence[int], shares: Sequence[int]) -> Vector:
-    """As many elements at each rank, in order: what lies beyond a rank's share goes to whose it is.
+    """Return this rank's share of all elements, in order, so that ranks have equally many.
 
-    shares: which of all elements, counted from 0, are the first of each rank's.
+    shares: for each rank, the number of its first element among all elements.
     """
 
     def cuts(rank: int) -> list[int]:
-        """Where a rank's part is cut."""
+        """Return the positions at which a rank's part is cut."""
         first = sum(counts[:rank])
         return [min(max(share - first, 0), counts[rank]) for share in shares]
 

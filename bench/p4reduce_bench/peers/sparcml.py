@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SparCML (Renggli, Ashkboos, Aghagolzadeh, Alistarh and Hoefler, SC 2019): its three sparse allreduces.
 
-Faithful: the algorithms, and a vector's change to dense where that takes fewer words. Not here: its non-blocking forms,
-its quantisation, and MPI in the place of Gloo.
+As published: the algorithms, and the change of a vector to dense when that takes fewer words. Missing: its non-blocking
+forms, its quantisation, and MPI instead of Gloo.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from p4reduce_bench.peers.vectors import Dense, Exchange, Vector, added, chained
 
 
 def recursive_doubling(exchange: Exchange, own: Vector, numel: int) -> Vector | Dense:
-    """SSAR_Recursive_double: in step t, ranks at distance 2^t exchange all that they have.
+    """Run SSAR_Recursive_double: in step t, ranks at distance 2^t exchange all that they have.
 
-    A rank sends 2k log2 P words where all have the same places, and 2k(P - 1) where none have.
+    A rank sends 2k log2 P words if all ranks have the same indices, and 2k(P - 1) if none have any in common.
     """
     have = _least(own, numel)
     for step in range(power_of_two(exchange.size)):
@@ -27,17 +27,17 @@ def recursive_doubling(exchange: Exchange, own: Vector, numel: int) -> Vector | 
 
 
 def split_allgather(exchange: Exchange, own: Vector, numel: int) -> Vector:
-    """SSAR_Split_allgather: rank i adds up the i-th part of the places, and all gather the sums.
+    """Run SSAR_Split_allgather: rank i adds up the i-th part of the indices, and all gather the sums.
 
-    A rank sends 2k(P - 1)/P words in the first phase, for places that are spread evenly, and in the second up to
-    2k(P - 1), where no two ranks have the same places.
+    With evenly spread indices, a rank sends 2k(P - 1)/P words in the first phase. In the second it sends up to
+    2k(P - 1), if no two ranks have the same indices.
     """
     part = _own_part(exchange, own, numel)
     return chained([Vector.from_words(words) for words in exchange.all_gather(part.words())])
 
 
 def dense_split_allgather(exchange: Exchange, own: Vector, numel: int) -> Dense:
-    """DSAR_Split_allgather: the same, but sums are gathered dense, for those that are no longer sparse."""
+    """Run DSAR_Split_allgather: the same, but sums are gathered dense, for sums that are no longer sparse."""
     bounds = _bounds(exchange, numel)
     start, end = bounds[exchange.rank]
     part = _own_part(exchange, own, numel)
@@ -57,12 +57,12 @@ def _bounds(exchange: Exchange, numel: int) -> list[tuple[int, int]]:
 
 
 def _least(vector: Vector, numel: int) -> Vector | Dense:
-    """In the form of fewer words; what is dense stays so."""
+    """Return the vector in the form of fewer words."""
     return vector if 2 * vector.places.size < numel else vector.dense(numel)
 
 
 def _both(one: Vector | Dense, other: Vector | Dense, numel: int) -> Vector | Dense:
-    """Their sum."""
+    """Return the sum of two vectors, in any form."""
     if isinstance(one, Vector) and isinstance(other, Vector):
         return _least(added([one, other]), numel)
     if isinstance(one, Vector):

@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OmniReduce and SwitchML as modes of ours: our workers and our switch, which send the blocks that those systems send.
+"""OmniReduce and SwitchML as modes of p4reduce: its workers and switch send the blocks that those systems send.
 
-OmniReduce (Fei et al., SIGCOMM 2021). Faithful: blocks that are not zero, dealt to streams, of which each block names
-the next; the aggregator tells all workers the least of these, and who has nothing of it sends a packet without values,
-as in its recovery from losses; the first block of each stream is sent even where it is zero, so that a tensor of zeros
-takes a round of values, too. Not here: its aggregators are servers that add float32; a switch adds int32 words, whose
-exponent workers must know, so a packet of each slot goes ahead that only announces, where OmniReduce begins with the
-block itself. Packets have our four lanes, and zeros where the answer needs room (`MAX_GROWTH`).
+OmniReduce (Fei et al., SIGCOMM 2021), as published:
 
-SwitchML (Sapio et al., NSDI 2021). Faithful: every block is sent, in order, as int32 words with an exponent that
-workers agree on a round ahead, the first one's by a packet of its own; a slot has two halves, and its next packet goes
-when its result has come. Not here: its sizes of packets and its header.
+- Non-zero blocks are striped over streams, and each block names the next one of its stream. The aggregator tells all
+  workers the least of these.
+- A worker without the block sends a packet without values, as in OmniReduce's recovery from losses.
+- The first block of each stream is sent even if it is zero, so a tensor of zeros takes a round of values, too.
 
-How long packets are, how many are under way and when one is sent again is ours in both, and so is what hosts compute:
-a scan of the tensor, which SwitchML needs for its exponents alone.
+Different: OmniReduce's aggregators are servers that add float32. A switch adds int32 words, whose exponent workers must
+know first. So each slot begins with a packet that only announces; OmniReduce begins with the block itself. Packets have
+p4reduce's four lanes, and zeros as room for the answer (`MAX_GROWTH`).
+
+SwitchML (Sapio et al., NSDI 2021), as published:
+
+- Every block is sent, in order, as int32 words.
+- Workers agree on the exponent one round ahead, and on the first one with a packet of its own.
+- A slot has two halves, and its next packet is sent when its result has come.
+
+Different: the sizes of packets and the header.
+
+In both modes, packet lengths, pacing and retransmission are p4reduce's. So is the hosts' computation: a scan of the
+tensor, which SwitchML needs only for its exponents.
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ from p4reduce.protocol.operation import Zeros
 from p4reduce.tensors.spec import describe
 
 ZEROS: Mapping[str, Zeros] = {"omnireduce": "first", "switchml": "sent"}
-"""What becomes of a worker's blocks of zeros in each system."""
+"""The treatment of a worker's blocks of zeros in each system."""
 
 
 def allreduce(group: Group, tensor: Any, system: str) -> Plan[Any]:

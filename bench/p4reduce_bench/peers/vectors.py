@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse vectors and how ranks exchange them."""
+"""Sparse vectors, and their exchange between ranks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy.typing as npt
 Words = npt.NDArray[np.int32]
 Dense = npt.NDArray[np.float32]
 
-_DENSE = 8  # places there may be for each that there is, up to which a dense array adds faster than sorting does
+_DENSE = 8  # up to so many indices for each non-zero element, a dense array adds faster than sorting
 
 
 @dataclass(frozen=True)
 class Vector:
-    """places: int32, increasing, shape (n,). values: float32, shape (n,)."""
+    """A sparse vector. places: indices, int32, increasing, shape (n,). values: float32, shape (n,)."""
 
     places: npt.NDArray[np.int32]
     values: npt.NDArray[np.float32]
@@ -30,23 +30,23 @@ class Vector:
         return cls(places, dense[places])
 
     def dense(self, numel: int) -> npt.NDArray[np.float32]:
-        """Shape (numel,)."""
+        """Return the dense vector: shape (numel,)."""
         made = np.zeros(numel, np.float32)
         made[self.places] = self.values
         return made
 
     def words(self) -> Words:
-        """As it travels: places, then values, 4 bytes each."""
+        """Return the vector as it is sent: indices, then values, 4 bytes each."""
         return np.concatenate([self.places, self.values.view(np.int32)])
 
     @classmethod
     def from_words(cls, words: Words) -> Vector:
-        """What `words` made."""
+        """Return the vector that `words` returned in this form."""
         half = words.size // 2
         return cls(words[:half], words[half:].view(np.float32))
 
     def between(self, start: int, end: int) -> Vector:
-        """Return the elements at places from `start` to before `end`."""
+        """Return the elements with indices from `start` to before `end`."""
         some = slice(*np.searchsorted(self.places, (start, end)))
         return Vector(self.places[some], self.values[some])
 
@@ -56,7 +56,7 @@ class Vector:
         return Vector(self.places[kept], self.values[kept])
 
     def largest(self, count: int) -> Vector:
-        """Return the elements of the largest magnitude; of equals, those at the lower places."""
+        """Return the elements of the largest magnitude; among equals, those with lower indices."""
         if self.places.size <= count:
             return self
         magnitudes = np.abs(self.values)
@@ -67,7 +67,7 @@ class Vector:
 
 
 def added(vectors: Sequence[Vector]) -> Vector:
-    """Their sum."""
+    """Return the sum of some vectors."""
     places = np.concatenate([vector.places for vector in vectors])
     if not places.size:
         return vectors[0]
@@ -79,20 +79,20 @@ def added(vectors: Sequence[Vector]) -> Vector:
         some = Vector.of(dense)
         return Vector(some.places + np.int32(first), some.values)
     values = np.concatenate([vector.values for vector in vectors])
-    order = np.argsort(places, kind="stable")  # which merges runs that are in order
+    order = np.argsort(places, kind="stable")  # a stable sort merges runs that are in order
     places, values = places[order], values[order]
     starts = np.flatnonzero(np.diff(places, prepend=-1))
     return Vector(places[starts], np.add.reduceat(values, starts))
 
 
 def chained(vectors: Sequence[Vector]) -> Vector:
-    """One of all their elements, each of which only one has: in order if their places follow each other."""
+    """Return the concatenation of vectors that have no index in common."""
     places = np.concatenate([vector.places for vector in vectors])
     return Vector(places, np.concatenate([vector.values for vector in vectors]))
 
 
 class Exchange:
-    """Messages between ranks. `words`: how many of 4 bytes this rank has sent, without the lengths sent ahead."""
+    """An exchange of messages between ranks. words: those of 4 bytes that this rank has sent, without lengths."""
 
     def __init__(self) -> None:
         import torch
@@ -106,10 +106,10 @@ class Exchange:
     def swap(
         self, to: Mapping[int, Words], of: Sequence[int], lengths: Mapping[int, int] | None = None
     ) -> dict[int, Words]:
-        """Send to some ranks, and give what comes of some.
+        """Send to some ranks, and return the messages of some.
 
-        lengths: of what comes, in words, where the algorithm says them; else they are sent ahead, as Gloo receives what
-        it knows the size of.
+        lengths: of the messages, in words, if the algorithm determines them. Otherwise they are sent ahead, since Gloo
+        receives only messages of known size.
         """
         if lengths is None:
             told = {rank: self._torch.zeros(1, dtype=self._torch.int64) for rank in of}
@@ -121,7 +121,7 @@ class Exchange:
         return {rank: tensor.numpy() for rank, tensor in come.items()}
 
     def all_to_all(self, parts: Sequence[Words], lengths: Sequence[int] | None = None) -> list[Words]:
-        """Part i to rank i, all at a time, each rank beginning behind itself. lengths: of what comes, by rank."""
+        """Send part i to rank i, all at a time, first to the next rank. lengths: of the messages, by rank."""
         others = [(self.rank + step) % self.size for step in range(1, self.size)]
         come = self.swap(
             {to: parts[to] for to in others}, others, None if lengths is None else dict(enumerate(lengths))
@@ -129,9 +129,9 @@ class Exchange:
         return [come.get(rank, parts[rank]) for rank in range(self.size)]
 
     def all_gather(self, own: Words, lengths: Sequence[int] | None = None) -> list[Words]:
-        """Of all ranks: by recursive doubling where their number is a power of two, else each to each.
+        """Return all ranks' words: by recursive doubling for powers of two of ranks, otherwise from each to each.
 
-        lengths: of all ranks', where the algorithm says them.
+        lengths: of all ranks' words, if the algorithm determines them.
         """
         if self.size & (self.size - 1):
             return self.all_to_all([own] * self.size, lengths)
@@ -157,7 +157,7 @@ class Exchange:
 
 
 def power_of_two(size: int) -> int:
-    """log2 of it. Raises ValueError."""
+    """Return log2 of a number of ranks. Raises ValueError."""
     if size & (size - 1):
         raise ValueError(f"{size} ranks: accepted are powers of two")
     return size.bit_length() - 1

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zen (Wang et al., OSDI 2025): balanced parallelism with a hash bitmap.
 
-Faithful: each place belongs to a rank by its hash, so that all ranks add up as much whatever the skew (push: places and
-values), and sums come back as a bitmap over the places of that rank, which all know, and values (pull). Not here: the
-hierarchical hashing on GPUs, which places what is pushed; here NumPy sorts it. Its choice among schemes is not, either.
+As published: the hash of an index determines the rank that adds it up, so that ranks have equal work whatever the skew
+(push: indices and values). Sums come back as values and a bitmap over the indices of that rank, which all ranks know
+(pull). Missing: the hierarchical hashing on GPUs, which orders the pushed elements, while here NumPy sorts them; and
+the choice among schemes.
 
 A rank pushes 2k(P - 1)/P words, and sends its pulled sums, E/(32 P) + u/P words of a union of u, to P - 1 others.
 """
@@ -33,15 +34,14 @@ def zen(exchange: Exchange, own: Vector, numel: int) -> Vector:
 
 @functools.cache
 def owned(numel: int, size: int) -> list[npt.NDArray[np.int32]]:
-    """Return the places of each rank, in order. Zen makes them once, ahead of training: make them ahead of the
-    clock."""
+    """Return the indices of each rank, in order. Zen computes them once before training, so this is not timed."""
     places = np.arange(numel, dtype=np.int32)
     owner = _owner(places, size)
     return [places[owner == rank] for rank in range(size)]
 
 
 def _owner(places: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.uint8]:
-    """By multiplicative hashing (Knuth)."""
+    """Return the rank of each index, by multiplicative hashing (Knuth)."""
     mixed = places.astype(np.uint32) * np.uint32(2654435761)
     owner: npt.NDArray[np.uint8] = ((mixed >> np.uint32(16)) % np.uint32(size)).astype(np.uint8)
     return owner  # which NumPy sorts by radix

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce bench train`: small models trained with our hooks beside other ways to add up their gradients."""
+"""`p4reduce bench train`: trainings of small models with p4reduce's hooks and with other systems."""

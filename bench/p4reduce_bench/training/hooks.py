@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The systems that are trained with, seen alike from a rank: a DDP hook with its state, and what it has sent.
+"""The systems that trainings use: each is a DDP hook with its state, and a count of the bytes that it has sent.
 
 No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
 """
@@ -34,11 +34,11 @@ from p4reduce_bench.peers.vectors import Exchange
 from p4reduce_bench.training.oktopk import OkTopkState, oktopk_hook
 
 Traffic = Callable[[int], dict[str, int]]
-"""What this rank has sent so far, after a number of steps of a run: tx_bytes, and what else is known."""
+"""A function of the number of steps of a run that returns this rank's traffic so far: tx_bytes, and others."""
 
 
 def bf16_hook(group: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """PyTorch's own, under a name that DDP does not take for one that needs a GPU: Gloo adds bfloat16."""
+    """Call PyTorch's hook, under a name for which DDP does not require a GPU: Gloo adds bfloat16."""
     return bf16_compress_hook(group, bucket)
 
 
@@ -50,21 +50,21 @@ _STATELESS: dict[str, tuple[Hook | None, int]] = {
     "gloo-fp16": (fp16_compress_hook, 2),
     "noop": (noop_hook, 0),
 }
-"""A hook that needs no state but the default process group, and the bytes of an element that it reduces."""
+"""Hooks whose state is the default process group, and the bytes of an element that they reduce."""
 
 
 @dataclass(frozen=True)
 class System:
-    """One, for one run."""
+    """A system, for one run."""
 
     hook: Hook | None
-    """None: DDP's own allreduce."""
+    """The DDP hook; None: DDP's own allreduce."""
     state: Any
     traffic: Traffic
 
 
 class Systems:
-    """What all of them share: the communicator, where one needs it, and who counts the traffic."""
+    """The state that all systems share: the communicator, if one needs it, and the interface that counts traffic."""
 
     def __init__(self, communicator: Communicator | None, options: argparse.Namespace) -> None:
         self._communicator = communicator
@@ -72,7 +72,7 @@ class Systems:
         self._interface = Gloo(options.counted)
 
     def make(self, name: str, ddp: DistributedDataParallel) -> System:
-        """Return a fresh one. With links the interface counts for all alike; without, see `trainings.counted`."""
+        """Return a new system. With links, the interface counts the traffic; without, see `trainings.counted`."""
         made = self._ours(name, ddp) if name.startswith("p4reduce") else self._other(name, ddp)
         if self._options.counted is None:
             return made
@@ -104,6 +104,6 @@ class Systems:
 
 
 def _ring(size: int) -> Traffic:
-    """What a rank sends in a ring allreduce of so many bytes a step, which is what Gloo does."""
+    """Return the traffic of Gloo, a ring allreduce of so many bytes in each step."""
     ranks = dist.get_world_size()
     return lambda steps: {"tx_bytes": steps * 2 * (ranks - 1) * size // ranks}

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ok-Topk as a DDP hook (Li and Hoefler, PPoPP 2022): its sparse allreduce with the error feedback of its SGD.
 
-Faithful: Algorithm 1, with local and global thresholds that are evaluated exactly every `reevaluate_every` iterations
-and reused in between, and boundaries that are every `repartition_every`; of Algorithm 2 the residuals, which lose an
-element only where it was both among the rank's own and among the sum's largest. Not here: one vector of the whole
-model, as DDP's buckets are reduced each by itself, k of each; the learning rate in the residuals, as hooks see
-gradients ahead of the optimizer, which makes a difference where it changes; and its overlap with the backward pass,
-as each bucket is done before the next.
+As published:
+
+- Algorithm 1: local and global thresholds are exact every `reevaluate_every` iterations and reused in between.
+  Boundaries are computed every `repartition_every` iterations.
+- Algorithm 2: an element leaves the residuals only if it is both among the rank's own largest and the sum's largest.
+
+Different:
+
+- DDP's buckets are reduced one by one, with k elements of each, instead of one vector of the whole model.
+- The learning rate is not in the residuals, since hooks see gradients before the optimizer. This matters if it changes.
+- The hook does not overlap with the backward pass: each bucket is done before the next.
 
 No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
 """
@@ -28,7 +33,7 @@ from p4reduce_bench.peers.vectors import Exchange, Vector
 
 @dataclass
 class _Reused:
-    """What is kept of a bucket between iterations."""
+    """The state of a bucket that is kept between iterations."""
 
     iterations: int = 0
     local_threshold: float = 0.0
@@ -37,10 +42,10 @@ class _Reused:
 
 
 class OkTopkState:
-    """What `oktopk_hook` works with. Gradients are float32 in the memory of the host, and finite.
+    """The state of `oktopk_hook`. Gradients are float32 in the memory of the host, and finite.
 
     ratio: k as a share of a bucket's elements, above 0 and up to 1.
-    start_iteration: the first that leaves elements out; earlier ones apply all of the sum.
+    start_iteration: the first iteration that leaves elements out; earlier ones apply the whole sum.
     reevaluate_every, repartition_every: the paper's tau' and tau, in iterations, from 1 on.
     """
 
@@ -62,10 +67,10 @@ class OkTopkState:
         self._iteration = 0
         self._reevaluate_every = reevaluate_every
         self._repartition_every = repartition_every
-        self._reused: dict[tuple[int, ...], _Reused] = {}  # by bucket's parameters: DDP forms others after a while
+        self._reused: dict[tuple[int, ...], _Reused] = {}  # by a bucket's parameters: DDP forms other buckets later
 
     def average(self, bucket: GradBucket) -> torch.Tensor:
-        """Algorithm 2, but for the step itself: the bucket's buffer, with what is to be applied."""
+        """Run Algorithm 2 without the optimizer's step; return the bucket's buffer with the values to apply."""
         buffer, parameters = bucket.buffer(), bucket.parameters()
         self.residuals.add_to(buffer, parameters)
         accumulated: npt.NDArray[np.float32] = buffer.numpy()
@@ -85,7 +90,7 @@ class OkTopkState:
     def _sparse_allreduce(
         self, accumulated: npt.NDArray[np.float32], k: int, reused: _Reused
     ) -> tuple[Vector, npt.NDArray[np.int32]]:
-        """Algorithm 1: the sum's largest elements, and which of their places this rank contributed to."""
+        """Run Algorithm 1; return the sum's largest elements, and the indices to which this rank contributed."""
         reevaluated = reused.iterations % self._reevaluate_every == 0
         if reevaluated:
             reused.local_threshold = threshold(accumulated, k)
@@ -101,12 +106,12 @@ class OkTopkState:
 
 
 def threshold(values: npt.NDArray[np.float32], k: int) -> float:
-    """Return the magnitude of the k-th largest; 0 where there are no more than k."""
+    """Return the magnitude of the k-th largest value; 0 if there are no more than k."""
     return float(np.partition(np.abs(values), values.size - k)[values.size - k]) if values.size > k else 0.0
 
 
 def oktopk_hook(state: OkTopkState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average what is left of the bucket when the largest elements of the largest elements' sum are applied only.
+    """Average a bucket with Ok-Topk: the largest elements of the sum of all ranks' largest elements.
 
     Use: `ddp.register_comm_hook(OkTopkState(Exchange(), ddp, ratio=0.01), oktopk_hook)`.
     """

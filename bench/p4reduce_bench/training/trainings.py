@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings that are compared: which there are, and their ranks, started once for all of them."""
+"""The trainings that are compared, and their ranks, which are started once for all trainings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.switches import START_UP_S, rank_environment
 
 MODELS = ("recommender", "ncf", "lstm", "bert", "resnet")
-"""Those that are trained where nobody asks for others."""
+"""The models that are trained by default."""
 REAL = ("resnet18", "vgg11", "gpt2")
-"""Of `p4reduce_bench.gradients.models`, which need packages of their own."""
+"""Models of `p4reduce_bench.gradients.models`, which need more packages."""
 
 HOOKS = {
     "gloo": "allreduce",
@@ -34,13 +34,13 @@ HOOKS = {
 """The DDP hook of each system; "allreduce" is DDP's own, without a hook."""
 
 QUICK = 4
-"""How many of them, the first, are trained where nobody asks for others."""
+"""The number of systems, from the first, that are trained by default."""
 
 STEPS, LOSSES_STEPS = 50, 100
-"""Of a training; and so that most of what each model's loss can fall is behind it."""
+"""The default steps of a training, and the steps after which losses hardly fall any more."""
 
 LOSSES_SEEDS = 3
-"""So that what differs by chance shows."""
+"""The default number of seeds with --losses, which shows differences by chance."""
 
 RECORDED = 2
 """Iterations whose gradients are recorded for the measures of sparsity."""
@@ -53,7 +53,7 @@ class Run:
     model: str
     system: str
     seed: int
-    """Of the parameters and of the batches."""
+    """The seed of the parameters and of the batches."""
     recorded: bool = False
     """Whether its gradients are recorded after the last step, in the folder of its model."""
 
@@ -63,25 +63,25 @@ class Run:
 
 @dataclass(frozen=True)
 class Training:
-    """How all of them are run."""
+    """The settings of all trainings."""
 
     workers: int
     steps: int
     warm_up: int
-    """Steps before traffic and throughput are counted."""
+    """The steps before traffic and throughput are counted."""
     ratio: float
-    """Of the hooks that send the largest blocks or elements only."""
+    """The share that hooks send of the largest blocks or elements."""
     start_iteration: int
-    """The first step in which hooks leave out or round what they can: earlier ones send all."""
+    """The first step in which hooks leave values out or round them: earlier steps send all."""
     evaluations: int
-    """Of the loss on held-out samples, besides that before the first step."""
+    """The number of evaluations of the loss on held-out samples, without the one before the first step."""
     folder: Path
-    """For recordings."""
+    """The folder for recordings."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Rank 0 has done a step."""
+    """An event: rank 0 has done a step."""
 
     run: Run
     step: int
@@ -90,19 +90,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Done:
-    """What each rank measured in a run, by rank."""
+    """An event: a run has ended, with these figures of each rank."""
 
     run: Run
     figures: dict[int, dict[str, Any]]
 
 
 def systems(losses: bool) -> list[str]:
-    """Those that are trained where nobody asks for others; `losses`: all whose losses mean something."""
+    """Return the systems that are trained by default, or with --losses, all systems that have a loss."""
     return [name for name in HOOKS if HOOKS[name] != "noop_hook"] if losses else list(HOOKS)[:QUICK]
 
 
 def plan(models: Sequence[str], systems: Sequence[str], seeds: Sequence[int]) -> list[Run]:
-    """All runs; the systems take turns. Of each model, the first run that has a hook records its gradients."""
+    """Return all runs; the systems take turns. The first run of a model with a hook records its gradients."""
     runs = []
     for model in models:
         recording = next((system for system in systems if HOOKS[system] != "allreduce"), None)
@@ -113,22 +113,22 @@ def plan(models: Sequence[str], systems: Sequence[str], seeds: Sequence[int]) ->
 
 
 def evaluated_after(steps: int, evaluations: int) -> list[int]:
-    """After how many steps the loss is taken on held-out samples: none, and ever twice as many up to the last.
+    """Return the steps after which the loss is evaluated: 0, and each time twice as many, up to the last.
 
-    So distances are those of loss curves, which fall fast and then slowly.
+    The distances grow, since loss curves fall fast and then slowly.
     """
     return sorted({0, *(max(1, steps >> halved) for halved in range(evaluations))})
 
 
 def counted(system: str, link: object | None) -> str:
-    """Which bytes of a run are known: the interface's, those of p4reduce's packets, or the algorithm's payload."""
+    """Return the origin of a run's bytes: the interface, p4reduce's packets, or the algorithm's payload."""
     if link is not None:
         return "interface"
     return "packets" if system.startswith("p4reduce") else "payload"
 
 
 def train(runs: Sequence[Run], training: Training, setup: Setup) -> Iterator[Step | Done]:
-    """Train them one after the other. Raises ChildFailed when a rank or a switch fails, or nothing is heard of them."""
+    """Run the trainings one after the other. Raises ChildFailed if a process fails, or after a long silence."""
     with Family() as family:
         environment = setup.rendezvous()
         if any(run.system.startswith("p4reduce") for run in runs):
@@ -138,13 +138,16 @@ def train(runs: Sequence[Run], training: Training, setup: Setup) -> Iterator[Ste
 
 
 def collect(runs: Sequence[Run], workers: int, events: Iterator[tuple[Child, dict[str, Any]]]) -> Iterator[Step | Done]:
-    """What the ranks report: one of them may be read before another that is as far. Raises ChildFailed."""
+    """Yield events from the ranks' reports, in the order of the runs. Raises ChildFailed.
+
+    A rank's report may be read before that of another rank that is equally far.
+    """
     figures: list[dict[int, dict[str, Any]]] = [{} for _ in runs]
     done = 0
     for _, event in events:
         if "error" in event:
             raise ChildFailed(f"{runs[done]}: {event['error']}")
-        if "step" in event:  # rank 0's, after what it has reported of the runs before
+        if "step" in event:  # of rank 0, which has reported the runs before
             yield Step(runs[sum(0 in reported for reported in figures)], event["step"], event["loss"])
             continue
         figures[event["run"]][event["rank"]] = event
