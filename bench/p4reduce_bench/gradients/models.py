@@ -24,7 +24,6 @@ from torch.nn import functional
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.gradients.datasets import MASK, digits, documents, text
 from p4reduce_bench.gradients.packages import package, why_not
-from p4reduce_bench.training.workloads import NeuralFiltering
 
 SIZES = ("tiny", "base")
 """The size that trains on two processor cores in seconds a step or less, and the size that was published."""
@@ -135,6 +134,23 @@ class Language(Task):
 
     def optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.module.parameters(), lr=1e-4)
+
+
+class NeuralFiltering(nn.Module):
+    """NeuMF (He et al., WWW 2017): generalised matrix factorisation and a multi-layer perceptron."""
+
+    def __init__(self, users: int, items: int, width: int) -> None:
+        super().__init__()
+        self.users, self.items = nn.Embedding(users, 2 * width), nn.Embedding(items, 2 * width)
+        for table in (self.users, self.items):
+            nn.init.normal_(table.weight, std=0.05)
+        self.deep = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        self.output = nn.Linear(2 * width, 1, bias=False)
+
+    def forward(self, users: Tensor, items: Tensor, labels: Tensor) -> Tensor:
+        (user, deep_user), (item, deep_item) = self.users(users).chunk(2, 1), self.items(items).chunk(2, 1)
+        joined = torch.cat([user * item, self.deep(torch.cat([deep_user, deep_item], 1))], 1)
+        return functional.binary_cross_entropy_with_logits(self.output(joined).squeeze(1), labels)
 
 
 class Recommender(Task):

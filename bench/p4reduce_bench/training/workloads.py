@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from p4reduce_bench.gradients.models import NeuralFiltering
+
 Batch = tuple[Tensor, ...]
 
 _EPS = 1e-4  # with Adagrad's 1e-10, a first step is the sign of a gradient, which the last digits of a sum decide
@@ -116,23 +118,6 @@ class Recommender(Workload):
         pairs = (vectors.sum(1).square() - vectors.square().sum(1)).sum(1) / 2
         odds = pairs + self._biases[places].sum(1)
         return ids, torch.bernoulli(torch.sigmoid(odds), generator=generator)
-
-
-class NeuralFiltering(nn.Module):
-    """NeuMF (He et al., WWW 2017): generalised matrix factorisation and a multi-layer perceptron."""
-
-    def __init__(self, users: int, items: int, width: int) -> None:
-        super().__init__()
-        self.users, self.items = nn.Embedding(users, 2 * width), nn.Embedding(items, 2 * width)
-        for table in (self.users, self.items):
-            nn.init.normal_(table.weight, std=0.05)
-        self.deep = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
-        self.output = nn.Linear(2 * width, 1, bias=False)
-
-    def forward(self, users: Tensor, items: Tensor, labels: Tensor) -> Tensor:
-        (user, deep_user), (item, deep_item) = self.users(users).chunk(2, 1), self.items(items).chunk(2, 1)
-        joined = torch.cat([user * item, self.deep(torch.cat([deep_user, deep_item], 1))], 1)
-        return functional.binary_cross_entropy_with_logits(self.output(joined).squeeze(1), labels)
 
 
 class Ncf(Workload):
