@@ -148,9 +148,9 @@ def run(
         if not fault:
             return topology
         from p4reduce_topos.faults.catalogue import FAULTS
-        from p4reduce_topos.faults.suffering import prepared
+        from p4reduce_topos.faults.injection import prepare_topology
 
-        return prepared(FAULTS[fault], topology)
+        return prepare_topology(FAULTS[fault], topology)
 
     def work(console: Console, topology: Topology) -> None:
         from p4reduce_topos.emulation.network import Network
@@ -158,7 +158,7 @@ def run(
         from p4reduce_topos.experiments.measuring import measure
 
         if fault:
-            _suffer(console, topology, target, fault, pcap, pipeline, as_json=as_json)
+            _run_fault(console, topology, target, fault, pcap, pipeline, as_json=as_json)
             return
         case = Case(
             len(topology.workers) if workers is None else workers,
@@ -371,12 +371,12 @@ def _run_own(console: Console, network: Network, program: str, *, as_json: bool)
     console.print(f"{program}: all {len(statuses)} ranks completed", highlight=False, markup=False, soft_wrap=True)
 
 
-def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, pipeline: Path | None,
+def _run_fault(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, pipeline: Path | None,
             *, as_json: bool) -> None:  # fmt: skip
     from p4reduce_topos.emulation.network import Network
     from p4reduce_topos.faults import words
     from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S
-    from p4reduce_topos.faults.suffering import suffer, verdict
+    from p4reduce_topos.faults.injection import inject, violations
 
     known = FAULTS[fault]
     lease = ["--lease", str(LEASE_S)]
@@ -384,8 +384,8 @@ def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap:
         console.status(escape(f"{topology.name}: {known.summary}")),
         Network(topology, target, controller_options=lease, pcap=pcap, pipeline=pipeline) as network,
     ):
-        ends = suffer(network, known)
-    wrong = verdict(known, ends)
+        ends = inject(network, known)
+    wrong = violations(known, ends)
     said = words.conclusion(fault, known, ends, wrong)
     if as_json:
         print(

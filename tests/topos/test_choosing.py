@@ -15,7 +15,7 @@ from p4reduce_topos.experiments.choosing import chosen
 from p4reduce_topos.experiments.series import EXPERIMENTS
 from p4reduce_topos.faults import words
 from p4reduce_topos.faults.catalogue import FAULTS
-from p4reduce_topos.faults.suffering import verdict
+from p4reduce_topos.faults.injection import violations
 
 
 def test_values_and_sizes_are_chosen() -> None:
@@ -70,10 +70,10 @@ def test_verdicts_are_in_words() -> None:
     assert words.end({"wrong": 5, "call": 2}) == "wrong sums: 5 elements of call 3"
     assert words.end({}) == "it ended without a report"
     ends = {0: gone, 2: gone}
-    assert words.conclusion("worker-killed", killed, ends, verdict(killed, ends)) == (
+    assert words.conclusion("worker-killed", killed, ends, violations(killed, ends)) == (
         "worker-killed: it ended as it must, in JobAborted at every rank that is left, which says 'rank 1' (2)."
     )
     ends = {0: right, 1: gone}
-    assert words.conclusion("worker-paused", paused, ends, verdict(paused, ends)) == (
+    assert words.conclusion("worker-paused", paused, ends, violations(paused, ends)) == (
         "worker-paused: it must end in right sums at every rank, but: rank 1: JobAborted: rank 1 has gone."
     )

@@ -15,8 +15,8 @@ import pytest
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S, VICTIM, Fault, outsider
+from p4reduce_topos.faults.injection import inject, prepare_topology, violations
 from p4reduce_topos.faults.ranks import Event
-from p4reduce_topos.faults.suffering import prepared, suffer, verdict
 from p4reduce_topos.model import Wire
 from p4reduce_topos.topologies import star
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
@@ -30,14 +30,14 @@ MUTANTS = Path(__file__).with_name("mutants")
 
 
 def ends(start: Start, fault: Fault, controller_options: Sequence[str] = (), **options: Any) -> dict[int, Event]:
-    topology = prepared(fault, star.build(3, others=1))
+    topology = prepare_topology(fault, star.build(3, others=1))
     controller = ["--lease", str(LEASE_S), *controller_options]
     with start(topology, controller_options=controller, **options) as network:
-        return suffer(network, fault)
+        return inject(network, fault)
 
 
 def test_a_killed_worker_ends_its_job(start: Start) -> None:
-    assert verdict(FAULTS["worker-killed"], ends(start, FAULTS["worker-killed"])) == []
+    assert violations(FAULTS["worker-killed"], ends(start, FAULTS["worker-killed"])) == []
 
 
 HOST_OF_THE_CONTROLLER = "10.255.255.254"
@@ -60,12 +60,12 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
         for fault_name, fault in FAULTS.items():
             if fault.needs_outsider and name == "leaf-spine":
                 with pytest.raises(P4ReduceError, match="leaf2, where h2 is, only forwards, so spine1 hears all hosts"):
-                    prepared(fault, plain)
+                    prepare_topology(fault, plain)
                 continue
-            network.rewire(prepared(fault, plain))
+            network.rewire(prepare_topology(fault, plain))
             try:
                 calls = 20 if fault.pause == Fault.pause else 80  # so that the ranks still reduce after what is done
-                wrong[fault_name] = verdict(fault, suffer(network, fault, job=fault_name, calls=calls))
+                wrong[fault_name] = violations(fault, inject(network, fault, job=fault_name, calls=calls))
             except (P4ReduceError, ValueError) as error:
                 wrong[fault_name] = [str(error)]
             network.rewire(plain)
@@ -85,21 +85,21 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
 @pytest.mark.parametrize("name", [name for name in TOPOLOGIES if name != "leaf-spine"])
 def test_a_host_that_forges_is_added_where_there_is_none(name: str) -> None:
     made = TOPOLOGIES[name].build(4)
-    ready = prepared(FAULTS["forged"], made)
+    ready = prepare_topology(FAULTS["forged"], made)
     assert outsider(ready) not in made.workers
     assert ready.workers == made.workers
-    assert prepared(FAULTS["forged"], ready) == ready
+    assert prepare_topology(FAULTS["forged"], ready) == ready
 
 
-def test_a_fault_needs_somebody_to_suffer_it() -> None:
+def test_a_fault_needs_a_second_worker() -> None:
     with pytest.raises(P4ReduceError, match="a fault on star with 1 worker: accepted are 2 workers or more"):
-        prepared(FAULTS["worker-killed"], star.build(1))
+        prepare_topology(FAULTS["worker-killed"], star.build(1))
 
 
 def comes_out_wrong(start: Start, name: str, **options: Any) -> list[str]:
     """Return what is wrong with the run of a fault: its verdict, or that a rank did not end in time."""
     try:
-        return verdict(FAULTS[name], ends(start, FAULTS[name], **options))
+        return violations(FAULTS[name], ends(start, FAULTS[name], **options))
     except P4ReduceError as error:
         return [str(error)]
 

@@ -17,7 +17,7 @@ from p4reduce_topos.topologies.parts import with_other_host
 _CALLS = 60
 
 
-def prepared(fault: Fault, topology: Topology) -> Topology:
+def prepare_topology(fault: Fault, topology: Topology) -> Topology:
     """Return the topology with the fault's impairments of host links, and with the host that causes it.
 
     Raises P4ReduceError if the fault cannot happen on this topology.
@@ -43,7 +43,7 @@ def prepared(fault: Fault, topology: Topology) -> Topology:
     return with_other_host(made, worker)
 
 
-def suffer(network: Network, fault: Fault, *, job: str = "topo", calls: int = _CALLS) -> dict[int, Event]:
+def inject(network: Network, fault: Fault, *, job: str = "topo", calls: int = _CALLS) -> dict[int, Event]:
     """Run the ranks, cause the fault, and return the last event of each remaining rank.
 
     calls: the number of calls of each rank, if the fault must end in right sums.
@@ -58,7 +58,7 @@ def suffer(network: Network, fault: Fault, *, job: str = "topo", calls: int = _C
         return ranks.wait_ends(fault.seconds)
 
 
-def verdict(fault: Fault, ends: Mapping[int, Event]) -> list[str]:
+def violations(fault: Fault, ends: Mapping[int, Event]) -> list[str]:
     """Return a line for each rank that did not end as the fault requires."""
     if fault.outcome == "sums":
         return [f"rank {rank}: {words.end(end)}" for rank, end in ends.items() if "right" not in end]
