@@ -374,7 +374,7 @@ def _run_own(console: Console, network: Network, program: str, *, as_json: bool)
 def _run_fault(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, pipeline: Path | None,
             *, as_json: bool) -> None:  # fmt: skip
     from p4reduce_topos.emulation.network import Network
-    from p4reduce_topos.faults import words
+    from p4reduce_topos.faults import messages
     from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S
     from p4reduce_topos.faults.injection import inject, violations
 
@@ -386,14 +386,14 @@ def _run_fault(console: Console, topology: Topology, target: str, fault: str, pc
     ):
         ends = inject(network, known)
     wrong = violations(known, ends)
-    said = words.conclusion(fault, known, ends, wrong)
+    said = messages.verdict(fault, known, ends, wrong)
     if as_json:
         print(
             json.dumps({"fault": fault, "expected": known.outcome, "ranks": ends, "well": not wrong, "verdict": said})
         )
     else:
         for rank, end in ends.items():
-            console.print(f"rank {rank}: {words.end(end)}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"rank {rank}: {messages.describe_end(end)}", highlight=False, markup=False, soft_wrap=True)
     if wrong:
         raise P4ReduceError(said)
     if not as_json:

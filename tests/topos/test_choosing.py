@@ -13,7 +13,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_topos.emulation.scripts import command_of
 from p4reduce_topos.experiments.choosing import chosen
 from p4reduce_topos.experiments.series import EXPERIMENTS
-from p4reduce_topos.faults import words
+from p4reduce_topos.faults import messages
 from p4reduce_topos.faults.catalogue import FAULTS
 from p4reduce_topos.faults.injection import violations
 
@@ -65,15 +65,15 @@ def test_verdicts_are_in_words() -> None:
     killed, paused = FAULTS["worker-killed"], FAULTS["worker-paused"]
     gone = {"error": "JobAborted", "message": "rank 1 has gone"}
     right = {"right": 60, "digest": "ab", "retransmissions": 3}
-    assert words.end(right) == "60 sums, all right; 3 packets were sent again"
-    assert words.end(gone) == "JobAborted: rank 1 has gone"
-    assert words.end({"wrong": 5, "call": 2}) == "wrong sums: 5 elements of call 3"
-    assert words.end({}) == "it ended without a report"
+    assert messages.describe_end(right) == "60 sums, all right; 3 packets were sent again"
+    assert messages.describe_end(gone) == "JobAborted: rank 1 has gone"
+    assert messages.describe_end({"wrong": 5, "call": 2}) == "wrong sums: 5 elements of call 3"
+    assert messages.describe_end({}) == "it ended without a report"
     ends = {0: gone, 2: gone}
-    assert words.conclusion("worker-killed", killed, ends, violations(killed, ends)) == (
+    assert messages.verdict("worker-killed", killed, ends, violations(killed, ends)) == (
         "worker-killed: it ended as it must, in JobAborted at every rank that is left, which says 'rank 1' (2)."
     )
     ends = {0: right, 1: gone}
-    assert words.conclusion("worker-paused", paused, ends, violations(paused, ends)) == (
+    assert messages.verdict("worker-paused", paused, ends, violations(paused, ends)) == (
         "worker-paused: it must end in right sums at every rank, but: rank 1: JobAborted: rank 1 has gone."
     )

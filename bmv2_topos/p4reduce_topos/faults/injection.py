@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_topos.emulation.network import Network
-from p4reduce_topos.faults import words
+from p4reduce_topos.faults import messages
 from p4reduce_topos.faults.catalogue import UNDER_WAY, VICTIM, Fault
 from p4reduce_topos.faults.ranks import Event, Ranks
 from p4reduce_topos.model import Topology
@@ -61,9 +61,9 @@ def inject(network: Network, fault: Fault, *, job: str = "topo", calls: int = _C
 def violations(fault: Fault, ends: Mapping[int, Event]) -> list[str]:
     """Return a line for each rank that did not end as the fault requires."""
     if fault.outcome == "sums":
-        return [f"rank {rank}: {words.end(end)}" for rank, end in ends.items() if "right" not in end]
+        return [f"rank {rank}: {messages.describe_end(end)}" for rank, end in ends.items() if "right" not in end]
     return [
-        f"rank {rank}: {words.end(end)}"
+        f"rank {rank}: {messages.describe_end(end)}"
         for rank, end in ends.items()
         if end.get("error") != fault.outcome or fault.says not in end.get("message", "")
     ]

@@ -9,7 +9,7 @@ from p4reduce_topos.faults.catalogue import Fault
 from p4reduce_topos.faults.ranks import Event
 
 
-def end(said: Event) -> str:
+def describe_end(said: Event) -> str:
     """Return the text for the last event of a rank."""
     if "right" in said:
         again = said.get("retransmissions", 0)
@@ -21,15 +21,15 @@ def end(said: Event) -> str:
     return "it ended without a report" if not said else f"it has not ended: {said}"
 
 
-def outcome(fault: Fault) -> str:
+def describe_outcome(fault: Fault) -> str:
     """Return the text for the outcome that the fault must have."""
     if fault.outcome == "sums":
         return "right sums at every rank"
     return f"{fault.outcome} at every rank that is left" + (f", which says {fault.says!r}" if fault.says else "")
 
 
-def conclusion(name: str, fault: Fault, ends: Mapping[int, Event], wrong: Sequence[str]) -> str:
+def verdict(name: str, fault: Fault, ends: Mapping[int, Event], wrong: Sequence[str]) -> str:
     """Return the verdict as one sentence."""
     if not wrong:
-        return f"{name}: it ended as it must, in {outcome(fault)} ({len(ends)})."
-    return f"{name}: it must end in {outcome(fault)}, but: {'; '.join(wrong)}."
+        return f"{name}: it ended as it must, in {describe_outcome(fault)} ({len(ends)})."
+    return f"{name}: it must end in {describe_outcome(fault)}, but: {'; '.join(wrong)}."
