@@ -4,6 +4,6 @@
 The names exported here are those that a topology of your own needs; `p4reduce topo run FILE.py:FUNCTION` runs it.
 """
 
-from p4reduce_topos.model import Link, Topology, Wire
+from p4reduce_topos.model import Link, LinkProperties, Topology
 
-__all__ = ["Link", "Topology", "Wire"]
+__all__ = ["Link", "Topology", "LinkProperties"]

@@ -7,9 +7,9 @@ import re
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_topos.files import SUFFIXES, read_topology
+from p4reduce_topos.link_properties import LINK_PROPERTIES, pairs, parse_link_properties
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import find
-from p4reduce_topos.wires import WIRE, pairs, wire
 
 DEFAULT_WORKERS = 4
 
@@ -27,12 +27,12 @@ def build(name: str, workers: int | None, edge: str, core: str, shape: str) -> T
         return read_topology(name, workers, edge, core)
     design = find(name)
     options: dict[str, object] = {
-        "workers": DEFAULT_WORKERS if workers is None else workers, "edge": wire("--edge", edge)
+        "workers": DEFAULT_WORKERS if workers is None else workers, "edge": parse_link_properties("--edge", edge)
     }  # fmt: skip
     if core:
         if not design.has_core:
             raise P4ReduceError(f"--core {core}: {name} has no links between switches")
-        options["core"] = wire("--core", core)
+        options["core"] = parse_link_properties("--core", core)
     for key, value in pairs("--shape", shape):
         if key not in design.shape or not re.fullmatch("[0-9]{1,4}", value):
             accepted = ", ".join(f"{one}=NUMBER, 0 to 9999" for one in design.shape) or "nothing"
@@ -56,4 +56,4 @@ def has_core(name: str) -> bool:
     return name.endswith(SUFFIXES) or find(name).has_core
 
 
-__all__ = ["DEFAULT_WORKERS", "WIRE", "build", "has_core", "wire"]
+__all__ = ["DEFAULT_WORKERS", "LINK_PROPERTIES", "build", "has_core", "parse_link_properties"]

@@ -27,7 +27,7 @@ from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.processes import network as private
 from p4reduce_bench.processes.termination import command
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
-from p4reduce_topos.arguments import WIRE, build
+from p4reduce_topos.arguments import LINK_PROPERTIES, build
 from p4reduce_topos.emulation import signals
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import ACCEPTED, TOPOLOGIES
@@ -74,7 +74,7 @@ def run(
         int | None,
         typer.Option(min=1, max=32, help="Number of workers. Default: 4, or those that the topology's file names."),
     ] = None,
-    edge: Annotated[str, typer.Option(help=f"Properties of the hosts' links, as {WIRE}.")] = "",
+    edge: Annotated[str, typer.Option(help=f"Properties of the hosts' links, as {LINK_PROPERTIES}.")] = "",
     core: Annotated[str, typer.Option(help="Properties of the links between switches, likewise.")] = "",
     shape: Annotated[
         str, typer.Option(help="Parameters of the topology, as leaves=2,spines=2; p4reduce topo list shows them.")

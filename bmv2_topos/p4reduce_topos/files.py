@@ -4,9 +4,9 @@
 name: two-rooms
 switches: [s1, s2]
 hosts: {h1: s1, h2: s1, h3: s2, h4: s2}     # Each host, with its switch.
-links: [[s1, s2]]                           # Links between switches. [s1, s2, "rate=1gbit"] sets the wire of one.
-edge: rate=100mbit                          # The wire of the hosts' links.
-core: rate=100mbit,delay=1ms                # The wire of the links between switches.
+links: [[s1, s2]]                           # Links between switches. [s1, s2, "rate=1gbit"] is one with its own.
+edge: rate=100mbit                          # Properties of the hosts' links.
+core: rate=100mbit,delay=1ms                # Properties of the links between switches.
 workers: [h1, h2, h3, h4]                   # In the order of their ranks. The default is all hosts.
 roots: [s2]                                 # The switches that compute the final sums. The default is the first switch.
 """
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_topos.model import Link, Topology, Wire
-from p4reduce_topos.wires import wire
+from p4reduce_topos.link_properties import parse_link_properties
+from p4reduce_topos.model import Link, LinkProperties, Topology
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _KEYS = ("name", "switches", "hosts", "links", "edge", "core", "workers", "roots")
@@ -61,7 +61,7 @@ def read_topology(file: str, workers: int | None, edge: str, core: str) -> Topol
     """Return the topology in a file. Raises P4ReduceError or ValueError.
 
     workers: the number of workers, from the first; None means all.
-    edge, core: wires that replace those in the file, unless empty.
+    edge, core: properties of links, which replace those in the file, unless empty.
     """
     made = read(file, _KEYS)
     hosts = _of(made, file, "hosts", dict, {})
@@ -71,13 +71,17 @@ def read_topology(file: str, workers: int | None, edge: str, core: str) -> Topol
     named = tuple(_of(made, file, "workers", list, list(hosts)))
     if workers is not None and not 1 <= workers <= len(named):
         raise P4ReduceError(f"--workers {workers}: {file} has {len(named)} workers")
-    at_hosts = _wire(made, file, "edge", edge)
-    between = _wire(made, file, "core", core)
+    at_hosts = _link_properties(made, file, "edge", edge)
+    between = _link_properties(made, file, "core", core)
     links = [Link(host, str(switch), at_hosts) for host, switch in hosts.items()]
     for link in _of(made, file, "links", list, []):
         if not isinstance(link, list) or not 2 <= len(link) <= 3 or not all(isinstance(part, str) for part in link):
-            raise P4ReduceError(f"{file}: links: {link!r}: accepted is [SWITCH, SWITCH], or [SWITCH, SWITCH, WIRE]")
-        links.append(Link(link[0], link[1], wire(f"{file}: links:", link[2]) if len(link) == 3 else between))
+            raise P4ReduceError(
+                f"{file}: links: {link!r}: accepted is [SWITCH, SWITCH], or [SWITCH, SWITCH, PROPERTIES]"
+            )
+        links.append(
+            Link(link[0], link[1], parse_link_properties(f"{file}: links:", link[2]) if len(link) == 3 else between)
+        )
     roots = _of(made, file, "roots", list, switches[:1])
     name = str(made.get("name", Path(file).stem))
     return Topology(name, tuple(hosts), tuple(switches), tuple(links), named[:workers], tuple(roots))
@@ -93,8 +97,8 @@ def _of(made: dict[str, Any], file: str, key: str, kind: type[Any], default: Any
     return value
 
 
-def _wire(made: dict[str, Any], file: str, key: str, given: str) -> Wire:
-    """Return the wire that the option gives, or else that of the file."""
+def _link_properties(made: dict[str, Any], file: str, key: str, given: str) -> LinkProperties:
+    """Return the properties that the option gives, or else that of the file."""
     if given:
-        return wire(f"--{key}", given)
-    return wire(f"{file}: {key}:", _of(made, file, key, str, ""))
+        return parse_link_properties(f"--{key}", given)
+    return parse_link_properties(f"{file}: {key}:", _of(made, file, key, str, ""))

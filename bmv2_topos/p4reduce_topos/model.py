@@ -5,7 +5,7 @@
         name="two-racks",
         hosts=("h1", "h2", "h3", "h4"),
         switches=("leaf1", "leaf2", "spine1"),
-        links=(Link("h1", "leaf1"), ..., Link("leaf1", "spine1", Wire(rate=10**9)), ...),
+        links=(Link("h1", "leaf1"), ..., Link("leaf1", "spine1", LinkProperties(rate=10**9)), ...),
         workers=("h1", "h2", "h3", "h4"),   # rank 0 is at h1
         roots=("spine1",),
     )
@@ -38,7 +38,7 @@ _RESERVED = (
 
 
 @dataclass(frozen=True)
-class Wire:
+class LinkProperties:
     """The properties of a link, which hold in each direction.
 
     rate: bits a second; 0 sets no limit.
@@ -76,7 +76,7 @@ class Wire:
         return {name: value for name in names if (value := getattr(self, name))}
 
 
-PLAIN = Wire()
+PLAIN = LinkProperties()
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Link:
 
     a: str
     b: str
-    wire: Wire = PLAIN
+    properties: LinkProperties = PLAIN
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -286,4 +286,4 @@ class Topology:
         return frozenset(frozenset((node, self._nearer(node, root)[0])) for node in self._at if node != root)
 
 
-__all__ = ["NETWORK", "PLAIN", "Link", "Topology", "Tree", "Wire"]
+__all__ = ["NETWORK", "PLAIN", "Link", "Topology", "Tree", "LinkProperties"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies and wires that `p4reduce topo` accepts."""
+"""Topologies and properties of links that `p4reduce topo` accepts."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.network import check_rights
-from p4reduce_topos.arguments import build, wire
-from p4reduce_topos.model import Wire
+from p4reduce_topos.arguments import build, parse_link_properties
+from p4reduce_topos.model import LinkProperties
 
 
 def test_what_a_wire_does() -> None:
     text = "rate=100mbit, delay=5ms,jitter=500us,queue=64kB,loss=0.01,duplicate=.5"
-    expected = Wire(rate=10**8, delay=0.005, jitter=0.0005, queue=64_000, loss=0.01, duplicate=0.5)
-    assert wire("--edge", text) == expected
-    assert wire("--edge", "") == Wire()
+    expected = LinkProperties(rate=10**8, delay=0.005, jitter=0.0005, queue=64_000, loss=0.01, duplicate=0.5)
+    assert parse_link_properties("--edge", text) == expected
+    assert parse_link_properties("--edge", "") == LinkProperties()
 
 
 @pytest.mark.parametrize("text", ["rate", "rate=fast", "delay=5", "loss=-1", "loss=2", "colour=red", "queue=5mbit"])
 def test_what_no_wire_does(text: str) -> None:
     with pytest.raises((P4ReduceError, ValueError), match="accepted"):
-        wire("--edge", text)
+        parse_link_properties("--edge", text)
 
 
 def test_shapes() -> None:
@@ -37,7 +37,7 @@ def test_shapes() -> None:
 def test_a_topology_of_ones_own(own: Path) -> None:
     made = build(f"{own}:ring", 4, "rate=1gbit", "rate=1mbit", "switches=4")
     assert (made.name, len(made.switches)) == ("ring", 4)
-    assert made.link("s4", "s1").wire == Wire(rate=10**6)
+    assert made.link("s4", "s1").properties == LinkProperties(rate=10**6)
     with pytest.raises(P4ReduceError, match=r"accepted for .*own.py:ring is switches=NUMBER, 0 to 9999"):
         build(f"{own}:ring", 4, "", "", "leaves=4")
 
@@ -58,11 +58,14 @@ def test_a_topology_in_a_file(tmp_path: Path) -> None:
     file.write_text(ROOMS)
     made = build(str(file), None, "", "", "")
     assert (made.name, made.workers, made.roots) == ("two-rooms", ("h1", "h2", "h3"), ("s2",))
-    assert made.link("h3", "s2").wire == Wire(rate=10**8)
-    assert made.link("s1", "s2").wire == Wire(rate=10**7, delay=0.001)
+    assert made.link("h3", "s2").properties == LinkProperties(rate=10**8)
+    assert made.link("s1", "s2").properties == LinkProperties(rate=10**7, delay=0.001)
     chosen = build(str(file), 2, "rate=1gbit", "loss=0.1", "")
     assert chosen.workers == ("h1", "h2")
-    assert (chosen.link("h1", "s1").wire, chosen.link("s1", "s2").wire) == (Wire(rate=10**9), Wire(loss=0.1))
+    assert (chosen.link("h1", "s1").properties, chosen.link("s1", "s2").properties) == (
+        LinkProperties(rate=10**9),
+        LinkProperties(loss=0.1),
+    )
     other = tmp_path / "rooms.json"
     other.write_text(json.dumps({"switches": ["s1"], "hosts": {"a": "s1", "b": "s1"}}))
     assert (build(str(other), None, "", "", "").name, len(build(str(other), None, "", "", "").links)) == ("rooms", 2)

@@ -175,7 +175,7 @@ def test_points_are_on_the_topology_that_is_chosen(tmp_path: Path, monkeypatch: 
     topology = made.points()[0].build()
     assert topology.name == "leaf-spine"
     assert len(topology.roots) == 3
-    assert {link.wire.rate for link in topology.links} == {20_000_000}
+    assert {link.properties.rate for link in topology.links} == {20_000_000}
     assert len(topology.hosts) == 3, "one adds up for the system server"
     built = []
 

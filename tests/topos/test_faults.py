@@ -17,7 +17,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S, VICTIM, Fault, outsider
 from p4reduce_topos.faults.injection import inject, prepare_topology, violations
 from p4reduce_topos.faults.ranks import Event
-from p4reduce_topos.model import Wire
+from p4reduce_topos.model import LinkProperties
 from p4reduce_topos.topologies import star
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
 from p4reduce_topos.topologies.parts import with_other_host
@@ -53,7 +53,9 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
     """All faults run on one network, each in a job of its own. Its damage is repaired before the next one."""
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
-    made = TOPOLOGIES[name].build(2, Wire(delay=1e-6), **SHAPES.get(name, {}))  # every host's link can be changed
+    made = TOPOLOGIES[name].build(
+        2, LinkProperties(delay=1e-6), **SHAPES.get(name, {})
+    )  # every host's link can be changed
     plain = with_other_host(made, made.workers[VICTIM])
     wrong = {}
     with start(plain, target, controller_options=["--lease", str(LEASE_S)]) as network:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4reduce_topos.model import Link, Topology, Wire
+from p4reduce_topos.model import Link, LinkProperties, Topology
 from p4reduce_topos.topologies import leaf_spine, star, tree, two_racks
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
 
@@ -198,7 +198,7 @@ def test_names_whose_interfaces_linux_does_not_take_are_refused(switch: str, hos
 def test_what_no_wire_does_is_refused(change: dict[str, float]) -> None:
     (name,) = change
     with pytest.raises(ValueError, match=f"{name}=.* accepted"):
-        Wire(**change)  # type: ignore[arg-type]
+        LinkProperties(**change)  # type: ignore[arg-type]
 
 
 def test_more_leaves_than_workers_are_refused() -> None:

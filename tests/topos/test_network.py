@@ -15,7 +15,7 @@ from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_topos.experiments.measuring import SYSTEMS, measure
 from p4reduce_topos.faults.rank import sums
 from p4reduce_topos.faults.ranks import Ranks
-from p4reduce_topos.model import Topology, Wire
+from p4reduce_topos.model import LinkProperties, Topology
 from p4reduce_topos.topologies import bottleneck, leaf_spine, star, tree, two_racks
 from tests.support.mininet import Start, targets
 
@@ -106,7 +106,7 @@ def test_links_have_their_rate_and_delay(start: Start) -> None:
     """1 MB at 20 Mbit/s takes 0.4 s at the least, and a round trip over two links of 10 ms 40 ms."""
     case = Case(2, 1 << 18, "float32", 1.0, "all", "block")
     setup = Setup(target="native", slots=64, threads=1, repeat=1, warm_up=0, timeout=60)
-    with start(star.build(2, Wire(rate=20_000_000, delay=0.01))) as network:
+    with start(star.build(2, LinkProperties(rate=20_000_000, delay=0.01))) as network:
         measured = measure(network, "p4reduce", case, setup)
         said = network.mininet["h1"].cmd("ping", "-c", "3", "-i", "0.2", "10.0.0.2")
     assert measured.row.wrong == 0

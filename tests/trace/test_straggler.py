@@ -22,7 +22,7 @@ from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.experiments.measuring import measure
-from p4reduce_topos.model import Wire
+from p4reduce_topos.model import LinkProperties
 from p4reduce_topos.topologies import star
 from tests.support.mininet import Start, mininet, start
 
@@ -46,7 +46,9 @@ def traced(network: Network) -> Trace:
 
 @pytest.fixture
 def lossy(start: Start) -> Iterator[Network]:
-    with start(star.build(WORKERS, Wire(rate=100_000_000)), controller_options=["--drop-rate", "0.01"]) as network:
+    with start(
+        star.build(WORKERS, LinkProperties(rate=100_000_000)), controller_options=["--drop-rate", "0.01"]
+    ) as network:
         yield network
 
 

@@ -186,7 +186,7 @@ class Network:
                 port2=topology.port(*reversed(link.ends)),
                 intfName1=topology.interface(*link.ends),
                 intfName2=topology.interface(*reversed(link.ends)),
-                **({"cls": Cable, "cut": self._cut(link), "mtu": self._mtu} if link.wire.impairments else {}),
+                **({"cls": Cable, "cut": self._cut(link), "mtu": self._mtu} if link.properties.impairments else {}),
             )
         net.build()
         for link in topology.links:
@@ -197,7 +197,7 @@ class Network:
         for host in topology.hosts:
             self._know_switches(host)
         for number, link in enumerate(topology.links):
-            if link.wire.impairments:
+            if link.properties.impairments:
                 self._start_wire(number, link)
         for child in self._wires.values():
             child.first(START_UP_S)
@@ -212,7 +212,7 @@ class Network:
 
     def _start_wire(self, number: int, link: Link) -> None:
         """Start the process that passes the frames of a link with impairments."""
-        options = [part for name, value in link.wire.impairments.items() for part in (f"--{name}", str(value))]
+        options = [part for name, value in link.properties.impairments.items() for part in (f"--{name}", str(value))]
         options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
         name = f"wire from {link.a} to {link.b}"
         self._wires[number] = self.family.start(name, "p4reduce_topos.emulation.wire", *self._cut(link), *options)
@@ -223,8 +223,8 @@ class Network:
         with entered(self.mininet[node].pid):
             offloads.switch_off(interface, checksums=True)
             run("ip", "link", "set", interface, "mtu", str(self._mtu))
-            if link.wire.rate:
-                run(*shape(interface, link.wire.rate, link.wire.queue, self._mtu))
+            if link.properties.rate:
+                run(*shape(interface, link.properties.rate, link.properties.queue, self._mtu))
 
     def _know_switches(self, host: str) -> None:
         """Add static ARP entries for all switches to a host.
@@ -314,10 +314,11 @@ class Network:
     def rewire(self, topology: Topology) -> None:
         """Change the impairments of links to those in `topology`.
 
-        topology: the same topology with other wires. Only links that were created with impairments may change.
+        topology: the same topology, with other properties of links. Only links that had impairments at first may
+            change.
         """
         for number, (former, link) in enumerate(zip(self.topology.links, topology.links, strict=True)):
-            if former.wire != link.wire:
+            if former.properties != link.properties:
                 self.stop(self._wires[number])
                 self._start_wire(number, link)
                 self._wires[number].first(START_UP_S)

@@ -22,7 +22,7 @@ from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.experiments.measuring import measure
-from p4reduce_topos.model import Wire
+from p4reduce_topos.model import LinkProperties
 from p4reduce_topos.topologies import bottleneck
 
 SUMMARY = "Aggregation beside TCP on one slow link."
@@ -61,7 +61,7 @@ def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str,
     The runs cover each number of slots and each of TCP's `algorithms`. The keys of the result name them.
     """
     found = {}
-    topology = bottleneck.build(WORKERS, core=Wire(rate=RATE, queue=QUEUE), pairs=1)
+    topology = bottleneck.build(WORKERS, core=LinkProperties(rate=RATE, queue=QUEUE), pairs=1)
     with Network(topology, target, controller_options=["--lease", "30"]) as network:
         for algorithm in algorithms():
             with _tcp(network, algorithm), _Sampler(network) as sampler:

@@ -58,7 +58,7 @@ def measure(network: Network, system: str, case: Case, setup: Setup, *, late: fl
         (figures,) = collect(network.family, ranks, len(ranks), 1, silence)
     turns = setup.repeat + setup.warm_up
     carried = {f"{a}>{b}": (network.carried(a, b) - before[a, b]) // turns for a, b in ways}
-    rate = min((link.wire.rate for link in topology.links if link.wire.rate), default=0)
+    rate = min((link.properties.rate for link in topology.links if link.properties.rate), default=0)
     limit = None
     if rate and system == "p4reduce":
         limit = least_traffic(case, setup).seconds(rate)

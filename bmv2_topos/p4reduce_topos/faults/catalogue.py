@@ -34,7 +34,7 @@ class Fault:
     outcome: "sums" for right sums, or the class of the error at every remaining rank.
     says: a text that the messages of these errors contain.
     seconds: the deadline, from the call of `act` to the end of the last rank.
-    wire: impairments of every host's link, from the start.
+    impairments: impairments of every host's link, from the start.
     options: options of the ranks.
     pause: seconds between a rank's calls, chosen so that the fault is over before the last call.
     needs_outsider: whether a host that is no worker causes the fault.
@@ -45,7 +45,7 @@ class Fault:
     outcome: str = "sums"
     says: str = ""
     seconds: float = 30.0
-    wire: Mapping[str, float] = field(default_factory=dict)
+    impairments: Mapping[str, float] = field(default_factory=dict)
     options: Sequence[str] = ()
     pause: float = 0.02
     needs_outsider: bool = False
@@ -151,12 +151,12 @@ FAULTS: dict[str, Fault] = {
     "controller-partitioned": Fault(
         "No worker can reach the controller any more.", partition_all, "JobAborted"
     ),
-    "corrupted": Fault("Bits flip in 5 % of the packets.", wire={"corrupt": 0.05}),
-    "duplicated": Fault("20 % of the packets arrive twice.", wire={"duplicate": 0.2}),
-    "delayed": Fault("Every packet takes 20 ms on every link.", wire={"delay": 0.02}, seconds=60.0),
+    "corrupted": Fault("Bits flip in 5 % of the packets.", impairments={"corrupt": 0.05}),
+    "duplicated": Fault("20 % of the packets arrive twice.", impairments={"duplicate": 0.2}),
+    "delayed": Fault("Every packet takes 20 ms on every link.", impairments={"delay": 0.02}, seconds=60.0),
     "reordered": Fault(
         "Many packets are reordered, some arrive twice, some are lost.",
-        wire={"jitter": 0.1, "duplicate": 0.3, "loss": 0.03}, seconds=100.0,
+        impairments={"jitter": 0.1, "duplicate": 0.3, "loss": 0.03}, seconds=100.0,
     ),
     "forged": Fault("A host outside the job forges the job's packets.", forge, pause=0.1, needs_outsider=True),
     "other-shape": Fault(

@@ -28,8 +28,8 @@ def prepare_topology(fault: Fault, topology: Topology) -> Topology:
         )
     links = []
     for link in topology.links:
-        wire = replace(link.wire, **fault.wire)  # type: ignore[arg-type]
-        links.append(replace(link, wire=wire) if set(link.ends) & set(topology.hosts) else link)
+        properties = replace(link.properties, **fault.impairments)  # type: ignore[arg-type]
+        links.append(replace(link, properties=properties) if set(link.ends) & set(topology.hosts) else link)
     made = replace(topology, links=tuple(links))
     if not fault.needs_outsider:
         return made

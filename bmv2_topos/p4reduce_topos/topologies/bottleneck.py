@@ -12,13 +12,13 @@ The right switch is the root. So the sums of the left workers cross the slow lin
 
 from __future__ import annotations
 
-from p4reduce_topos.model import PLAIN, Link, Topology, Wire
+from p4reduce_topos.model import PLAIN, Link, LinkProperties, Topology
 from p4reduce_topos.topologies.parts import racks
 
-SLOW = Wire(rate=100_000_000)
+SLOW = LinkProperties(rate=100_000_000)
 
 
-def build(workers: int = 4, edge: Wire = PLAIN, core: Wire = SLOW, *, pairs: int = 1) -> Topology:
+def build(workers: int = 4, edge: LinkProperties = PLAIN, core: LinkProperties = SLOW, *, pairs: int = 1) -> Topology:
     """Return the topology. Raises ValueError.
 
     edge: every host's link.

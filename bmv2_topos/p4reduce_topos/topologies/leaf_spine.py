@@ -15,11 +15,13 @@
 
 from __future__ import annotations
 
-from p4reduce_topos.model import PLAIN, Topology, Wire
+from p4reduce_topos.model import PLAIN, LinkProperties, Topology
 from p4reduce_topos.topologies.parts import links, racks
 
 
-def build(workers: int = 4, edge: Wire = PLAIN, core: Wire = PLAIN, *, leaves: int = 2, spines: int = 2) -> Topology:
+def build(
+    workers: int = 4, edge: LinkProperties = PLAIN, core: LinkProperties = PLAIN, *, leaves: int = 2, spines: int = 2
+) -> Topology:
     """Return the topology. Raises ValueError.
 
     edge: the workers' links.

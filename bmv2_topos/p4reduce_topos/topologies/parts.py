@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from p4reduce_topos.model import Link, Topology, Wire
+from p4reduce_topos.model import Link, LinkProperties, Topology
 
 
-def racks(workers: int, leaves: Sequence[str], edge: Wire) -> tuple[tuple[str, ...], tuple[Link, ...]]:
+def racks(workers: int, leaves: Sequence[str], edge: LinkProperties) -> tuple[tuple[str, ...], tuple[Link, ...]]:
     """Return hosts h1, h2 ... in racks, and their links. Sizes of racks differ by one at most. Raises ValueError."""
     if workers < len(leaves):
         raise ValueError(f"workers={workers}: {len(leaves)} leaves need as many workers, or more")
@@ -18,9 +18,9 @@ def racks(workers: int, leaves: Sequence[str], edge: Wire) -> tuple[tuple[str, .
     return hosts, tuple(Link(host, leaves[rank * len(leaves) // workers], edge) for rank, host in enumerate(hosts))
 
 
-def links(lower: Sequence[str], upper: Sequence[str], wire: Wire) -> tuple[Link, ...]:
+def links(lower: Sequence[str], upper: Sequence[str], properties: LinkProperties) -> tuple[Link, ...]:
     """Return links from every lower switch to every upper one."""
-    return tuple(Link(one, other, wire) for one in lower for other in upper)
+    return tuple(Link(one, other, properties) for one in lower for other in upper)
 
 
 def with_other_host(topology: Topology, beside: str) -> Topology:
@@ -33,5 +33,5 @@ def with_other_host(topology: Topology, beside: str) -> Topology:
     nodes = {*topology.hosts, *topology.switches}
     name = next(name for number in count(1) if (name := f"x{number}") not in nodes)
     switch = topology.ports(beside)[1]
-    link = Link(name, switch, topology.link(beside, switch).wire)
+    link = Link(name, switch, topology.link(beside, switch).properties)
     return replace(topology, hosts=(*topology.hosts, name), links=(*topology.links, link))

@@ -9,10 +9,10 @@ hN ──┘
 
 from __future__ import annotations
 
-from p4reduce_topos.model import PLAIN, Link, Topology, Wire
+from p4reduce_topos.model import PLAIN, Link, LinkProperties, Topology
 
 
-def build(workers: int = 4, edge: Wire = PLAIN, *, others: int = 0) -> Topology:
+def build(workers: int = 4, edge: LinkProperties = PLAIN, *, others: int = 0) -> Topology:
     """Return the topology. Raises ValueError.
 
     edge: each host's link.

@@ -12,11 +12,13 @@ depth 2, fan-out 3:
 
 from __future__ import annotations
 
-from p4reduce_topos.model import PLAIN, Link, Topology, Wire
+from p4reduce_topos.model import PLAIN, Link, LinkProperties, Topology
 from p4reduce_topos.topologies.parts import links, racks
 
 
-def build(workers: int = 6, edge: Wire = PLAIN, core: Wire = PLAIN, *, depth: int = 2, fan_out: int = 3) -> Topology:
+def build(
+    workers: int = 6, edge: LinkProperties = PLAIN, core: LinkProperties = PLAIN, *, depth: int = 2, fan_out: int = 3
+) -> Topology:
     """Return the topology. Raises ValueError.
 
     edge: the workers' links.

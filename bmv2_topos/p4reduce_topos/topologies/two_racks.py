@@ -10,11 +10,11 @@ h1 h2 ...    h5 h6 ...
 
 from __future__ import annotations
 
-from p4reduce_topos.model import PLAIN, Topology, Wire
+from p4reduce_topos.model import PLAIN, LinkProperties, Topology
 from p4reduce_topos.topologies.parts import links, racks
 
 
-def build(workers: int = 8, edge: Wire = PLAIN, core: Wire = PLAIN) -> Topology:
+def build(workers: int = 8, edge: LinkProperties = PLAIN, core: LinkProperties = PLAIN) -> Topology:
     """Return the topology, in which the first half of the workers is in the first rack. Raises ValueError.
 
     edge: the workers' links.

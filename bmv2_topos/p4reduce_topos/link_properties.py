@@ -7,12 +7,12 @@ import re
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import bits_per_second
-from p4reduce_topos.model import Wire
+from p4reduce_topos.model import LinkProperties
 
-WIRE = "rate=100mbit,queue=64kB,delay=5ms,jitter=1ms,loss=0.01,duplicate=0.01,corrupt=0.01"
+LINK_PROPERTIES = "rate=100mbit,queue=64kB,delay=5ms,jitter=1ms,loss=0.01,duplicate=0.01,corrupt=0.01"
 
 
-def wire(option: str, text: str) -> Wire:
+def parse_link_properties(option: str, text: str) -> LinkProperties:
     """Parse a text such as "rate=100mbit,delay=5ms,queue=64kB,loss=0.01". Raises P4ReduceError or ValueError.
 
     option: the option or key that errors name.
@@ -31,8 +31,8 @@ def wire(option: str, text: str) -> Wire:
         elif key in ("loss", "duplicate", "corrupt") and share:
             made[key] = float(value)
         else:
-            raise P4ReduceError(f"{option} {text}: accepted are some of {WIRE}")
-    return Wire(**made)  # type: ignore[arg-type]
+            raise P4ReduceError(f"{option} {text}: accepted are some of {LINK_PROPERTIES}")
+    return LinkProperties(**made)  # type: ignore[arg-type]
 
 
 def pairs(option: str, text: str) -> list[tuple[str, str]]:
