@@ -20,7 +20,7 @@ bool find_member(const struct plane *plane, const struct sender *sender, const s
     uint64_t second = jobs_key_second(sender->port, header->generation, worker);
     const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &(struct key){{first, second}});
     const struct action *job = entry != NULL ? &entry->action : &plane->tables[TABLE_JOBS].miss;
-    // An entry without `admit` has a pool of no halves.
+    // The arguments of NoAction are zeros: such an entry has a pool of no halves.
     *member = (struct member){
         .worker_bit = (uint32_t)job->arguments[0],
         .full_bitmap = (uint32_t)job->arguments[1],

@@ -13,7 +13,7 @@ static bool malformed(const struct packet *packet, const struct layout *layout) 
            !well_formed(layout, header, length - UDP_SIZE) || (packet->from_cpu && header->present != header->active);
 }
 
-// A pool that reaches beyond the registers reads zeros there, and writes nothing.
+// Beyond the registers, a pool reads zeros and writes nothing, as in P4: such a half is a scratch copy.
 static struct half *half_or_scratch(const struct slots *slots, uint32_t index, struct half *scratch) {
     if (index < slots->layout.halves)
         return slots_half(slots, index);
@@ -27,7 +27,7 @@ static bool may_send(const struct aggregation *aggregation, unsigned op) {
     return aggregation->from_parent ? op == OP_RESULT || op == OP_STATUS : op == OP_DATA;
 }
 
-// STARTED stands for a packet that its slot has to see, as it does in the next two.
+// Returns OUTCOME_STARTED for a packet that is to be applied to its slot, as do the next three functions.
 static enum outcome validate_member(struct aggregation *aggregation, unsigned op, struct half *scratch) {
     const struct packet *packet = aggregation->packet;
     const struct plane *plane = aggregation->context->plane;

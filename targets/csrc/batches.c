@@ -9,7 +9,7 @@ static unsigned bucket_of(const struct destination *to, size_t size) {
     return hash * UINT32_C(2654435769) >> 26; // Fibonacci hashing, to 6 bits
 }
 
-_Static_assert(BATCHES == 64, "so many buckets has the hash");
+_Static_assert(BATCHES == 64, "the hash has six bits");
 
 static bool same(const struct destination *one, const struct destination *other) {
     return one->port == other->port && one->address.sin_port == other->address.sin_port &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes of the long way, in batches to one destination each.
+// Datagrams from the general path, in batches to one destination each.
 #ifndef NATIVE_BATCHES_H
 #define NATIVE_BATCHES_H
 
@@ -16,9 +16,9 @@ struct batches {
     uint64_t waiting; // bit i: buckets[i] has datagrams to send
 };
 
-// Puts a datagram into the batch of its size and destination, which may send others.
+// Adds a datagram to the batch of its size and destination. A batch that is full, or in its bucket, is sent.
 void batches_add(struct batches *batches, const struct destination *to, const uint8_t *data, size_t size);
-// Sends what has been added.
+// Sends all batches.
 void batches_flush(struct batches *batches);
 void batches_destroy(struct batches *batches);
 

@@ -35,15 +35,15 @@ static void process_frame(struct thread *thread, const struct udp_port *udp, con
     pipeline_process(&thread->context, sender->port, UDP_HEADERS_SIZE + length);
 }
 
-// --- the short way ---------------------------------------------------------------------------------------------------
+// --- the fast path ---------------------------------------------------------------------------------------------------
 
-// Whoever sent the chain at hand.
+// The sender of the datagrams in one message, looked up once.
 struct flow {
     struct sender sender;
     bool is_valid;
     uint64_t identity; // job, generation and worker, as in the header
     struct member member;
-    struct delivery *delivery; // NULL: its packets take the long way
+    struct delivery *delivery; // NULL: its packets take the general path
 };
 
 static uint64_t identity_of(const struct header *header) {
@@ -56,13 +56,14 @@ static void look_up_flow(struct thread *thread, struct flow *flow, const struct 
     flow->is_valid = true;
     flow->identity = identity_of(header);
     flow->delivery = NULL;
-    // What goes up to a parent takes the long way.
+    // Packets of a job whose parent is another switch take the general path.
     if (find_member(plane, &flow->sender, header, header->worker, &flow->member) &&
         find_uplink(plane, &flow->sender, header->job, &from_parent) == NULL)
         flow->delivery = results_delivery(&thread->results, plane, header->job, flow->member.group);
 }
 
-// Takes a datagram that starts a round or adds to one, and can be answered with a batch. Returns false for any other.
+// Applies a datagram that starts a round or adds to one, if its result can be sent in a batch. Otherwise it changes
+// nothing and returns false: the datagram takes the general path.
 static bool try_fast_path(struct thread *thread, struct flow *flow, const uint8_t *datagram, size_t length) {
     const struct slots *slots = &thread->context.plane->slots;
     if (length < AGGREGATION_SIZE)
@@ -113,7 +114,7 @@ unsigned process_datagrams(struct thread *thread, const struct udp_port *udp, co
                                    .udp_port = ntohs(message->peer->sin_port)}};
     unsigned count = 0;
     size_t at = 0;
-    do { // an empty datagram is one, too
+    do { // also for an empty datagram
         size_t size = message->length - at < message->segment_size ? message->length - at : message->segment_size;
         if (thread->context.plane != NULL && !(fast_path && try_fast_path(thread, &flow, message->data + at, size)))
             process_frame(thread, udp, &flow.sender, message->data + at, size);

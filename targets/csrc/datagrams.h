@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datagrams that have come to a UDP port: they are processed as if frames had been built around them. For those that
-// add to a round, which go straight to the aggregator, no frame is.
+// Received datagrams of a UDP port. On the general path, a frame is built around each, which goes through the pipeline.
+// On the fast path, DATA that starts or adds to a round is applied to its slot without a frame, with the same result.
 #ifndef NATIVE_DATAGRAMS_H
 #define NATIVE_DATAGRAMS_H
 
 #include "thread.h"
 
-// Whether nothing happens to a datagram on its way from this port to the aggregator: it may then take the short way.
+// Returns whether datagrams of this port may take the fast path: nothing happens to them before the aggregator.
 bool fast_path_allowed(const struct plane *plane, const struct udp_port *udp);
 
-// Processes all of a chain, or drops it where no program runs; `fast_path` as above. Returns how many there were.
+// Processes all datagrams of a message, or drops them if no program runs. `fast_path`: the result of
+// `fast_path_allowed`. Returns their number.
 unsigned process_datagrams(struct thread *thread, const struct udp_port *udp, const struct message *message,
                            bool fast_path);
 

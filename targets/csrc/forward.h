@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The switch as a host and as a switch.
+// The switch as a host (ARP, ping), and forwarding: bridging and IPv4 routing.
 #ifndef NATIVE_FORWARD_H
 #define NATIVE_FORWARD_H
 
@@ -8,7 +8,7 @@
 
 // p4src/include/own_address.p4: returns whether the packet is for the switch itself, and its MAC.
 bool own_address(struct context *context, struct packet *packet, struct verdict *verdict, uint64_t *switch_mac);
-// Whether a packet that is for others pretends to be from the switch itself.
+// Returns whether a packet to another host has a source address of the switch.
 bool is_forged(const struct context *context, const struct packet *packet);
 // p4src/include/forwarding.p4
 void forward(struct context *context, struct packet *packet, struct verdict *verdict);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shape of the compiled program, and so of its packets.
+// The build options of the compiled program, and the lengths in its packets that follow from them.
 #ifndef NATIVE_LAYOUT_H
 #define NATIVE_LAYOUT_H
 

@@ -3,7 +3,8 @@
 
 #include <time.h>
 
-#define SECOND UINT64_C(1000000000) // in nanoseconds; so much is a token, for rates are by the second
+// Levels are in billionths of a token: rates are tokens a second, and times are in nanoseconds.
+#define SECOND UINT64_C(1000000000)
 
 void meter_configure(struct meter *meter, uint64_t rate, uint64_t burst, uint64_t now) {
     meter->rate = rate;
@@ -17,7 +18,7 @@ bool meter_pass(struct meter *meter, uint64_t now) {
         return true;
     while (atomic_exchange_explicit(&meter->locked, 1, memory_order_acquire) != 0) {
     }
-    if (now > meter->last) { // another thread may have looked at the clock later, and come first
+    if (now > meter->last) { // another thread may have read the clock later, but got the lock first
         uint64_t elapsed = now - meter->last, lacking = meter->capacity - meter->level;
         bool full = meter->rate != 0 && elapsed >= lacking / meter->rate + 1;
         meter->level = full ? meter->capacity : meter->level + elapsed * meter->rate;

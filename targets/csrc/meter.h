@@ -11,18 +11,19 @@
 
 struct meter {
     uint64_t rate;     // tokens a second
-    uint64_t capacity; // in billionths of a token, as `level` is
+    uint64_t capacity; // in billionths of a token, like `level`
     uint64_t level;
-    uint64_t last; // when `level` was right, in nanoseconds
+    uint64_t last; // time of `level`, in nanoseconds
     atomic_uint locked;
-    bool configured; // else it lets everything pass
+    bool configured; // if not, every packet passes
 };
 
-// With a full bucket. The caller has the switch's lock for writing, here; `meter_pass` locks for itself.
+// Configures a meter, with a full bucket. The caller holds the switch's lock for writing. `meter_pass` runs with the
+// lock held for reading, and excludes other threads by `locked`.
 void meter_configure(struct meter *meter, uint64_t rate, uint64_t burst, uint64_t now);
-// Takes a token where there is one; returns whether.
+// Takes a token if there is one. Returns whether there was.
 bool meter_pass(struct meter *meter, uint64_t now);
-// Nanoseconds, of the machine's clock that never jumps.
+// The machine's monotonic clock, in nanoseconds.
 uint64_t meter_clock(void);
 
 #endif

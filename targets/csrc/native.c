@@ -16,7 +16,7 @@ static bool create_lock(pthread_rwlock_t *lock) {
     pthread_rwlockattr_t attributes;
     if (pthread_rwlockattr_init(&attributes) != 0)
         return false;
-    // Else busy threads would keep the controller waiting.
+    // Without this, busy threads, which hold the lock for reading most of the time, would keep the controller waiting.
     pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     bool made = pthread_rwlock_init(lock, &attributes) == 0;
     pthread_rwlockattr_destroy(&attributes);
@@ -51,7 +51,7 @@ void native_stop(struct native_switch *native) {
     const uint64_t one = 1;
     atomic_store(&native->stopping, true);
     if (write(native->stop, &one, sizeof one) < 0) {
-        // The counter is at its limit: everybody is awake.
+        // The eventfd's counter is at its limit, so all threads are already woken.
     }
     packet_ins_close(&native->packet_ins);
 }
@@ -75,7 +75,7 @@ void native_close(struct native_switch *native) {
 
 // --- ports -----------------------------------------------------------------------------------------------------------
 
-// Which thread the next port belongs to that has only one.
+// The thread of the next port that belongs to a single one.
 static unsigned next_thread(const struct native_switch *native) {
     return native->port_count % native->thread_count;
 }
@@ -164,7 +164,7 @@ static void emit_now(struct context *context, unsigned port, const uint8_t *fram
     switch_emit(switch_of_caller(context), context->plane, NULL, port, frame, length);
 }
 
-// Runs a frame in the caller's thread. The caller has the lock.
+// Processes a frame in the caller's thread. The caller holds the lock for writing.
 static void process(struct native_switch *native, struct plane *plane, unsigned port, const uint8_t *frame,
                     size_t length) {
     struct context *context = &native->caller;
@@ -354,7 +354,8 @@ void native_set_time(struct native_switch *native, struct plane *plane, uint64_t
     pthread_rwlock_unlock(&native->lock);
 }
 
-// --- a frame by hand -------------------------------------------------------------------------------------------------
+// --- frames without ports
+// -------------------------------------------------------------------------------------------------
 
 static void keep_output(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
     struct outputs *outputs = &switch_of_caller(context)->outputs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control interface of the native switch, for Python. Thread safe, but for opening and closing. Functions that
-// return int return 0 or a negative errno.
+// The control interface of the native switch, for Python. All functions except opening and closing are thread safe.
+// Functions of type int return 0 or a negative errno.
 #ifndef NATIVE_H
 #define NATIVE_H
 
@@ -14,20 +14,20 @@ struct plane;
 
 // --- a switch: ports, threads, and the program that they run ---------------------------------------------------------
 
-// With 0 to 64 threads; ports need one. NULL where there is no memory, or no descriptor.
+// Creates a switch with 0 to 64 threads; ports need at least one. Returns NULL without memory or file descriptors.
 NATIVE_API struct native_switch *native_open(unsigned threads);
-// Stops the threads and closes the ports. Planes that are left are to be freed without a switch (NULL).
+// Stops the threads and closes the ports. Remaining planes are freed without a switch (NULL).
 NATIVE_API void native_close(struct native_switch *native);
 
-// Before `native_start`. `ip` is a number, `*udp_port` 0 means any free one and is told there; a socket (a frame a
-// message) is owned by the switch once this has returned 0.
+// Adds a port, before `native_start`. `*udp_port`: 0 for any free port, whose number is then stored there. Each message
+// of a socket is a frame; the switch owns the socket after the function has returned 0.
 NATIVE_API int native_add_udp(struct native_switch *native, unsigned port, uint32_t ip, uint16_t *udp_port);
 NATIVE_API int native_add_ethernet(struct native_switch *native, unsigned port, const char *interface);
 NATIVE_API int native_add_socket(struct native_switch *native, unsigned port, int descriptor);
 // The socket of a port that belongs to one thread, which stays the switch's, or -ENOENT. A packet socket may be bound
 // to another interface while the switch runs.
 NATIVE_API int native_port_descriptor(struct native_switch *native, unsigned port);
-// From now on packets are processed.
+// Starts the threads, which process packets from now on.
 NATIVE_API int native_start(struct native_switch *native);
 // Ends the threads, and every `native_packet_in`.
 NATIVE_API void native_stop(struct native_switch *native);
@@ -40,9 +40,9 @@ NATIVE_API int native_packet_out(struct native_switch *native, const uint8_t *fr
 // NATIVE_MAX_FRAME bytes.
 NATIVE_API long native_packet_in(struct native_switch *native, uint8_t *frame);
 
-// `counts`: packets that a port has received, sent, and could not send.
+// `counts`: the packets that a port has received, sent, and dropped because it could not send them.
 NATIVE_API int native_port_counts(struct native_switch *native, unsigned port, uint64_t *counts);
-// `counts`: frames to ports that are not there, and to a controller that was not.
+// `counts`: frames to ports that do not exist, and packet-ins dropped because the queue was full.
 NATIVE_API void native_lost_counts(struct native_switch *native, uint64_t *counts);
 
 // --- a program -------------------------------------------------------------------------------------------------------
@@ -51,10 +51,10 @@ NATIVE_API void native_lost_counts(struct native_switch *native, uint64_t *count
 NATIVE_API struct plane *native_plane_create(struct native_switch *native, unsigned lanes, unsigned block_size,
                                              unsigned halves, unsigned cpu_port, unsigned max_growth);
 NATIVE_API void native_plane_free(struct native_switch *native, struct plane *plane);
-// From now on packets run through this plane; NULL: they are dropped.
+// Processes packets with this plane from now on. NULL: drops them.
 NATIVE_API void native_run(struct native_switch *native, struct plane *plane);
 
-// Tables, actions and counters are numbered as in tables.h and plane.h; `key` has two words, `arguments` MAX_ARGUMENTS.
+// Tables, actions and counters are numbered as in tables.h and plane.h. `key` has two words, `arguments` MAX_ARGUMENTS.
 NATIVE_API int native_insert(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,
                              unsigned action, const uint64_t *arguments);
 NATIVE_API int native_modify(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,
@@ -71,7 +71,7 @@ NATIVE_API int native_read_counter(struct native_switch *native, struct plane *p
 NATIVE_API int native_write_counter(struct native_switch *native, struct plane *plane, unsigned counter, unsigned index,
                                     const uint64_t *count);
 
-// The same of an entry of the jobs' table. Returns -ENOENT where there is none.
+// Access the direct counter of an entry in TABLE_JOBS. Return -ENOENT if there is no such entry.
 NATIVE_API int native_read_member(struct native_switch *native, struct plane *plane, const uint64_t *key,
                                   uint64_t *count);
 NATIVE_API int native_write_member(struct native_switch *native, struct plane *plane, const uint64_t *key,

@@ -28,6 +28,6 @@ size_t extract_segment(const struct virtio_net_hdr *offload, const uint8_t *gso_
     store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + size));
     store_16(ipv4 + IPV4_CHECKSUM, ipv4_checksum(ipv4));
     store_16(udp + UDP_LENGTH, (uint32_t)(UDP_SIZE + size));
-    store_16(udp + UDP_CHECKSUM, 0); // the chain has none yet
+    store_16(udp + UDP_CHECKSUM, 0); // none: it is optional in IPv4, and the GSO frame does not have it yet
     return UDP_HEADERS_SIZE + size;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel has left undone in a frame that comes from this machine (a veth pair, say): checksums to be filled
-// in, and chains of segments in one frame. It is told in a virtio_net_hdr before the frame, both ways.
+// Offloads of frames from this machine, for example on a veth pair: frames whose checksum is not filled in, and GSO
+// frames, which contain several segments. A virtio_net_hdr in front of a frame describes both, for receiving and
+// sending.
 #ifndef NATIVE_OFFLOAD_H
 #define NATIVE_OFFLOAD_H
 
@@ -9,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Whether the frame is a chain of datagrams to the aggregator, which sees each by itself.
+// Returns whether the frame is a GSO frame of datagrams to the aggregator, which processes each by itself.
 bool is_udp_gso(const struct virtio_net_hdr *offload, const uint8_t *frame, size_t length);
 
-// Writes the chain's datagram that begins at byte `at` of its payload as a frame of its own; returns the frame's
-// length, or 0 if there is none.
+// Writes the segment that begins at byte `at` of the GSO frame's payload as a frame of its own. Returns its length, or 0
+// if there is none.
 size_t extract_segment(const struct virtio_net_hdr *offload, const uint8_t *gso_frame, size_t length, size_t at,
                        uint8_t *frame);
 

@@ -3,7 +3,7 @@
 
 #define TAG_NUMBER_SIZE 2 // of a VLAN tag: priority and number, before the next type
 
-// Takes `size` bytes off the rest, or notes that they are not there.
+// Returns the next header, of `size` bytes. If the frame is too short, returns NULL and sets `truncated`.
 static uint8_t *extract(struct packet *packet, size_t size) {
     uint8_t *header = packet->payload;
     if (packet->frame + packet->length < header + size) {
@@ -39,7 +39,7 @@ static void parse_ipv4(struct packet *packet, const struct layout *layout) {
         return;
     if ((ipv4[IPV4_VERSION] & 0xF) == 5)
         packet->bad_checksum = ipv4_checksum(ipv4) != load_16(ipv4 + IPV4_CHECKSUM);
-    // With options, or a fragment: forwarded but never ours.
+    // Packets with options and fragments are forwarded, but not parsed further.
     if (ipv4[IPV4_VERSION] != 0x45 || (load_16(ipv4 + IPV4_FLAGS) & 0x3FFF) != 0)
         return;
     if (ipv4[IPV4_PROTOCOL] == PROTOCOL_ICMP) {
@@ -51,7 +51,8 @@ static void parse_ipv4(struct packet *packet, const struct layout *layout) {
     }
 }
 
-// Hosts take a frame of VLAN 0 for one without a tag.
+// Hosts treat a priority-tagged frame (VLAN 0) as untagged. The check for forged sources does not see its addresses,
+// and drops it.
 static void parse_tag(struct packet *packet) {
     if (packet->frame + packet->length < packet->payload + TAG_NUMBER_SIZE)
         packet->truncated = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frame and what the parser found in it: p4src/bmv2/parser.p4.
+// The parser: p4src/bmv2/parser.p4.
 #ifndef NATIVE_PACKET_H
 #define NATIVE_PACKET_H
 
@@ -13,26 +13,26 @@
 struct packet {
     uint8_t *frame;        // from the Ethernet header on
     size_t length;         // of the frame
-    size_t ingress_length; // as it came in: with a packet-out header, if it had one
+    size_t ingress_length; // as received, with a packet-out header if it had one
     unsigned ingress_port;
     bool from_cpu;
     bool truncated;       // shorter than its headers say
     bool bad_checksum;    // of the IPv4 header
-    bool priority_tagged; // behind a VLAN tag that hosts take for none
+    bool priority_tagged; // has a VLAN tag with VLAN 0
 
-    // Headers that are there; NULL otherwise.
+    // The parsed headers; NULL: not in the packet.
     const uint8_t *packet_out;
     uint8_t *ethernet, *arp, *ipv4, *icmp, *udp, *aggregation;
-    struct header header; // what `aggregation` said when the packet came in
-    uint8_t *keys;        // NULL unless all are there
-    uint8_t *payload;     // what follows the parsed headers
-    unsigned values;      // bit i: lane i's values are there
+    struct header header; // the content of `aggregation` when the packet arrived
+    uint8_t *keys;        // NULL unless the packet has all of them
+    uint8_t *payload;     // the rest after the parsed headers
+    unsigned values;      // bit i: the packet has lane i's values
 };
 
-// Finds the headers of a frame that came in at `port`; `data` is kept and may be written to later.
+// Parses a frame that arrived at `port`. `packet` refers to `data`, which later steps may change.
 void packet_parse(struct packet *packet, const struct layout *layout, unsigned port, uint8_t *data, size_t length);
 
-// The Internet checksum (RFC 1071) of an IPv4 header without options, leaving out its checksum field.
+// The Internet checksum (RFC 1071) of an IPv4 header without options, without its checksum field.
 uint16_t ipv4_checksum(const uint8_t *header);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames for the controller: from any thread to one that waits for them. When it does not come, they are lost.
+// The queue of packet-ins: from any thread to the one that waits for them. If it is full, frames are dropped.
 #ifndef NATIVE_PACKET_INS_H
 #define NATIVE_PACKET_INS_H
 
@@ -15,7 +15,7 @@ struct packet_ins {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint8_t *ring;     // each frame after its length
-    size_t head, tail; // of the bytes ever written, of those read
+    size_t head, tail; // bytes written so far, bytes read so far
     bool closed;
     _Atomic uint64_t lost;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of things: p4src/bmv2/p4reduce.p4.
+// The controls in the order of p4src/bmv2/p4reduce.p4.
 #include "pipeline.h"
 
 #include "aggregate.h"
@@ -13,7 +13,7 @@ static uint64_t random_bits(struct context *context) {
     return bits ^ bits >> 31;
 }
 
-// Whether the drop simulator loses this packet; counts it if so.
+// Returns whether the drop simulator drops the packet, and counts it then.
 static bool drop_simulator_loses(struct context *context, enum table_id rates, unsigned port, size_t ingress_length) {
     const struct action *action = table_apply(&context->plane->tables[rates], port, 0, NULL);
     if (action->id != ACTION_LOSE)
@@ -82,7 +82,7 @@ static void egress(struct context *context, struct packet *packet, const struct 
     if (port != context->plane->layout.cpu_port &&
         drop_simulator_loses(context, TABLE_LOSS_OUT, port, packet->ingress_length))
         return;
-    // Only a header whose checksum was right is ever rewritten.
+    // A wrong checksum stays wrong: it must not become valid by forwarding.
     if (packet->ipv4 != NULL && (packet->ipv4[IPV4_VERSION] & 0xF) == 5 && !packet->bad_checksum)
         store_16(packet->ipv4 + IPV4_CHECKSUM, ipv4_checksum(packet->ipv4));
     uint8_t *frame = packet->frame;
@@ -100,7 +100,7 @@ static void multicast(struct context *context, struct packet *packet, const stru
     const struct group *group = context->plane->groups[verdict->multicast_group];
     if (group == NULL)
         return;
-    uint8_t head[UDP_HEADERS_SIZE]; // each copy starts from the same
+    uint8_t head[UDP_HEADERS_SIZE]; // restored for each copy, since egress changes them
     size_t size = packet->length < sizeof head ? packet->length : sizeof head;
     memcpy(head, packet->frame, size);
     for (size_t at = 0; at < group->count; at++) {

@@ -23,7 +23,7 @@ struct plane *plane_create(const struct layout *layout) {
     if (plane == NULL)
         return NULL;
     plane->layout = *layout;
-    // Not that of any other plane, even if that has stood at the same place.
+    // Different from the versions of all other planes, also of a freed one at the same address.
     plane->version = atomic_fetch_add(&planes_made, 1) << 32;
     bool made = slots_create(&plane->slots, layout);
     for (unsigned table = 0; table < TABLES; table++)

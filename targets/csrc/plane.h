@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One running program: its tables, groups, slots and counters. Whoever calls has the switch's lock, for reading where
-// packets are processed, for writing where anything else is changed.
+// A loaded program: its tables, multicast groups, slots and counters.
+//
+// Locks: a thread holds the switch's lock for reading while it processes packets. All changes by the control interface
+// need the lock for writing. Threads change slots under each half's lock, meters under each meter's lock, and counters
+// in a set of their own, so relaxed atomics suffice there: a reader needs no order between two counters.
 #ifndef NATIVE_PLANE_H
 #define NATIVE_PLANE_H
 
@@ -11,10 +14,10 @@
 #include "tables.h"
 
 #define PORTS 512     // 9 bits
-#define DROP_PORT 511 // what BMv2 does not send to
+#define DROP_PORT 511 // BMv2 drops packets to this port
 #define MEMBERS 4096  // of jobs, at most
 #define MAX_THREADS 64
-#define COUNTER_SETS (MAX_THREADS + 1) // the first is for packets processed in a caller's thread
+#define COUNTER_SETS (MAX_THREADS + 1) // the first is for packets processed in threads of Python
 
 struct count {
     _Atomic uint64_t packets;
@@ -29,7 +32,7 @@ enum counter_id {
     COUNTERS,
 };
 
-// Written by one thread each; to be added up.
+// One thread's counters. The value of a counter is the sum over all threads.
 struct counters {
     struct count losses_in[PORTS];
     struct count outcomes[OUTCOMES];
@@ -56,15 +59,15 @@ struct plane {
     struct group **groups; // by number
     struct slots slots;
     struct counters *counters;  // COUNTER_SETS of them
-    struct meter hellos[PORTS]; // by ingress port: all that goes from ports to the controller
-    uint64_t now;               // what the meters' clock shows, in nanoseconds; 0: what the machine's does
-    uint64_t version;           // of tables and groups
+    struct meter hellos[PORTS]; // limits on HELLOs by ingress port
+    uint64_t now;               // the meters' time in nanoseconds, for tests; 0: the machine's clock
+    uint64_t version;           // changes with each change of tables or groups
 };
 
 struct plane *plane_create(const struct layout *layout);
 void plane_destroy(struct plane *plane);
 
-// No replicas: removes the group. Returns 0 or -ENOMEM.
+// Sets a multicast group; without replicas, removes it. Returns 0 or -ENOMEM.
 int plane_set_group(struct plane *plane, unsigned group, const struct replica *replicas, size_t count);
 
 static inline void count_packet(struct count *count, size_t bytes) {
@@ -77,7 +80,7 @@ static inline void count_packet(struct count *count, size_t bytes) {
 // Sets the counter of an entry of TABLE_JOBS.
 void plane_count_member(struct plane *plane, uint32_t number, uint64_t packets, uint64_t bytes);
 
-// Cells of a counter; NULL for an index out of range.
+// Returns a cell of a counter, or NULL if the index is out of range.
 struct count *counters_cell(struct counters *counters, enum counter_id counter, unsigned index);
 
 #endif

@@ -14,24 +14,24 @@ struct port;
 struct thread;
 
 struct port_kind {
-    // What to wait for in this thread.
+    // The file descriptor to wait for in this thread.
     int (*descriptor)(const struct port *port, unsigned thread);
-    // Processes packets that wait there; returns how many, but there may be more.
+    // Processes a limited number of waiting packets, and returns it.
     unsigned (*receive)(struct port *port, struct thread *thread);
-    // Sends a frame, in a thread perhaps not before `flush`. Without a thread (NULL) at once.
+    // Sends a frame: with a thread, perhaps at the next `flush`; without (NULL), at once.
     void (*send)(struct port *port, struct thread *thread, const uint8_t *frame, size_t length);
     void (*flush)(struct port *port, struct thread *thread);
     void (*close)(struct port *port);
-    bool udp; // they are `struct udp_port`
+    bool udp; // the ports are `struct udp_port`
 };
 
 struct port {
     const struct port_kind *kind;
     unsigned number;
-    unsigned thread;           // that it belongs to, or ALL_THREADS
-    _Atomic uint64_t received; // packets, as are the next two
+    unsigned thread;           // the port's thread, or ALL_THREADS
+    _Atomic uint64_t received; // packets, like the next two
     _Atomic uint64_t sent;
-    _Atomic uint64_t dropped; // that could not be sent
+    _Atomic uint64_t dropped; // could not be sent
 };
 
 static inline void port_count(_Atomic uint64_t *counter, uint64_t count) {

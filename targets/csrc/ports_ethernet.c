@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network interface is read from a ring that the kernel fills (TPACKET_V2, which unlike V3 does not hold packets back
-// until a block is full), any other socket a message at a time.
+// A network interface is read through a ring that the kernel fills: TPACKET_V2, since V3 delays packets until a block
+// of the ring is full. The owner of a slot of the ring is in its `tp_status`: it is loaded with acquire before the slot
+// is read, and stored with release when the slot is returned to the kernel. Other sockets are read a message at a time.
 #include "ports_ethernet.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@
 #define OUT_BUFFER_SIZE (128U << 10)
 #define VLAN_TAG_SIZE 4
 
-// Frames that wait for `flush`.
+// Frames to send at the next `flush`.
 struct outgoing {
     unsigned count;
     size_t used;
@@ -40,9 +41,9 @@ struct outgoing {
 struct frame_port {
     struct port port;
     int socket;
-    size_t offload_size; // 0: frames come and go without
+    size_t offload_size; // of the header for offloads in front of each frame; 0: none
     uint8_t *ring;       // NULL: frames are received one by one
-    uint8_t *large;      // room for a frame that does not fit into a slot of the ring
+    uint8_t *large;      // buffer for a frame that does not fit into a slot of the ring
     unsigned slot_size;
     unsigned slots;
     unsigned next;
@@ -56,7 +57,7 @@ static int descriptor(const struct port *port, unsigned thread) {
 
 // --- in --------------------------------------------------------------------------------------------------------------
 
-// A frame as it lies in a slot. The kernel has taken a VLAN tag out, if `tagged`.
+// A frame in a slot of the ring. `tagged`: the kernel has removed a VLAN tag from it.
 struct arrival {
     struct virtio_net_hdr offload;
     const uint8_t *data;
@@ -65,7 +66,7 @@ struct arrival {
     unsigned tag_type, tag;
 };
 
-// Returns false for a frame that is not all there.
+// Returns false for a truncated frame.
 static bool read_slot(struct frame_port *self, const uint8_t *slot, uint32_t status, struct arrival *arrival) {
     const struct tpacket2_hdr *header = (const struct tpacket2_hdr *)(const void *)slot;
     arrival->tagged = (status & TP_STATUS_VLAN_VALID) != 0;
@@ -74,7 +75,7 @@ static bool read_slot(struct frame_port *self, const uint8_t *slot, uint32_t sta
     const uint8_t *offload = slot + header->tp_mac - sizeof arrival->offload;
     arrival->data = slot + header->tp_mac;
     arrival->length = header->tp_snaplen;
-    if ((status & TP_STATUS_COPY) != 0) { // larger than a slot: it waits in the socket's queue
+    if ((status & TP_STATUS_COPY) != 0) { // larger than a slot: the whole frame is in the socket's queue
         ssize_t size = recv(self->socket, self->large, MAX_FRAME, MSG_DONTWAIT);
         if (size < (ssize_t)self->offload_size)
             return false;
@@ -110,7 +111,7 @@ static void process_arrival(struct frame_port *self, struct thread *thread, cons
         }
         return;
     }
-    // A tag moves what the offload speaks of, so a tagged frame has to do without.
+    // Inserting the tag moves the bytes that the offload header refers to, so a tagged frame is sent without it.
     thread->offload = arrival->tagged ? NULL : &arrival->offload;
     pipeline_process(&thread->context, self->port.number, copy_frame(frame, arrival));
     thread->offload = NULL;
@@ -131,7 +132,7 @@ static unsigned receive_from_ring(struct frame_port *self, struct thread *thread
         self->next = (self->next + 1) % self->slots;
         count++;
     }
-    if (count == 0) { // woken for another reason: an interface that went down, say, which is told once
+    if (count == 0) { // woken by an error, for example an interface that went down: reading it clears it
         int error;
         socklen_t size = sizeof error;
         getsockopt(self->socket, SOL_SOCKET, SO_ERROR, &error, &size);
@@ -139,7 +140,7 @@ static unsigned receive_from_ring(struct frame_port *self, struct thread *thread
     return count;
 }
 
-// Whether nobody will ever send here again.
+// Returns whether the other end of a socket is closed.
 static bool hung_up(int socket) {
     struct pollfd state = {.fd = socket};
     return poll(&state, 1, 0) > 0 && (state.revents & POLLHUP) != 0;
@@ -183,7 +184,7 @@ static void flush_frames(struct port *port, struct thread *thread) {
     unsigned at = 0;
     while (at < outgoing->count) {
         int sent = sendmmsg(self->socket, outgoing->messages + at, outgoing->count - at, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent <= 0) { // the first of them cannot be sent
+        if (sent <= 0) { // the first of these frames cannot be sent
             port_count(&port->dropped, 1);
             at++;
         } else {
@@ -314,7 +315,7 @@ static int set_up(struct frame_port *self, const char *interface) {
 }
 
 int ethernet_port_open(struct port **port, unsigned number, unsigned thread, const char *interface) {
-    // Protocol 0 until it is bound: nothing comes in from elsewhere, or before the options are set.
+    // Protocol 0 until the socket is bound: no frames arrive from other interfaces, or before the options are set.
     int made = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (made < 0)
         return -errno;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ports that carry frames. Each belongs to one thread.
+// Ports that carry frames: network interfaces and sockets. Each belongs to one thread.
 #ifndef NATIVE_PORTS_ETHERNET_H
 #define NATIVE_PORTS_ETHERNET_H
 
 #include "port.h"
 
-// Each opens a port, and returns 0 or a negative errno.
+// Both functions open a port, and return 0 or a negative errno.
 int ethernet_port_open(struct port **port, unsigned number, unsigned thread, const char *interface);
-// A socket that gives and takes a frame a message; the port owns it once it is open.
+// Each message of the socket is a frame. The port owns the socket after success.
 int socket_port_open(struct port **port, unsigned number, unsigned thread, int socket);
 
 #endif

@@ -41,7 +41,7 @@ static void send_frame(struct port *port, struct thread *thread, const uint8_t *
     struct destination to = {.port = (struct udp_port *)(void *)port, .address.sin_family = AF_INET};
     memcpy(&to.address.sin_addr, ipv4 + IPV4_DST, sizeof to.address.sin_addr);
     memcpy(&to.address.sin_port, datagram + UDP_DST_PORT, sizeof to.address.sin_port);
-    // A row cannot be made of empty datagrams.
+    // A batch cannot consist of empty datagrams.
     if (thread == NULL || size == 0)
         udp_send(&to, thread != NULL ? thread->index : 0, datagram + UDP_SIZE, size);
     else
@@ -75,7 +75,7 @@ int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *ud
     udp->threads = threads;
     for (unsigned thread = 0; thread < threads; thread++)
         udp->sockets[thread] = -1;
-    if (threads > 1) { // sockets that share an address do not notice whether others have it
+    if (threads > 1) { // sockets with SO_REUSEPORT would share the address with another switch
         int probe = udp_socket_open(&address, false);
         if (probe < 0) {
             close_port(&udp->port);

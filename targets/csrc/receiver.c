@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define MESSAGE_BUFFER_SIZE (66 * 1024) // of which neighbours do not share places in the cache
+#define MESSAGE_BUFFER_SIZE (66 * 1024) // no power of two: buffers at such a distance would share cache sets
 
 struct receiver {
     struct mmsghdr messages[MESSAGES];

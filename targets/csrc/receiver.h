@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room for a batch of datagrams that are received at once. Each message may be a chain of them (UDP_GRO).
+// Buffers for messages that are received in one call. A message may contain several datagrams (UDP_GRO).
 #ifndef NATIVE_RECEIVER_H
 #define NATIVE_RECEIVER_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MESSAGES 4 // that are received at once
+#define MESSAGES 4 // received in one call
 
 struct receiver;
 
@@ -15,16 +15,16 @@ struct message {
     const struct sockaddr_in *peer;
     const uint8_t *data;
     size_t length;
-    size_t segment_size; // the length of each datagram in the chain, but of the last
+    size_t segment_size; // the length of each datagram in the message, except the last
 };
 
-// NULL where there is no memory.
+// Returns NULL without memory.
 struct receiver *receiver_create(void);
 void receiver_destroy(struct receiver *receiver);
 
-// Receives what waits at a socket: at most MESSAGES. Returns how many it got.
+// Receives at most MESSAGES waiting messages. Returns their number.
 unsigned receiver_fill(struct receiver *receiver, int socket);
-// One of those.
+// Returns one of the received messages.
 struct message receiver_message(struct receiver *receiver, unsigned at);
 
 #endif

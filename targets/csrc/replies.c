@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "replies.h"
 
-#define ALL 0xFF // lanes
+#define ALL 0xFF // mask of all lanes
 
-// Back to the sender, or, when it is multicast, from the switch to whom the egress will name.
+// Addresses the packet to its sender. If it is multicast, egress sets the destination of each copy.
 static void address_to_sender(struct aggregation *aggregation, enum op op) {
     struct packet *packet = aggregation->packet;
     packet->aggregation[AGGREGATION_VERSION] = version_and_op(op);
@@ -18,7 +18,7 @@ static void address_to_sender(struct aggregation *aggregation, enum op op) {
     store_16(packet->udp + UDP_CHECKSUM, 0);
 }
 
-// From this switch, as a worker of its parent.
+// Addresses the packet to the parent, with this switch as a worker.
 static void address_to_parent(struct aggregation *aggregation, struct verdict *verdict, enum op op) {
     struct packet *packet = aggregation->packet;
     const uint64_t *parent = aggregation->uplink->arguments;
@@ -35,13 +35,13 @@ static void address_to_parent(struct aggregation *aggregation, struct verdict *v
     verdict->egress_port = (unsigned)parent[0];
 }
 
-// The parent says which of its workers; the workers here are others.
+// Sets the worker number in a packet from the parent: the parent's numbers are not those of the workers here.
 static void set_worker_from_parent(struct aggregation *aggregation) {
     const bool named = aggregation->packet->header.worker == aggregation->uplink->arguments[4];
     aggregation->packet->aggregation[AGGREGATION_WORKER] = named ? aggregation->half->envoy : NOBODY;
 }
 
-// Makes room for the values of `lanes` in place of those that came; what followed them goes on following.
+// Resizes the packet for the values of `lanes` and keeps the payload after them. Returns where the values begin.
 static uint8_t *resize_values(struct aggregation *aggregation, unsigned lanes) {
     struct packet *packet = aggregation->packet;
     const struct layout *layout = &aggregation->context->plane->layout;
@@ -66,7 +66,7 @@ static void clear_values(struct aggregation *aggregation, uint32_t word) {
     store_32(aggregation->packet->keys, word);
 }
 
-// Keys, and the values of the active lanes, or of those of them that are in `lanes`, from the registers.
+// Copies the slot's keys and the sums of the active lanes that are in `lanes` into the packet.
 static void fill_from_slot(struct aggregation *aggregation, unsigned lanes) {
     const struct slots *slots = &aggregation->context->plane->slots;
     lanes &= aggregation->packet->header.active;

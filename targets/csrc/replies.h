@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the aggregator answers: p4src/include/replies.p4.
+// The replies of the aggregator: p4src/include/replies.p4.
 #ifndef NATIVE_REPLIES_H
 #define NATIVE_REPLIES_H
 
 #include "context.h"
 #include "packet.h"
 
-// A packet at the aggregator.
+// The processing of one packet in the aggregator.
 struct aggregation {
     struct context *context;
     struct packet *packet;
@@ -17,10 +17,10 @@ struct aggregation {
     const struct action *uplink; // NULL: this switch is the root of the job's tree
     bool from_parent;
     bool complete;
-    bool send_up; // the partial sums, to the parent
+    bool send_up; // the partial sums go to the parent
 };
 
-// Makes the packet its own answer, and says where it goes. The half is locked, where there is one.
+// Rewrites the packet into its reply, and sets where it goes. The caller holds the lock of the half, if there is one.
 void reply(struct aggregation *aggregation, struct verdict *verdict, enum outcome outcome);
 
 #endif

@@ -10,7 +10,8 @@ static unsigned bucket_of(unsigned job, unsigned group) {
     return (job ^ group >> 6) % DELIVERIES;
 }
 
-// Whether all that is sent to the group goes to UDP ports, by entries of `workers`, and none of it may get lost.
+// Returns whether all replicas of the group go to UDP ports, are addressed by TABLE_WORKERS, and have no simulated
+// loss.
 static bool is_direct(const struct results *results, const struct plane *plane, struct delivery *delivery) {
     const struct group *group = plane->groups[delivery->group];
     delivery->workers = 0;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registers of the slots: for each half a struct, with keys as they stand in a packet, then the sums of all lanes.
+// The registers of the slots. Each half has a struct, with the keys in network byte order, followed by the sums of all
+// lanes.
+//
+// A half's spin lock guards its fields and sums. Acquire and release order their accesses between threads. A thread
+// that is the only one does not take the lock on the fast path.
 #ifndef NATIVE_SLOTS_H
 #define NATIVE_SLOTS_H
 
@@ -18,8 +22,8 @@ struct half {
     uint32_t bitmap;
     uint32_t fingerprint;
     atomic_uint locked;
-    uint8_t envoy;   // the worker whose packet was the last to be added
-    uint8_t present; // lanes that any worker has sent values of
+    uint8_t envoy;   // the worker whose packet was added last
+    uint8_t present; // lanes of which any worker has sent values
     uint8_t keys[KEY_SIZE * MAX_LANES];
 };
 
@@ -31,7 +35,7 @@ struct slots {
     add_values_fn *add_values;
 };
 
-// A packet as its slot sees it: DATA, or RESULT or STATUS from the parent.
+// A packet in the form in which it is applied to a slot: DATA, or RESULT or STATUS from the parent.
 struct contribution {
     uint32_t worker_bit;
     uint32_t full_bitmap;
@@ -53,7 +57,7 @@ static inline struct half *slots_half(const struct slots *slots, uint32_t index)
     return (struct half *)(void *)(slots->memory + index * slots->stride);
 }
 
-// Big-endian, as are the sums of a lane.
+// The keys, and the sums of a lane, are big-endian.
 static inline const uint8_t *half_keys(const struct half *half) {
     return half->keys;
 }
@@ -80,12 +84,12 @@ static inline void half_unlock(struct half *half) {
 
 _Static_assert(sizeof(struct half) <= ALIGNMENT, "the sums begin behind it");
 
-// Whether all workers have been counted, but not the parent.
+// Returns whether all workers are in the bitmap and the parent is not: the result of the parent is missing.
 static inline bool half_awaits_parent(const struct half *half, const struct contribution *data) {
     return half->bitmap == (data->full_bitmap & ~data->parent_bit);
 }
 
-// What a DATA packet would do to the half: p4src/bmv2/slot_state.p4.
+// Returns the outcome of a DATA packet for the half, and changes nothing: p4src/bmv2/slot_state.p4.
 static inline enum outcome half_classify(const struct half *half, const struct contribution *data) {
     uint32_t age = data->seq - half->seq; // a serial number: RFC 1982
     if (age >> 31 == 1 || (age == 0 && half->bitmap == 0))
@@ -101,14 +105,14 @@ static inline enum outcome half_classify(const struct half *half, const struct c
     return half_awaits_parent(half, data) && half->envoy == data->worker ? OUTCOME_SENT_UP : OUTCOME_AHEAD;
 }
 
-// The same for a packet from the parent.
+// Returns the outcome of a packet from the parent, and changes nothing.
 static inline enum outcome half_classify_parent(const struct half *half, const struct contribution *data, unsigned op) {
     if (data->seq != half->seq || data->fingerprint != half->fingerprint || !half_awaits_parent(half, data))
         return OUTCOME_STALE;
     return op == OP_RESULT ? OUTCOME_STORED : OUTCOME_AHEAD;
 }
 
-// Does it, where the outcome is STARTED, ADDED or STORED. Returns whether the round is complete.
+// Applies a packet with the outcome STARTED, ADDED or STORED. Returns whether the round is complete.
 bool half_apply(const struct slots *slots, struct half *half, const struct contribution *data, enum outcome outcome);
 
 #endif

@@ -22,11 +22,11 @@ int udp_socket_open(struct sockaddr_in *address, bool shared) {
     int made = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (made < 0)
         return -errno;
-    int on = 1, whole = IP_PMTUDISC_PROBE; // no fragments: who joins has tried the path with the longest packets
+    int on = 1, whole = IP_PMTUDISC_PROBE; // no fragments: a rank tries the path with the longest packets when it joins
     socklen_t length = sizeof *address;
     enlarge_buffers(made);
     setsockopt(made, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof whole);
-    setsockopt(made, SOL_UDP, UDP_GRO, &on, sizeof on); // where the kernel lacks it, datagrams come one by one
+    setsockopt(made, SOL_UDP, UDP_GRO, &on, sizeof on); // if the kernel lacks it, datagrams arrive one by one
     if ((shared && setsockopt(made, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) ||
         bind(made, (struct sockaddr *)address, sizeof *address) != 0 ||
         getsockname(made, (struct sockaddr *)address, &length) != 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads and the control interface share.
+// The switch: the data that its threads and the control interface share.
 #ifndef NATIVE_SWITCH_H
 #define NATIVE_SWITCH_H
 
@@ -9,7 +9,7 @@
 #include "packet_ins.h"
 #include "port.h"
 
-// Frames that came out of `native_process`.
+// The frames that `native_process` has produced.
 struct outputs {
     uint8_t *data;
     size_t size;
@@ -18,23 +18,24 @@ struct outputs {
 };
 
 struct native_switch {
-    // Read-locked by each thread for as long as it processes a batch of packets, write-locked for any change.
+    // A thread holds it for reading while it processes a batch of packets. Every change needs it for writing. Order:
+    // this lock first, then that of a half, a meter or `packet_ins`.
     pthread_rwlock_t lock;
-    struct plane *plane;       // that runs; NULL: none
+    struct plane *plane;       // processes packets; NULL: none
     struct port *ports[PORTS]; // by number
     struct port *opened[PORTS];
     unsigned port_count;
     unsigned thread_count;
     struct thread *threads[MAX_THREADS];
-    int stop; // an eventfd that wakes all threads
+    int stop; // eventfd that wakes all threads
     atomic_bool stopping;
     struct packet_ins packet_ins;
-    _Atomic uint64_t undeliverable; // frames to a port that is not there
-    struct context caller;          // of whoever calls `native_process` and `native_packet_out`
+    _Atomic uint64_t undeliverable; // frames to ports that do not exist
+    struct context caller;          // for `native_process` and `native_packet_out`, in the caller's thread
     struct outputs outputs;
 };
 
-// Hands a frame that came out of the plane to its port; `thread` is NULL for a caller's.
+// Passes a frame that the plane has emitted to its port. `thread`: NULL in a caller's thread.
 void switch_emit(struct native_switch *native, const struct plane *plane, struct thread *thread, unsigned port,
                  const uint8_t *frame, size_t length);
 

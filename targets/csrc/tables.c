@@ -32,7 +32,7 @@ void table_destroy(struct table *table) {
     table->numbers = NULL;
 }
 
-// The entry with this key, or the free bucket where it belongs.
+// Returns the entry with this key, or the free bucket for it.
 static struct entry *probe(const struct table *table, const struct key *key) {
     size_t bucket = bucket_of(table, key);
     while (table->entries[bucket].used && !same(&table->entries[bucket].key, key))
@@ -68,7 +68,8 @@ int table_delete(struct table *table, const struct key *key) {
     struct entry *entry = table_find(table, key);
     if (entry == NULL)
         return -ENOENT;
-    // Whatever stands behind a gap must still be found from its own bucket: move it into the gap where it may stand.
+    // Deletion without tombstones (Knuth, TAOCP 6.4, algorithm R): each entry behind the gap must remain reachable from
+    // its own bucket, so one that may stand in the gap moves there, and leaves a new gap.
     size_t gap = (size_t)(entry - table->entries);
     table->numbers[--table->count] = entry->number;
     for (size_t next = (gap + 1) & table->mask; table->entries[next].used; next = (next + 1) & table->mask) {

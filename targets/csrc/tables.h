@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's tables. All are exact, but for the routes: those are kept by prefix, and their length is part of the
-// key.
+// The program's tables. All are exact, except the routes (LPM), whose key is the prefix and its length.
 #ifndef NATIVE_TABLES_H
 #define NATIVE_TABLES_H
 
@@ -51,7 +50,7 @@ struct key {
 struct entry {
     struct key key;
     struct action action;
-    uint32_t number; // below the table's limit, and of no other entry that is there
+    uint32_t number; // below the table's limit, unique among its entries
     bool used;
 };
 
@@ -60,15 +59,15 @@ struct table {
     size_t mask;
     size_t count;
     size_t limit;      // entries that the program allows
-    uint32_t *numbers; // the first `count` of these are taken
+    uint32_t *numbers; // the first `count` of these are in use
     struct action miss;
 };
 
-// Returns false where there is no memory.
+// Returns false without memory.
 bool table_create(struct table *table, size_t limit, enum action_id miss);
 void table_destroy(struct table *table);
 
-// NULL if it is not there.
+// Returns NULL if there is no such entry.
 struct entry *table_find(const struct table *table, const struct key *key);
 // Returns 0, -EEXIST or -ENOSPC.
 int table_insert(struct table *table, const struct key *key, const struct action *action);
@@ -77,9 +76,9 @@ int table_modify(struct table *table, const struct key *key, const struct action
 // Returns 0 or -ENOENT.
 int table_delete(struct table *table, const struct key *key);
 
-// The action of the entry or of a miss; `hit` may be NULL.
+// Returns the action of the entry, or the default action; `hit` may be NULL.
 const struct action *table_apply(const struct table *table, uint64_t first, uint64_t second, bool *hit);
-// The same for the longest prefix of an IPv4 address.
+// Returns the action of the longest matching prefix of an IPv4 address, or the default action.
 const struct action *table_apply_longest_prefix(const struct table *table, uint32_t address);
 
 static inline uint64_t jobs_key_first(uint32_t source_ip, uint16_t source_port, uint16_t job) {

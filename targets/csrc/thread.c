@@ -53,7 +53,7 @@ int thread_watch(struct thread *thread, struct port *port) {
     return epoll_ctl(thread->poll, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : -errno;
 }
 
-// The plane as it is now; until `end`, nobody changes it.
+// Locks the switch for a batch of packets: until `end`, the plane does not change.
 static void begin(struct thread *thread) {
     struct native_switch *native = thread->native;
     pthread_rwlock_rdlock(&native->lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that waits at ports and processes what comes.
+// A thread that waits for packets at its ports, and processes them.
 #ifndef NATIVE_THREAD_H
 #define NATIVE_THREAD_H
 
@@ -9,21 +9,21 @@
 #include "switch.h"
 
 struct thread {
-    struct context context; // first: whoever gets it has the thread
+    struct context context; // first member: a pointer to it is one to the thread
     struct native_switch *native;
     unsigned index; // from 0
     bool alone;
     bool started;
     pthread_t handle;
     int poll;
-    uint64_t version; // of the tables that `results` knows
+    uint64_t version; // plane's version for which `results` is valid
     struct receiver *receiver;
     struct results results;
     struct batches batches;
-    const struct virtio_net_hdr *offload; // of the frame at hand; NULL: none
+    const struct virtio_net_hdr *offload; // of the frame being processed; NULL: none
 };
 
-// NULL where there is no memory, or no descriptor.
+// Returns NULL without memory or file descriptors.
 struct thread *thread_create(struct native_switch *native, unsigned index);
 void thread_destroy(struct thread *thread);
 

@@ -8,9 +8,9 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define WAIT_MS 20
-#define NO_WAIT_MS 1000
-#define KEPT_S 10
+#define WAIT_MS 20      // longest wait for room in a socket's buffer
+#define NO_WAIT_MS 1000 // time without such waits after one of them was not enough
+#define KEPT_S 10       // time for which an entry of `unsegmented` is valid
 
 static uint64_t now_ms(void) {
     struct timespec now;
@@ -18,8 +18,9 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-// The socket's buffer is full: waits a while for room. What fills it may be on its way to an address that nobody has,
-// and all jobs wait meanwhile; so after a wait in vain there is none for some time, and what has no room is lost.
+// Waits for room in a full buffer of a socket. Datagrams to an address without a host may fill it for long, and all
+// jobs wait meanwhile. So after a wait without success, there is no wait for some time: datagrams without room are
+// dropped.
 static bool wait_for_room(struct udp_port *udp, int socket) {
     uint64_t now = now_ms();
     struct pollfd room = {.fd = socket, .events = POLLOUT};
@@ -31,7 +32,7 @@ static bool wait_for_room(struct udp_port *udp, int socket) {
     return false;
 }
 
-// Returns 0, or why it was not sent.
+// Returns 0 or the errno of sendmsg.
 static int send_message(struct udp_port *udp, unsigned thread, const struct msghdr *message) {
     while (sendmsg(udp->sockets[thread], message, MSG_DONTWAIT) < 0) {
         int error = errno;
@@ -75,15 +76,16 @@ static void send_one_by_one(const struct destination *to, unsigned thread, const
         send_one(to, thread, batch->data + at * batch->size, batch->size);
 }
 
-// --- where rows are not split up -------------------------------------------------------------------------------------
-// An entry has the address, the size from which on rows to it are not split up, and the second until which that is
-// believed: routes and interfaces change. Two addresses of one place take turns.
+// --- destinations without segmentation -------------------------------------------------------------------------------
+// An entry contains the address, the smallest size of datagrams that are not split up, and the second until which this
+// is valid, since routes and interfaces change. An entry is one word, so relaxed atomics suffice. Two addresses with
+// the same hash replace each other's entry.
 
 static _Atomic uint64_t *unsegmented_at(const struct destination *to) {
     return &to->port->unsegmented[to->address.sin_addr.s_addr * UINT32_C(2654435769) >> 26]; // Fibonacci hashing
 }
 
-_Static_assert(UNSEGMENTED == 64, "so many places has the hash");
+_Static_assert(UNSEGMENTED == 64, "the hash has six bits");
 
 static bool goes_unsegmented(const struct destination *to, size_t size) {
     uint64_t entry = atomic_load_explicit(unsegmented_at(to), memory_order_relaxed);
@@ -97,7 +99,8 @@ static void remember_unsegmented(const struct destination *to, size_t size) {
     atomic_store_explicit(unsegmented_at(to), entry, memory_order_relaxed);
 }
 
-// The row was not taken as one. It is the address's or the interface's if a datagram is taken alone, and else its own.
+// Handles a batch that the kernel has refused, by sending its first datagram alone. If that is sent, the destination or
+// interface lacks segmentation; if it fails with the same error, the datagrams themselves are the reason.
 static void send_refused_batch(const struct destination *to, unsigned thread, const struct batch *batch, int error) {
     int alone = send_one(to, thread, batch->data, batch->size);
     if (alone == error) {
@@ -126,7 +129,7 @@ void udp_send_batch(const struct destination *to, unsigned thread, const struct 
     message.msg_controllen = sizeof control;
     int error = send_message(to->port, thread, &message);
     if (error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP)
-        send_refused_batch(to, thread, batch, error); // the kernel, the interface or its MTU does not have it
+        send_refused_batch(to, thread, batch, error); // the kernel, the interface or its MTU does not allow it
     else
         count_sent(&to->port->port, batch->count, error == 0);
 }

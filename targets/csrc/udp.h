@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// UDP ports, and the way out of them. Datagrams of one size leave in rows, one after the other: a row is sent in one
-// call and split up by the kernel (UDP_SEGMENT). One piece of memory is what the kernel copies fastest, by more than it
-// costs to fill it.
+// UDP ports, and sending from them. Datagrams of one size are collected in a batch, which is sent in one call and which
+// the kernel splits up (UDP_SEGMENT). The kernel copies one piece of memory much faster than many, which is worth the
+// copy into the batch.
 #ifndef NATIVE_UDP_H
 #define NATIVE_UDP_H
 
@@ -10,17 +10,17 @@
 #include "plane.h"
 #include "port.h"
 
-#define MAX_SEGMENTS 64 // as many as every kernel takes
+#define MAX_SEGMENTS 64 // accepted by every kernel
 #define MAX_DATAGRAM 65507
-#define UNSEGMENTED 64 // addresses known of
+#define UNSEGMENTED 64 // entries of `unsegmented`
 
 struct udp_port {
     struct port port;
     uint32_t ip;
     unsigned threads;
-    // Where the kernel does not split up rows, by the address they go to: see udp.c.
+    // Destinations to which the kernel does not split up batches: see udp.c.
     _Atomic uint64_t unsegmented[UNSEGMENTED];
-    _Atomic uint64_t full_until; // milliseconds: a socket had no room for long, and nobody waits for it till then
+    _Atomic uint64_t full_until; // milliseconds: no thread waits for room in a socket's buffer until then
     int sockets[MAX_THREADS];
 };
 
@@ -30,12 +30,12 @@ struct destination {
 };
 
 struct batch {
-    size_t size; // of each
+    size_t size; // of each datagram
     unsigned count;
     uint8_t data[MAX_DATAGRAM];
 };
 
-// Where the next datagram goes; `size` is the batch's already, or the batch is empty.
+// Returns the position of the next datagram. The batch's `size` is set.
 static inline uint8_t *batch_end(struct batch *batch) {
     return batch->data + batch->count * batch->size;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m p4reduce_targets`: the same as `p4reduce switch`."""
+"""The command `python -m p4reduce_targets`, which is the same as `p4reduce switch`."""
 
 import typer
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds, starts and stops simple_switch_grpc, the P4 project's own software switch."""
+"""Finding, starting and stopping simple_switch_grpc, the P4 project's software switch (BMv2)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ STOP_TIMEOUT_S = 5.0
 
 
 class TargetMissing(RuntimeError):
-    """A program that the target needs is not installed; the message names it and where it comes from."""
+    """A missing program that the target needs; the message says how to install it."""
 
 
 class TargetFailed(RuntimeError):
-    """The target did not start, or ended; the message has its last words."""
+    """A target that did not start, or ended; the message contains its last output."""
 
 
 def find() -> str:
@@ -50,7 +50,10 @@ def find() -> str:
 
 
 def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
-    """Port number -> interface from "1=eth:veth0"; raises PortError for UDP ports, which BMv2 does not have."""
+    """Return the interface of each port number from texts like "1=eth:veth0".
+
+    Raises PortError for UDP ports, which BMv2 does not have, and for interfaces that cannot be used.
+    """
     found: list[tuple[int, str]] = []
     for text in ports:
         number, kind, name = split_port(text)
@@ -74,7 +77,7 @@ def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
 
 
 def _check_capability() -> None:
-    """Raise PortError where BMv2, without a word, would have ports that no packet comes to."""
+    """Raise PortError without CAP_NET_RAW: BMv2 would start, and silently receive no packets."""
     try:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
     except PermissionError:
@@ -82,9 +85,9 @@ def _check_capability() -> None:
 
 
 class Bmv2:
-    """A running simple_switch_grpc without a program; use as a context manager.
+    """A running simple_switch_grpc without a program; use it as a context manager.
 
-    It dies with this process, whatever happens to that. `address` is where its P4Runtime server listens.
+    The kernel kills it when this process ends. `address` is where its P4Runtime server listens.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Bmv2:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._folder = tempfile.TemporaryDirectory(prefix="p4reduce-bmv2-")
         command = [binary, "--no-p4", "--device-id", str(device_id), "-L", log_level]
-        # Each instance its own: by default all of this machine's want the same, or all with the same device id do.
+        # Each instance needs its own addresses: the defaults are the same for all instances, or all with one device id.
         if "notifications-addr" in known:
             command += ["--notifications-addr", f"ipc://{self._folder.name}/notifications"]
         if "thrift-port" in known:
@@ -145,24 +148,24 @@ class Bmv2:
                             f"{BINARY} does not answer at {self.address}: {error}{self.tail()}"
                         ) from None
                 else:
-                    self.check()  # somebody else may have answered
+                    self.check()  # another process may have answered
                     return
                 self.check()
 
     def check(self) -> None:
-        """Raise TargetFailed if it has ended."""
+        """Raise TargetFailed if the process has ended."""
         code = self.process.poll()
         if code is not None:
             raise TargetFailed(f"{BINARY} ended with {_exit_reason(code)}{self.tail()}")
 
     def tail(self, lines: int = 15) -> str:
-        """Return a colon and the last lines that it printed, each on its own line; empty if it printed nothing."""
+        """Return the last lines that BMv2 printed, each after a line break; an empty string if it printed nothing."""
         self._output.seek(0)
         last = self._output.read().decode(errors="replace").splitlines()[-lines:]
         return "".join(f"\n  {line}" for line in last)
 
     def close(self) -> None:
-        """Stop it, by force if it takes too long, with everything that it started."""
+        """Terminate the process, and kill its process group if it takes too long."""
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_TIMEOUT_S)
@@ -180,9 +183,10 @@ class Bmv2:
 
 
 def _options(binary: str) -> frozenset[str]:
-    """Those that its --help lists. A build without nanomsg or Thrift does not know theirs, and ends when given one.
+    """Return the options that --help lists: a build without nanomsg or Thrift exits when given theirs.
 
-    Raises TargetFailed where it cannot be run. None, where it can and fails: it will fail again, and say why.
+    Raises TargetFailed if the program cannot be run. If --help fails, the result is empty: the switch itself fails
+    in the same way and says why.
     """
     try:
         done = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
@@ -192,9 +196,9 @@ def _options(binary: str) -> frozenset[str]:
 
 
 def _free_address(address: str) -> str:
-    """Return the address, port 0 replaced; raise TargetFailed where it is taken.
+    """Return the address with port 0 replaced by a free port; raise TargetFailed if the port is taken.
 
-    BMv2 would share the port with whoever has it (SO_REUSEPORT), and each would get half of the calls.
+    BMv2 would share a taken port (SO_REUSEPORT), and each of the two servers would get half of the calls.
     """
     if address.startswith("unix:"):
         return address

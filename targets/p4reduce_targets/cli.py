@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce switch`: a switch on this machine."""
+"""The command `p4reduce switch`, which runs a software switch on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from p4reduce_targets.switch import Switch
 
 
 class Target(str, Enum):
-    """What runs the program."""
+    """The software switch that runs the P4 program."""
 
     sim = "sim"
     native = "native"
@@ -35,7 +35,7 @@ class Target(str, Enum):
 
 
 class LogLevel(str, Enum):
-    """BMv2's levels; sim has those that Python has."""
+    """The log levels of BMv2. The other targets use the nearest level of Python's logging."""
 
     trace = "trace"
     debug = "debug"
@@ -203,7 +203,7 @@ def _print_ready(target: Target, address: str, ports: Mapping[int, str], *, as_j
 
 
 def _check_address(address: str, *, insecure: bool) -> None:
-    """Raise ValueError unless P4Runtime may listen there."""
+    """Raise ValueError unless P4Runtime may listen at this address."""
     if address.startswith("unix:"):
         return
     host, _, port = address.rpartition(":")
@@ -221,7 +221,7 @@ def _check_address(address: str, *, insecure: bool) -> None:
 
 
 def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> ServerCredentials | None:
-    """None is in the clear. Raises ValueError."""
+    """Return the server's credentials, or None for a server without TLS. Raises ValueError."""
     if (cert is None) != (key is None) or (ca is not None and cert is None):
         raise ValueError("--tls-cert, --tls-key and --tls-ca: accepted are the first two, all of them, or none")
     if cert is None or key is None:
@@ -234,7 +234,7 @@ def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> ServerCredenti
 
 def _log_to(level: LogLevel, file: Path | None) -> None:
     if level is LogLevel.off:
-        # What goes wrong is told all the same.
+        # Warnings and errors are logged at every level, also at `off`.
         logging.basicConfig(level=logging.WARNING, filename=file)
         return
     names = {LogLevel.trace: logging.DEBUG, LogLevel.warn: logging.WARNING}

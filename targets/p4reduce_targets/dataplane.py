@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an embedded data plane offers to the P4Runtime server in front of it.
+"""The interface between the P4Runtime server and the data planes of sim and native.
 
-Names are those of the compiled program: P4Info's fully qualified names. Not thread safe: the caller locks.
-Every method raises KeyError for a name the program does not have, ValueError for a key or argument that does not fit.
+Tables, actions, counters and meters have their fully qualified names of P4Info. Every method raises KeyError for a name
+that the program does not have, and ValueError for a key or argument that does not fit. A data plane need not be thread
+safe: the caller locks it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Matches a field equal to `value`."""
+    """An exact match: the field equals `value`."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lpm:
-    """Matches a field whose first `prefix_length` bits are those of `value`; length 0 matches anything."""
+    """A longest-prefix match: the first `prefix_length` bits equal those of `value`. Length 0 matches anything."""
 
     value: int
     prefix_length: int
@@ -29,7 +30,7 @@ class Lpm:
 
 @dataclass(frozen=True, slots=True)
 class Ternary:
-    """Matches a field that equals `value` in the bits set in `mask`; mask 0 matches anything."""
+    """A ternary match: the field equals `value` in the bits set in `mask`. Mask 0 matches anything."""
 
     value: int
     mask: int
@@ -40,7 +41,7 @@ Key: TypeAlias = tuple[Exact | Lpm | Ternary, ...]  # in the order of the table'
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An action and its arguments, in the order of the action's parameters."""
+    """An action with its arguments, in the order of the action's parameters."""
 
     action: str
     arguments: tuple[int, ...] = ()
@@ -48,7 +49,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One copy of a multicast packet: the egress port and what the program sees as `egress_rid`."""
+    """One copy of a multicast packet: its egress port, and the `egress_rid` that the program reads."""
 
     port: int
     instance: int
@@ -56,7 +57,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A counter cell."""
+    """The value of one counter cell."""
 
     packets: int
     bytes: int
@@ -73,51 +74,54 @@ class MeterConfig:
 
 
 class DataPlane(Protocol):
-    """A running program. `priority` is P4Runtime's: the larger wins; it is 0 where no key field is ternary."""
+    """A loaded program with its state.
+
+    `priority` is P4Runtime's: the entry with the largest number wins. It is 0 in tables without ternary fields.
+    """
 
     cpu_port: int
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Add an entry; ValueError if key and priority are there already, or the table is full or constant."""
+        """Add an entry; raise ValueError if it exists (same key and priority), or the table is full or constant."""
 
     def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Give an entry another action; KeyError if there is no such entry. Its direct counter goes on."""
+        """Change an entry's action and keep its direct counter; raise KeyError if there is no such entry."""
 
     def delete(self, table: str, key: Key, priority: int) -> None:
-        """Remove an entry; KeyError if there is no such entry."""
+        """Remove an entry; raise KeyError if there is no such entry."""
 
     def set_default(self, table: str, call: Call | None) -> None:
-        """Set what a miss does; None: the program's own default again. ValueError if the program made it constant."""
+        """Set the default action; None restores the program's own. Raises ValueError if it is constant."""
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Create or replace a multicast group (numbered from 1); no replicas: removes it."""
+        """Create or replace a multicast group, numbered from 1; an empty list of replicas removes it."""
 
     def read_counter(self, counter: str, index: int) -> Count:
-        """Read one cell of an indirect counter; ValueError if the index is out of range."""
+        """Read one cell of an indirect counter; raise ValueError if the index is out of range."""
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
-        """Set one cell of an indirect counter; ValueError if the index is out of range."""
+        """Set one cell of an indirect counter; raise ValueError if the index is out of range."""
 
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
-        """Configure one cell of an indirect meter, with full buckets; None: it lets everything pass, as at first."""
+        """Configure one cell of an indirect meter, with full buckets; None lets every packet pass, as initially."""
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Read an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""
+        """Read an entry's direct counter; raise KeyError without such an entry, ValueError if the table has none."""
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
-        """Set an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""
+        """Set an entry's direct counter; raise KeyError without such an entry, ValueError if the table has none."""
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Run one frame that came in at `port`; return (egress port, frame) in order.
+        """Process one frame that arrived at `port`; return the frames to send, in order, each with its egress port.
 
-        Packet-out is a frame, `packet_out` header first, in at `cpu_port`; packet-in is a frame out of `cpu_port`,
-        `packet_in` header first.
+        A packet-out is a frame that arrives at `cpu_port` and begins with the header `packet_out`. A packet-in is a
+        frame that leaves at `cpu_port` and begins with the header `packet_in`.
         """
         ...
 
 
 def wrong_cpu_port(of_program: int, of_switch: int) -> ValueError:
-    """Return the error of a data plane that is asked to run a program with another CPU port than the switch's."""
+    """Return the error for a program that was compiled for another CPU port than the switch's."""
     return ValueError(
         f"the program is for CPU port {of_program}, and this switch has CPU port {of_switch}: start the switch with "
         f"--cpu-port {of_program}, or compile the program with -DCPU_PORT={of_switch}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network interfaces as switch ports: which are accepted, and what becomes of a port whose interface goes or changes.
+"""Network interfaces as switch ports: checks of an interface, and ports whose interface disappears or changes.
 
-A port is bound to an interface by its index, so it follows the interface through a change of name. When the interface
-is deleted or moved to another network namespace, the kernel unbinds the socket. The port then waits for an interface of
-the name that it was given, and is bound to that. `InterfaceWatch` looks five times a second.
+A port is bound to an interface by its index, so it keeps the interface when that is renamed. When the interface is
+deleted or moved to another network namespace, the kernel unbinds the socket. The port then waits for an interface with
+the name from --port, and binds to it. `InterfaceWatch` checks five times a second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from p4reduce.control.diagnostics import of_os
 from p4reduce_targets import offloads
 
-POLL_INTERVAL_S = 0.2
+POLL_INTERVAL_S = 0.2  # between checks of the interfaces
 SOL_PACKET = 263
 PACKET_ADD_MEMBERSHIP = 1
 PACKET_MR_PROMISC = 1
@@ -27,7 +27,7 @@ ETH_P_ALL = 3
 ARPHRD_ETHER, ARPHRD_LOOPBACK = 1, 772
 _SIOCGIFFLAGS, _SIOCGIFHWADDR, _SIOCGIFINDEX = 0x8913, 0x8927, 0x8933
 _IFF_RUNNING = 0x40
-_FLAGS = struct.Struct("=16sH22x")  # `struct ifreq`: a name, and what is asked for
+_FLAGS = struct.Struct("=16sH22x")  # `struct ifreq`: an interface name and the flags
 _INDEX = struct.Struct("=16si20x")
 _NAME_SIZE = 15
 
@@ -59,9 +59,9 @@ def check_type(sock: socket.socket, name: str) -> None:
 
 
 def same_interface(names: Mapping[int, str]) -> tuple[int, int] | None:
-    """Two ports (number -> interface) that are one interface, whose frames would come in twice.
+    """Return two ports of `names` (port number -> interface) that share an interface, or None.
 
-    An interface can have several names; one that does not exist is left to whoever opens it.
+    An interface can have several names. Names of interfaces that do not exist are compared as text.
     """
     seen: dict[int | str, int] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -77,18 +77,18 @@ def same_interface(names: Mapping[int, str]) -> tuple[int, int] | None:
 
 
 class BoundInterface:
-    """The interface of a port, as the port's packet socket is bound to it."""
+    """The interface that a port's packet socket is bound to."""
 
     def __init__(self, number: int, name: str, sock: socket.socket, *, offloads_off: bool) -> None:
-        """`offloads_off`: of a port that cannot take several frames as one."""
+        """Take the socket of a port; `offloads_off`: binding turns off offloads, for ports that need single frames."""
         self.number = number
         self.name = name  # as in --port
         self._socket = sock
         self._offloads_off = offloads_off
-        self._last_name = name  # the last name that was seen
+        self._last_name = name  # at the last check; empty: the interface was gone
 
     def bind(self) -> None:
-        """Binds the socket to the interface of the port's name. Raises OSError or InterfaceRefused."""
+        """Bind the socket to the interface named in --port. Raises OSError or InterfaceRefused."""
         check_type(self._socket, self.name)
         membership = struct.pack("=iHH8s", index_of(self._socket, self.name), PACKET_MR_PROMISC, 0, b"")
         self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
@@ -101,12 +101,12 @@ class BoundInterface:
         self._socket.close()
 
     def current_name(self) -> str:
-        """What the interface is called now; empty where it is gone."""
+        """Return the interface's present name, or an empty string if it is gone."""
         return str(self._socket.getsockname()[0])
 
     def state(self) -> str:
-        """As OpenConfig calls it: UP while the link is, DOWN, or NOT_PRESENT."""
-        for _ in range(2):  # it may get another name between two questions
+        """Return OpenConfig's oper-status: UP, DOWN or NOT_PRESENT."""
+        for _ in range(2):  # the interface may be renamed between the two system calls
             if name := self.current_name():
                 try:
                     flags = _FLAGS.unpack(_ask(self._socket, _SIOCGIFFLAGS, name))[1]
@@ -116,7 +116,10 @@ class BoundInterface:
         return "NOT_PRESENT"
 
     def refresh(self, others: Iterable[BoundInterface]) -> None:
-        """Binds the socket anew where its interface is gone and one of the port's name is there; logs what changed."""
+        """Bind the socket again if its interface is gone and another one has the port's name; log the change.
+
+        `others`: the interfaces of the switch's other ports, of which none may be bound twice.
+        """
         name = self.current_name()
         if name:
             if name != self._last_name:
@@ -141,7 +144,7 @@ class BoundInterface:
 
 
 class InterfaceWatch:
-    """Looks after the interfaces of a switch's ports in a thread of its own, from `start` to `close`."""
+    """A thread that checks the interfaces of a switch's ports from `start` to `close`."""
 
     def __init__(self, interfaces: Iterable[BoundInterface]) -> None:
         self._interfaces = list(interfaces)
@@ -153,7 +156,7 @@ class InterfaceWatch:
             self._thread.start()
 
     def close(self) -> None:
-        """Return when nothing is looked at any more."""
+        """End the thread."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

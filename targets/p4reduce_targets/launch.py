@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Become another program, which the kernel kills when our parent ends: `python launch.py PARENT COMMAND ...`.
+"""A wrapper that runs a command which the kernel kills when its parent ends: `python launch.py PARENT COMMAND ...`.
 
-A program of its own, because subprocess's `preexec_fn` would fork a process that has gRPC threads, which may abort.
+It is a program of its own because subprocess's `preexec_fn` runs Python code in a fork of a process that has gRPC
+threads, and such a fork may abort.
 """
 
 import ctypes
@@ -14,12 +15,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def with_parent_death_signal(command: Sequence[str]) -> list[str]:
-    """`command`, changed so that it does not outlive this process, or rather the thread that starts it."""
+    """Return `command` with a wrapper, so that the kernel kills it when the thread that starts it ends."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
 def main() -> None:
-    """Bind, then become the command."""
+    """Set the parent-death signal, then replace this process with the command."""
     parent, *command = sys.argv[1:]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):

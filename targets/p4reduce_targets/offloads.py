@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames as they are on the wire: switches off what makes Linux hand over several as one."""
+"""Turning off the offloads by which Linux hands several frames over as one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ ETHTOOL_STXCSUM = 0x17
 
 
 def switch_off(interface: str, *, checksums: bool = False, sock: socket.socket | None = None) -> None:
-    """Turn segmentation and reassembly offloads of `interface` off. What it lacks, or forbids us, stays as it is.
+    """Turn off segmentation and reassembly offloads of `interface`, except those that it lacks or may not change.
 
-    A switch that gets 64 KB frames sees none of the packets in them. And libpcap, on which BMv2's ports are built,
-    keeps room for about 30 frames in place of a thousand when they may be so large.
+    A switch that gets frames of 64 KB does not see the packets in them. Also, libpcap, which BMv2 uses for its ports,
+    has buffers for about 30 such frames, but for a thousand of ordinary size.
 
-    checksums: those of what is sent too, for a host whose frames are not for the aggregator alone: a veth pair leaves
-    them out, and a switch passes the frames on as they are.
+    checksums: also turn off checksum offload for sent frames. Frames on a veth pair have no valid checksum otherwise,
+    and the switch forwards them without one to hosts beyond.
 
-    sock: a socket of the interface's network namespace; without one, the calling thread's is meant.
+    sock: a socket in the interface's network namespace. By default, it is the namespace of the calling thread.
     """
     with nullcontext(sock) if sock is not None else socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for command in (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO, *([ETHTOOL_STXCSUM] if checksums else [])):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switch ports on this machine: a network interface, or a UDP socket behind which workers sit without being root."""
+"""Switch ports on this machine: network interfaces, and UDP sockets, which need no root."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from p4reduce_targets.interfaces import (
 
 RECEIVE_BUFFER = 8 << 20
 LARGEST_FRAME = 65536 + 18
-REMEMBERED = 4096  # header and address caches: bounded, because anybody may send from any address
+REMEMBERED = 4096  # entries in the caches of headers and addresses, which strangers could fill
 
 ETHERTYPE_VLAN = 0x8100
-_IPV4_START = b"\x08\x00\x45"  # the EtherType, then version 4 and 5 words of header
+_IPV4_START = b"\x08\x00\x45"  # the EtherType, then IP version 4 and a header of 5 words
 
 PACKET_AUXDATA = 8
 PACKET_IGNORE_OUTGOING = 23
@@ -37,11 +37,11 @@ SO_RCVBUFFORCE = 33
 
 
 class PortError(ValueError):
-    """A port that is written wrongly or cannot be opened; the message says which and why."""
+    """A port that is specified wrongly or cannot be opened; the message names it and the reason."""
 
 
 def cannot_open(number: int, name: str, error: OSError) -> PortError:
-    """name: as in --port."""
+    """Return the error for a port that the system did not open; `name`: as in --port."""
     advice = ""
     if error.errno == errno.EADDRINUSE:
         taken = name.rpartition(":")[2]
@@ -53,7 +53,7 @@ def cannot_open(number: int, name: str, error: OSError) -> PortError:
 
 
 class Port(Protocol):
-    """A switch port. Sockets do not block: whatever the other side cannot take is dropped and counted."""
+    """A switch port. Its socket does not block: a frame that cannot be sent at once is dropped and counted."""
 
     number: int
     name: str  # as in --port, the actual address filled in
@@ -64,7 +64,7 @@ class Port(Protocol):
     def fileno(self) -> int: ...
 
     def receive(self, limit: int) -> list[bytes]:
-        """Frames that wait, `limit` at most."""
+        """Return the waiting frames, at most `limit`."""
         ...
 
     def send(self, frame: bytes) -> None: ...
@@ -73,9 +73,9 @@ class Port(Protocol):
 
 
 class UdpPort:
-    """One UDP socket. Datagrams come in as Ethernet/IPv4/UDP frames made from their addresses.
+    """A port that is a UDP socket. It builds an Ethernet/IPv4/UDP frame around each datagram that it receives.
 
-    Frames go out to (IPv4 destination, UDP destination port) of their headers; what is not IPv4/UDP is dropped.
+    A frame is sent as a datagram to the IPv4 and UDP destination in its headers. Other frames are dropped.
     """
 
     def __init__(self, number: int, host: str, port: int) -> None:
@@ -86,7 +86,7 @@ class UdpPort:
         except ValueError as error:
             raise PortError(f"port {number}: udp address {host!r} is not an IPv4 address ({error})") from None
         if address.is_unspecified or address.is_multicast:
-            # Frames need the address that the peer sent to, and a wildcard socket does not tell it.
+            # The frame needs the address that the peer sent to, which a wildcard socket does not report.
             raise PortError(f"port {number}: udp address {host} must be one of this machine's own, as 127.0.0.1")
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -121,7 +121,7 @@ class UdpPort:
         return frames
 
     def send(self, frame: bytes) -> None:
-        # Of a frame: 20..21 fragment, 23 protocol, 30..33 destination, 36..37 destination port, 38..39 UDP length.
+        # Bytes: 20..21 fragment, 23 protocol, 30..33 destination, 36..37 destination port, 38..39 UDP length.
         if len(frame) < HEADERS.size or frame[12:15] != _IPV4_START or frame[23] != socket.IPPROTO_UDP:
             self.dropped += 1
             return
@@ -158,14 +158,14 @@ class UdpPort:
 
 
 class EthPort:
-    """One network interface, as it is: every frame that others send to it comes in. Needs CAP_NET_RAW (root)."""
+    """A port that is a network interface, in promiscuous mode. It needs CAP_NET_RAW (root)."""
 
     def __init__(self, number: int, interface: str) -> None:
         self.number = number
         self.name = f"eth:{interface}"
         self.received = self.sent = self.dropped = 0
         try:
-            # Protocol 0 until it is bound: nothing comes in from elsewhere, or before the options are set.
+            # Protocol 0 until the socket is bound: no frame arrives from another interface, or before options are set.
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         except PermissionError:
             raise PortError(f"port {number}: {self.name} needs root, or the capability CAP_NET_RAW") from None
@@ -197,7 +197,7 @@ class EthPort:
                     frame, auxiliary, _, _ = take(LARGEST_FRAME, room)
                     frames.append(_with_tag(frame, auxiliary))
                 except OSError as error:
-                    if error.errno != errno.ENETDOWN:  # the interface may come up again, or be made again
+                    if error.errno != errno.ENETDOWN:  # the interface may come up again, or be created again
                         raise
         self.received += len(frames)
         return frames
@@ -215,7 +215,7 @@ class EthPort:
 
 
 def _with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """With the VLAN tag that the kernel has taken out."""
+    """Return the frame with the VLAN tag that the kernel has removed from it."""
     for level, kind, data in auxiliary:
         if level == SOL_PACKET and kind == PACKET_AUXDATA:
             status, _, _, _, _, tag, tag_type = _AUXDATA.unpack_from(data)
@@ -226,7 +226,7 @@ def _with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> byte
 
 
 def split_port(text: str) -> tuple[int, str, str]:
-    """ "1=udp:127.0.0.1:31314" -> (1, "udp", "127.0.0.1:31314"); raises PortError, which says what is accepted."""
+    """Split "1=udp:127.0.0.1:31314" into (1, "udp", "127.0.0.1:31314"). Raises PortError."""
     number, equals, rest = text.partition("=")
     kind, colon, address = rest.partition(":")
     if not (equals and colon and address and _is_number(number)) or kind not in ("eth", "udp"):
@@ -235,9 +235,9 @@ def split_port(text: str) -> tuple[int, str, str]:
 
 
 def check_ports(texts: Iterable[str], cpu_port: int) -> None:
-    """Raise PortError for a number or interface that is given twice, a number that no port can have, and both kinds.
+    """Raise PortError for repeated numbers or interfaces, invalid numbers, and a mixture of eth and udp ports.
 
-    A frame that is only forwarded would leave at a UDP port as a datagram of the switch's own.
+    Ports are not mixed: a frame that is only forwarded would leave a UDP port as a datagram of the switch itself.
     """
     ports = [split_port(text) for text in texts]
     if len({kind for _, kind, _ in ports}) > 1:
@@ -255,7 +255,7 @@ def check_ports(texts: Iterable[str], cpu_port: int) -> None:
 
 
 def check_interfaces(names: Mapping[int, str]) -> None:
-    """Raise PortError where two ports (number -> interface) are one interface."""
+    """Raise PortError if two ports of `names` (port number -> interface) share an interface."""
     if twice := same_interface(names):
         first, second = twice
         raise PortError(
@@ -265,7 +265,7 @@ def check_interfaces(names: Mapping[int, str]) -> None:
 
 
 def check_interface(number: int, name: str) -> None:
-    """Raise PortError for an interface that cannot be a port; one that does not exist is left to whoever opens it."""
+    """Raise PortError for an interface that cannot be a port. One that does not exist passes: opening it fails."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         try:
             check_type(sock, name)
@@ -274,7 +274,10 @@ def check_interface(number: int, name: str) -> None:
 
 
 def open_port(text: str) -> Port:
-    """Open what --port names: "1=eth:veth0" or "1=udp:127.0.0.1:31314" (0: any free one). Raises PortError."""
+    """Open a port given as in --port: "1=eth:veth0", or "1=udp:127.0.0.1:31314" (0: any free UDP port).
+
+    Raises PortError.
+    """
     number, kind, address = split_port(text)
     if kind == "eth":
         return EthPort(number, address)

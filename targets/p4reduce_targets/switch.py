@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet loop of an embedded switch: ports, a data plane between them, and the controller's door to it."""
+"""The packet loop of sim: it passes packets between ports and a data plane, which the P4Runtime server changes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ from p4reduce_targets.ports import EthPort, Port
 
 log = logging.getLogger(__name__)
 
-RECEIVE_BATCH = 32  # of one port, before the next one's turn and before a controller that waits
+RECEIVE_BATCH = 32  # frames of one port, before another port is served and before a waiting controller gets the lock
 
 Load = Callable[[bytes, int], DataPlane]  # (program, CPU port); ValueError says what is wrong with the program
 
 
 class Switch:
-    """Use as a context manager: it owns its ports. `run` in one thread; everything else from any thread."""
+    """A switch that owns its ports; use it as a context manager.
+
+    One thread calls `run`. All other methods may be called from any thread.
+    """
 
     def __init__(self, load: Load, ports: Sequence[Port], cpu_port: int) -> None:
         self.ports = {port.number: port for port in ports}
         self.cpu_port = cpu_port
-        self.undeliverable = 0  # frames to a port that is not there
+        self.undeliverable = 0  # frames to ports that do not exist
         self.on_packet_in: Callable[[bytes], None] = _discard
         self._load = load
         self._data_plane: DataPlane | None = None
-        # A thread that waits for the data plane holds `_next`, so a busy packet loop cannot keep it out.
+        # Lock order: `_next`, then `_lock`, which guards the data plane. A thread that waits for `_lock` holds `_next`,
+        # so it gets `_lock` next: a busy packet loop cannot take it again first.
         self._next = threading.Lock()
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -40,7 +44,7 @@ class Switch:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Yield the data plane to oneself: no packet passes meanwhile."""
+        """Hold the lock of the data plane: no packet is processed meanwhile."""
         with self._next:
             self._lock.acquire()
         try:
@@ -49,19 +53,19 @@ class Switch:
             self._lock.release()
 
     def load(self, program: bytes) -> DataPlane:
-        """Return a data plane for `program`, not yet in use; raise ValueError."""
+        """Return a data plane for `program`, not yet in use; raise ValueError if it cannot be loaded."""
         return self._load(program, self.cpu_port)
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Send packets through `data_plane` from now on. Called under `exclusive`."""
+        """Process packets with `data_plane` from now on. The caller is in `exclusive`."""
         self._data_plane = data_plane
 
     def packet_out(self, frame: bytes) -> None:
-        """Process a frame that comes in at the CPU port."""
+        """Process a frame as if it had arrived at the CPU port."""
         self._process(self.cpu_port, [frame])
 
     def run(self) -> None:
-        """Pass packets until `stop`."""
+        """Process packets until `stop` is called."""
         ports = {port.fileno(): port for port in self.ports.values()}
         with select.epoll() as poll:
             for descriptor in (self._wake, *ports):
@@ -76,7 +80,7 @@ class Switch:
                         self._process(port.number, frames)
 
     def stop(self) -> None:
-        """End `run`, now or as soon as it begins. Safe in a signal handler."""
+        """Make `run` return, now or as soon as it begins. Safe in a signal handler."""
         os.eventfd_write(self._wake, 1)
 
     def _process(self, port: int, frames: list[bytes]) -> None:
@@ -91,7 +95,7 @@ class Switch:
                 try:
                     out += process(port, frame)
                 except Exception:
-                    # Whatever a packet does to the program, the switch goes on.
+                    # A packet that makes the program fail is dropped, and the switch continues.
                     log.exception("port %d: a frame of %d bytes is dropped", port, len(frame))
         finally:
             self._lock.release()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synthetic workers that send DATA as fast as the switch answers: what the native switch does with packets, without the
-// cost of real workers. Prints one line of JSON.
+// A load generator: synthetic workers that send DATA as fast as the switch answers, to measure the switch without the
+// cost of real workers. It prints one line of JSON.
 //
 //   native_load [workers] [slots] [rounds] [threads] [active lanes]
 #include <arpa/inet.h>
@@ -50,8 +50,8 @@ struct worker {
     const struct options *options;
     int socket;
     uint8_t values[LANES * LANE];
-    uint8_t (*heads)[HEAD]; // one a slot
-    unsigned *rounds;       // that each slot has begun
+    uint8_t (*heads)[HEAD]; // one for each slot
+    unsigned *rounds;       // begun in each slot
     struct iovec pieces[2 * CHAIN];
     unsigned waiting;
 };
@@ -146,7 +146,7 @@ static void run_worker(const struct options *options, unsigned rank, int socket,
                 begin_round(&worker, slot);
         }
     }
-    _exit(0); // what the parent had belongs to the parent
+    _exit(0); // without the parent's exit handlers
 }
 
 // --- the switch ------------------------------------------------------------------------------------------------------

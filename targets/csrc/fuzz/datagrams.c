@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the fast way of a UDP port, and holds it to the long one: the same datagrams go to two planes, one of which
-// gets them as frames, and slots and counters must be the same after each. The input is a row of chains of datagrams,
-// each after its sender (one byte), its length and the length of a datagram (two bytes each).
+// Fuzzes the fast path of a UDP port, and compares it with the general path. The same datagrams go to two planes, to
+// one of them as frames, and slots and counters must then be the same. The input is a sequence of messages, each after
+// its sender (one byte), its length and the length of a datagram (two bytes each).
 #include <sys/socket.h>
 
 #define sendmsg do_not_send
@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         size -= 5;
         if (length > size)
             length = size;
-        uint8_t *copy = malloc(length + 1); // of just its size, so that reading beyond is noticed
+        uint8_t *copy = malloc(length + 1); // of exactly its size, so that the sanitizer finds reads beyond it
         memcpy(copy, data, length);
         const struct message message = {
             .peer = &peer, .data = copy, .length = length, .segment_size = step != 0 ? step : length};

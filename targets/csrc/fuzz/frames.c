@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the way of a frame through the pipeline. The input is a row of frames, each after its port (one byte; 0: the
-// controller's) and its length (two bytes).
+// Fuzzes the general path. The input is a sequence of frames, each after its port (one byte; 0: the CPU port) and its
+// length (two bytes).
 #include "pipeline.h"
 #include "setup.h"
 #include "wire/bytes.h"
@@ -15,7 +15,7 @@ static volatile uint8_t sink;
 static void emit(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
     (void)context;
     (void)port;
-    for (size_t at = 0; at < length; at++) // that it is all there, the sanitizer says
+    for (size_t at = 0; at < length; at++) // the sanitizer finds reads beyond the frame
         sink ^= frame[at];
 }
 

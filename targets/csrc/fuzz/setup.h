@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plane with something in every table, for fuzzers. Whatever they find is then reached by short inputs, too.
+// A plane with an entry in every table, so that fuzzers reach all code with short inputs.
 #ifndef NATIVE_FUZZ_SETUP_H
 #define NATIVE_FUZZ_SETUP_H
 
@@ -13,7 +13,7 @@
 #define FUZZ_GENERATION 1
 #define FUZZ_WORKERS 2
 #define FUZZ_UDP_PORT 1000 // of the first worker
-#define FUZZ_IP 0x7F000001 // of everybody
+#define FUZZ_IP 0x7F000001 // of all senders
 
 static inline struct plane *fuzz_plane(void) {
     const struct layout layout = {
@@ -47,7 +47,7 @@ static inline struct plane *fuzz_plane(void) {
     return plane;
 }
 
-// As it was made: packets change nothing else.
+// Resets slots and counters: packets change nothing else.
 static inline void fuzz_reset(struct plane *plane) {
     memset(plane->slots.memory, 0, FUZZ_HALVES * plane->slots.stride);
     memset(plane->counters, 0, 2 * sizeof *plane->counters);

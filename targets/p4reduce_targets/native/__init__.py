@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregator in C (targets/csrc), for servers without a programmable switch.
+"""The native switch: the aggregator in C (targets/csrc), for servers without a programmable switch.
 
-It does what the P4 program does, byte for byte, and refuses every other program.
+Its packets are byte for byte those of the P4 program. It refuses every other program.
 """
 
 from p4reduce_targets.native.dataplane import NativeDataPlane

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in the native switch: see `p4reduce_targets.dataplane` for what each method does and raises."""
+"""The data plane of the native switch. `p4reduce_targets.dataplane` documents its methods and their exceptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OUTPUT = struct.Struct("=II")
 
 
 class NativeDataPlane:
-    """Implements `DataPlane`. Thread safe."""
+    """An implementation of `DataPlane` by the C code. Thread safe."""
 
     def __init__(self, switch: Handle, layout: program.Layout) -> None:
         self.layout = layout
@@ -34,12 +34,12 @@ class NativeDataPlane:
             raise MemoryError("no memory for the slots of the native switch")
 
     def __del__(self) -> None:
-        if getattr(self, "_plane", None):  # not where the constructor failed
+        if getattr(self, "_plane", None):  # unset if the constructor failed
             self._switch.free(self._plane)
 
     @property
     def handle(self) -> int:
-        """The C code's."""
+        """The C code's pointer to its `struct plane`."""
         return int(self._plane)
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
@@ -53,7 +53,7 @@ class NativeDataPlane:
         _check(error, f"table {table}")
 
     def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Give an entry another action."""
+        """Change an entry's action."""
         self._check_found(table, key, self._call("modify", *_entry_key(table, key, priority), *_action(table, call)))
 
     def delete(self, table: str, key: Key, priority: int) -> None:
@@ -61,12 +61,12 @@ class NativeDataPlane:
         self._check_found(table, key, self._call("delete", *_entry_key(table, key, priority)))
 
     def set_default(self, table: str, call: Call | None) -> None:
-        """Set what a miss does; None: the program's own default again."""
+        """Set the default action; None restores the program's own."""
         found = _table(table)
         _check(self._call("set_miss", found.number, *_action(table, call or Call(found.miss))), f"table {table}")
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Create or replace a multicast group; no replicas: removes it."""
+        """Create or replace a multicast group; an empty list of replicas removes it."""
         if not 0 < group < 1 << 16:
             raise ValueError(f"group {group}: accepted are 1 to 65535")
         for replica in replicas:
@@ -87,7 +87,7 @@ class NativeDataPlane:
         self._call("write_counter", *_cell(counter, index), _counts(f"counter {counter}", count))
 
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
-        """Configure one cell of a meter. What is beyond the peak rate is red; nobody looks at the committed one."""
+        """Configure one cell of a meter. Only the peak rate and burst are used: the program checks for red alone."""
         if meter not in program.METERS:
             raise KeyError(f"there is no meter {meter}; there are {', '.join(program.METERS)}")
         if not 0 <= index < program.METERS[meter]:
@@ -97,22 +97,22 @@ class NativeDataPlane:
         self._call("limit_hellos", index, None if config is None else Words(config.pir, config.pburst))
 
     def set_time(self, now: int | None) -> None:
-        """From now on the meters' clock shows `now`, in nanoseconds from 1; None: what the machine's does."""
+        """Set the meters' clock to `now`, in nanoseconds from 1; None restores the machine's clock."""
         self._call("set_time", now or 0)
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Of the members of jobs alone. Raises KeyError if there is no such entry, ValueError for other tables."""
+        """Read the counter of a job's member; raise KeyError without such an entry, ValueError for other tables."""
         count = Words()
         self._check_found(table, key, self._call("read_member", _counter_key(table, key, priority), count))
         return Count(count[0], count[1])
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
-        """Likewise."""
+        """Set the counter of a job's member; raise KeyError without such an entry, ValueError for other tables."""
         words = _counts(f"table {table}", count)
         self._check_found(table, key, self._call("write_member", _counter_key(table, key, priority), words))
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Run one frame past the switch's own ports; ValueError where it is too long or there is no such port."""
+        """Process one frame without using the switch's ports; raise ValueError for an invalid port or length."""
         with self._switch.outputs:
             start = ctypes.c_void_p()
             size = self._call("process", port, frame, len(frame), ctypes.byref(start))
@@ -156,7 +156,7 @@ def _entry_key(table: str, key: Key, priority: int) -> tuple[int, Any]:
 
 
 def _counter_key(table: str, key: Key, priority: int) -> Any:
-    """Return the key of an entry that counts."""
+    """Return the key of an entry with a direct counter; raise ValueError for a table without one."""
     if _table(table) is not program.TABLES[program.DIRECT_COUNTER_TABLE]:
         raise ValueError(f"table {table} has no direct counter")
     return _key_words(table, key, priority)
@@ -170,8 +170,10 @@ def _counts(where: str, count: Count) -> Any:
 
 
 def _key_words(name: str, key: Key, priority: int) -> Any:
-    """Return the key as the C code has it: the fields side by side, in two words; a prefix length is the second
-    word."""
+    """Return the key as two words of 64 bits, which hold all fields.
+
+    In an LPM table, the second word is the prefix length. `tables.h` has the layout.
+    """
     table = _table(name)
     if priority:
         raise ValueError(f"table {name}: priority is {priority}, and must be 0 as no field is ternary")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C code's switch."""
+"""A handle of the switch in the C library."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from p4reduce_targets.native.library import library
 
 
 class Handle:
-    """A switch of the C code: the first argument of every function. Close it only when nothing uses it any more."""
+    """A switch of the C library, the first argument of all its functions. Close it when nothing uses it any more."""
 
     def __init__(self, thread_count: int) -> None:
         self._library = library()
-        self.outputs = threading.Lock()  # of those that `native_process` leaves behind
+        self.outputs = threading.Lock()  # held from a call of `native_process` until its outputs are copied
         self._switch = self._library.native_open(thread_count)
         if not self._switch:
             raise MemoryError("no memory, or no file descriptor, for the native switch")
@@ -26,11 +26,11 @@ class Handle:
         return getattr(self._library, f"native_{function}")(self._switch, *arguments)
 
     def free(self, plane: int) -> None:
-        """Frees a plane, also after `close`."""
+        """Free a plane. This works also after `close`."""
         self._library.native_plane_free(self._switch, plane)
 
     def close(self) -> None:
-        """End it; may be called again."""
+        """Stop the switch and free it. Further calls do nothing."""
         if self._switch:
             self.call("close")
             self._switch = None

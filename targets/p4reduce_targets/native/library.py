@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds and loads libp4reduce_native.so, and declares its functions (targets/csrc/native.h).
+"""The C library libp4reduce_native.so: where it is, and the types of its functions (targets/csrc/native.h).
 
-P4REDUCE_NATIVE_LIBRARY names another build of it, say one with sanitizers.
+The environment variable P4REDUCE_NATIVE_LIBRARY names another build of it, for example one with sanitizers.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 class LibraryMissing(RuntimeError):
-    """The C library cannot be used; the message says why."""
+    """A missing or unusable C library; the message says why."""
 
 
 @cache
 def library() -> Any:
-    """Return the C library. Raises LibraryMissing where there is none that fits."""
+    """Return the C library. Raises LibraryMissing if there is none, or it lacks a function."""
     path = _find()
     try:
         loaded = ctypes.CDLL(str(path))
@@ -77,7 +77,7 @@ def _find() -> Path:
     named = os.environ.get("P4REDUCE_NATIVE_LIBRARY")
     if named:
         return Path(named)
-    # An editable install has the Python in one of the package's folders and what was built in another.
+    # In an editable installation, Python files and built files are in different folders of the package.
     for folder in p4reduce_targets.__path__:
         path = Path(folder, "native", NAME)
         if path.is_file():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a compiled program to a data plane."""
+"""Making a data plane of a compiled program."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from p4reduce_targets.native.handle import Handle
 
 
 def load(text: str | bytes, cpu_port: int = 510, switch: Handle | None = None) -> NativeDataPlane:
-    """Return a data plane of the native switch `switch`; without one, of a switch of its own that has no ports.
+    """Return a data plane of the native switch `switch`; by default, of a new switch without ports.
 
-    Raises ValueError, which says what is different, for a program that is not the aggregator's, or not for `cpu_port`.
+    Raises ValueError if the program is not the aggregator's, or is for another CPU port; the message says what differs.
     """
     layout = program.check(text.encode() if isinstance(text, str) else text)
     if layout.cpu_port != cpu_port:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the C code implements, and whether a compiled program (BMv2's JSON) is that."""
+"""A description of the program that the C code implements, and the check that a compiled program is the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from p4reduce_targets.native.numbers import ActionId, CounterId, TableId
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the build options of the program were."""
+    """The build options of a compiled program."""
 
     lanes: int
     block_size: int
@@ -164,7 +164,7 @@ _HEADERS = {
 
 @dataclass
 class _Differences:
-    """What a program has that it should not, or has not that it should."""
+    """The differences between a compiled program and the one that the C code implements."""
 
     found: list[str] = field(default_factory=list)
 
@@ -174,7 +174,7 @@ class _Differences:
 
 
 def check(program: bytes) -> Layout:
-    """Return the layout of a program that is ours; ValueError names what is different in any other."""
+    """Return the build options of the aggregator's program; for another, raise ValueError with the differences."""
     try:
         return _check(json.loads(program))
     except (KeyError, TypeError, IndexError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -216,7 +216,7 @@ def _check_tables(program: dict[str, Any], headers: dict[str, dict[str, int]], d
     found = {}
     for pipeline in program["pipelines"]:
         for table in pipeline["tables"]:
-            if not table["name"].startswith("tbl_"):  # p4c's own, one action each
+            if not table["name"].startswith("tbl_"):  # made by p4c: one action each
                 found[table["name"]] = table
     differences.compare("the set of tables", sorted(TABLES), sorted(found))
     for name in TABLES.keys() & found.keys():
@@ -236,7 +236,7 @@ def _width(target: list[str], headers: dict[str, dict[str, int]]) -> int:
 
 
 def _parser_constant(program: dict[str, Any], state: str, next_state: str, differences: _Differences) -> int:
-    """Return the value on which the parser goes from one state to the other."""
+    """Return the value that selects the transition from one parser state to the other."""
     for item in program["parsers"][0]["parse_states"]:
         for transition in item["transitions"]:
             if item["name"] == state and transition["next_state"] == next_state and transition["value"]:
@@ -246,7 +246,7 @@ def _parser_constant(program: dict[str, Any], state: str, next_state: str, diffe
 
 
 def _registers(program: dict[str, Any], differences: _Differences) -> tuple[int, int, int]:
-    """Lanes, block size, halves: from the names and sizes of the registers."""
+    """Return lanes, block size and halves, from the names and sizes of the registers."""
     sizes = {array["name"]: array["size"] for array in program["register_arrays"]}
     where = "SwitchIngress.aggregation"
     sums = [re.fullmatch(rf"{where}\.lane(\d+)\.value(\d+)\.sums", name) for name in sizes]
@@ -266,7 +266,7 @@ def _registers(program: dict[str, Any], differences: _Differences) -> tuple[int,
 
 
 def _max_growth(program: dict[str, Any], differences: _Differences) -> int:
-    """MAX_GROWTH, from the test of what is well formed."""
+    """Return MAX_GROWTH, from the condition that rejects malformed packets."""
     for pipeline in program["pipelines"]:
         for conditional in pipeline["conditionals"]:
             for operation in _operations(conditional["expression"]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native switch: its ports and threads are the C code's, the P4Runtime server stands in front of it."""
+"""The native switch as the P4Runtime server uses it. Its ports and threads are in the C library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PortCounts:
-    """Packets that a port has received, sent, and could not send."""
+    """The packets that a port has received, sent, and dropped because it could not send them."""
 
     received: int
     sent: int
@@ -37,9 +37,9 @@ class PortCounts:
 
 
 class NativeSwitch:
-    """Implements `p4runtime.Device`. Use as a context manager; it passes packets from then on.
+    """An implementation of `p4runtime.Device`; use it as a context manager. Entering it starts the packet processing.
 
-    `ports` are written as in --port. Raises PortError for one that cannot be opened.
+    `ports` are given as in --port. The constructor raises PortError for one that cannot be opened.
     """
 
     def __init__(self, ports: Sequence[str] = (), cpu_port: int = 510, threads: int = 1) -> None:
@@ -65,16 +65,19 @@ class NativeSwitch:
 
     @property
     def names(self) -> Mapping[int, str]:
-        """Port number -> as in --port, the actual UDP port filled in."""
+        """The name of each port by its number: as in --port, with the actual UDP port in place of 0."""
         return self._names
 
     def add_socket(self, number: int, descriptor: int) -> None:
-        """Before the switch is entered: a port on a socket that carries a frame a message. The switch owns it."""
+        """Add a port that is a socket on which each message is a frame; the switch then owns the socket.
+
+        This is possible only before the switch is entered.
+        """
         self._check(number, "socket", self._handle.call("add_socket", number, descriptor))
         self._names[number] = f"socket:{descriptor}"
 
     def port_counts(self, number: int) -> PortCounts:
-        """Raise KeyError if there is no such port."""
+        """Return a port's counters. Raises KeyError if there is no such port."""
         counts = (ctypes.c_uint64 * 3)()
         if self._handle.call("port_counts", number, counts):
             raise KeyError(f"there is no port {number}")
@@ -84,34 +87,34 @@ class NativeSwitch:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold up other users. Packets pass on: each change to the data plane happens between two of them."""
+        """Exclude other users of the data plane. Packets are still processed: the C code locks each change."""
         with self._lock:
             yield
 
     def load(self, program: bytes) -> DataPlane:
-        """Return a data plane for `program`, not yet in use; ValueError says what is wrong with it."""
+        """Return a data plane for `program`, not yet in use; raise ValueError if it cannot be loaded."""
         return load(program, self.cpu_port, self._handle)
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Send packets through this data plane from now on."""
+        """Process packets with this data plane from now on."""
         assert isinstance(data_plane, NativeDataPlane)
         self._handle.call("run", data_plane.handle)
         self._data_plane = data_plane
 
     def packet_out(self, frame: bytes) -> None:
-        """Processes a frame that comes in at the CPU port."""
+        """Process a frame as if it had arrived at the CPU port."""
         if self._handle.call("packet_out", frame, len(frame)):
             log.warning("a packet-out of %d bytes is too long, and is dropped", len(frame))
 
-    # --- its life ---------------------------------------------------------------------------------------------------
+    # --- start and end ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Wait for `stop`."""
-        while not self._stopped.wait(1.0):  # with a timeout, so that Python's signal handlers get their turn
+        """Wait until `stop` is called."""
+        while not self._stopped.wait(1.0):  # with a timeout, so that Python runs its signal handlers
             pass
 
     def stop(self) -> None:
-        """End `run`, now or as soon as it begins. Safe in a signal handler."""
+        """Make `run` return, now or as soon as it begins. Safe in a signal handler."""
         self._stopped.set()
 
     def __enter__(self) -> NativeSwitch:
@@ -158,7 +161,7 @@ class NativeSwitch:
         except ValueError as error:
             raise PortError(f"port {number}: accepted is {number}=udp:ADDRESS:PORT ({error})") from None
         if ip.is_unspecified or ip.is_multicast or int(port) > 65535:
-            # Frames need the address that the peer sent to, and a wildcard socket does not tell it.
+            # The frame needs the address that the peer sent to, which a wildcard socket does not report.
             raise PortError(f"port {number}: udp:{address} must be one of this machine's own addresses and a UDP port")
         self._check(number, f"udp:{address}", self._handle.call("add_udp", number, int(ip), ctypes.byref(udp_port)))
         self._names[number] = f"udp:{host}:{udp_port.value}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several controllers may write: P4Runtime's client arbitration (section 5 of its specification)."""
+"""Client arbitration: the choice of the primary among several controllers (section 5 of P4Runtime's specification)."""
 
 from __future__ import annotations
 
@@ -12,44 +12,47 @@ from grpc import StatusCode
 
 from p4reduce_targets.p4runtime.errors import Refused, number, unsupported
 
-MAX_CONTROLLERS = 16  # as BMv2
+MAX_CONTROLLERS = 16  # as in BMv2
 FIRST_MESSAGE_TIMEOUT_S = 10.0  # a stream that stays silent for longer would keep others out
-MAX_QUEUED_PACKET_INS = 8192  # a controller that does not read loses packet-ins, not the switch its memory
-MAX_QUEUED_ERRORS = 64  # and errors
-MAX_QUEUED_MESSAGES = 2 * MAX_QUEUED_PACKET_INS  # and in the end its stream
+# A controller that does not read its stream must not fill the memory of the switch. It loses packet-ins above the first
+# limit, and errors above the second. Its stream ends at the third.
+MAX_QUEUED_PACKET_INS = 8192
+MAX_QUEUED_ERRORS = 64
+MAX_QUEUED_MESSAGES = 2 * MAX_QUEUED_PACKET_INS
 
 Message: TypeAlias = "p4r.StreamMessageResponse | Refused | None"  # Refused and None end the stream
 
 
 class Controller:
-    """One open stream. Whatever is put into `outbox` is sent to the controller."""
+    """The open stream of one controller, which gets every message that is put into `outbox`."""
 
     def __init__(self) -> None:
         self.outbox: SimpleQueue[Message] = SimpleQueue()
         self.has_arbitrated = False
-        self.is_overflowed = False  # too many messages wait; the stream ends after them
-        self.election_id: int | None = None  # None: a backup that never becomes primary
+        self.is_overflowed = False  # too many messages are queued, and the stream ends after them
+        self.election_id: int | None = None  # None: a backup that cannot become primary
 
     def error(self, message: p4r.StreamMessageResponse) -> None:
-        """Tells it of an error; lost where many messages wait."""
+        """Queue an error for the controller; drop it if too many messages are queued."""
         if self.outbox.qsize() < MAX_QUEUED_ERRORS:
             self.outbox.put(message)
 
 
 class Arbitration:
-    """The controllers of one device. Thread safe: messages of all kinds are queued under one lock, so in order.
+    """The controllers of one device. Thread safe: one lock keeps messages of all kinds in order.
 
-    As on BMv2, the highest election id of those connected is the primary: when it goes, the next one takes over.
+    As in BMv2, the primary is the connected controller with the highest election id. When it disconnects, the next one
+    becomes primary.
     """
 
     def __init__(self, device_id: int) -> None:
         self.device_id = device_id
-        self.packets_lost = 0  # packet-ins that no primary was there to take
+        self.packets_lost = 0  # packet-ins without a primary that reads them
         self._lock = threading.Lock()
         self._controllers: list[Controller] = []
 
     def join(self, controller: Controller) -> None:
-        """A stream opened. Raises Refused when there are too many."""
+        """Add a stream that was opened. Raises Refused if there are too many."""
         with self._lock:
             if len(self._controllers) >= MAX_CONTROLLERS:
                 raise Refused(
@@ -58,7 +61,7 @@ class Arbitration:
             self._controllers.append(controller)
 
     def update(self, controller: Controller, request: p4r.MasterArbitrationUpdate) -> None:
-        """A controller told its election id. Raises Refused, which ends its stream."""
+        """Set the election id that a controller has sent. Raises Refused, which ends its stream."""
         self.check_device(request.device_id)
         if request.HasField("role") and (request.role.name or request.role.id):
             raise unsupported("Only the default role is supported: leave role unset")
@@ -74,7 +77,7 @@ class Arbitration:
             self._notify(None if self._primary_state() != before else controller)
 
     def leave(self, controller: Controller) -> None:
-        """A stream ended. May be called again."""
+        """Remove a stream that has ended. Further calls do nothing."""
         with self._lock:
             if controller in self._controllers:
                 before = self._primary_state()
@@ -92,14 +95,14 @@ class Arbitration:
             raise Refused(StatusCode.NOT_FOUND, f"There is no device {device_id} here: this is {self.device_id}")
 
     def check_primary(self, election_id: p4r.Uint128) -> None:
-        """Raise Refused (PERMISSION_DENIED) unless this is the primary's election id."""
+        """Raise Refused (PERMISSION_DENIED) unless the election id is the primary's."""
         with self._lock:
             primary = self._primary()
             if primary is None or primary.election_id != uint128(election_id):
                 raise Refused(StatusCode.PERMISSION_DENIED, "Not primary")
 
     def queue_packet_in(self, packet: p4r.PacketIn) -> None:
-        """Queue a packet-in; without a primary, or with one that does not read, it is lost and counted."""
+        """Queue a packet-in for the primary; drop and count it without a primary, or if too many are queued."""
         with self._lock:
             primary = self._primary()
             if primary is None or primary.outbox.qsize() >= MAX_QUEUED_PACKET_INS:

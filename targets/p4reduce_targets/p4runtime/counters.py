@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indirect counters."""
+"""Reads and writes of indirect counters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from p4reduce_targets.p4runtime.program import Counter, Program
 
 
 def read_count(data: p4r.CounterData, counter: Counter) -> Count:
-    """What the message says, in the counter's unit."""
+    """Return the count in a message, without the part that is not in the counter's unit."""
     packets = 0 if counter.unit == p4i.CounterSpec.BYTES else data.packet_count
     size = 0 if counter.unit == p4i.CounterSpec.PACKETS else data.byte_count
     if packets < 0 or size < 0:
@@ -23,20 +23,20 @@ def read_count(data: p4r.CounterData, counter: Counter) -> Count:
 
 
 def write_count(data: p4r.CounterData, counter: Counter, count: Count) -> None:
-    """Put a count into a message; BMv2 tells both, whatever the unit."""
+    """Put a count into a message: packets and bytes, whatever the unit, as in BMv2."""
     del counter
     data.packet_count, data.byte_count = count.packets, count.bytes
 
 
 class Counters:
-    """Cells are in the data plane alone."""
+    """The indirect counters of a program. Their cells are in the data plane only."""
 
     def __init__(self, program: Program, data_plane: DataPlane) -> None:
         self._program = program
         self._data_plane = data_plane
 
     def write(self, kind: int, entry: p4r.CounterEntry) -> None:
-        """Set a cell; DELETE sets it to 0."""
+        """Set a cell. DELETE sets it to 0."""
         counter = self._program.counter(entry.counter_id)
         if not entry.HasField("index"):
             raise unsupported("Wildcard write is not supported for indirect counters")
@@ -47,7 +47,7 @@ class Counters:
         self._data_plane.write_counter(counter.name, index, count)
 
     def read(self, wanted: p4r.CounterEntry) -> Iterator[p4r.CounterEntry]:
-        """One cell, a whole counter, or every counter (counter id 0)."""
+        """Yield one cell, all cells of a counter, or those of every counter (counter id 0)."""
         program = self._program
         counters = [program.counter(wanted.counter_id)] if wanted.counter_id else list(program.counters.values())
         for counter in counters:
@@ -59,7 +59,7 @@ class Counters:
                 yield entry
 
     def replay(self, other: Counters) -> None:
-        """Set every cell to what it is in `other`; raises Refused where the programs do not agree."""
+        """Copy every cell of `other`; raise Refused if this program has no such counter."""
         for entry in other.read(p4r.CounterEntry()):
             self.write(p4r.Update.MODIFY, entry)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the P4Runtime server asks of the switch that it stands in front of."""
+"""The interface between the P4Runtime server and a switch."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from p4reduce_targets.dataplane import DataPlane
 
 
 class Device(Protocol):
-    """A switch with ports. The server sets `on_packet_in`; a data plane is touched only under `exclusive()`."""
+    """A switch with ports. The server sets `on_packet_in`, and uses a data plane only under `exclusive()`."""
 
-    on_packet_in: Callable[[bytes], None]  # a frame left at the CPU port; from any thread, must not block
+    on_packet_in: Callable[[bytes], None]  # called with frames for the CPU port, in any thread; must not block
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Hold up packets and other users of the data plane."""
+        """Exclude other users of the data plane."""
 
     def load(self, program: bytes) -> DataPlane:
-        """Return a data plane ready to run `program`; ValueError says what is wrong with it."""
+        """Return a data plane for `program`, not yet in use; raise ValueError if it cannot be loaded."""
         ...
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Send packets through this data plane from now on. Called under `exclusive()`."""
+        """Process packets with this data plane from now on. Called under `exclusive()`."""
 
     def packet_out(self, frame: bytes) -> None:
-        """Send a frame, packet-out header first, in at the CPU port. Takes `exclusive()` itself."""
+        """Process a frame, which begins with the packet-out header, as if it had arrived at the CPU port.
+
+        The caller is not in `exclusive()`.
+        """

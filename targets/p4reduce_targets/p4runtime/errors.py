@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a request is refused: gRPC codes, and the details of google.rpc.Status with one p4.v1.Error an update."""
+"""Errors of requests: gRPC codes, and a google.rpc.Status with one p4.v1.Error for each update."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 
 class Refused(Exception):
-    """A request, or one update of it, that cannot be done; `code` says why in P4Runtime's terms."""
+    """A refused request, or one refused update. `code` is the one that P4Runtime specifies."""
 
     def __init__(self, code: StatusCode, message: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 class UpdatesRefused(Refused):
-    """A Write of which some updates were refused. `errors` has one item an update, None for those that were done."""
+    """A Write with refused updates. `errors` has an item for each update: None if it was done."""
 
     def __init__(self, errors: Sequence[Refused | None]) -> None:
         refused = [f"update {index}: {error.message}" for index, error in enumerate(errors) if error is not None]
@@ -33,24 +33,23 @@ class UpdatesRefused(Refused):
 
 
 def invalid(message: str) -> Refused:
-    """Return the request contradicts itself or P4Info."""
+    """Return an INVALID_ARGUMENT: the request contradicts itself or P4Info."""
     return Refused(StatusCode.INVALID_ARGUMENT, message)
 
 
 def unsupported(message: str) -> Refused:
-    """P4Runtime has it, this server does not."""
+    """Return an UNIMPLEMENTED: P4Runtime has this feature, and the server lacks it."""
     return Refused(StatusCode.UNIMPLEMENTED, message)
 
 
 def number(code: StatusCode) -> int:
-    """Return the canonical number of a code."""
+    """Return the number of a gRPC code."""
     value: tuple[int, str] = code.value
     return value[0]
 
 
 def details(refused: Refused) -> rpc_status.Status:
-    """Return the status as BMv2 packs it: for a Write, a p4.v1.Error for every update, those that were done
-    included."""
+    """Return the status as BMv2 packs it: for a Write, it has a p4.v1.Error for every update, done or refused."""
     status = rpc_status.Status(code=number(refused.code), message=refused.message)
     if isinstance(refused, UpdatesRefused):
         for error in refused.errors:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little of gNMI by which a controller sees ports go up and down: OpenConfig's state/ifindex, which is a port's
-number, and state/oper-status of each interface, which is called as in --port."""
+"""The part of gNMI by which a controller learns which ports are up.
+
+It has two leaves of OpenConfig's interfaces: state/ifindex, which is a port's number, and state/oper-status. The name
+of an interface is that in --port.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,21 @@ from finsy.proto import gnmi, gnmi_grpc
 from p4reduce_targets.interfaces import BoundInterface
 from p4reduce_targets.p4runtime.arbitration import FIRST_MESSAGE_TIMEOUT_S
 
-MAX_SUBSCRIPTIONS = 8  # each holds a thread of the server
-POLL_INTERVAL_S = 0.2  # seconds between looks at the interfaces
+MAX_SUBSCRIPTIONS = 8  # each occupies a thread of the server
+POLL_INTERVAL_S = 0.2  # between checks of the interfaces
 _LEAVES = ("ifindex", "oper-status")
 
 
 class PortStates:
-    """Of ports on this machine. An interface is up while its link is; a socket has none, and is."""
+    """The states of this machine's ports. An interface is up while its link is up, a socket always."""
 
     def __init__(self, names: Mapping[int, str], interfaces: Mapping[int, BoundInterface]) -> None:
-        """`names`: by number, as in --port. `interfaces`: those of the ports that have one."""
+        """Take the ports' names, as in --port, and the interfaces of the ports that have one, both by port number."""
         self.names = dict(names)
         self._interfaces = dict(interfaces)
 
     def oper_status(self, number: int) -> str:
-        """As OpenConfig calls it."""
+        """Return the oper-status of a port, in OpenConfig's terms."""
         interface = self._interfaces.get(number)
         return interface.state() if interface is not None else "UP"
 
@@ -53,7 +56,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         _refuse(context, grpc.StatusCode.UNIMPLEMENTED, "nothing can be set here")
 
     def Subscribe(self, requests: Iterator[gnmi.SubscribeRequest], context: Any) -> Iterator[gnmi.SubscribeResponse]:
-        """ON_CHANGE, whatever the mode of a stream."""
+        """Yield the present states and then each change: streams of all modes are ON_CHANGE."""
         if not self._subscriptions.acquire(blocking=False):
             _refuse(
                 context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"accepted are up to {MAX_SUBSCRIPTIONS} subscriptions"
@@ -93,7 +96,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             )
 
     def _leaves(self, prefix: gnmi.Path, path: gnmi.Path, context: Any) -> list[tuple[int, str]]:
-        """Ports, and which of `_LEAVES`, that a path means."""
+        """Return the leaves that a path selects, as pairs of port number and name in `_LEAVES`."""
         parts = [*prefix.elem, *path.elem]
         names = [part.name for part in parts]
         if names[:3] != ["interfaces", "interface", "state"] or len(parts) > 4 or (set(names[3:]) - set(_LEAVES)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Match keys and actions: from P4Runtime's messages to the data plane's, and back in canonical form."""
+"""Conversion of match keys and actions between P4Runtime's messages and the data plane's types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHICH: dict[int, str] = {EXACT: "exact", LPM: "lpm", p4i.MatchField.TERNARY: "t
 
 
 def read_key(table: Table, entry: p4r.TableEntry) -> tuple[Key, int]:
-    """Return the key, in the order of the table's fields, and the priority. Refused unless every field is right."""
+    """Return the key, in the order of the table's fields, and the priority; raise Refused if any field is invalid."""
     given = {match.field_id: match for match in entry.match}
     if len(given) != len(entry.match) or not given.keys() <= {item.id for item in table.fields}:
         raise invalid(f"Unknown or repeated field in match key of {table.name}")
@@ -55,7 +55,7 @@ def _read_field(table: Table, item: Field, match: p4r.FieldMatch | None) -> Exac
 
 
 def write_key(table: Table, key: Key, priority: int, entry: p4r.TableEntry) -> None:
-    """Put the key into `entry`, canonically: fields that match anything are left out."""
+    """Put the key into `entry` in canonical form: fields that match anything are omitted."""
     entry.priority = priority
     for item, part in zip(table.fields, key, strict=True):
         if isinstance(part, Exact):
@@ -70,7 +70,7 @@ def write_key(table: Table, key: Key, priority: int, entry: p4r.TableEntry) -> N
 
 
 def read_action(program: Program, table: Table, action: p4r.TableAction, *, default: bool) -> Call:
-    """Return the call; Refused unless the table has the action and its parameters are all there."""
+    """Return the action with its arguments; raise Refused unless the table has it and all parameters are given."""
     if action.WhichOneof("type") != "action":
         raise invalid(f"Cannot provide indirect action for direct table {table.name}")
     found = program.action(action.action.action_id)
@@ -94,7 +94,7 @@ def _arguments(action: Action, params: Sequence[p4r.Action.Param]) -> tuple[int,
 
 
 def write_action(action: Action, arguments: Sequence[int]) -> p4r.TableAction:
-    """Return the call as a message, numbers in canonical form."""
+    """Return the action with its arguments as a message, numbers in canonical form."""
     result = p4r.TableAction()
     result.action.action_id = action.id
     for item, value in zip(action.params, arguments, strict=True):

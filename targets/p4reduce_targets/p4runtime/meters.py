@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indirect meters."""
+"""Reads and writes of indirect meters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from p4reduce_targets.p4runtime.program import Meter, Program
 
 
 class Meters:
-    """What the cells were told, in the form in which it is read back; the data plane follows."""
+    """The configurations of all meter cells as they are read back. Each is also set in the data plane."""
 
     def __init__(self, program: Program, data_plane: DataPlane) -> None:
         self._program = program
@@ -22,7 +22,7 @@ class Meters:
         self._configs: dict[tuple[int, int], p4r.MeterConfig] = {}  # by meter and index
 
     def write(self, kind: int, entry: p4r.MeterEntry) -> None:
-        """Configure a cell, or without a configuration let everything pass again."""
+        """Configure a cell; without a configuration, it lets every packet pass again."""
         meter = self._program.meter(entry.meter_id)
         if not entry.HasField("index"):
             raise unsupported("Wildcard write is not supported for indirect meters")
@@ -37,7 +37,7 @@ class Meters:
             self._configs.pop((meter.id, index), None)
 
     def read(self, wanted: p4r.MeterEntry) -> Iterator[p4r.MeterEntry]:
-        """One cell, a whole meter, or every meter (meter id 0)."""
+        """Yield one cell, all cells of a meter, or those of every meter (meter id 0)."""
         program = self._program
         meters = [program.meter(wanted.meter_id)] if wanted.meter_id else list(program.meters.values())
         for meter in meters:
@@ -50,7 +50,7 @@ class Meters:
                 yield entry
 
     def replay(self, other: Meters) -> None:
-        """Configure every cell as it is in `other`; raises Refused where the programs do not agree."""
+        """Copy the configuration of every cell of `other`; raise Refused if this program has no such meter."""
         for (meter_id, index), config in other._configs.items():
             entry = p4r.MeterEntry(meter_id=meter_id, config=config)
             entry.index.index = index

@@ -11,20 +11,20 @@ from grpc import StatusCode
 from p4reduce_targets.dataplane import DataPlane, Replica
 from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
 
-GROUP_LIMIT = 1 << 15  # group ids from here on are BMv2's own
+GROUP_LIMIT = 1 << 15  # BMv2 uses the group ids from here on itself
 INSTANCE_LIMIT = 1 << 16
 PORT_LIMIT = 511
 
 
 class Multicast:
-    """Groups as they were written; the data plane follows."""
+    """The multicast groups as they are read back. Each is also set in the data plane."""
 
     def __init__(self, data_plane: DataPlane) -> None:
         self._data_plane = data_plane
         self._groups: dict[int, p4r.MulticastGroupEntry] = {}
 
     def write(self, kind: int, entry: p4r.PacketReplicationEngineEntry) -> None:
-        """Insert, modify or delete a group; raises Refused and leaves everything as it was."""
+        """Insert, modify or delete a group; raise Refused and change nothing if that is not possible."""
         group = _group(entry)
         number = group.multicast_group_id
         if number == 0:
@@ -43,7 +43,7 @@ class Multicast:
         self._groups[number] = _canonical(group)
 
     def read(self, entry: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.PacketReplicationEngineEntry]:
-        """One group, or all of them (group id 0). There are no clone sessions, so all of those are none."""
+        """Yield one group, or all of them (group id 0). A read of all clone sessions yields nothing."""
         if entry.HasField("clone_session_entry") and not entry.clone_session_entry.session_id:
             return
         number = _group(entry).multicast_group_id
@@ -55,7 +55,7 @@ class Multicast:
             yield p4r.PacketReplicationEngineEntry(multicast_group_entry=group)
 
     def replay(self, other: Multicast) -> None:
-        """Write every group of `other` here too."""
+        """Copy every group of `other`."""
         for group in other._groups.values():
             self.write(p4r.Update.INSERT, p4r.PacketReplicationEngineEntry(multicast_group_entry=group))
 
@@ -91,6 +91,6 @@ def _replicas(group: p4r.MulticastGroupEntry) -> list[Replica]:
 
 
 def _canonical(group: p4r.MulticastGroupEntry) -> p4r.MulticastGroupEntry:
-    """Replicas in the order of their instances, as BMv2 tells them."""
+    """Return the group with its replicas in the order of their instances, as in BMv2."""
     ordered = sorted(group.replicas, key=lambda item: (item.instance, item.egress_port, item.port))
     return p4r.MulticastGroupEntry(multicast_group_id=group.multicast_group_id, replicas=ordered)

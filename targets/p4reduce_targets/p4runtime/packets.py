@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet-out and packet-in: metadata as P4Info lays it out, in front of the frame."""
+"""Packet-out and packet-in: the header with the metadata, which P4Info describes, in front of the frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from p4reduce_targets.p4runtime.program import Field
 
 
 class PacketHeader:
-    """The header that the program parses in front of packets of the CPU port; fields in order, no gaps."""
+    """A header in front of the frames of the CPU port: the fields in order, without gaps."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         bits = sum(item.bits for item in fields)
@@ -25,7 +25,7 @@ class PacketHeader:
             self._fields[item.id] = (item, shift)
 
     def pack(self, packet: p4r.PacketOut) -> bytes:
-        """Header and payload. Metadata that is left out is 0, as on BMv2; Refused for what P4Info does not have."""
+        """Return header and payload; raise Refused for unknown metadata. Missing metadata is 0, as in BMv2."""
         header = 0
         for metadata in packet.metadata:
             if metadata.metadata_id not in self._fields:
@@ -35,7 +35,7 @@ class PacketHeader:
         return header.to_bytes(self.size, "big") + packet.payload
 
     def unpack(self, frame: bytes) -> p4r.PacketIn | None:
-        """Return the message; None where the frame is too short to have the header."""
+        """Return the packet-in, or None if the frame is shorter than the header."""
         if len(frame) < self.size:
             return None
         header = int.from_bytes(frame[: self.size], "big")

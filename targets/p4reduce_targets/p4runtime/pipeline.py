@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program with everything that was written to it: what a forwarding pipeline config brings to life."""
+"""A forwarding pipeline: a loaded program with all entities that were written to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNSUPPORTED = {
 
 
 class Pipeline:
-    """Not thread safe: the caller has the device to itself."""
+    """A pipeline. Not thread safe: the caller is in the device's `exclusive()`."""
 
     def __init__(self, config: p4r.ForwardingPipelineConfig, program: Program, data_plane: DataPlane) -> None:
         self.config = config
@@ -42,7 +42,7 @@ class Pipeline:
         self._multicast = Multicast(data_plane)
 
     def write(self, updates: Iterable[p4r.Update]) -> None:
-        """Do all updates in order, going on after those that are refused; raises UpdatesRefused then."""
+        """Do all updates in order, and continue after refused ones; raise UpdatesRefused if there were any."""
         errors: list[Refused | None] = []
         for update in updates:
             try:
@@ -78,7 +78,7 @@ class Pipeline:
                 raise _refusal(kind, "writes")
 
     def read(self, entities: Iterable[p4r.Entity]) -> Iterator[p4r.Entity]:
-        """Whatever matches, entity by entity; raises Refused at the first that cannot be read."""
+        """Yield all matching entities; raise Refused at the first that cannot be read."""
         for entity in entities:
             match kind := entity.WhichOneof("entity"):
                 case "table_entry":
@@ -101,7 +101,7 @@ class Pipeline:
                         raise _refusal(kind, "reads")
 
     def replay(self, other: Pipeline) -> None:
-        """Take over what was written to `other`; raises Refused where this program cannot hold it."""
+        """Copy all entities of `other`; raise Refused if this program cannot have one of them."""
         self._tables.replay(other._tables)
         self._counters.replay(other._counters)
         self._meters.replay(other._meters)
@@ -109,7 +109,7 @@ class Pipeline:
 
 
 def _asks_for_all(entity: p4r.Entity) -> bool:
-    """Whether this reads everything of a kind that no program here has; BMv2 then tells nothing."""
+    """Whether this reads all entities of a kind that programs here lack. BMv2 then returns none."""
     match entity.WhichOneof("entity"):
         case "action_profile_member":
             return not entity.action_profile_member.action_profile_id

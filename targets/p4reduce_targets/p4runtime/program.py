@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Info, indexed by id as the server needs it."""
+"""The objects of P4Info by id."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Table:
     scopes: dict[int, int]  # action id -> p4i.ActionRef.Scope
     constant: bool
     default_is_constant: bool
-    default: p4r.TableAction | None  # what the program itself does on a miss
+    default: p4r.TableAction | None  # the program's default action
     direct_counter: Counter | None
 
     @property
@@ -69,7 +69,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class Program:
-    """Everything by id. Objects that this server only refuses (registers, direct meters, digests) are left out."""
+    """The objects of a program by id, without those that the server does not support (registers, digests, ...)."""
 
     info: p4i.P4Info
     tables: dict[int, Table] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Program:
     packet_out: tuple[Field, ...] = ()
 
     def table(self, table_id: int) -> Table:
-        """Raise Refused, as all of these do, for an id that the program does not have."""
+        """Return a table. This and the next methods raise Refused for an id that the program does not have."""
         return _known(self.tables, table_id, "table")
 
     def action(self, action_id: int) -> Action:
@@ -97,7 +97,7 @@ class Program:
 
 
 def read_program(info: p4i.P4Info) -> Program:
-    """Raise Refused if P4Info is inconsistent, or has tables that no data plane of ours could run."""
+    """Return the program that P4Info describes; raise Refused if it is inconsistent or not supported."""
     program = Program(
         info=info,
         actions={item.preamble.id: _action(item) for item in info.actions},

@@ -17,12 +17,12 @@ from p4reduce_targets.p4runtime.device import Device
 from p4reduce_targets.p4runtime.gnmi import MAX_SUBSCRIPTIONS, GnmiService, PortStates
 from p4reduce_targets.p4runtime.service import P4RuntimeService
 
-_OTHER_CALLS = 8  # threads beside those that the streams hold
+_OTHER_CALLS = 8  # threads beside those that streams occupy
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the same port must fail, not take half of the calls
     ("grpc.max_receive_message_length", 256 << 20),  # as BMv2: programs are large
     ("grpc.max_send_message_length", 256 << 20),
-    ("grpc.keepalive_time_ms", 20_000),  # notices controllers that vanished
+    ("grpc.keepalive_time_ms", 20_000),  # detects controllers that vanished
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -31,10 +31,10 @@ _OPTIONS = (
 
 
 class Server:
-    """Listens from construction on; use as a context manager.
+    """A P4Runtime server, which listens from its construction on; use it as a context manager.
 
-    `address` is "host:port" (port 0: any free one) or "unix:path"; afterwards the attribute says what it became.
-    Without `tls` it is in the clear. Raises OSError if it cannot be bound.
+    `address` is "host:port" (port 0: any free one) or "unix:path"; the attribute has the actual port. Without `tls`,
+    connections are not encrypted. The constructor raises OSError if it cannot listen at the address.
     """
 
     def __init__(
@@ -47,8 +47,11 @@ class Server:
         ports: Mapping[int, str] | None = None,
         interfaces: Mapping[int, BoundInterface] | None = None,
     ) -> None:
-        """`ports`: by number, as in --port; whether they are up is told by gNMI. `interfaces`: those of ports."""
-        if why := diagnostics.cannot_listen(address):  # before gRPC logs it in its own words
+        """Start the server. With `ports` (names as in --port, by number), it also offers gNMI.
+
+        `interfaces`: those of the ports that have one, by port number.
+        """
+        if why := diagnostics.cannot_listen(address):  # before gRPC logs a less clear message
             raise OSError(f"cannot listen for P4Runtime at {address}: {why}")
         self.arbitration = Arbitration(device_id)
         self._pool = ThreadPoolExecutor(

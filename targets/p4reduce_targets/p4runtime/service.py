@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The P4Runtime service: who may do what, and in which state of the device."""
+"""The P4Runtime service: permissions of controllers, and loading of pipelines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _Get = p4r.GetForwardingPipelineConfigRequest
 
 
 class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
-    """Stands in front of one device."""
+    """The P4Runtime service of one device."""
 
     def __init__(self, device: Device, arbitration: Arbitration) -> None:
         self._device = device
         self._arbitration = arbitration
-        self._configuring = threading.Lock()  # two programs are not loaded at once
+        self._configuring = threading.Lock()  # held while a program is loaded, so that there is one at a time
         self._saved: Pipeline | None = None
         self._running: Pipeline | None = None
         device.on_packet_in = self._packet_in
@@ -166,7 +166,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 self._handle(controller, request)
         except Refused as error:
             end = error
-        except grpc.RpcError:  # the stream broke
+        except grpc.RpcError:  # the connection was lost
             pass
         finally:
             controller.outbox.put(end)
@@ -196,7 +196,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             self._device.packet_out(frame)
 
     def _stream_error(self, controller: Controller, error: Refused, *, of_packet: bool = False) -> None:
-        """Without what it is about: that may be long, and nobody has to read it."""
+        """Queue a StreamError. It does not contain the message that it is about, which may be long."""
         message = p4r.StreamMessageResponse()
         message.error.canonical_code = number(error.code)
         message.error.message = error.message

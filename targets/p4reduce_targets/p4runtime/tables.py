@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table entries, default actions and direct counters."""
+"""Reads and writes of table entries, default actions and direct counters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
 from p4reduce_targets.p4runtime.matching import read_action, read_key, write_action, write_key
 from p4reduce_targets.p4runtime.program import Counter, Program, Table
 
-_EntryKey = tuple[Key, int]  # the key, and the priority
+_EntryKey = tuple[Key, int]  # key and priority
 
 
 class Tables:
-    """What was written to the tables, in the form in which it is read back; the data plane follows."""
+    """The entries and default actions as they are read back. Each is also set in the data plane."""
 
     def __init__(self, program: Program, data_plane: DataPlane) -> None:
         self._program = program
@@ -29,7 +29,7 @@ class Tables:
             self._defaults[table.id] = self._initial_default(table)
 
     def write(self, kind: int, entry: p4r.TableEntry) -> None:
-        """Insert, modify or delete; raises Refused, or what the data plane raises, and leaves all as it was."""
+        """Insert, modify or delete an entry; raise Refused, or what the data plane raises, and then change nothing."""
         table = self._program.table(entry.table_id)
         if entry.HasField("time_since_last_hit"):
             raise invalid("time_since_last_hit must not be set in a WriteRequest")
@@ -119,7 +119,7 @@ class Tables:
         self._defaults[table.id] = stored
 
     def read(self, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """What `wanted` asks for: one entry, all of a table, all of every table (table id 0), or defaults."""
+        """Yield one entry, all entries of a table or of every table (table id 0), or default entries."""
         if wanted.HasField("time_since_last_hit"):
             raise invalid("Do not set time_since_last_hit: no table supports idle timeout")
         tables = [self._program.table(wanted.table_id)] if wanted.table_id else list(self._program.tables.values())
@@ -144,7 +144,7 @@ class Tables:
         return [] if found is None else [found]
 
     def write_direct_counter(self, kind: int, wanted: p4r.DirectCounterEntry) -> None:
-        """Set an entry's counter; DELETE sets it to 0."""
+        """Set an entry's counter. DELETE sets it to 0."""
         table = self._table_of(wanted)
         counter = _direct_counter(table)
         key, priority = self._existing_key(table, wanted.table_entry)
@@ -154,7 +154,7 @@ class Tables:
         self._data_plane.write_direct_counter(table.name, key, priority, count)
 
     def read_direct_counters(self, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.DirectCounterEntry]:
-        """One entry's counter, those of a table, or those of every table (table id 0)."""
+        """Yield one entry's counter, those of a table, or those of every table (table id 0)."""
         if wanted.HasField("table_entry") and not wanted.table_entry.table_id:
             tables = [table for table in self._program.tables.values() if table.direct_counter is not None]
         else:
@@ -194,7 +194,7 @@ class Tables:
             self._data_plane.write_direct_counter(table.name, key, priority, count)
 
     def replay(self, other: Tables) -> None:
-        """Write everything of `other` here too; raises Refused where the programs do not agree."""
+        """Copy all entries and default actions of `other`; raise Refused if this program cannot have one of them."""
         for entries in other._entries.values():
             for entry in entries.values():
                 self.write(p4r.Update.INSERT, entry)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch that runs the output of p4c-bm2-ss for v1model, translated to Python once, when it is loaded.
+"""The target sim: it runs the output of p4c-bm2-ss for v1model, which it translates to Python when it loads it.
 
-`code` and `graph` are what every part is translated to; `program` and `expressions` read the JSON; `parser`,
-`checksums`, `actions`, `pipeline`, `deparser` (with `layout`) translate one part each, `rows` and `rowcode` what is
-repeated for each value; `generate` joins them; `tables`, `meters` and `switch` are there at run time.
+- `program`, `expressions`: reading the JSON.
+- `code`, `graph`: the intermediate representation, and structured control flow.
+- `parser`, `checksums`, `actions`, `pipeline`, `deparser` with `layout`: translation of one part of the program each.
+- `rows`, `rowcode`: vectorization of statements that p4c has unrolled.
+- `generate`: the two generated functions.
+- `tables`, `meters`, `switch`: state at run time.
 """
 
 from p4reduce_targets.sim.errors import UnsupportedFeature

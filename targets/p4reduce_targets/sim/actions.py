@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actions: each primitive of BMv2's as statements."""
+"""Translation of actions: each primitive of BMv2 becomes statements."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from p4reduce_targets.sim.rowcode import RowCode, guarded
 from p4reduce_targets.sim.rows import Loop, Rows
 
 DROP_PORT = 511
-LENGTH = "packet_size"  # of the packet as its headers stand now; `frame_size` is what came in
+LENGTH = "packet_size"  # variable: the packet's length with its present headers; `frame_size`: as received
 EXITED = "exited"
 
 Translator: TypeAlias = Callable[[Json], list[Statement]]
 
 
 class Primitives:
-    """Translates the primitives of one action, or those in a parser state."""
+    """The translation of the primitives of one action or parser state."""
 
     def __init__(self, program: Program, rows: Rows, where: str, action: Action | None = None) -> None:
         self.program = program
@@ -68,21 +68,21 @@ class Primitives:
         }
 
     def translate(self, primitive: Json) -> list[Statement]:
-        """One primitive. Raises UnsupportedFeature."""
+        """Return the statements of one primitive. Raises UnsupportedFeature."""
         translator = self._translators.get(primitive["op"])
         if translator is None:
             raise UnsupportedFeature(f"primitive {primitive['op']}", self.where)
         return translator(primitive["parameters"])
 
     def value(self, node: Json) -> Expr:
-        """Return a parameter that is read."""
+        """Return the value of a parameter."""
         return self.expressions.value(node)
 
     def _assign(self, parameters: Json) -> list[Statement]:
         return [self.set(parameters[0], self.value(parameters[1]))]
 
     def set(self, target: Json, value: Expr) -> Set:
-        """Write a field, modulo its width."""
+        """Return the assignment to a field, modulo its width."""
         if target["type"] != "field":
             raise UnsupportedFeature(f"writing to an operand of type {target['type']}", self.where)
         field = self.program.field(*target["value"])
@@ -199,13 +199,13 @@ class Primitives:
 
 
 def grow(size: int) -> Set:
-    """Accounts for a header that came or went."""
+    """Return the change of the packet's length when a header of `size` bytes is added, or removed (negative)."""
     length = variable(LENGTH, 32)
     return assign(LENGTH, compose(f"{length.text} {'+' if size >= 0 else '-'} {abs(size)}", length, level=SUM))
 
 
 def copy_header(to: Header, source: Header) -> list[Statement]:
-    """Assign a header: only a valid one's fields are copied."""
+    """Return the assignment of a header, which copies the fields of a valid header only."""
     if to.metadata:
         return _copy_fields(to, source)
     valid = variable(source.valid, 1)
@@ -213,7 +213,7 @@ def copy_header(to: Header, source: Header) -> list[Statement]:
 
 
 def move_header(to: Header, source: Header) -> list[Statement]:
-    """Move a header within its stack, as it is."""
+    """Return the move of a header within its stack: validity and all fields."""
     return [assign(to.valid, variable(source.valid, 1)), *_copy_fields(to, source)]
 
 
@@ -223,7 +223,7 @@ def _copy_fields(to: Header, source: Header) -> list[Statement]:
 
 
 class ActionCode:
-    """Translates whole actions."""
+    """The translation of whole actions."""
 
     def __init__(self, program: Program, rows: Rows, shared: dict[str, object]) -> None:
         self.program = program
@@ -231,7 +231,7 @@ class ActionCode:
         self.shared = shared
 
     def body(self, action: Action) -> list[Statement]:
-        """What the action does, ending with a Leave if it asked for an exit. Raises UnsupportedFeature."""
+        """Return the action's statements, which end with a Leave after an exit. Raises UnsupportedFeature."""
         where = f"action {action.name}"
         primitives = Primitives(self.program, self.rows, where, action)
         rowcode = RowCode(self.rows, primitives.expressions, self.shared)
@@ -253,7 +253,7 @@ class ActionCode:
     def _node(
         self, action: Action, index: int, primitives: Primitives, rowcode: RowCode, loop: Loop | None
     ) -> tuple[Node, int]:
-        """Return the node at a primitive, and where the one after it is."""
+        """Return the node that begins at a primitive, and the index of the next node."""
 
         def node_key(number: int) -> NodeKey:
             return number if number < len(action.primitives) else None

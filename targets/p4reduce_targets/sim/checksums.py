@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checksums: verified after the parser, updated before the deparser."""
+"""Translation of checksums, which are verified after the parser and updated before the deparser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKSUM_ERROR = "checksum_wrong"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A part of what is summed, left out where its header is not valid."""
+    """A part of a checksum's input, which is omitted if its header is invalid."""
 
     valid: Expr
     value: Expr
@@ -25,7 +25,7 @@ class Input:
 
 
 class ChecksumCode:
-    """Translates the program's checksums, to calls of this module's functions."""
+    """The translation of the program's checksums, to calls of this module's functions."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -33,7 +33,7 @@ class ChecksumCode:
         self.checksums = sorted(program.source.get("checksums", ()), key=lambda item: int(item["id"]))
 
     def verify(self) -> list[Statement]:
-        """Set `checksum_wrong`."""
+        """Return statements that set `checksum_wrong`."""
         statements: list[Statement] = [assign(CHECKSUM_ERROR, constant(0))]
         for checksum in self.checksums:
             if checksum.get("verify", True):
@@ -48,7 +48,7 @@ class ChecksumCode:
         return statements
 
     def update(self) -> list[Statement]:
-        """Set the target fields."""
+        """Return statements that set the target fields."""
         statements: list[Statement] = []
         for checksum in self.checksums:
             if checksum.get("update", True):
@@ -84,10 +84,10 @@ class ChecksumCode:
 
 
 def checksum_of(inputs: list[Input]) -> Expr:
-    """Return the checksum of the inputs one after the other, as 16-bit words, the last one padded with zeros."""
+    """Return the checksum of the concatenated inputs, as 16-bit words of which the last is padded with zeros."""
     groups = [(valid, list(items)) for valid, items in groupby(inputs, key=lambda item: item.valid)]
     if any(sum(item.bits for item in items) % 16 for _, items in groups[:-1]):
-        # Where a header in the middle is absent, what follows it moves to another place within its word.
+        # If a header in the middle is invalid, the fields after it have other offsets within their words.
         parts = [f"({item.valid.text}, {item.value.text}, {item.bits})" for item in inputs]
         operands = [expr for item in inputs for expr in (item.valid, item.value)]
         return compose(f"checksum_of_parts(({', '.join(parts)},))", *operands, bits=16)
@@ -97,7 +97,7 @@ def checksum_of(inputs: list[Input]) -> Expr:
         parts_of_words: list[Expr] = []
         for item in items:
             bits_so_far += item.bits
-            # 2**16 is 1 modulo 0xFFFF, so only the place within a word matters, not which word.
+            # 2**16 is 1 modulo 0xFFFF, so only the offset within a word matters, not which word it is.
             shift = -bits_so_far % 16
             shifted = compose(f"({item.value.within(SHIFT)} << {shift})", item.value)
             parts_of_words.append(shifted if shift else item.value)
@@ -108,13 +108,13 @@ def checksum_of(inputs: list[Input]) -> Expr:
 
 
 def internet_checksum(total: int) -> int:
-    """RFC 1071: the complement of the ones' complement sum of words whose plain sum is `total`."""
+    """Return the complement of the ones' complement sum (RFC 1071) of words with the ordinary sum `total`."""
     folded = total % 0xFFFF
     return 0xFFFF - folded if folded or not total else 0
 
 
 def checksum_of_parts(parts: Iterable[tuple[int, int, int]]) -> int:
-    """Return the checksum of (is it there, value, bits) one after the other."""
+    """Return the checksum of the concatenated parts (valid, value, bits), without the invalid ones."""
     whole = length = 0
     for valid, value, bits in parts:
         if valid:
@@ -123,7 +123,7 @@ def checksum_of_parts(parts: Iterable[tuple[int, int, int]]) -> int:
 
 
 def when(conditions: list[Expr], body: list[Statement]) -> list[Statement]:
-    """Return the body, if all conditions hold."""
+    """Return statements that run the body if all conditions hold."""
     if not conditions:
         return body
     text = " and ".join(condition.within(AND + 1) for condition in conditions)

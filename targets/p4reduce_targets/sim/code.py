@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code between the program's JSON and Python source: expressions and loop-free statements over local variables.
+"""The intermediate representation: expressions and loop-free statements over local variables.
 
-Having no loops, it needs one backward pass to tell which variables are live: stores that nobody reads are dropped, and
-what may be read before it is written is initialised.
+Without loops, one backward pass finds the live variables. Dead stores are removed, and variables that may be read
+before they are written are initialised.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-# How strongly an expression's outermost operator binds, as in Python's grammar.
+# Precedence of an expression's outermost operator, as in Python's grammar.
 TERNARY, OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(13)
 
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """Python text without side effects. `bits`: the value is in 0 .. 2**bits - 1; None: it may be anything."""
+    """A Python expression without side effects. `bits`: its value is in 0 .. 2**bits - 1; None: unknown range."""
 
     text: str
     reads: frozenset[str] = frozenset()
@@ -24,7 +24,7 @@ class Expr:
     level: int = ATOM
 
     def within(self, level: int) -> str:
-        """Return the text as an operand of an operator of this level."""
+        """Return the text as an operand of an operator with this precedence."""
         return self.text if self.level >= level else f"({self.text})"
 
 
@@ -40,7 +40,7 @@ def constant(value: int) -> Expr:
 
 
 def literal(expr: Expr) -> int | None:
-    """Return the number that an expression is, if it is one."""
+    """Return the value of an expression that is a number, or None."""
     try:
         return int(expr.text, 0)
     except ValueError:
@@ -48,12 +48,12 @@ def literal(expr: Expr) -> int | None:
 
 
 def compose(text: str, *operands: Expr, bits: int | None = None, level: int = ATOM) -> Expr:
-    """Return an expression over others, whose texts are already in `text`."""
+    """Return an expression whose `text` already contains the texts of its operands."""
     return Expr(text, frozenset().union(*(operand.reads for operand in operands)), bits, level)
 
 
 def fit(expr: Expr, bits: int) -> Expr:
-    """Return the expression modulo 2**bits: masked only where it may not fit."""
+    """Return the expression modulo 2**bits, with a mask only if its value may be larger."""
     if expr.bits is not None and expr.bits <= bits:
         return expr
     mask = constant((1 << bits) - 1)
@@ -64,13 +64,13 @@ def fit(expr: Expr, bits: int) -> Expr:
 
 
 def negate(expr: Expr) -> Expr:
-    """Return the opposite of a condition."""
+    """Return the negation of a condition."""
     return compose(f"not {expr.within(NOT)}", expr, bits=1, level=NOT)
 
 
 @dataclass(slots=True)
 class Set:
-    """Assigns an expression, or its parts in order where there are several targets."""
+    """An assignment of an expression, or of its parts in order if there are several targets."""
 
     targets: tuple[str, ...]
     value: Expr
@@ -78,7 +78,7 @@ class Set:
 
 @dataclass(slots=True)
 class Do:
-    """A statement with an effect outside the local variables: kept always."""
+    """A statement with an effect outside the local variables, which is never removed."""
 
     text: str
     reads: frozenset[str] = frozenset()
@@ -86,21 +86,21 @@ class Do:
 
 @dataclass(slots=True)
 class If:
-    """The body of the first branch whose condition holds; None holds always, and is the last one if there is one."""
+    """A choice of the first branch whose condition holds. A branch with None always runs, and is the last."""
 
     branches: list[tuple[Expr | None, list[Statement]]]
 
 
 @dataclass(slots=True)
 class Block:
-    """A body that `Leave` leaves early. Blocks do not nest."""
+    """A body that `Leave` exits early. Blocks do not nest."""
 
     body: list[Statement]
 
 
 @dataclass(slots=True)
 class Leave:
-    """Goes on after the enclosing block."""
+    """A jump to the end of the enclosing block."""
 
 
 Statement = Set | Do | If | Block | Leave
@@ -108,7 +108,7 @@ Statement = Set | Do | If | Block | Leave
 
 @dataclass(slots=True)
 class Live:
-    """Result of `prune`: what is left of the statements, and the variables that they want from before."""
+    """The result of `prune`: the remaining statements, and the variables that are live before them."""
 
     body: list[Statement]
     before: frozenset[str]
@@ -116,14 +116,14 @@ class Live:
 
 
 def assign(target: str, value: Expr) -> Set:
-    """One variable's new value."""
+    """Return an assignment to one variable."""
     return Set((target,), value)
 
 
 def prune(body: Sequence[Statement], after: Iterable[str], leaving: frozenset[str] | None = None) -> Live:
-    """Drop what has no effect on the variables in `after`, which are read behind the body.
+    """Remove statements without effect on the variables in `after`, which are live after the body.
 
-    `leaving` are those read where a Leave goes to.
+    `leaving` are the variables that are live at the target of a Leave.
     """
     live = frozenset(after)
     written: frozenset[str] = frozenset()
@@ -168,7 +168,7 @@ def prune(body: Sequence[Statement], after: Iterable[str], leaving: frozenset[st
 
 
 def merge_ifs(body: Sequence[Statement]) -> list[Statement]:
-    """Join neighbours that ask the same question, where the first one's body does not change the answer."""
+    """Merge adjacent ifs with the same condition, unless the first one's body may change it."""
     merged: list[Statement] = []
     for statement in body:
         last = merged[-1] if merged else None
@@ -201,7 +201,7 @@ def assigned(body: Iterable[Statement]) -> set[str]:
 
 
 def render(body: Sequence[Statement], indent: int) -> list[str]:
-    """Python source lines."""
+    """Return the statements as lines of Python."""
     margin = " " * 4 * indent
     lines = []
     for statement in body:
@@ -228,7 +228,7 @@ def _render_if(statement: If, indent: int) -> list[str]:
     lines = []
     word = "if"
     for condition, body in branches:
-        # An "else" that only asks further is an "elif".
+        # An "else" with a single "if" in it becomes an "elif".
         while condition is None and len(body) == 1 and isinstance(body[0], If) and word == "elif":
             nested = body[0].branches
             for inner_condition, inner_body in nested[:-1]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deparser. What egress cannot change is packed once, before a packet is replicated, as `Frozen` parts."""
+"""Translation of the deparser. Headers that egress cannot change are packed once, before replication (`Frozen`)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PAYLOAD = "payload"
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """Neighbours that egress leaves alone, and maybe the payload behind them, as bytes in one variable."""
+    """Adjacent headers, perhaps with the payload after them, that egress does not change: bytes in one variable."""
 
     variable: str
     value: Expr
 
     def statement(self) -> Set:
-        """Packs them."""
+        """Return the statement that packs them."""
         return assign(self.variable, self.value)
 
 
 class DeparserCode:
-    """Translates the one deparser of a v1model program."""
+    """The translation of the deparser, of which a v1model program has one."""
 
     def __init__(self, program: Program, rows: Rows, layouts: dict[str, Layout]) -> None:
         deparser = program.source["deparsers"][0]
@@ -72,7 +72,7 @@ class DeparserCode:
 
 
 def join(parts: list[Expr]) -> Expr:
-    """Bytes one after the other."""
+    """Return the concatenation of the parts."""
     if len(parts) == 1:
         return parts[0]
     return compose(f'b"".join(({", ".join(part.text for part in parts)}))', *parts, level=ATOM)

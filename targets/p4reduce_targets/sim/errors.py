@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler says of a program that it cannot run."""
+"""The error for programs that sim cannot run."""
 
 
 class UnsupportedFeature(ValueError):
-    """The program uses something that the embedded switch does not implement; the message names it and its place."""
+    """A feature of the program that the embedded switch lacks; the message says which, and where it is used."""
 
     def __init__(self, what: str, where: str) -> None:
         super().__init__(f"{where}: {what} is not supported by the embedded switch")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON's expressions as Python ones. BMv2 computes with unbounded integers, as Python does; p4c adds masks."""
+"""Translation of expressions. BMv2 computes with unbounded integers, as Python does, and p4c adds the masks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from p4reduce_targets.sim.code import (
 from p4reduce_targets.sim.errors import UnsupportedFeature
 from p4reduce_targets.sim.program import Action, Json, Program
 
-MAX_SHIFT = 4096  # no field is longer: shifting further left leaves only zeros of it
+MAX_SHIFT = 4096  # no field is longer: after a shift further left, only zeros of it remain
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 BITWISE = {"&": BIT_AND, "|": BIT_OR, "^": BIT_XOR}
@@ -34,16 +34,16 @@ ARITHMETIC = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "%": PRODUCT}
 
 
 class Expressions:
-    """Translates the expressions of one action (whose parameters they may read), parser state or condition."""
+    """The translation of expressions in one action, whose parameters they may read, parser state or condition."""
 
     def __init__(self, program: Program, where: str, action: Action | None = None) -> None:
         self.program = program
         self.where = where
         self.action = action
-        self.counts: dict[str, int] = {}  # headers extracted to each stack so far, where that is known: in a parser
+        self.counts: dict[str, int] = {}  # in a parser: the headers extracted to each stack so far
 
     def value(self, node: Json) -> Expr:
-        """Return a number, or a condition, which is 0 or 1. Raises UnsupportedFeature."""
+        """Return a number, or a condition as 0 or 1. Raises UnsupportedFeature."""
         kind, value = node["type"], node["value"]
         if kind == "expression":
             return self.value(value) if "op" not in value else self._operation(value)
@@ -61,21 +61,20 @@ class Expressions:
         raise UnsupportedFeature(f"an operand of type {kind}", self.where)
 
     def condition(self, node: Json) -> Expr:
-        """Return a value of which only matters whether it is 0."""
+        """Return a value that is only tested for 0."""
         while node["type"] == "expression" and node["value"].get("op", "b2d") == "b2d":
             node = node["value"] if "op" not in node["value"] else node["value"]["right"]
         return self.value(node)
 
     def field(self, header: str, name: str) -> Expr:
-        """Return a header's field, or its hidden field that tells whether it is valid."""
+        """Return a header's field. The hidden field `$valid$` is its validity."""
         if name == "$valid$":
             return self.valid(header)
         field = self.program.field(header, name)
         return variable(field.variable, field.bits)
 
     def last(self, stack: str, name: str) -> Expr:
-        """Return a field of the header that was extracted last to a stack. Raises UnsupportedFeature outside
-        parsers."""
+        """Return a field of the last header extracted to a stack. Raises UnsupportedFeature outside parsers."""
         if not self.counts.get(stack):
             raise UnsupportedFeature(
                 f"the last header of stack {stack} where that is known only at run time", self.where
@@ -83,7 +82,7 @@ class Expressions:
         return self.field(self.program.stacks[stack].headers[self.counts[stack] - 1].name, name)
 
     def valid(self, header: str) -> Expr:
-        """Whether a header is valid; metadata always is."""
+        """Return whether a header is valid, which metadata always is."""
         instance = self.program.headers[header]
         return constant(1) if instance.metadata else variable(instance.valid, 1)
 
@@ -162,7 +161,7 @@ class Expressions:
 
 
 def bitwise(op: str, left: Expr, right: Expr) -> Expr:
-    """`left op right`, or just one of them where the other, a constant mask, changes nothing."""
+    """Return `left op right`, or one side alone if the other is a constant mask without effect."""
     known = [side.bits for side in (left, right) if side.bits is not None]
     if op == "&":
         for side, mask in ((left, right), (right, left)):
@@ -177,7 +176,7 @@ def bitwise(op: str, left: Expr, right: Expr) -> Expr:
 
 
 def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
-    """+, -, *, / or % of two values."""
+    """Return +, -, *, / or % of two values."""
     bits: int | None = None
     if left.bits is not None and right.bits is not None:
         bits = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the program together: one Python function for parser and ingress, one for egress and deparser."""
+"""Generation of the whole program: one Python function for parser and ingress, one for egress and deparser."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NORMAL, REPLICATION = 0, 5  # v1model's instance_type
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Source that defines `process(port, frame)`, and the state that it shares with the control plane."""
+    """Python source that defines `process(port, frame)`, with the state that it shares with the control plane."""
 
     source: str
     tables: dict[str, Table]
@@ -46,9 +46,9 @@ class Generated:
 
 
 def generate(program: Program, shared: dict[str, object], clock: Callable[[], int]) -> Generated:
-    """Translate a program; `shared` gets the globals that its code needs. Raises UnsupportedFeature.
+    """Translate a program, and put the globals that its code needs into `shared`. Raises UnsupportedFeature.
 
-    `clock`, of the meters, gives nanoseconds.
+    `clock` is the meters' clock, in nanoseconds.
     """
     return _Generator(program, shared, clock).generate()
 
@@ -135,7 +135,7 @@ class _Generator:
         return frozenset(names)
 
     def _intrinsic(self, name: str, value: Expr, *older: str) -> list[Statement]:
-        """Set one of the architecture's own fields, if the program has it."""
+        """Return the assignment to a field of the architecture, if the program has this field."""
         field = self.program.intrinsic(name, *older)
         return [] if field is None else [assign(field.variable, fit(value, field.bits))]
 
@@ -159,7 +159,7 @@ class _Generator:
         ]
 
     def _traffic_manager(self) -> list[Statement]:
-        """Set `copies`, the (port, instance) pairs to send, or none."""
+        """Return statements that set `copies` to the (port, instance) pairs to send."""
         spec = self._required("egress_spec")
         instance = self.program.intrinsic("egress_rid", "intrinsic_metadata.egress_rid")
         group = self.program.intrinsic("mcast_grp", "intrinsic_metadata.mcast_grp")
@@ -211,5 +211,5 @@ class _Generator:
 
 
 def _zeros(names: frozenset[str]) -> list[str]:
-    """Initialise what may be read before it is written: metadata, and fields of headers that are not valid."""
+    """Return the line that initialises variables that may be read before they are written."""
     return [f"    {' = '.join(sorted(names))} = 0"] if names else []

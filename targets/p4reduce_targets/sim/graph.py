@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a graph of nodes without cycles into nested ifs: a branch runs up to where all its alternatives meet again."""
+"""Structured control flow: an acyclic graph becomes nested ifs, whose branches end at the immediate post-dominator."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 
 from p4reduce_targets.sim.code import Expr, If, Statement, merge_ifs
 
-MAX_COPIES = 50  # of an average node, in programs whose branches cross
+MAX_COPIES = 50  # of an average node, if branches cross
 
 NodeKey = Hashable  # a node's key in its graph; None is the end
 
 
 @dataclass(slots=True)
 class Node:
-    """Statements, then the first branch whose condition holds (None holds always)."""
+    """Statements, followed by the first branch whose condition holds. None always holds."""
 
     body: list[Statement]
     branches: list[tuple[Expr | None, NodeKey]] = field(default_factory=list)
 
 
 class CycleError(ValueError):
-    """The graph has a cycle; `key` is on it."""
+    """A cycle in the graph, through the node `key`."""
 
     def __init__(self, key: NodeKey) -> None:
         super().__init__(f"cycle through {key!r}")
@@ -30,18 +30,18 @@ class CycleError(ValueError):
 
 
 class TangleError(ValueError):
-    """Branches cross so much that their code, with copies, would be too long."""
+    """A graph whose branches cross so much that the code, with its copies of nodes, would be too long."""
 
 
 def structure(graph: Mapping[NodeKey, Node], entry: NodeKey) -> list[Statement]:
-    """Return the whole graph from `entry` on as statements. Raises CycleError or TangleError."""
+    """Return the graph from `entry` on as statements. Raises CycleError or TangleError."""
     return _Structurer(graph).emit(entry)
 
 
 class _Structurer:
     def __init__(self, graph: Mapping[NodeKey, Node]) -> None:
         self.graph = graph
-        self.joins: dict[NodeKey, NodeKey] = {}  # node -> where all its ways meet: its immediate post-dominator
+        self.joins: dict[NodeKey, NodeKey] = {}  # node -> its immediate post-dominator, where all its paths meet
         self.depth: dict[NodeKey, int] = {None: 0}
         self.budget = MAX_COPIES * len(graph)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a header's fields lie in its bytes: code that unpacks them all with one struct call, and packs them again."""
+"""The layout of a header: code that unpacks all its fields with one call of struct, and packs them again."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Neighbouring fields that together fill whole bytes, as few as possible."""
+    """A minimal run of adjacent fields that fills whole bytes."""
 
     fields: tuple[Field, ...]
 
     @property
     def bytes(self) -> int:
-        """Its length."""
+        """The length in bytes."""
         return sum(field.bits for field in self.fields) // 8
 
     @property
     def pieces(self) -> list[int]:
-        """The lengths of the integers that struct reads it as."""
+        """The lengths of the integers as which struct reads the chunk."""
         left, pieces = self.bytes, []
         for size in (8, 4, 2, 1):
             while left >= size:
@@ -36,7 +36,7 @@ class Chunk:
         return pieces
 
     def shifts(self) -> list[tuple[Field, int]]:
-        """Each field with its distance from the chunk's least significant bit."""
+        """Return each field with the offset of its least significant bit in the chunk."""
         left, shifts = 8 * self.bytes, []
         for field in self.fields:
             left -= field.bits
@@ -45,7 +45,7 @@ class Chunk:
 
 
 class Layout:
-    """One header's layout. Its struct is the global `codec` in the generated code."""
+    """The layout of one header. Its struct is the global `codec` in the generated code."""
 
     def __init__(self, header: Header, names: Names) -> None:
         if header.bits % 8:
@@ -66,11 +66,11 @@ class Layout:
         ]
 
     def struct(self) -> struct.Struct:
-        """Return the codec itself."""
+        """Return the struct that is the global `codec`."""
         return struct.Struct(">" + "".join(CODES[size] for chunk in self.chunks for size in chunk.pieces))
 
     def unpack(self, offset: str) -> list[Statement]:
-        """Set all fields from the bytes of `frame` at an offset."""
+        """Return statements that set all fields from the bytes of `frame` at an offset."""
         targets: list[str] = []
         derived: list[Statement] = []
         for chunk, pieces in self._pieces:
@@ -92,7 +92,7 @@ class Layout:
         return [Set(tuple(targets), Expr(value, frozenset({"frame", "at"}))), *derived]
 
     def pack(self) -> Expr:
-        """Return the header's bytes from its fields."""
+        """Return the expression for the header's bytes."""
         arguments: list[Expr] = []
         for chunk in self.chunks:
             whole = join_fields(chunk)
@@ -108,7 +108,7 @@ class Layout:
 
 
 def join_pieces(pieces: Sequence[tuple[str, int]]) -> Expr:
-    """Return the one integer that big-endian pieces (variable, bytes) make."""
+    """Return the integer that consists of big-endian pieces (variable, bytes)."""
     left = sum(size for _, size in pieces)
     parts, bits = [], 8 * left
     for name, size in pieces:
@@ -119,7 +119,7 @@ def join_pieces(pieces: Sequence[tuple[str, int]]) -> Expr:
 
 
 def join_fields(chunk: Chunk) -> Expr:
-    """Return the one integer that a chunk's fields make."""
+    """Return the integer that consists of a chunk's fields."""
     parts = []
     for field, shift in chunk.shifts():
         value = variable(field.variable, field.bits)

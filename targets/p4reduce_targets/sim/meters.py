@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indirect meters: two rates, three colours (RFC 2698, colour-blind), exact to the nanosecond."""
+"""Indirect meters: two-rate three-colour markers (RFC 2698, colour-blind), exact to the nanosecond."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from p4reduce_targets.dataplane import MeterConfig
 
 GREEN, YELLOW, RED = range(3)
-_SECOND = 1_000_000_000  # nanoseconds; so much is a token, for rates are by the second
+_SECOND = 1_000_000_000  # in nanoseconds; levels are in billionths of a token, since rates are tokens a second
 
 
 class _Bucket:
@@ -26,11 +26,11 @@ class _Bucket:
 
 
 class MeterArray:
-    """`size` cells; `clock` gives nanoseconds. A cell that was not configured is green."""
+    """An array of `size` meters. `clock` returns nanoseconds. An unconfigured cell is always green."""
 
     def __init__(self, size: int, clock: Callable[[], int]) -> None:
         self.size = size
-        self.colour = GREEN  # of what was last executed
+        self.colour = GREEN  # result of the last `execute`
         self._clock = clock
         self._cells: dict[int, tuple[_Bucket, _Bucket]] = {}  # peak, committed
 
@@ -42,7 +42,7 @@ class MeterArray:
             self._cells[index] = _Bucket(config.pir, config.pburst, now), _Bucket(config.cir, config.cburst, now)
 
     def execute(self, index: int, amount: int) -> None:
-        """Take so many tokens, where they are there, and say by `colour` whether."""
+        """Take `amount` tokens from a cell if it has them, and set `colour` to the result."""
         self.colour = GREEN
         for bucket, colour in zip(self._cells.get(index, ()), (RED, YELLOW), strict=False):
             if not bucket.holds(amount, self._clock()):

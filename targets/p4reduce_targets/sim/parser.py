@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser: its states as statements. A state that comes up again with more headers in a stack is a node of its own,
-so loops over header stacks unroll."""
+"""Translation of the parser: its states become statements.
+
+A state is translated once for each number of headers that the stacks can have by then, which unrolls loops over header
+stacks.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,13 @@ from p4reduce_targets.sim.program import Header, Json, Program
 from p4reduce_targets.sim.rows import Rows
 
 ERROR = "parse_error"
-AT = "at"  # where in the frame the parser is
+AT = "at"  # variable: the parser's offset in the frame
 UNKNOWN_ERROR = 2**31 - 1  # BMv2's number for a core error that the program does not declare
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A parser state, with how many headers each stack has by then."""
+    """A parser state together with the number of headers in each stack."""
 
     state: str
     counts: tuple[int, ...]
@@ -49,7 +52,7 @@ class Visit:
 
 
 class ParserCode:
-    """Translates the one parser of a v1model program."""
+    """The translation of the parser, of which a v1model program has one."""
 
     def __init__(self, program: Program, rows: Rows, layouts: dict[str, Layout]) -> None:
         parser = program.source["parsers"][0]
@@ -61,7 +64,7 @@ class ParserCode:
         self.stacks = list(program.stacks.values())
 
     def body(self) -> list[Statement]:
-        """Parse `frame`: sets headers, `at` to where the payload begins, and the error's number."""
+        """Return statements that parse `frame` and set headers, `at` (the payload's offset) and the error's number."""
         graph: dict[NodeKey, Node] = {}
         entry = Visit(self.start, (0,) * len(self.stacks))
         waiting = [entry]
@@ -85,7 +88,7 @@ class ParserCode:
 
 
 class _State:
-    """One visit's translation. `done` counts the bytes extracted since `at`, which is set once, at the end."""
+    """The translation of one visit. `done` counts the bytes extracted since `at`, which is set once, at the end."""
 
     def __init__(self, parser: ParserCode, visit: Visit) -> None:
         self.parser = parser
@@ -187,7 +190,7 @@ class _State:
             self._fail(short, constant(self.parser.error("PacketTooShort")))
 
     def _fail(self, condition: Expr | None, error: Expr) -> None:
-        """End the parser with an error, with `at` behind what was extracted before; None: whatever comes."""
+        """End the parser with an error if the condition holds (None: always), with `at` after the extracted headers."""
         self.failed = self.failed or condition is None
         failure: list[Statement] = [*self._settled(), assign(ERROR, fit(error, 32)), Leave()]
         self.body += failure if condition is None else [If([(condition, failure)])]
@@ -211,13 +214,13 @@ class _State:
         if node["type"] != "lookahead":
             return self.primitives.value(node)
         offset, width = node["value"]
-        size = (width + 7) // 8  # BMv2 asks for this many bytes, wherever they begin
+        size = (width + 7) // 8  # BMv2 requires this many bytes, whatever the offset
         short = compose(f"frame_size - {AT} < {self.done + size}", self._at(), bits=1, level=COMPARE)
         self._fail(short, constant(self.parser.error("PacketTooShort")))
         return self._ahead(offset, width)
 
     def _ahead(self, offset: int, width: int) -> Expr:
-        """Bits of the frame not extracted yet; beyond its end are zeros."""
+        """Return bits of the frame that are not extracted yet; beyond its end are zeros."""
         first, last = offset // 8, (offset + width + 7) // 8
         begin, end = self._position(self.done + first), self._position(self.done + last)
         part = f'int.from_bytes(frame[{begin}:{end}].ljust({last - first}, b"\\0"), "big")'
@@ -228,7 +231,7 @@ class _State:
         return fit(whole, width)
 
     def _key(self, key: Json) -> Expr:
-        """One part of what a transition compares."""
+        """Return one field of a transition's key."""
         kind, value = key["type"], key["value"]
         if kind == "field":
             return self.primitives.expressions.field(*value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ingress and egress pipelines: tables and conditions as statements, actions inlined where a table applies them."""
+"""Translation of the ingress and egress pipelines: tables, conditions and, inlined into these, actions."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ MATCHES = {"exact": Exact, "lpm": Lpm, "ternary": Ternary}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An action of a table in the graph of the pipeline; -1: what comes after any of them."""
+    """An action of a table as a node in the pipeline's graph; -1: the node after all actions."""
 
     table: str
     action: int
 
 
 class PipelineCode:
-    """Translates one pipeline, and makes its tables. Adds what the code needs to `shared`, its globals."""
+    """The translation of one pipeline, with its tables. It adds the globals that the code needs to `shared`."""
 
     def __init__(self, program: Program, pipeline: Json, actions: ActionCode, shared: dict[str, object]) -> None:
         self.program = program
@@ -87,7 +87,7 @@ class PipelineCode:
         graph[name] = self._apply(graph, item, table)
 
     def _apply(self, graph: dict[NodeKey, Node], item: Json, table: Table) -> Node:
-        """Look up, then goes to the entry's action, which goes on to what follows it."""
+        """Return the node that looks up an entry and branches to its action, whose node is added to the graph."""
         names = self.program.names
         entry = names.new(table.name, "entry")
         number = names.new(table.name, "action")
@@ -143,7 +143,7 @@ class PipelineCode:
         header = self.program.headers[header_name]
         if header.metadata or field_name == "$valid$":
             return value
-        # BMv2 matches zeros in place of an invalid header's fields.
+        # BMv2 matches zeros for the fields of an invalid header.
         valid = variable(header.valid, 1)
         return compose(f"({value.within(BIT_OR)} if {header.valid} else 0)", value, valid, bits=value.bits)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled program as objects: what BMv2's JSON says (see its docs/JSON_format.md), with Python names."""
+"""The compiled program: the objects of BMv2's JSON (see its docs/JSON_format.md), with Python names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Header:
 
     @property
     def bits(self) -> int:
-        """Its length on the wire."""
+        """The length in bits."""
         return sum(field.bits for field in self.fields)
 
     def field(self, name: str) -> Field:
@@ -88,7 +88,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter that the control plane gives, in the local variable `variable`."""
+    """An action's parameter from the control plane, in the local variable `variable`."""
 
     name: str
     bits: int
@@ -97,7 +97,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action: its parameters and, as in the JSON, its primitives."""
+    """An action with its parameters and, as in the JSON, its primitives."""
 
     id: int
     name: str
@@ -107,13 +107,13 @@ class Action:
 
 
 class Names:
-    """Gives every part of the program a Python name of its own that resembles the P4 one."""
+    """A generator of unique Python names that resemble the names in P4."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def new(self, *parts: str) -> str:
-        """Return a name that was not given before and is no keyword: it has an underscore inside."""
+        """Return a new name. It contains an underscore, so it is no keyword."""
         words = [word for part in parts for word in re.split(r"[^0-9A-Za-z]+", part) if word]
         base = "_".join(words)
         if base[0].isdigit() or "_" not in base:
@@ -126,7 +126,7 @@ class Names:
 
 
 class Program:
-    """All parts by name (actions by id). Raises UnsupportedFeature for those that nothing here can run."""
+    """The objects of a program by name, actions by id. Raises UnsupportedFeature for objects that sim cannot run."""
 
     def __init__(self, source: Json) -> None:
         refuse_unsupported_parts(source)
@@ -165,7 +165,7 @@ class Program:
             for item in source.get("meter_arrays", ())
         }
         self.actions = {item["id"]: self._action(item) for item in source["actions"]}
-        # The architecture's own fields, which a program may have renamed.
+        # Fields of the architecture, which a program may have renamed.
         self._aliases = {alias: (header, field) for alias, (header, field) in source.get("field_aliases", ())}
 
     def field(self, header: str, name: str) -> Field:
@@ -173,8 +173,7 @@ class Program:
         return self.headers[header].field(name)
 
     def intrinsic(self, name: str, *older: str) -> Field | None:
-        """Return a field of the architecture's by its name in `standard_metadata`, or an older alias; None: there is
-        none."""
+        """Return a field of the architecture by its name in `standard_metadata` or an older alias, or None."""
         for alias in (f"standard_metadata.{name}", *older):
             if alias in self._aliases:
                 return self.field(*self._aliases[alias])
@@ -203,7 +202,7 @@ class Program:
 
 
 def parse(text: str | bytes) -> Program:
-    """Read the output of p4c-bm2-ss. Raises ValueError if it is none, UnsupportedFeature if it cannot be run."""
+    """Read the output of p4c-bm2-ss. Raises ValueError for other text, UnsupportedFeature if sim cannot run it."""
     try:
         source = json.loads(text)
     except json.JSONDecodeError as error:
@@ -216,9 +215,9 @@ def parse(text: str | bytes) -> Program:
 
 
 def check_cpu_port(source: Json, cpu_port: int) -> None:
-    """Raise ValueError for a program that takes packet-outs at another port alone: none would reach its parser.
+    """Raise ValueError for a program that parses packet-outs only if they arrive at another port.
 
-    Programs that do not select on the ingress port before they extract `packet_out` are taken as they are.
+    Programs that do not select on the ingress port before they extract `packet_out` are accepted.
     """
     for parser in source["parsers"]:
         states = {state["name"]: state for state in parser["parse_states"]}
@@ -226,7 +225,7 @@ def check_cpu_port(source: Json, cpu_port: int) -> None:
         for state in states.values():
             if [part.get("value") for part in state["transition_key"]] != [["standard_metadata", "ingress_port"]]:
                 continue
-            # The first transition that fits is taken.
+            # The parser takes the first transition that matches.
             cases = [(_case(transition), transition["next_state"] in extracting) for transition in state["transitions"]]
             to_packet_out = [value for (value, _), extracts in cases if extracts]
             taken = next((extracts for (value, mask), extracts in cases if cpu_port & mask == value & mask), False)
@@ -243,7 +242,7 @@ def _extracts(state: Json, header: str) -> bool:
 
 
 def _case(transition: Json) -> tuple[int, int]:
-    """Value and mask of a transition."""
+    """Return value and mask of a transition."""
     if transition["value"] in (None, "default"):
         return 0, 0
     mask = transition["mask"]
@@ -251,7 +250,7 @@ def _case(transition: Json) -> tuple[int, int]:
 
 
 def refuse_unsupported_parts(source: Json) -> None:
-    """Raise UnsupportedFeature for what whole sections of the JSON declare."""
+    """Raise UnsupportedFeature for sections of the JSON that sim does not support."""
     for section, what in (
         ("header_unions", "header union"),
         ("header_union_stacks", "stack of header unions"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computing on rows: integers that hold many equally wide fields, none of which may carry into its neighbour."""
+"""Arithmetic on rows: SIMD within a register, without carries from one field into the next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from p4reduce_targets.sim.rows import Loop, Row, Rows, parts_in
 
 
 class RowCode:
-    """Translates the unrolled loops of one action."""
+    """The translation of the unrolled loops of one action."""
 
     def __init__(self, rows: Rows, expressions: Expressions, shared: dict[str, object]) -> None:
         self.rows = rows
@@ -34,7 +34,7 @@ class RowCode:
         self.shared = shared  # the generated code's globals
 
     def loop(self, loop: Loop, primitives: tuple[Json, ...]) -> list[Statement]:
-        """All turns at once."""
+        """Return statements that do all iterations of the loop at once."""
         return [
             statement
             for primitive in primitives[loop.start : loop.start + loop.period]
@@ -94,7 +94,7 @@ def broadcast(scalar: Expr, row: Row, shared: dict[str, object]) -> Expr:
 
 
 def guarded(index: Expr, size: int, statement: Statement) -> list[Statement]:
-    """Return the statement, if the index is within an array: BMv2 neither reads nor writes beyond its end."""
+    """Return the statement with a check of the index: BMv2 neither reads nor writes beyond an array's end."""
     if index.bits is not None and 1 << index.bits <= size:
         return [statement]
     number = literal(index)
@@ -107,7 +107,7 @@ def guarded(index: Expr, size: int, statement: Statement) -> list[Statement]:
 
 
 def adder(row: Row) -> Callable[[int, int], int]:
-    """Add rows modulo 2**bits: the top bits apart, so that nothing carries out of a field."""
+    """Return a function that adds rows modulo 2**bits, the top bits apart, so that no field carries into the next."""
     top = row.ones << (row.bits - 1)
     rest = (1 << (row.fields * row.bits)) - 1 - top
 
@@ -118,7 +118,7 @@ def adder(row: Row) -> Callable[[int, int], int]:
 
 
 def subtracter(row: Row) -> Callable[[int, int], int]:
-    """Subtracts rows modulo 2**bits: with the top bits set there is always something to borrow from."""
+    """Return a function that subtracts rows modulo 2**bits, with the top bits set, so that no field borrows."""
     top = row.ones << (row.bits - 1)
     rest = (1 << (row.fields * row.bits)) - 1 - top
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what a program does alike to every field of a header, so that one operation on a long integer does it.
+"""Vectorization: one operation on a long integer replaces the same operation on every field of a header.
 
-p4c unrolls "for each value: sum = register_i[slot]; value_i += sum; register_i[slot] = value_i". Where all fields of a
-header are equally wide, and nothing in the program touches one of them alone, the header becomes a row: one integer
-with a field every `bits` bits, the first one the most significant. The registers and temporaries that go along become
-rows, too. See `rowcode` for computing with them.
+p4c unrolls "for each value: sum = register_i[slot]; value_i += sum; register_i[slot] = value_i". A header becomes
+a row if all its fields have the same width, and the program uses them only in such loops. A row is one integer with a
+field every `bits` bits, the first the most significant (SIMD within a register). The registers and temporaries in these
+loops become rows, too. `rowcode` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TypeAlias
 from p4reduce_targets.sim.program import Header, Json, Program
 
 MIN_FIELDS = 8  # shorter headers are as fast field by field
-MAX_PERIOD = 4  # primitives in one turn of the loop that was unrolled
+MAX_PERIOD = 4  # primitives in one iteration of an unrolled loop
 
 Part: TypeAlias = tuple[str, ...]  # a field (header, name) or a register (name,) of the program
-Family: TypeAlias = tuple[Part, ...]  # parts that a loop walks over, in order
+Family: TypeAlias = tuple[Part, ...]  # the parts that successive iterations of a loop use
 
 ROW_PRIMITIVES = frozenset({"assign", "register_read", "register_write"})
-ROW_OPERATORS = frozenset({"&", "|", "^", "~", "+", "-"})  # whose lowest bits depend on the operands' lowest bits only
+ROW_OPERATORS = frozenset({"&", "|", "^", "~", "+", "-"})  # low result bits depend only on low operand bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A family as one variable: a header or temporary, or a list with a row for each register index."""
+    """A family as one variable: a header, a temporary, or a list with a row for each register index."""
 
     variable: str
     fields: int
@@ -52,12 +52,12 @@ class Row:
 
     @property
     def bytes(self) -> int:
-        """Length of a header that is a row."""
+        """The length in bytes of a header that is a row."""
         return self.fields * self.bits // 8
 
     @property
     def ones(self) -> int:
-        """A row of ones: times a number, a row of that number."""
+        """A row of ones. Its product with a number is a row of that number."""
         return sum(1 << (self.bits * index) for index in range(self.fields))
 
 
@@ -94,7 +94,7 @@ class Rows:
         return len(header.fields) >= MIN_FIELDS and len(widths) == 1 and header.bits % 8 == 0
 
     def _without_strangers(self, loops: dict[int, list[Loop]]) -> dict[int, list[Loop]]:
-        """Drop loops until no part of a family is used outside the loops over just this family."""
+        """Drop loops until each part of a family is used only in loops over this family."""
         uses = Counter(parts_in({key: part for key, part in self.program.source.items() if key != "field_aliases"}))
         whole = self._headers_used_whole()
         while True:
@@ -136,7 +136,7 @@ class Rows:
         return self._is_row_header(header) and family == tuple((header.name, field.name) for field in header.fields)
 
     def _headers_used_whole(self) -> set[str]:
-        """Headers that are copied as a whole, or move within their stack."""
+        """Return the headers that are copied as a whole, or move within their stack."""
         names: set[str] = set()
         for action in self.program.actions.values():
             names.update(whole_headers(self.program, action.primitives))
@@ -147,7 +147,7 @@ class Rows:
 
 
 def whole_headers(program: Program, node: Json) -> Iterator[str]:
-    """Names of headers in operations other than extraction and setting or clearing validity."""
+    """Yield the names of headers in operations other than extraction and setting or clearing validity."""
     if isinstance(node, list | tuple):
         for item in node:
             yield from whole_headers(program, item)
@@ -166,7 +166,7 @@ def whole_headers(program: Program, node: Json) -> Iterator[str]:
 
 
 def parts_in(node: Json) -> Iterator[Part]:
-    """Every use of a field or register in a piece of the JSON."""
+    """Yield every use of a field or register in a part of the JSON."""
     if isinstance(node, list | tuple):
         for item in node:
             yield from parts_in(item)
@@ -184,7 +184,7 @@ def parts_in(node: Json) -> Iterator[Part]:
 
 
 def find_loops(primitives: Sequence[Json]) -> Iterator[Loop]:
-    """Yield the longest repetitions among an action's primitives that rows can stand for."""
+    """Yield the longest repetitions among an action's primitives that rows can replace."""
     shapes = [shape(primitive) for primitive in primitives]
     for primitive in primitives:
         if primitive["op"] in ("_jump", "_jump_if_zero"):  # a loop must not be entered in its middle
@@ -222,7 +222,7 @@ def _loop_at(primitives: Sequence[Json], shapes: Sequence[str], start: int, peri
 
 
 def _works_on_rows(primitive: Json, varying: set[Part]) -> bool:
-    """Whether a primitive writes a part of its own in each turn, from what can be computed on rows."""
+    """Whether a primitive writes another part in each iteration, a value that can be computed on rows."""
     parameters = primitive["parameters"]
     target = next(parts_in(parameters[0]), None)
     if parameters[0]["type"] == "expression" or target not in varying:
@@ -247,7 +247,7 @@ def _computes_on_rows(node: Json, varying: set[Part]) -> bool:
 
 
 def shape(primitive: Json) -> str:
-    """Return a primitive without the names of the fields (but with their headers) and registers that it uses."""
+    """Return a primitive as text without the names of registers and fields; headers keep their names."""
 
     def without_names(node: Json) -> Json:
         if isinstance(node, dict):

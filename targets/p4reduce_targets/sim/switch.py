@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program as a running switch: two generated functions, and the state that they share with the control plane."""
+"""The data plane of sim: two generated functions, and the state that they share with the control plane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _numbers = count(1)
 
 
 class Switch:
-    """Implements `DataPlane`. `source` is the Python that the program became."""
+    """An implementation of `DataPlane`. `source` is the generated Python."""
 
     def __init__(self, program: Program, cpu_port: int, seed: int | None, clock: Callable[[], int]) -> None:
         start = time.monotonic()
@@ -34,7 +34,7 @@ class Switch:
         self._tables: dict[str, Table] = generated.tables
         self._counters = generated.counters
         self._meters = generated.meters
-        # So that a traceback, or a profiler, shows the generated lines.
+        # With this, tracebacks and profilers show the generated lines.
         filename = f"<p4 program {next(_numbers)}>"
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
         exec(compile(self.source, filename, "exec"), shared)
@@ -43,11 +43,11 @@ class Switch:
         self._process: Callable[[int, bytes], list[tuple[int, bytes]]] = process
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Add an entry. Raises ValueError if it is there already, the table is full or constant."""
+        """Add an entry. Raises ValueError if it exists, or the table is full or constant."""
         self._tables[table].insert(key, priority, call)
 
     def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Give an entry another action. Raises KeyError if there is no such entry."""
+        """Change an entry's action. Raises KeyError if there is no such entry."""
         self._tables[table].modify(key, priority, call)
 
     def delete(self, table: str, key: Key, priority: int) -> None:
@@ -55,11 +55,11 @@ class Switch:
         self._tables[table].delete(key, priority)
 
     def set_default(self, table: str, call: Call | None) -> None:
-        """Set what a miss does; None: the program's own default. Raises ValueError if that is constant."""
+        """Set the default action; None restores the program's own. Raises ValueError if it is constant."""
         self._tables[table].set_default(call)
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Create or replace a multicast group; no replicas: removes it."""
+        """Create or replace a multicast group; an empty list of replicas removes it."""
         if not 0 < group < 1 << 16:
             raise ValueError(f"multicast group {group} is not in 1..65535")
         if replicas:
@@ -86,15 +86,15 @@ class Switch:
         cells.configure(index, config)
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Read an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
+        """Read an entry's direct counter. Raises KeyError without such an entry, ValueError if the table has none."""
         return Count(*self._tables[table].cell(key, priority))
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
-        """Set an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
+        """Set an entry's direct counter. Raises KeyError without such an entry, ValueError if the table has none."""
         self._tables[table].cell(key, priority)[:] = [count.packets, count.bytes]
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Run one frame that came in at a port; return what goes out, as (port, frame)."""
+        """Process one frame that arrived at a port; return the frames to send, each with its port."""
         return self._process(port, frame)
 
 
@@ -109,11 +109,12 @@ def load(
     seed: int | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Switch:
-    """Make a switch of the output of p4c-bm2-ss. `seed` is of the program's own random numbers, `clock` (in
-    nanoseconds) of its meters.
+    """Return a data plane for the output of p4c-bm2-ss.
 
-    Raises UnsupportedFeature if the program needs what this switch lacks, ValueError if it is no program at all, or one
-    for another CPU port.
+    `seed` is for the program's random numbers. `clock` is the meters' clock, in nanoseconds.
+
+    Raises UnsupportedFeature if the program needs a feature that sim lacks, ValueError if the text is not a program, or
+    one for another CPU port.
     """
     parsed = parse(program)
     check_cpu_port(parsed.source, cpu_port)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Match tables at run time. A lookup gives an entry, or None for a miss.
+"""Match tables at run time. A lookup returns an entry, or None for a miss.
 
 An entry is a tuple: the action's index in the table's list, the direct counter's [packets, bytes] or None, then the
-action's arguments. `default` is a list with just the entry of a miss, so that generated code sees it change.
+action's arguments. `default` is a list with the default entry alone, so that generated code sees its changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from p4reduce_targets.sim.program import Action
 Entry: TypeAlias = tuple[int | list[int] | None, ...]
 Values: TypeAlias = tuple[int, ...]
 Level: TypeAlias = tuple[int, Values]  # rank and masks
-EntryKey: TypeAlias = tuple[Level, Values]  # an entry's level, and the values that it wants of the bits in the masks
+EntryKey: TypeAlias = tuple[Level, Values]  # an entry's level, and its values of the bits in the masks
 
 NO_ACTION: Entry = (-1, None)  # a miss in a table without a default action
 
@@ -34,7 +34,7 @@ class KeyField:
 
 
 class Table(ABC):
-    """What all kinds of tables share: the checks, the default entry and the direct counters."""
+    """The base of all kinds of tables: checks, the default entry and direct counters."""
 
     def __init__(self, name: str, key: Sequence[KeyField], actions: Sequence[Action], size: int, counts: bool) -> None:
         self.name = name
@@ -48,8 +48,7 @@ class Table(ABC):
         self.default: list[Entry] = [NO_ACTION]
 
     def make_entry(self, call: Call, cell: list[int] | None = None) -> Entry:
-        """Return the entry for a call. Raises KeyError for an action the table has not, ValueError for wrong
-        arguments."""
+        """Return the entry for a call. Raises KeyError for another table's action, ValueError for invalid arguments."""
         names = [action.name for action in self.actions]
         if call.action not in names:
             raise KeyError(f"table {self.name} has no action {call.action}, only {', '.join(names)}")
@@ -62,18 +61,18 @@ class Table(ABC):
         return (number, cell, *call.arguments)
 
     def set_program_default(self, call: Call, constant: bool) -> None:
-        """The default that the program came with."""
+        """Set the default action that the program declares."""
         self.program_default = self.default[0] = self.make_entry(call)
         self.constant_default = constant
 
     def set_default(self, call: Call | None) -> None:
-        """Replace the entry of a miss; None: by the program's own. Raises ValueError if it is constant."""
+        """Set the default action; None restores the program's own. Raises ValueError if it is constant."""
         if self.constant_default:
             raise ValueError(f"table {self.name} has a constant default action")
         self.default[0] = self.program_default if call is None else self.make_entry(call)
 
     def insert(self, key: Key, priority: int, call: Call) -> None:
-        """Add an entry. Raises ValueError if it is there, or there is no room for it."""
+        """Add an entry. Raises ValueError if it exists, or the table is full or constant."""
         self._check_changeable()
         entry_key = self._entry_key(key, priority)
         if self._get(entry_key) is not None:
@@ -83,21 +82,20 @@ class Table(ABC):
         self._put(entry_key, self.make_entry(call, [0, 0] if self.counts else None))
 
     def modify(self, key: Key, priority: int, call: Call) -> None:
-        """Change an entry's action. Raises KeyError if there is none."""
+        """Change an entry's action. Raises KeyError if there is no such entry."""
         self._check_changeable()
         cell = self._existing(key, priority)[1]
         assert cell is None or isinstance(cell, list)
         self._put(self._entry_key(key, priority), self.make_entry(call, cell))
 
     def delete(self, key: Key, priority: int) -> None:
-        """Remove an entry. Raises KeyError if there is none."""
+        """Remove an entry. Raises KeyError if there is no such entry."""
         self._check_changeable()
         self._existing(key, priority)
         self._remove(self._entry_key(key, priority))
 
     def cell(self, key: Key, priority: int) -> list[int]:
-        """Return an entry's direct counter. Raises KeyError if there is no entry, ValueError if the table counts
-        nothing."""
+        """Return an entry's direct counter. Raises KeyError without such an entry, ValueError if the table has none."""
         cell = self._existing(key, priority)[1]
         if not isinstance(cell, list):
             raise ValueError(f"table {self.name} has no direct counter")
@@ -128,7 +126,7 @@ class Table(ABC):
         return self._normalize(key, priority)
 
     def mask(self, field: KeyField, match: Exact | Lpm | Ternary) -> int:
-        """Return the bits that must be equal."""
+        """Return the mask of the bits that must match."""
         if isinstance(match, Ternary):
             return match.mask
         full = (1 << field.bits) - 1
@@ -153,7 +151,7 @@ class Table(ABC):
 
 
 class ExactTable(Table):
-    """All fields exact. `entries` is keyed by the value of a single field, or the tuple of several."""
+    """A table with exact fields only. The keys of `entries` are values of a single field, or tuples of several."""
 
     def __init__(self, name: str, key: Sequence[KeyField], actions: Sequence[Action], size: int, counts: bool) -> None:
         super().__init__(name, key, actions, size, counts)
@@ -181,9 +179,9 @@ class ExactTable(Table):
 
 
 class MaskedTable(Table):
-    """Some fields not exact: a dictionary for each combination of masks, those of the best rank first.
+    """A table with LPM or ternary fields. It has a dictionary for each pair of rank and masks, highest rank first.
 
-    The rank of an lpm table's entry is its prefix length, that of a ternary table's its priority.
+    The rank of an entry is its prefix length in an LPM table, and its priority in a ternary table.
     """
 
     def __init__(self, name: str, key: Sequence[KeyField], actions: Sequence[Action], size: int, counts: bool) -> None:
@@ -196,7 +194,7 @@ class MaskedTable(Table):
         return sum(len(entries) for entries in self._levels.values())
 
     def lookup(self, *values: int) -> Entry | None:
-        """Return the entry of the highest rank that the values of the key's fields match."""
+        """Return the matching entry of the highest rank, or None."""
         for masks, entries in self._sorted:
             entry = entries.get(tuple(map(and_, values, masks)))
             if entry is not None:
