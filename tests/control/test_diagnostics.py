@@ -80,7 +80,7 @@ def test_a_token_that_is_none(tmp_path: Path, content: bytes, said: str) -> None
     file = tmp_path / "token"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=said) as caught:
-        diagnostics.read_token("--token-file", file)
+        diagnostics.read_token(file)
     assert "secret" not in str(caught.value)
 
 

@@ -114,9 +114,9 @@ class TestLease:
         """The call is made again, and finds that it was done."""
         ask = etcd.transact
 
-        async def twice(request: Any, *, timeout: float = 5.0) -> Any:
-            await ask(request, timeout=timeout)
-            return await ask(request, timeout=timeout)
+        async def twice(request: Any) -> Any:
+            await ask(request)
+            return await ask(request)
 
         etcd.transact = twice  # type: ignore[method-assign]
         lease = taken(etcd)
@@ -206,12 +206,12 @@ class TestState:
     ) -> None:
         ask = etcd.transact
 
-        async def twice(request: Any, *, timeout: float = 5.0) -> Any:
-            await ask(request, timeout=timeout)
+        async def twice(request: Any) -> Any:
+            await ask(request)
             if when == "known later":
                 etcd.transact = ask  # type: ignore[method-assign]
                 raise EtcdUnavailable("its answer was lost")
-            return await ask(request, timeout=timeout)
+            return await ask(request)
 
         etcd.transact = twice  # type: ignore[method-assign]
         one.kept.job("c", LEAF2)

@@ -106,8 +106,8 @@ def texts(running: Running) -> set[str]:
 # --- the watch -------------------------------------------------------------------------------------------------------
 
 
-def status_with(joins: int = 0, **outcomes: int) -> pb.StatusReply:
-    return pb.StatusReply(joins=joins, switches=[pb.Switch(name="leaf", address="leaf", outcomes=outcomes)])
+def status_with(**outcomes: int) -> pb.StatusReply:
+    return pb.StatusReply(switches=[pb.Switch(name="leaf", address="leaf", outcomes=outcomes)])
 
 
 def test_a_status_that_fails_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,7 +298,6 @@ class AnySchedule(RuleBasedStateMachine):
         self.sessions: list[object] = []
         self.carol_came = False
         self.spent: Counter[str] = Counter()
-        self.ended_by: dict[object, str] = {}
 
     @property
     def open(self) -> list[object]:

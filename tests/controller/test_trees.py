@@ -211,12 +211,11 @@ def test_ranks_share_a_switch_in_every_tree_or_in_none() -> None:
 # --- the service -----------------------------------------------------------------------------------------------------
 
 
-def service_of(loop: Loop, cables: bool) -> tuple[Controller, list[FakeSwitch]]:
+def service_of(loop: Loop) -> tuple[Controller, list[FakeSwitch]]:
     async def start() -> tuple[Controller, list[FakeSwitch]]:
         switches = [FakeSwitch(number=number) for number in range(3)]
-        if cables:
-            for leaf in (LEAF1, LEAF2):
-                switches[leaf].cables[UP] = [(switches[SPINE], leaf)]
+        for leaf in (LEAF1, LEAF2):
+            switches[leaf].cables[UP] = [(switches[SPINE], leaf)]
         inventory = Inventory(switches, TWO_LEAVES)
         controller = Controller(inventory, Jobs(inventory), ServiceConfig(listen="127.0.0.1:0"))
         for number, switch in enumerate(switches):
@@ -227,7 +226,7 @@ def service_of(loop: Loop, cables: bool) -> tuple[Controller, list[FakeSwitch]]:
 
 
 def test_leaves_find_their_spine(loop: Loop) -> None:
-    controller, switches = service_of(loop, cables=True)
+    controller, switches = service_of(loop)
     loop.run(controller.uplinks.find_all(1.0))
     assert [switch.log for switch in switches] == [[], ["say_hello"], ["say_hello"]]
     loop.run(controller.close())
@@ -236,7 +235,7 @@ def test_leaves_find_their_spine(loop: Loop) -> None:
 def test_a_leaf_that_its_spine_does_not_hear_is_named_and_taken_in_when_it_is_heard(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    controller, switches = service_of(loop, cables=True)
+    controller, switches = service_of(loop)
     cables = dict(switches[LEAF2].cables)
     switches[LEAF2].cables.clear()
     loop.run(asyncio.wait_for(controller.uplinks.find_all(0.3), 5.0))

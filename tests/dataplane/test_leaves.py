@@ -17,9 +17,9 @@ SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
 RESETS = 4  # of a job with two slots
 
 
-def leaf_job(switch: Switch, size: int = 3, index: int = 5, **other: int) -> Job:
+def leaf_job(switch: Switch, size: int = 3, **other: int) -> Job:
     """Start a job whose workers are on the first ports, with the spine behind the last one, and return it."""
-    return Job(switch, size, parent=Member(switch.ports[-1], SPINE), index=index, **other).start()
+    return Job(switch, size, parent=Member(switch.ports[-1], SPINE), index=5, **other).start()
 
 
 class LeafRound(Round):

@@ -63,10 +63,10 @@ def refused(call: Callable[[], Any], kind: type[BaseException] = dist.DistBacken
 
 
 @contextlib.contextmanager
-def interrupted(handler: Callable[..., None], seconds: float = 0.3) -> Iterator[None]:
-    """Send this process a signal so many seconds from now, which `handler` handles."""
+def interrupted(handler: Callable[..., None]) -> Iterator[None]:
+    """Send this process a signal 0.3 s from now, which `handler` handles."""
     before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         yield
     finally:

@@ -20,7 +20,6 @@ from tests.support.cluster.rank import Call
 from tests.support.cluster.stack import Stack, over_udp
 
 CULPRIT = 2
-TOLD_S = 20.0  # far less than the collectives' own limit
 
 
 @pytest.fixture(scope="module", params=["one switch", "tree"])

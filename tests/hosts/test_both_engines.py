@@ -45,7 +45,7 @@ def test_blocks_of_any_size(block_size: int, place: str, hosts: tuple[int, ...])
 )
 def test_residuals(hosts: tuple[int, ...], size: int, density: float, wire: Wire) -> None:
     with together(hosts) as job:
-        check_residuals(job, size, density, wire, SEED)
+        check_residuals(job, size, density, wire)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_large_tensors_and_others_between_them() -> None:
 @pytest.mark.parametrize("wire", ["int32", "int8"])
 def test_residuals(wire: str) -> None:
     with ranks(2) as job:
-        check_residuals(job, SIZES[-1], 0.9, wire, SEED, place=PLACES["all"])  # type: ignore[arg-type]
+        check_residuals(job, SIZES[-1], 0.9, wire, place=PLACES["all"])  # type: ignore[arg-type]
         assert fallbacks(job) == [1, 1]
 
 

@@ -178,14 +178,14 @@ def test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next() -> None:
     assert slowdowns(simulation) == [0] * WORKERS
 
 
-def pace_of(window: float = math.inf, smoothed: float = 0.1, least: float = 0.01) -> Pace:
-    """Return a pace past slow start. Round trips take `smoothed` seconds, and took `least` without queues."""
+def pace_of(smoothed: float) -> Pace:
+    """Return a pace past slow start. Round trips take `smoothed` seconds, and took 10 ms without queues."""
     timer = RetransmissionTimer(Timing())
-    timer.sample(least)
+    timer.sample(0.01)
     timer.srtt = smoothed
     pace = Pace(timer, SLOTS)
     pace._ssthresh = 1.0
-    pace.window = window
+    pace.window = math.inf
     return pace
 
 

@@ -47,7 +47,7 @@ def running(target: str, *names: str) -> Iterator[PortStates]:
             yield PortStates(dict(enumerate((f"eth:{name}" for name in names), start=1)), switch.interfaces)
 
 
-def passes(source: str, destination: str, frame: bytes = FRAME) -> int:
+def passes(source: str, destination: str) -> int:
     """Send a frame from one host to another until it arrives, and return how often it arrived."""
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as end,
@@ -56,19 +56,19 @@ def passes(source: str, destination: str, frame: bytes = FRAME) -> int:
         end.bind((destination, 3))
         begin.bind((source, 0))
         for number in range(100):
-            begin.send(frame + bytes([number]))
+            begin.send(FRAME + bytes([number]))
             end.settimeout(0.2)
             try:
-                while (got := end.recv(2000))[: len(frame)] != frame:
+                while (got := end.recv(2000))[: len(FRAME)] != FRAME:
                     pass
             except TimeoutError:
                 continue
             assert got[-1] <= number
-            begin.send(frame + b"last")
+            begin.send(FRAME + b"last")
             count = 0
             try:
                 while True:
-                    count += end.recv(2000) == frame + b"last"
+                    count += end.recv(2000) == FRAME + b"last"
             except TimeoutError:
                 return count
     raise AssertionError(f"nothing of {source} reached {destination}")

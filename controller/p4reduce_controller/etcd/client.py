@@ -79,12 +79,13 @@ class Etcd:
         request = rpc.RangeRequest(key=key.encode(), range_end=end.encode())
         return await self._ask("KV/Range", request, rpc.RangeResponse, timeout)
 
-    async def transact(self, request: rpc.TxnRequest, *, timeout: float = CALL_TIMEOUT) -> rpc.TxnResponse:
+    async def transact(self, request: rpc.TxnRequest) -> rpc.TxnResponse:
         """Do the transaction. It may be done more than once: a member has done it, but its answer was lost."""
-        return await self._ask("KV/Txn", request, rpc.TxnResponse, timeout)
+        return await self._ask("KV/Txn", request, rpc.TxnResponse, CALL_TIMEOUT)
 
-    async def grant(self, seconds: int, *, timeout: float = CALL_TIMEOUT) -> rpc.LeaseGrantResponse:
-        return await self._ask("Lease/LeaseGrant", rpc.LeaseGrantRequest(TTL=seconds), rpc.LeaseGrantResponse, timeout)
+    async def grant(self, seconds: int) -> rpc.LeaseGrantResponse:
+        request = rpc.LeaseGrantRequest(TTL=seconds)
+        return await self._ask("Lease/LeaseGrant", request, rpc.LeaseGrantResponse, CALL_TIMEOUT)
 
     async def revoke(self, lease: int, *, timeout: float = CALL_TIMEOUT) -> None:
         with suppress(NoSuchLease):

@@ -375,7 +375,7 @@ class Settings:
         if not self.token_file:
             return None
         try:
-            return diagnostics.read_token("--token-file", self.token_file)
+            return diagnostics.read_token(self.token_file)
         except ValueError as error:
             raise SettingsError(str(error)) from None
 

@@ -75,7 +75,7 @@ def tls_of(ca: Path | None) -> Tls | None:
 
 def token_of(file: Path | None) -> str | None:
     """Return the token in the file, or else that of P4REDUCE_TOKEN. Raises ValueError."""
-    return read_token("--token-file", file) if file is not None else os.environ.get("P4REDUCE_TOKEN") or None
+    return read_token(file) if file is not None else os.environ.get("P4REDUCE_TOKEN") or None
 
 
 def _parameter(variable: str, name: str, help: str) -> inspect.Parameter:

@@ -111,15 +111,15 @@ def read(what: str, file: str | Path) -> bytes:
         raise ValueError(f"{what}: cannot read {file}: {of_os(error)}") from None
 
 
-def read_token(what: str, file: str | Path) -> str:
+def read_token(file: str | Path) -> str:
     """Return the token in a file, without white space around it. Raises ValueError, which does not show the token."""
     try:
-        token = read(what, file).decode("ascii").strip()
+        token = read("--token-file", file).decode("ascii").strip()
     except UnicodeDecodeError:
-        raise ValueError(f"{what} {file}: the token must be ASCII") from None
+        raise ValueError(f"--token-file {file}: the token must be ASCII") from None
     if not token or any(character.isspace() or not character.isprintable() for character in token):
         said = "is empty" if not token else "has more than one word"
-        raise ValueError(f"{what} {file}: the file must hold one token, but it {said}")
+        raise ValueError(f"--token-file {file}: the file must hold one token, but it {said}")
     return token
 
 

@@ -158,7 +158,7 @@ def simd_sets() -> list[str]:
     return [used, *(simd for simd in others if simd != used and has(simd))]
 
 
-def request_of(operation: Operation, name: bytes | None = None, timeout: float = 0.0, context: int = 0) -> c.Request:
+def request_of(operation: Operation, name: bytes | None = None) -> c.Request:
     """Return an operation as a C structure."""
     request = c.Request(
         ctypes.sizeof(c.Request),
@@ -169,10 +169,10 @@ def request_of(operation: Operation, name: bytes | None = None, timeout: float =
         operation.reduce_op.encode(),
         operation.divisor,
         c.WIRES[operation.wire],
-        timeout,
+        0.0,  # no timeout
         name,
     )
-    request.context, request.read_only, request.zeros = context, operation.read_only, c.ZEROS[operation.zeros]
+    request.read_only, request.zeros = operation.read_only, c.ZEROS[operation.zeros]
     if operation.residual is not None:
         request.residual = ctypes.pointer(ctypes.c_float.from_address(*addresses(operation.residual)))
     return request

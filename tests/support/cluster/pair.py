@@ -79,7 +79,7 @@ class Pair(Stack):
 
         return wait_until(serving, self.tails, within)[0], time.monotonic() - began
 
-    def wait_until_all_are_back(self, number: int, ranks: int, within: float = 10.0) -> float:
+    def wait_until_all_are_back(self, number: int, ranks: int) -> float:
         """Wait until `ranks` ranks have rejoined the controller, and return the seconds that it took."""
         began = time.monotonic()
 
@@ -88,7 +88,7 @@ class Pair(Stack):
             members = [member for job in reply.jobs for member in job.members] if reply is not None else []
             return len(members) == ranks and not any(member.away for member in members)
 
-        wait_until(are_back, self.tails, within)
+        wait_until(are_back, self.tails, 10.0)
         return time.monotonic() - began
 
     def tails(self) -> str:

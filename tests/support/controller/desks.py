@@ -413,7 +413,7 @@ class MovingDesk(Desk):
         assert self.kinds(session) == []
         return session
 
-    def make_room(self, *, held: bool = False, first_seq: int = 100) -> object:
+    def make_room(self, *, held: bool = False) -> object:
         """Queue job d, which needs 8 adjacent slots. Job c is asked to hold, so that it can be moved.
 
         held: whether c then holds.
@@ -421,7 +421,7 @@ class MovingDesk(Desk):
         waiting = self.queue(8)
         self.tick(LOOK_S)
         if held:
-            self.all_hold("c", 7, first_seq=first_seq)
+            self.all_hold("c", 7, first_seq=100)
         return waiting
 
     def all_hold(self, name: str, operations: int, *, first_seq: int = 100) -> None:

@@ -29,7 +29,7 @@ class FakeEtcd:
         self._begin()
         return self._found(key, end)
 
-    async def transact(self, request: rpc.TxnRequest, *, timeout: float = 5.0) -> rpc.TxnResponse:  # noqa: ARG002
+    async def transact(self, request: rpc.TxnRequest) -> rpc.TxnResponse:
         self._begin()
         self.transactions.append(request)
         holds = all(map(self._holds, request.compare))
@@ -50,7 +50,7 @@ class FakeEtcd:
         self._end()
         return reply
 
-    async def grant(self, seconds: int, *, timeout: float = 5.0) -> rpc.LeaseGrantResponse:  # noqa: ARG002
+    async def grant(self, seconds: int) -> rpc.LeaseGrantResponse:
         self._begin()
         number = len(self._leases) + 1
         self._leases[number] = (seconds, self.now + seconds)

@@ -97,18 +97,18 @@ class FakeSwitch:
         self.ports = {int(name[1:]): state for name, state in states.items()}
         self.listener.ports_changed()
 
-    def disconnect(self, why: str = "pulled") -> None:
+    def disconnect(self) -> None:
         self._connected.clear()
-        self.problem = why
+        self.problem = "pulled"
 
-    def reconnect(self, lost: frozenset[int] = frozenset(), *, restarted: bool = True) -> None:
+    def reconnect(self, lost: frozenset[int] = frozenset()) -> None:
         assert self.listener is not None
         self.problem = ""
         for number in lost:
             self.admitted.pop(number, None)
             self.groups.pop(number, None)
         self._connected.set()
-        self.listener.connected(lost, restarted=restarted)
+        self.listener.connected(lost, restarted=True)
 
     def _do(self, what: str) -> None:
         if not self._connected.is_set():

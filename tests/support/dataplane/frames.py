@@ -156,11 +156,11 @@ def frame(source: Host, destination: Host, packet: Aggregation, **ip: object) ->
     return udp_frame(source, destination, packet.pack(), **ip)
 
 
-def arp(op: int, sender: Host, target: Host, *, source: str | None = None, destination: str = BROADCAST) -> bytes:
+def arp(op: int, sender: Host, target: Host, *, destination: str = BROADCAST) -> bytes:
     body = struct.pack("!HHBBH", 1, IPV4, 6, 4, op)
     for host in (sender, target):
         body += mac_bytes(host.mac) + ip_bytes(host.ip)
-    return ethernet(source or sender.mac, destination, ARP, body)
+    return ethernet(sender.mac, destination, ARP, body)
 
 
 def icmp_echo(kind: int, identifier: int, sequence: int, data: bytes) -> bytes:

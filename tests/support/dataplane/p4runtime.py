@@ -124,9 +124,9 @@ class Client:
             raise EOFError
         return message
 
-    def is_quiet(self, timeout: float = 0.3) -> bool:
+    def is_quiet(self) -> bool:
         try:
-            self.receive(timeout)
+            self.receive(0.3)
         except Empty:
             return True
         return False

@@ -86,13 +86,13 @@ def check_random_sums(
 
 
 def check_residuals(
-    job: Job, size: int, density: float, wire: Wire, seed: int, place: Callable[[int, Array], Array] = copied
+    job: Job, size: int, density: float, wire: Wire, place: Callable[[int, Array], Array] = copied
 ) -> None:
     """Assert that residuals are the rounding errors of a rank's own non-zero blocks.
 
     place: a function that copies a rank's values to the array that the rank reduces.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     arrays = [random_array(random, np.dtype(np.float32), size, density) for _ in job.engines]
     residuals = [np.full(size, 7, np.float32) for _ in arrays]
     operations = [

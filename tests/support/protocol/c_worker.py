@@ -80,7 +80,8 @@ class Worker:
 
     def submit(self, operation: Operation, now: float) -> None:
         self._number += 1
-        request = request_of(operation, context=self._number)
+        request = request_of(operation)
+        request.context = self._number
         request.on_end = self._on_end
         self._operations[self._number] = operation
         error = c.Error.make()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from p4reduce.protocol import Membership, Operation, Timing
+from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import PARENT
 
 from .model_switch import ModelSwitch
@@ -47,7 +47,6 @@ class Simulation:
         *,
         seed: int,
         network: Network = Network(),
-        timing: Timing | None = None,
         switch: ModelSwitch | None = None,
         racks: Sequence[Sequence[int]] = (),
         leaves: Sequence[ModelSwitch] = (),
@@ -67,7 +66,7 @@ class Simulation:
         places = {
             rank: replace(membership, rank=rank, peers=tuple(peers)) for peers in racks or everyone for rank in peers
         }
-        self.workers = [new_worker(places[rank], timing=timing) for rank in sorted(places)]
+        self.workers = [new_worker(places[rank]) for rank in sorted(places)]
         self.sent: list[list[bytes]] = [[] for _ in self.workers]  # by worker
         self.received: list[list[bytes]] = [[] for _ in self.workers]
         self._events: list[tuple[float, int, Callable[[], None]]] = []

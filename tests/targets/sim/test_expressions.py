@@ -13,11 +13,11 @@ HEADER = {"a": 16, "b": 16, "flag": 8, "result": 32}
 A, B, FLAG = field("h.a"), field("h.b"), field("h.flag")
 
 
-def evaluate(expression: Json, a: int, b: int, flag: int = 0) -> int:
+def evaluate(expression: Json, a: int, b: int) -> int:
     """Run a program with the expression, and return its value modulo 2**32. It may use a header's fields."""
     switch = Builder({"h": HEADER}).run(assign("h.result", expression)).load()
-    ((port, frame),) = switch.process(2, struct.pack("!HHBI", a, b, flag, 0xDEADBEEF))
-    assert (port, frame[:5]) == (1, struct.pack("!HHB", a, b, flag))
+    ((port, frame),) = switch.process(2, struct.pack("!HHBI", a, b, 0, 0xDEADBEEF))
+    assert (port, frame[:5]) == (1, struct.pack("!HHB", a, b, 0))
     return int.from_bytes(frame[5:], "big")
 
 
