@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzzing target without a fuzzer: on files, for AFL and to run a finding again, or on random inputs.
+// Runs a fuzzing target without libFuzzer: on files, for AFL or to repeat a finding, or on random inputs.
 //
 //   fuzz_receive FILE...
 //   fuzz_receive --random RUNS [SEED]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fuzzing target for libFuzzer and AFL: a worker with operations under way, and any datagrams in between.
 //
-// The input says what the job is like, and then what happens: datagrams of any bytes, answers made of what the worker
-// has sent, which get further than those, time that passes, and new operations. Memory is allocated to the byte, for
-// sanitizers to see what is read or written beside it.
+// The input describes the job, and then the events: arbitrary datagrams; answers made from the worker's packets, which
+// get further; time that passes; and new operations. Memory is allocated to the byte, so that sanitizers see any access
+// beside it.
 #include "p4reduce_worker.h"
 #include "wire/headers.h"
 
@@ -31,7 +31,7 @@ struct job {
     unsigned lanes, block_size;
     void *arrays[MOST_OPERATIONS];
     unsigned operations;
-    uint8_t last[LARGEST_PACKET]; // packet that the worker has sent
+    uint8_t last[LARGEST_PACKET]; // the last packet that the worker has sent
     size_t last_length;
     double now;
 };
@@ -64,7 +64,7 @@ static void receive(struct job *job, const uint8_t *bytes, size_t length) {
     free(exact);
 }
 
-// An answer to the last packet: its op, and perhaps its keys and other fields, are changed.
+// Makes an answer from the last packet: its op, and perhaps its keys and other fields, are changed.
 static void answer(struct job *job, struct input *input) {
     if (job->last_length == 0)
         return;

@@ -12,6 +12,9 @@
 
 _Static_assert(sizeof((struct call *)0)->text >= TASK_TEXT_BYTES, "room for what a task is");
 
+// Dekker's pattern (shm/segment.h): each rank stores `number` of its call, and then loads those of the others. All
+// these accesses are sequentially consistent. So of two ranks whose calls differ, at least the later one sees both.
+
 static struct call *own_call(const struct intranode *node, uint64_t number) {
     return segment_call(&node->segment, node->segment.index, number);
 }
@@ -21,7 +24,7 @@ const struct call *calls_get(const struct intranode *node, uint32_t index, uint6
     return atomic_load(&call->number) == number ? call : NULL;
 }
 
-// A call of that number that is not what this rank has called; NULL if none is known.
+// Returns another rank's call of that number that differs from this rank's; NULL if none is known.
 static const struct call *other_call(const struct intranode *node, uint64_t number, uint32_t *index) {
     const uint32_t fingerprint = own_call(node, number)->fingerprint;
     for (*index = 0; *index < node->segment.count; ++*index) {
@@ -95,7 +98,8 @@ void calls_end(p4reduce_operation *operation, const p4reduce_error *error) {
     engine_ended(operation, error);
 }
 
-// Failures. `claimed` is the number of the call times MAX_RANKS + 1, and the rank's index plus one.
+// Failures. `claimed` is the number of the call times MAX_RANKS + 1, plus the rank's index plus one. The rank whose
+// compare-and-swap succeeds writes `error`, and then sets `told`.
 
 bool calls_have_failed(const struct intranode *node, p4reduce_error *error) {
     const struct failure *failure = &segment_head(&node->segment)->failure;
@@ -104,7 +108,7 @@ bool calls_have_failed(const struct intranode *node, p4reduce_error *error) {
         return false;
     const uint32_t rank = node->segment.ranks[claimed % (MAX_RANKS + 1) - 1];
     for (unsigned i = 0; i < 1000 && !atomic_load(&failure->told); i++)
-        sched_yield(); // it is about to say why, unless it was killed in between
+        sched_yield(); // the rank is about to write the error, unless it was killed in between
     if (atomic_load(&failure->told)) {
         *error = failure->error;
     } else {

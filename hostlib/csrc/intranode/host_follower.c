@@ -11,12 +11,14 @@
 #include <string.h>
 
 enum { CHUNK_VALUES = 16384 };
-static const double KNOWN_S = 3; // after which a leader has said nothing of whom it waits for
+// Age from which the leader's report of the ranks it waits for is out of date. The leader reports at least every
+// second, and the report's time is in whole seconds.
+static const double KNOWN_S = 3;
 
 // Texts.
 
-// Whether a rank of this host keeps others from the sums of the part that this one waits for. The leader, which scans as
-// it sends, cannot begin the part while some rank has not taken what is in its place.
+// Returns whether a rank of this host delays the part that this rank waits for. The leader scans as it sends. It is not
+// to blame if it cannot begin the part because a follower has not taken the sums in its buffer.
 static bool lags(const struct host *host, uint32_t index) {
     const uint64_t number = host->taken;
     const bool has_called = calls_get(&host->node, index, number + 1) != NULL;
@@ -29,7 +31,7 @@ static bool lags(const struct host *host, uint32_t index) {
     return !has_called;
 }
 
-// The ranks of this host that lag; else those that the leader waits for.
+// Describes the ranks of this host that lag, or else those that the leader waits for.
 static void describe_wait(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
     const struct host *host = host_of(engine);
     const struct segment_head *head = segment_head(&host->node.segment);
@@ -82,14 +84,14 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
     parts_number(host_of(engine), operation);
 }
 
-// Whether the sums of the next part to take are there.
+// Returns whether the sums of the next part to take are there.
 static bool has_sums(const struct host *host) {
     return host->taken < host->begun &&
            atomic_load(host_ended(host, host->taken)) == host->taken + 1;
 }
 
-// Its share of a part: it finds out what of its values is not zero, copies that for the leader, and makes its result of
-// the sums.
+// A follower's share of a part: it scans its values, copies the non-zero blocks for the leader, and computes its result
+// from the sums.
 
 // Copies blocks that are not zero.
 static void copy(struct host *host, const struct part *part, uint64_t block, size_t blocks, const uint8_t *exponents) {
@@ -108,7 +110,8 @@ static void copy(struct host *host, const struct part *part, uint64_t block, siz
     host->node.stats.blocks_skipped += blocks - copied;
 }
 
-// Scans and copies the next blocks of the part begun last: all that small parts have.
+// Scans and copies the next blocks of the part begun last. A small part has no more than these. `scanned` has release
+// order only: the leader polls it, and is not woken.
 static void scan(struct host *host) {
     const struct part *part = parts_get(host, host->begun - 1);
     const struct task *task = part->task;
@@ -122,7 +125,7 @@ static void scan(struct host *host) {
     atomic_store_explicit(&host_call(host, part->number, index)->scanned, host->scanned, memory_order_release);
 }
 
-// Takes the sums of a part that has ended.
+// Computes this rank's result from the sums of a part that has ended.
 static void take(struct host *host, const struct part *part) {
     const struct task *task = part->task;
     const struct numbers *numbers = &task->numbers;
@@ -171,7 +174,7 @@ static bool begin_part(p4reduce_engine *engine) {
         return true;
     }
     host->scanned = 0;
-    scan(host); // so that of few blocks all are known once the part is announced
+    scan(host); // before the announcement, so that a small part is completely scanned when the leader sees it
     calls_announce(&host->node, part->task, NULL, false);
     if (calls_have_all_come(&host->node, part->number + 1))
         wakeup_rank(&host->node, 0);

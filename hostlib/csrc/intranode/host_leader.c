@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const double TELL_S = 0.1, TELL_AGAIN_S = 1; // from one time to the next that it says whom it waits for
+// The leader reports the ranks it waits for, for followers' texts: at most every TELL_S, and at least every
+// TELL_AGAIN_S.
+static const double TELL_S = 0.1, TELL_AGAIN_S = 1;
 
 static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
     (void)now;
@@ -22,7 +24,7 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
         parts_number(host_of(engine), operation);
 }
 
-// From within the worker: a part has its sums, or the worker has failed.
+// Called by the worker: a part has its sums, or the worker has failed.
 static void part_ended(void *context, const p4reduce_error *error) {
     struct part *part = context;
     if (error != NULL) {
@@ -37,7 +39,7 @@ static void part_ended(void *context, const p4reduce_error *error) {
     parts_end(part);
 }
 
-// The values of the others, of a part that all have begun. NULL where there is no memory.
+// Returns the followers' values of a part that all have begun; NULL if there is no memory.
 static struct colocated *colocated_of(const struct host *host, const struct part *part) {
     const struct segment *segment = &host->node.segment;
     const struct task *task = part->task;
@@ -78,7 +80,7 @@ static bool submit(struct host *host, struct part *part, double now) {
     return true;
 }
 
-// Whether there is a next part, and a buffer for it: nobody needs any more what was there.
+// Returns whether there is a next part, and all followers have taken the sums that were in its buffer.
 static bool may_begin(struct host *host) {
     bool may = host->next != NULL && !parts_get(host, host->begun)->busy;
     for (uint32_t index = 1; may && index < host->node.segment.count; index++)
@@ -116,7 +118,7 @@ static bool carry_on(p4reduce_engine *engine, double now, p4reduce_error *error)
     return true;
 }
 
-// Of the parts that the worker has, the oldest; NULL where it has none.
+// Returns the oldest part that the worker has; NULL if it has none.
 static const struct part *oldest_carried(const struct host *host) {
     const struct part *oldest = NULL;
     for (unsigned i = 0; i < BUFFERS; i++) {
@@ -127,7 +129,7 @@ static const struct part *oldest_carried(const struct host *host) {
     return oldest;
 }
 
-// Whether a rank of this host has not done its part of what is carried next.
+// Returns whether a rank of this host has not done its share of the part that is carried next.
 static bool lags(const struct host *host, uint32_t index) {
     const struct part *carried = oldest_carried(host);
     if (carried != NULL)
@@ -137,7 +139,7 @@ static bool lags(const struct host *host, uint32_t index) {
     return host->next != NULL && parts_lack_buffer(host, host->begun, index);
 }
 
-// The ranks of this host that are waited for, as a bitmap. False where there are none.
+// Finds the ranks of this host that are waited for, as a bitmap. Returns false if there are none.
 static bool find_awaited(const p4reduce_engine *engine, uint32_t awaited[8]) {
     const struct host *host = host_of(engine);
     bool some = false;
@@ -207,7 +209,7 @@ static void fail(p4reduce_engine *engine, const p4reduce_error *error) {
 static void take_snapshot(p4reduce_engine *engine, double now, struct snapshot *snapshot) {
     const struct host *host = host_of(engine);
     network_snapshot(engine, now, snapshot);
-    snapshot->stats.operations = host->node.stats.operations; // which may be of several tasks each
+    snapshot->stats.operations = host->node.stats.operations; // an operation may have several tasks
     const size_t used = strlen(snapshot->link);
     snprintf(snapshot->link + used, sizeof snapshot->link - used, ", one stream of its host, of %u rank%s",
              host->node.segment.count, host->node.segment.count > 1 ? "s" : "");

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static const double SPARE_S = 1; // without an operation, after which large memory is given back
+static const double SPARE_S = 1; // time without an operation after which large memory is given back to the kernel
 
 void parts_number(struct host *host, p4reduce_operation *operation) {
     task_identify(operation->task, host->operations++, host->node.engine->membership.rank);
@@ -36,7 +36,7 @@ struct part *parts_next(struct host *host, p4reduce_error *error) {
     host->next_block += blocks;
     operation->all_parts = blocks == left;
     if (operation->all_parts) {
-        // What is held back has no number yet.
+        // An operation that is held back has no number yet.
         host->next = operation->next == host->node.engine->pause.held_back ? NULL : operation->next;
         host->next_block = 0;
     }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks of one host have in common. Either all ranks of the job are there (local.h), and need no switch; or
-// some are (host.h), and one of them, the leader, sends for all. They share a segment, and shm/segment.h says who writes
-// what. They tell each other in it what they call and why they fail (calls.h), and wake each other (wakeup.h).
+// The common part of engines for ranks of one host. If all ranks of the job are on this host (local.h), they need no
+// switch. Otherwise (host.h) one of them, the leader, sends for all of them. They share a segment; shm/segment.h says
+// which rank writes what. In it they publish their calls and failures (calls.h), and they wake each other (wakeup.h).
 //
 // A call is an operation, or a part of one. It goes through these states at each rank:
 //
-//   announced   Its record is in the rank's table: what is called, and where the tensor is.
+//   announced   Its record, with the operation and the tensor's address, is in the rank's table.
 //   scanned     The others know which of its blocks are zero. local: phase SCANNED. host: `scanned`.
-//   reduced     The sums are there. local: phase REDUCED. host: `ended`, of the leader.
+//   reduced     The sums are there. local: phase REDUCED. host: the leader's `ended`.
 //   gathered    This rank has the sums, and their memory is free. local: phase GATHERED. host: `taken`.
 //
-// A rank that finds another's record of the same call with another fingerprint says so in the segment's head. Then all
-// fail. They also fail when one says that it fails, or has ended. A connection, left from the rendezvous, ends with its
-// process. A child process may keep it, so a descriptor of the process is watched, too, where the kernel has those.
+// If a rank finds another's record of the same call with another fingerprint, it reports that in the segment's head,
+// and all fail. They also fail if one reports a failure, or ends. A connection of the rendezvous ends with its process.
+// A forked child may keep it open, so a descriptor of the process (pidfd) is watched, too, if the kernel has them.
 //
-// There are two data planes. With all ranks here, each rank reduces pieces of the tensors where they are, in parallel:
-// one rank that adds up copies of the others' would be slower. With some ranks here, all hosts first agree on a block's
-// exponent, packet by packet: so the leader's worker adds up its host's values when a packet is due.
+// There are two data planes. If all ranks are here, each rank reduces pieces of the tensors in place, in parallel: one
+// rank that adds copies of all tensors would be slower. If only some ranks are here, all hosts must first agree on a
+// block's exponent, packet by packet. So the leader's worker adds its host's values when a packet is due.
 #ifndef P4REDUCE_INTRANODE_H
 #define P4REDUCE_INTRANODE_H
 
@@ -25,29 +25,30 @@
 
 #include <math.h>
 
-enum { MOST_BLOCK_BYTES = 1024 * 4 }; // of words
+enum { MOST_BLOCK_BYTES = 1024 * 4 }; // bytes of a block's words
 
 struct intranode {
     p4reduce_engine *engine;
     struct segment segment;
     uint64_t announced; // the number of this rank's last call
-    bool published;     // others were told that this rank fails
+    bool published;     // this rank has published its failure
     p4reduce_stats stats;
     // Notification:
-    char name[72];            // of the sockets to which ranks send to wake each other: rendezvous_address
+    char name[72];            // of the sockets by which ranks wake each other: rendezvous_address
     int socket;               // this rank's
-    int processes[MAX_RANKS]; // of those at the other ends of connections; readable when they end; -1 where there is none
-    int poll;                 // of all those, and the connections; -1 where this rank is alone
-    bool gone[MAX_RANKS];     // at the other end of each connection, is the process
-    double gone_at;           // when that was seen first; 0 while none is
-    bool rested;              // since it was last looked who has sent
+    int processes[MAX_RANKS]; // pidfds of the processes at the other ends of connections, readable when they end; or -1
+    int poll;                 // epoll descriptor of all these and the connections; -1 if this rank is alone
+    bool gone[MAX_RANKS];     // the process at the other end of each connection has ended
+    double gone_at;           // when the first of them was seen to have ended; 0 while none has
+    bool rested;              // this rank has rested since it last read notifications
 };
 
-// How long the controller has to say who is gone, which all ranks hear alike, before ranks of this host do.
+// Time that the controller has to report a rank that has ended, in the same words to all ranks of the job. After it,
+// ranks of this host report it themselves.
 static const double GONE_S = 0.5;
 
 static inline struct intranode *intranode_of(const p4reduce_engine *engine) {
-    return engine->state; // begins with it
+    return engine->state; // the states of these variants begin with it
 }
 
 static inline double intranode_gone_due(const struct intranode *node) {

@@ -8,7 +8,9 @@
 #include <time.h>
 
 enum { PIECES_AT_ONCE = 4, SHARES = 16 };
-static const double WRITERS_TIMEOUT_S = 30; // with ranks that write, where the kernel lets nothing else be done
+// If an operation fails while others may write to this rank's tensor, and the kernel refuses to revoke the region: the
+// longest time to wait until they have stopped.
+static const double WRITERS_TIMEOUT_S = 30;
 
 void in_place_export(struct local *local) {
     const struct p4reduce_request *request = &local->task->request;
@@ -23,7 +25,7 @@ void in_place_export(struct local *local) {
 
 // Finding tensors.
 
-// Where another rank's tensor is in this process; NULL where it lies in no region, or cannot be mapped.
+// Returns the address of another rank's tensor in this process; NULL if it lies in no region, or cannot be mapped.
 static uint8_t *mapped(struct local *local, uint32_t rank, const struct region *region, size_t bytes) {
     if (region->number == 0 || region->offset > region->size || bytes > region->size - region->offset)
         return NULL;
@@ -31,7 +33,7 @@ static uint8_t *mapped(struct local *local, uint32_t rank, const struct region *
     return base != NULL ? base + region->offset : NULL;
 }
 
-// Whether all ranks have come to the operation, have called the same, and let others write the sums to their tensors.
+// Returns whether all ranks have come to the operation, have called the same, and let others write into their tensors.
 static bool all_in_place(const struct local *local) {
     const struct call *own = calls_get(&local->node, local->rank, local->node.announced);
     for (uint32_t rank = 0; own != NULL && rank < local->ranks; rank++) {
@@ -62,7 +64,7 @@ void in_place_find_tensors(struct local *local) {
 
 // Adding up.
 
-// What this rank has added up: blocks that are not zero, of each rank and of all together.
+// Counts of the blocks that this rank has added: the non-zero ones of each rank, and those non-zero at some rank.
 struct added {
     uint64_t blocks[MAX_RANKS], together;
 };
@@ -82,13 +84,14 @@ static void reduce(struct local *local, const struct piece *piece, struct added 
     local_sum(local, piece, sources, agreed, tensors, local->ranks);
 }
 
-// Blocks that a rank takes at once: a piece, or several where there are many for each rank.
+// Returns how many blocks a rank takes at once: a piece, or several pieces if there are many for each rank.
 static uint64_t share_of(const struct local *local) {
     const uint64_t large = (uint64_t)PIECES_AT_ONCE * local->piece_blocks;
     return local->task->blocks / local->ranks >= SHARES * large ? large : local->piece_blocks;
 }
 
-// In parts that all ranks' values of stay in a processor's nearest cache, and whose scan asks for the next ones'.
+// Reduces a share in small parts: all ranks' values of a part stay in the L1 cache, and its scan prefetches the next
+// part.
 static void reduce_share(struct local *local, uint64_t first, uint64_t share, struct added *added) {
     const struct task *task = local->task;
     const uint64_t end = min_of(task->blocks, first + share);
@@ -100,7 +103,7 @@ static void reduce_share(struct local *local, uint64_t first, uint64_t share, st
     }
 }
 
-// Counts what was added up: what of this rank's is not zero, others have seen, too.
+// Adds this rank's counts to the shared counters. Other ranks have counted blocks of this rank, too.
 static void tell_added(const struct local *local, const struct added *added) {
     for (uint32_t rank = 0; rank < local->ranks; rank++)
         atomic_fetch_add(&segment_rank(&local->node.segment, rank)->added, added->blocks[rank]);
@@ -117,7 +120,7 @@ static void count(struct local *local) {
     local->together = together;
 }
 
-// Who cannot map all tensors leaves the pieces to the others.
+// A rank that cannot map all tensors takes no pieces, and leaves them to the others.
 bool in_place_add_up(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     struct window *head = local_window(local, local->first_window);
@@ -132,7 +135,7 @@ bool in_place_add_up(p4reduce_engine *engine) {
         reduce_share(local, first, share, &added);
     }
     tell_added(local, &added);
-    local_arrive(local, GATHERED, local->first_window); // so that all have when all have reduced
+    local_arrive(local, GATHERED, local->first_window); // in place, there is nothing left to gather after REDUCED
     local_arrive(local, REDUCED, local->first_window);
     return true;
 }
@@ -146,7 +149,9 @@ bool in_place_was_added_up(struct local *local) {
 
 // Giving up.
 
-// Whether this rank has said that it has come before all others had, and takes that back: so they never have.
+// Takes back this rank's arrival, if not all ranks have arrived yet. Returns whether it did. The compare-and-swap
+// decides between this rank and the last one to arrive: either the count becomes full, and others may write to this
+// rank's tensor, or this rank withdraws, and the count never becomes full.
 static bool withdraw(const struct local *local) {
     _Atomic uint32_t *arrived = &local_window(local, local->first_window)->arrived[SCANNED];
     uint32_t seen = atomic_load(arrived);
@@ -162,7 +167,7 @@ static bool have_all_reduced(const struct local *local) {
     return local_are_through(local, REDUCED, local->first_window);
 }
 
-// Whether some rank may still write to this one's tensor.
+// Returns whether some rank may still write to this rank's tensor.
 static bool may_be_written(const struct local *local) {
     if (!local->in_place || local->next[SCANNED] == 0)
         return false;

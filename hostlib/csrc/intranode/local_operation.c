@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's operations, one after the other, by whoever makes progress on the engine. Each goes through its windows, in
-// steps of three phases, of which the oldest is done that waits for nobody. None of them blocks: where other ranks have
-// to do something first, `carry` says so, and is called again when they may have.
+// A rank's operations, one after the other, executed by the driver. Each goes through its windows, and each window
+// through three phases. Of the steps that need not wait for other ranks, the one of the latest phase comes first. No
+// step blocks: if other ranks must do something first, `carry` returns WAITS, and is called again when they may have
+// done it.
 //
-// - If others may write to this rank's tensor, the first window has nothing but that this rank has come. If all tensors
-//   are so, all of the operation is in it: local_in_place.c. If not, or if no rank could map all of them, the windows are
-//   as always.
-// - When all ranks have gathered the regular windows, further ones follow for what could not be read, by copies alone.
-// - If each rank adds up all values for itself, it waits for nobody in the end.
+// - If others may write to this rank's tensor, the first window only announces that this rank has come. If all ranks
+//   allow that, the whole operation takes place in this window (local_in_place.c). If they do not, or if no rank could
+//   map all tensors, windows follow as in any other operation.
+// - When all ranks have gathered the regular windows, more windows follow for values that could not be read, by copies.
+// - If each rank adds all values for itself, it does not wait for others at the end.
 #include "base/awaited.h"
 #include "base/clock.h"
 #include "base/structures.h"
@@ -20,12 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPINS = 64 }; // from one look at the clock to the next
-static const double SPIN_S = 50e-6; // that a rank looks for what it waits for before it sleeps
+enum { SPINS = 64 };                // polls between two readings of the clock
+static const double SPIN_S = 50e-6; // time that a rank polls before it sleeps
 
 // Waiting.
 
-// Whether this rank has to wait until all are through with a phase of the window.
+// Returns whether this rank must wait until all ranks have completed a phase of the window.
 static bool waits_for(struct local *local, enum phase phase, uint64_t window) {
     local->awaits = phase;
     local->awaits_window = window;
@@ -44,11 +45,11 @@ static void relax(void) {
 #endif
 }
 
-// Looks for what it waits for again and again, for a bounded time. Returns whether it is there.
+// Polls for a bounded time. Returns whether the phase that this rank waits for is complete.
 static bool spins(const p4reduce_engine *engine) {
     const struct local *local = local_of(engine);
     if (local->node.segment.processors < local->ranks)
-        return false; // the others need this one's processor
+        return false; // the others may need this rank's processor
     const double until = clock_now() + SPIN_S;
     do
         for (unsigned i = 0; i < SPINS; i++) {
@@ -60,7 +61,7 @@ static bool spins(const p4reduce_engine *engine) {
     return false;
 }
 
-// Whether the operation goes on, which waits, and no other rank has failed or gone.
+// Returns whether an operation that waits goes on. Otherwise it has failed, or another rank has failed or ended.
 static bool may_wait(p4reduce_engine *engine) {
     p4reduce_error error;
     if (!local_goes_on(engine))
@@ -71,9 +72,9 @@ static bool may_wait(p4reduce_engine *engine) {
     return !fails;
 }
 
-// The steps of an operation's windows, by number, the first being 0. Each is false if the operation has failed.
+// The steps of an operation's windows, whose numbers count from 0. Each returns false if the operation has failed.
 
-// Collects what was postponed of the first so many windows, which all ranks have gathered.
+// Collects the postponed pieces of the first `windows` windows, which all ranks have gathered.
 static bool collect(p4reduce_engine *engine, uint64_t windows) {
     if (local_collect(local_of(engine), windows))
         return true;
@@ -126,8 +127,7 @@ static bool reduce(p4reduce_engine *engine, uint64_t number) {
     return true;
 }
 
-// Goes on after what was added up in place. Where nobody could map all tensors, it begins again, as if they lay in no
-// region that others write to.
+// Continues after the reduction in place. If no rank could map all tensors, the operation begins again without it.
 static bool end_in_place(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     if (!local_have_all_done(engine))
@@ -152,7 +152,7 @@ static bool gather(p4reduce_engine *engine, uint64_t number) {
     return true;
 }
 
-// What has to be done first of the operation's windows, of what waits for nobody where there is something.
+// Returns the phase of the next step: one that need not wait for other ranks, if there is one.
 static enum phase next_phase(const struct local *local) {
     const uint64_t *next = local->next;
     const bool to_gather = next[GATHERED] < next[REDUCED], to_reduce = next[REDUCED] < next[SCANNED];
@@ -165,7 +165,7 @@ static enum phase next_phase(const struct local *local) {
     return to_gather ? GATHERED : to_reduce ? REDUCED : SCANNED;
 }
 
-// Whether it waits for others.
+// Returns whether the step of that phase must wait for other ranks.
 static bool waits(struct local *local, enum phase phase, uint64_t window) {
     if (phase == SCANNED)
         return window >= WINDOWS && waits_for(local, GATHERED, window - WINDOWS);
@@ -198,7 +198,7 @@ static void begin(struct local *local, struct task *task) {
     local->under_way = true;
 }
 
-// Adds windows for what was postponed, once all have gathered the regular ones.
+// Adds windows for postponed pieces, once all ranks have gathered the regular windows.
 static enum progress add_windows(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     if (waits_for(local, GATHERED, local->first_window + local->regular - 1))
@@ -212,7 +212,7 @@ static enum progress add_windows(p4reduce_engine *engine) {
     return DONE;
 }
 
-// As far as it goes.
+// Carries the operation as far as it goes without waiting.
 static enum progress carry(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     enum progress progress = carry_windows(engine);
@@ -252,7 +252,7 @@ static void fail(p4reduce_engine *engine, const p4reduce_error *error) {
     calls_set_failure(intranode_of(engine), error);
 }
 
-// Carries the oldest operation as far as it goes.
+// Carries the oldest operation as far as it goes. Polls for a moment before it gives up.
 static enum progress carry_oldest(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     if (!local->under_way)
@@ -263,7 +263,8 @@ static enum progress carry_oldest(p4reduce_engine *engine) {
     return progress == WAITS && !may_wait(engine) ? FAILS : progress;
 }
 
-// All operations fail. A failure from outside, for example an abort, also ends operations that this rank has not begun.
+// Ends all operations with the failure. A failure from outside, for example an abort, also ends operations that this
+// rank has not begun.
 static void end_all(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     if (engine->oldest != NULL || !engine->must_stop)

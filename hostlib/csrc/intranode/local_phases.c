@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-// What other threads want, and what goes wrong.
+// Requests of other threads, and failures.
 
 bool local_goes_on(p4reduce_engine *engine) {
     const double now = clock_now();
@@ -37,6 +37,9 @@ uint32_t local_all_of(const struct local *local, uint64_t window) {
     return (uint32_t)(local->ranks * (window / WINDOWS + 1));
 }
 
+// `arrived` counts over all windows that have used the buffer, so it is never reset and may wrap around. Each rank's
+// increment has acquire and release order, and the increments are one release sequence: a rank that loads the full
+// count sees all that every rank wrote before its own. `through` only serves to report the ranks that are awaited.
 void local_arrive(struct local *local, enum phase phase, uint64_t window) {
     struct window *head = local_window(local, window);
     struct rank_record *own = segment_rank(&local->node.segment, local->rank);
@@ -44,7 +47,7 @@ void local_arrive(struct local *local, enum phase phase, uint64_t window) {
     if (atomic_fetch_add(&head->arrived[phase], 1) + 1 != local_all_of(local, window))
         return;
     if (phase == REDUCED)
-        atomic_store(&head->next_piece, 0); // nobody takes one any more, until all have gathered
+        atomic_store(&head->next_piece, 0); // no rank takes a piece of this buffer again before all have gathered
     wakeup_all(&local->node);
 }
 

@@ -8,18 +8,18 @@ enum {
     VALUE_BYTES = 4,
     WORD_BYTES = 4,
     FEW_BYTES = 32 << 10,
-    LARGE_BYTES = 8 << 20, // of a tensor of which a processor's own caches hold little
+    LARGE_BYTES = 8 << 20, // from this size on, little of a tensor is in a core's own caches
     WINDOW_BYTES = 8 << 20,
     MOST_PIECE_BYTES = 64 << 10,
     LEAST_PIECE_BYTES = 16 << 10,
     CACHED_BYTES = 512 << 10,
     MOST_COPIES_BYTES = 2 << 20, // of a rank in a window
-    COPIES_BYTES = 16 << 20,     // of all ranks
+    COPIES_BYTES = 16 << 20,     // of all ranks in a window
 };
 
 size_t local_lay_out(struct local *local) {
     size_t piece_bytes = MOST_PIECE_BYTES, copies_bytes = MOST_COPIES_BYTES;
-    // All ranks' values in a piece shall fit into a processor's cache.
+    // All ranks' values in a piece must fit into a core's cache.
     while (piece_bytes > LEAST_PIECE_BYTES && local->ranks * piece_bytes > CACHED_BYTES)
         piece_bytes /= 2;
     while (copies_bytes > piece_bytes && local->ranks * copies_bytes > COPIES_BYTES)
@@ -49,7 +49,7 @@ void local_begin(struct local *local, struct task *task) {
     local->by_all = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= FEW_BYTES;
 }
 
-// Copies a rank's values. False where they cannot be read.
+// Copies a rank's values. Returns false if they cannot be read.
 static bool read_values(const struct local *local, const struct piece *piece, uint32_t rank, uint8_t *to) {
     const size_t value_bytes = local->numbers[rank].value_bytes, bytes = piece->values * value_bytes;
     const uint8_t *mapped = piece_mapped_values(local, piece, rank);
@@ -84,7 +84,7 @@ bool local_piece(const struct local *local, uint64_t number, unsigned index, str
     return true;
 }
 
-// Postponing, of pieces that some rank cannot read: for a rank that is gone, too, all wait after that.
+// Postponing pieces that some rank cannot read. If the reason is that a rank has ended, all wait afterwards, and fail.
 
 static void postpone(const struct local *local, const struct piece *piece) {
     atomic_store(&local_window(local, piece->window)->postponed, piece->window + 1);
@@ -128,7 +128,7 @@ void local_scan_source(const struct local *local, const struct piece *piece, uin
         numbers_scan(&local->numbers[rank], source->values, piece->values, local->task->block_size, exponents);
 }
 
-// Of each rank.
+// Finds each rank's values of a piece. Returns false if some cannot be read.
 static bool find_values(struct local *local, const struct piece *piece, struct source *sources) {
     for (uint32_t rank = 0; rank < local->ranks; rank++) {
         const uint8_t content = *piece_content(local, piece, rank);
@@ -167,7 +167,8 @@ unsigned local_agree(const struct local *local, const struct piece *piece, const
     return count_nonzero(agreed, piece->blocks);
 }
 
-// Adds up a block that is not zero everywhere, to words. Of blocks of which some are packed, in ascending order.
+// Adds all ranks' values of a block that is non-zero at some rank, to words. If a source is packed, blocks must be
+// added in ascending order.
 static void sum_block(struct local *local, const struct piece *piece, struct source *sources, unsigned block,
                      unsigned exponent, uint8_t *sums) {
     const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
@@ -190,7 +191,7 @@ static void sum_block(struct local *local, const struct piece *piece, struct sou
     }
 }
 
-// What of this rank's values the wire has no digits for.
+// Writes the residual of this rank's values.
 static void take_residual(struct local *local, const struct piece *piece, const uint8_t *agreed) {
     const struct task *task = local->task;
     const uint8_t *exponents = piece_exponents(local, piece, local->rank);
@@ -205,8 +206,8 @@ static size_t word_bytes_a_block(const struct local *local) {
     return local->task->block_size / local->task->numbers.per_word * WORD_BYTES;
 }
 
-// They are long out of the cache, and too far apart for a processor to guess which come next. `edges`: only the lines
-// that blocks share with others.
+// Prefetches the non-zero blocks of the tensor for writing. They are no longer in the cache, and too far apart for the
+// hardware prefetcher. `edges`: only the cache lines that blocks share with their neighbours.
 static void prefetch_blocks(const struct piece *piece, const uint8_t *agreed, const uint8_t *values,
                             size_t block_bytes, bool edges) {
     const size_t step = edges ? block_bytes : LINE_BYTES, end = edges ? block_bytes + 1 : block_bytes;
@@ -215,7 +216,7 @@ static void prefetch_blocks(const struct piece *piece, const uint8_t *agreed, co
             __builtin_prefetch(values + block * block_bytes + i, 1);
 }
 
-// To this rank's tensor. Where `clear`, blocks of zeros are written, too, as they may hold a -0.
+// Writes the sums into this rank's tensor. `clear`: write blocks of zeros, too, because they may hold a -0.
 static void write_values(struct local *local, const struct piece *piece, const uint8_t *agreed, const uint8_t *words,
                          bool clear) {
     const struct numbers *numbers = &local->task->numbers;
@@ -252,7 +253,8 @@ static void sum_to_words(struct local *local, const struct piece *piece, struct 
     }
 }
 
-// Where the values are that are not copies; returns of how many ranks, or 0 where some rank has copies.
+// Collects the addresses of ranks' values that are not all zero. Returns how many these ranks are, or 0 if some have
+// packed copies.
 static size_t plain_values(const struct local *local, const struct source *sources, const void **values) {
     size_t count = 0;
     for (uint32_t rank = 0; rank < local->ranks; rank++) {
@@ -346,7 +348,7 @@ void local_reduce(struct local *local, const struct piece *piece) {
 
 // Taking the sums.
 
-// Copies that of a rank which has the sums already.
+// Copies the sums of a piece that its owner has put into the window.
 static void take_given(struct local *local, const struct piece *piece) {
     if (!local->task->request.read_only && piece->postponed->owner != local->rank)
         memcpy(piece_own_values(local, piece), piece_sums(local, piece),

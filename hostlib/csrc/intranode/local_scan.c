@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a rank's own values is not zero, and where the other ranks find it.
+// The scan of a rank's own values: which blocks are not zero, and where other ranks find them.
 #include "intranode/local.h"
 
 #include <string.h>
 
 enum { PROBED_BLOCKS = 8 };
 
-// Whether some blocks, spread over the piece, are all not zero.
+// Returns whether a few blocks, spread over the piece, are all non-zero.
 static bool seems_dense(const struct local *local, const struct piece *piece) {
     const struct task *task = local->task;
     const size_t block_bytes = task->block_size * task->numbers.value_bytes;
@@ -21,7 +21,7 @@ static bool seems_dense(const struct local *local, const struct piece *piece) {
     return true;
 }
 
-// Copies what is not zero behind the copies of the pieces before.
+// Copies the non-zero blocks behind the copies of the pieces before.
 static void copy_blocks(struct local *local, const struct piece *piece, const uint8_t *exponents) {
     const struct task *task = local->task;
     const size_t block_bytes = task->block_size * task->numbers.value_bytes;

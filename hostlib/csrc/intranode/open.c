@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making engines for ranks of one host.
+// The opening of engines for ranks of one host.
 #include "base/membership.h"
 #include "base/structures.h"
 #include "engine/lifecycle.h"
@@ -35,7 +35,7 @@ static void *no_memory(p4reduce_error *error) {
 
 // All ranks of the job.
 
-// False where it cannot be opened, and `error` says why; what there is then is closed with the engine.
+// Opens the variant's state. Returns false on error, and `error` says why. engine_destroy then closes what was opened.
 static bool open_local(p4reduce_engine *engine, const p4reduce_local_options *options, p4reduce_error *error) {
     struct local *local = calloc(1, sizeof *local);
     if (local == NULL)
@@ -47,7 +47,7 @@ static bool open_local(p4reduce_engine *engine, const p4reduce_local_options *op
         return false;
     local->windows.base = segment_area(&local->node.segment);
     if (!local->node.segment.readable)
-        local->pieces = local->copied_pieces; // as all has to be copied
+        local->pieces = local->copied_pieces; // because all values must be copied
     local->room = malloc(local->ranks * local->piece_bytes);
     return local->room != NULL || no_memory(error);
 }
@@ -77,7 +77,7 @@ p4reduce_engine *p4reduce_open_local(const p4reduce_membership *their_membership
 
 // Ranks that share a stream.
 
-// What only a leader has.
+// Takes the options of the network, which only a leader uses.
 static bool take_options(p4reduce_options *options, const p4reduce_options *theirs, p4reduce_error *error) {
     if (!structure_in(options, sizeof *options, theirs, "options", error))
         return false;

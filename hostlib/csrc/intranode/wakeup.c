@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 enum { AT_ONCE = 16, OWN_SOCKET = 2 * MAX_RANKS }; // events: of connections by their index, of processes MAX_RANKS more
-enum { DATAGRAM_BYTES = 1024 }; // more than the kernel counts for one that was not read yet: 768 to 896
+enum { DATAGRAM_BYTES = 1024 }; // more than the kernel accounts for a datagram that was not read yet: 768 to 896
 
-// That at the other end of the socket. -1 where the kernel has none, or it has ended already, as its socket says.
+// Opens a pidfd of the process at the other end of the socket. Returns -1 if the kernel has no pidfds, or if the
+// process has ended already, as its socket then says.
 static int open_process(int socket) {
 #ifdef SYS_pidfd_open
     struct ucred peer;
@@ -30,15 +31,15 @@ static bool watch(const struct intranode *node, int descriptor, uint32_t number)
     return descriptor < 0 || epoll_ctl(node->poll, EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
-// Makes room for a datagram to each other rank. A wakeup that is not sent is lost, and by default there is room for as
-// few as 237. Where the kernel gives less, that remains.
+// Makes room for a datagram to each other rank. A wakeup that cannot be sent is lost, and the default has room for as
+// few as 237. If the kernel's limit is lower, some wakeups may still be lost.
 static void make_room(int socket) {
     const int bytes = MAX_RANKS * DATAGRAM_BYTES;
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 bool wakeup_open(struct intranode *node, const char *meeting) {
-    // Not the names of the rendezvous: some kernels have one name for sockets of all types.
+    // The names differ from those of the rendezvous, because some kernels share names between sockets of all types.
     snprintf(node->name, sizeof node->name, "%s wakeup", meeting);
     struct sockaddr_un own;
     const socklen_t length = rendezvous_address(node->name, node->segment.index, &own);
@@ -62,7 +63,7 @@ static void notify(const struct intranode *node, uint32_t index) {
     const uint8_t byte = 0;
     const ssize_t sent = sendto(node->socket, &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL,
                                 (const struct sockaddr *)&address, length);
-    (void)sent; // it fails where the other is gone, or has more to hear already
+    (void)sent; // it fails if the other rank has ended, or has notifications to read already
 }
 
 void wakeup_rank(const struct intranode *node, uint32_t index) {
@@ -97,7 +98,8 @@ struct rest wakeup_rest(struct intranode *node, double limit) {
     return rest;
 }
 
-// A process that was forked may keep what the descriptor is of, for which closing alone does not end its events.
+// Closes a descriptor, and first removes it from the epoll set: if a forked child keeps the same open file, closing
+// alone does not end its events.
 static void let_go(const struct intranode *node, int *descriptor) {
     if (*descriptor < 0)
         return;
@@ -115,8 +117,8 @@ static void lose(struct intranode *node, uint32_t index) {
         node->gone_at = clock_now();
 }
 
-// Whether nothing can be read any more. Reads what is there, but no more than all ranks send, so that nobody who sends
-// without end keeps this rank here.
+// Returns whether nothing can be read any more. It reads at most as many datagrams as there may be ranks, so that a
+// sender without end cannot keep this rank here.
 static bool has_ended(int socket) {
     uint8_t byte;
     ssize_t got = 1;
@@ -132,7 +134,7 @@ void wakeup_hear(struct intranode *node) {
     for (int i = 0; i < count; i++) {
         const uint32_t number = events[i].data.u32, index = number % MAX_RANKS;
         if (number == OWN_SOCKET)
-            has_ended(node->socket); // which takes what there is
+            has_ended(node->socket); // called to read all notifications
         else if (number >= MAX_RANKS || (node->segment.connections[index] >= 0 &&
                                          has_ended(node->segment.connections[index])))
             lose(node, index);
@@ -142,7 +144,7 @@ void wakeup_hear(struct intranode *node) {
 static void leave(struct intranode *node) {
     for (uint32_t index = 0; index < node->segment.count; index++) {
         if (node->segment.connections[index] >= 0)
-            shutdown(node->segment.connections[index], SHUT_RDWR); // of processes that were forked, too
+            shutdown(node->segment.connections[index], SHUT_RDWR); // also ends it in forked children
         let_go(node, &node->segment.connections[index]);
         let_go(node, &node->processes[index]);
     }

@@ -1,33 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks of one host wait for each other and wake each other up. Each has a datagram socket of its own name. A rank
-// that is going to sleep says so in its record, looks once more for what it waits for, and polls; whoever does something
-// that others may wait for sends to those that said so. Both are sequentially consistent, so that one of the two sees
-// the other. Any user of the host can read the names (/proc/net/unix) and send to them: that wakes a rank for nothing.
+// Notifications between ranks of one host. Each rank has a datagram socket with a name of its own.
+//
+// A rank that is about to sleep stores `resting` in its record, checks its condition once more, and polls. A rank that
+// makes a condition true loads the others' `resting`, and sends to those that rest. All these accesses are sequentially
+// consistent, so the sleeper sees the condition, or the other rank sees `resting`. Callers must check the condition
+// after wakeup_rest and before they poll.
+//
+// Any user of the host can read the names (/proc/net/unix) and send to them. That only wakes a rank for nothing.
 #ifndef P4REDUCE_WAKEUP_H
 #define P4REDUCE_WAKEUP_H
 
 #include "intranode/intranode.h"
 
-// Begins to listen, where the segment is open. Returns false where the kernel refuses, by errno.
+// Begins to listen. The segment must be open. Returns false if the kernel refuses, with errno.
 bool wakeup_open(struct intranode *node, const char *meeting);
 
-// Wakes one rank, or all, where they rest.
+// Wakes one rank, or all other ranks, if they rest. Call it after the condition is stored, with sequential consistency.
 void wakeup_rank(const struct intranode *node, uint32_t index);
 void wakeup_all(const struct intranode *node);
 
-// Sends to all others, whether they rest or not: for what they have to know even if a rank was killed after it had
-// cleared another's `resting`, and before it sent.
+// Sends to all others, whether they rest or not. It is for failures, which others must notice even if a rank was killed
+// after it had cleared another's `resting` and before it sent.
 void wakeup_broadcast(const struct intranode *node);
 
-// This rank is going to sleep: it is woken by what others do from now on. Returns what to wait for, until `limit` at the
-// latest.
+// Announces that this rank is about to sleep. From now on, others wake it. Returns what to wait for, until `limit` at
+// the latest.
 struct rest wakeup_rest(struct intranode *node, double limit);
 
-// After it has slept: takes what has woken this rank, and sees who is gone.
+// After a sleep: reads the notifications, and finds ranks that have ended.
 void wakeup_hear(struct intranode *node);
 
-// Lets the others of the host see that this rank is gone, and gives their memory back; no thread may drive the
-// engine any more.
+// Closes the connections, by which the others see that this rank has ended, and unmaps the segment. No thread may hold
+// the progress lock any more.
 void intranode_close(struct intranode *node);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds this processor's kernels to the portable ones, bit for bit: for processors on which Python's tests do not run,
-// say 64-bit ARM in an emulator.
+// Compares this processor's kernels with the portable ones, bit for bit, on processors on which Python's tests do not
+// run, for example 64-bit ARM in an emulator.
 #include "kernels/kernels.h"
 
 #include <stdio.h>
@@ -75,7 +75,7 @@ static void compare_dequantise(const struct kernels *kernels, int headroom) {
     }
 }
 
-// Against the three steps, of as many ranks as there is headroom for.
+// Compares `sum` with the three separate steps, for as many ranks as there is headroom for.
 static void compare_sum(const struct kernels *kernels, int headroom) {
     enum { MOST_RANKS = 5 };
     static float values[MOST_RANKS][VALUES], sums[2][VALUES];
@@ -145,7 +145,7 @@ static void compare_half(const struct half *half, const struct half *portable, c
     for (int round = 0; round < 100; round++) {
         uint32_t bits[1 << 10];
         for (size_t i = 0; i < 1 << 10; i++) {
-            const uint32_t near = next_random() % 3 - 1; // ties, and what is beside them
+            const uint32_t near = next_random() % 3 - 1; // ties, and the values next to them
             memcpy(bits + i, expected + next_random() % (1 << 16), 4);
             bits[i] = round % 2 ? next_random() : bits[i] + (next_random() % 2 << (round % 4 ? 12 : 15)) + near;
         }

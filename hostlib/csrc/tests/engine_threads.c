@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads use one engine at once, over a UDP socket whose other end answers as the switch of a job of one rank
-// would; and an engine that has several itself. For ThreadSanitizer, which cannot look into a Python process.
+// A test for ThreadSanitizer, which cannot look into a Python process: many threads use one engine at once, and an
+// engine that has several threads itself. The other end of its UDP socket answers like the switch of a job of one rank.
 #include "p4reduce.h"
 #include "slots.h"
 #include "switch.h"
@@ -14,7 +14,7 @@ enum { THREADS = 4, OPERATIONS = 50, VALUES = 5000, MOST_OWN = 3 };
 static atomic_int told;
 static _Atomic pthread_t caller;
 
-// An engine with so many threads of its own, and a socket for each.
+// Opens an engine with several threads of its own, and a socket for each.
 static p4reduce_engine *opened(int switch_socket, uint32_t own, int *sockets) {
     struct sockaddr_in place;
     socklen_t size = sizeof place;
@@ -74,7 +74,7 @@ static void *use(void *context) {
     return NULL;
 }
 
-// Operations without a handle, some of which are waited for, and some of these forgotten.
+// Submits operations without a handle, waits for some of them, and forgets some of these.
 static void *run(void *context) {
     p4reduce_engine *engine = context;
     float value[1] = {3};
@@ -107,7 +107,7 @@ static void *collect(void *context) {
     return NULL;
 }
 
-// With so many threads of its own.
+// Runs the test with an engine of several threads.
 static void try(uint32_t own) {
     stop = false;
     told = 0;
@@ -156,7 +156,7 @@ static void try(uint32_t own) {
     require(told == THREADS * OPERATIONS / 2, "callbacks");
 }
 
-// Operations under way at its end are not touched any more once they have ended.
+// Closes an engine with operations under way. Once they have ended, it must not touch them any more.
 static void end_under_way(uint32_t own) {
     int sockets[MOST_OWN];
     int switch_socket = bound();

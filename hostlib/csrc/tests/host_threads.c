@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a host as threads of one process that share a stream, each with many operations under way, over a UDP
-// socket whose other end answers as the switch of a job of one worker would. For ThreadSanitizer, which cannot look into
-// a Python process.
+// A test for ThreadSanitizer, which cannot look into a Python process: the ranks of a host are threads of one process
+// and share a stream, each with many operations under way. The other end of the UDP socket answers like the switch of a
+// job of one worker.
 #include "intranode/calls.h"
 #include "intranode/wakeup.h"
 #include "p4reduce_local.h"
@@ -11,7 +11,7 @@
 
 static struct sockaddr_in place;
 
-// The last rank gives up; the others hear of it.
+// Lets the last rank fail. The others must get its failure.
 static void fail(p4reduce_engine *engine, float *values, unsigned rank) {
     const p4reduce_request request = sum_of(values, 100);
     p4reduce_error error = {.size = sizeof error};
@@ -77,7 +77,7 @@ static void *run(void *context) {
     return NULL;
 }
 
-// Rank 1 calls something else than rank 0, but was stopped before it has compared the two, so it has not said so.
+// Lets rank 1 call another operation than rank 0. It was stopped before it compared the two, so it did not report it.
 static void call_other_things(void) {
     struct rank ranks[] = {{.number = 0, .world_size = 2}, {.number = 1, .world_size = 2}};
     run_together("two", join, ranks, sizeof *ranks, 2);

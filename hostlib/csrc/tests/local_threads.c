@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a job as threads of one process, which share memory, each with many operations under way, of tensors of
-// its own and of such that the others map. For ThreadSanitizer, which cannot look into a Python process.
+// A test for ThreadSanitizer, which cannot look into a Python process: the ranks of a job are threads of one process
+// and share memory. Each has many operations under way, with tensors of its own and tensors that the others map.
 #include "intranode/intranode.h"
 #include "p4reduce_local.h"
 #include "ranks.h"
@@ -52,7 +52,7 @@ static void note(void *context, const p4reduce_error *error) {
     atomic_store(&ended_with, error != NULL ? (int)error->status : -1);
 }
 
-// A third rank, say, was going to wake rank 0, and was killed before it did. Rank 0 hears of a failure all the same.
+// Acts like a third rank that was killed just before it woke rank 0. Rank 0 must notice a failure all the same.
 static void lose_a_wakeup(void) {
     struct rank ranks[] = {{.number = 0, .world_size = 2}, {.number = 1, .world_size = 2}};
     run_together("two", join, ranks, sizeof *ranks, 2);
@@ -64,7 +64,7 @@ static void lose_a_wakeup(void) {
     const struct segment *segment = &intranode_of(ranks[1].engine)->segment;
     while (atomic_load(&segment_call(segment, 0, 1)->number) == 0)
         usleep(100);
-    while (atomic_exchange(&segment_rank(segment, 0)->resting, 0) == 0) // it does soon
+    while (atomic_exchange(&segment_rank(segment, 0)->resting, 0) == 0) // rank 0 soon rests
         usleep(100);
     p4reduce_fail(ranks[1].engine, "enough");
     for (int i = 0; i < 100 && atomic_load(&ended_with) == 0; i++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that are threads of one process reduce: many operations at a time, of some sizes and densities.
+// The operations of ranks that are threads of one process: many at a time, with several sizes and densities.
 #ifndef P4REDUCE_TESTS_RANKS_H
 #define P4REDUCE_TESTS_RANKS_H
 
@@ -13,7 +13,8 @@ enum { RANKS = 3, OPERATIONS = 24, AT_ONCE = 6, VALUES = 100000, MANY = (8 << 20
 
 static char meeting[64];
 
-// Contexts of `run`, each of `size` bytes and in a thread of its own. They are ranks that meet under a name of their own.
+// Calls `run` for each context, of `size` bytes, in a thread of its own. The threads are ranks that meet under a name
+// of their own.
 static void run_together(const char *what, void *(*run)(void *), void *contexts, size_t size, unsigned count) {
     snprintf(meeting, sizeof meeting, "p4reduce-test-%ld of %s", (long)getpid(), what);
     pthread_t threads[RANKS];
@@ -28,7 +29,7 @@ static p4reduce_request sum_of(float *values, size_t count) {
         .size = sizeof(p4reduce_request), .type = P4REDUCE_FLOAT32, .data = values, .count = count, .timeout = 60};
 }
 
-// Of a few values, of many, and of one that takes several tasks.
+// Returns the number of values of an operation: few, many, or so many that it takes several tasks.
 static size_t count_of(int number) {
     static const size_t counts[] = {100, VALUES, 0, MANY, 70001, 3};
     return counts[number % AT_ONCE];

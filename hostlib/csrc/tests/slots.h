@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the controller does with a job of one worker, as fast as it goes.
+// A substitute for the controller, which changes the slots of a job of one worker as fast as possible.
 #ifndef P4REDUCE_TESTS_SLOTS_H
 #define P4REDUCE_TESTS_SLOTS_H
 
@@ -11,7 +11,7 @@
 
 enum { SLOTS = 8 };
 
-// Changes the slots whenever all operations that have begun have ended, till the engine is closed.
+// Changes the slots whenever all operations that have begun have ended, until the engine is closed.
 static void *change_slots(void *context) {
     p4reduce_engine *engine = context;
     int changes = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For programs of one job of one worker: a UDP socket that answers as its switch would.
+// A substitute for the switch of a job of one worker: a UDP socket that answers like it.
 #ifndef P4REDUCE_TESTS_SWITCH_H
 #define P4REDUCE_TESTS_SWITCH_H
 
@@ -15,7 +15,7 @@ enum { LARGEST_PACKET = 4096 };
 
 static atomic_bool stop;
 
-// The sum over one worker is what it sent; a packet of no other lanes is its own result.
+// Sends each packet back as its RESULT: with one worker, the sums are the values that it sent.
 static void *answer(void *context) {
     const int socket = *(int *)context;
     uint8_t packet[LARGEST_PACKET];
