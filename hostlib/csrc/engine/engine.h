@@ -77,6 +77,7 @@ struct pause {
     p4reduce_operation *held_back; // the first in flight that has not begun; NULL if there is none
 };
 
+// The engine. Each group of fields names its owner.
 struct p4reduce_engine {
     // Set when it is opened.
     const struct engine_ops *ops;

@@ -16,6 +16,7 @@ bool network_give(p4reduce_engine *engine, bool dry, double now);
 // Returns what to wait for, until `limit` at the latest.
 struct rest network_wait(p4reduce_engine *engine, double limit);
 
+// The functions `begin`, `fail` and `snapshot` of the table (engine_ops.h).
 void network_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now);
 void network_fail(p4reduce_engine *engine, const p4reduce_error *error);
 void network_snapshot(p4reduce_engine *engine, double now, struct snapshot *snapshot);

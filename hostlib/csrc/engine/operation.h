@@ -8,6 +8,7 @@
 
 enum { OPERATION_NAME_BYTES = 128 };
 
+// An operation. Each group of fields names its owner.
 struct p4reduce_operation {
     // Set before it is submitted.
     p4reduce_engine *engine;

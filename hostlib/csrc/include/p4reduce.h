@@ -112,6 +112,7 @@ typedef struct p4reduce_stats {
     uint64_t local_fallbacks;
 } p4reduce_stats;
 
+/* The type of an array's values. */
 typedef enum p4reduce_type {
     P4REDUCE_FLOAT32 = 1,
     P4REDUCE_INT32 = 2,
@@ -166,6 +167,7 @@ typedef struct p4reduce_held {
     uint32_t changes;    /* number of reports so far */
 } p4reduce_held;
 
+/* An engine, made by one of the functions p4reduce_open..., and a handle for one of its operations. */
 typedef struct p4reduce_engine p4reduce_engine;
 typedef struct p4reduce_operation p4reduce_operation;
 
@@ -175,6 +177,7 @@ typedef enum p4reduce_link {
     P4REDUCE_LINK_PACKET = 2 /* `socket`: an AF_PACKET SOCK_RAW socket, bound to its interface and filtered */
 } p4reduce_link;
 
+/* Options of p4reduce_open. Fields that are not set are 0. */
 typedef struct p4reduce_options {
     uint32_t size;
     uint32_t link;          /* p4reduce_link */

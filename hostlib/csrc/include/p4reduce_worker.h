@@ -14,6 +14,7 @@
 extern "C" {
 #endif
 
+/* One rank's side of the protocol. */
 typedef struct p4reduce_worker p4reduce_worker;
 
 /* A UDP payload to send. */

@@ -30,6 +30,7 @@ struct part {
     bool busy;
 };
 
+// The state of a leader's or follower's engine. The driver owns it, except for the memory in `staging`.
 struct host {
     struct intranode node;
     struct buffers staging;     // copies of followers' non-zero blocks have the same offsets as in their tensors

@@ -27,6 +27,7 @@
 
 enum { MOST_BLOCK_BYTES = 1024 * 4 }; // bytes of a block's words
 
+// The state that these engines have in common. The driver owns it.
 struct intranode {
     p4reduce_engine *engine;
     struct segment segment;
@@ -51,6 +52,7 @@ static inline struct intranode *intranode_of(const p4reduce_engine *engine) {
     return engine->state; // the states of these variants begin with it
 }
 
+// Returns when this rank is to fail because another has ended; infinity while none has.
 static inline double intranode_gone_due(const struct intranode *node) {
     return node->gone_at > 0 ? node->gone_at + GONE_S : (double)INFINITY;
 }

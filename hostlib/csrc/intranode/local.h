@@ -47,6 +47,7 @@ enum kind {
     GIVEN,     // in the window, as values: a copy of the owner's sums, for ranks that cannot read its tensor
 };
 
+// The head of a window's buffer, in shared memory.
 struct window {
     _Alignas(LINE_BYTES) _Atomic uint32_t arrived[PHASES]; // ranks, counted over all windows that used this buffer
     _Alignas(LINE_BYTES) _Atomic uint32_t next_piece;      // the next piece that no rank has taken
@@ -116,6 +117,7 @@ static inline struct window *local_window(const struct local *local, uint64_t wi
     return buffers_head(&local->windows, window);
 }
 
+// A piece of a tensor: up to MOST_PIECE_BLOCKS blocks of one window.
 struct piece {
     uint64_t window;
     unsigned index; // within the window
@@ -201,6 +203,7 @@ bool local_are_through(const struct local *local, enum phase phase, uint64_t win
 
 // Parts of a piece.
 
+// Returns the address of this rank's values.
 static inline uint8_t *piece_own_values(const struct local *local, const struct piece *piece) {
     return (uint8_t *)local->task->request.data + local->task->numbers.value_bytes * piece->first_value;
 }
@@ -211,6 +214,8 @@ static inline uint8_t *piece_mapped_values(const struct local *local, const stru
     return mapped != NULL ? mapped + local->numbers[rank].value_bytes * piece->first_value : NULL;
 }
 
+// The next four functions return the addresses of a piece's data in its window: a rank's exponents, the agreed
+// exponents, the sums, and the form of a rank's values.
 static inline uint8_t *piece_exponents(const struct local *local, const struct piece *piece, uint32_t rank) {
     return buffers_exponents(&local->windows, piece->window, rank) + (size_t)piece->index * MOST_PIECE_BLOCKS;
 }

@@ -21,6 +21,8 @@ struct half {
     void (*narrow)(const float *values, size_t count, uint16_t *halves);
 };
 
+// A set of loops. They may be called from any thread, and expect the floating-point environment that programs start
+// with.
 struct kernels {
     const char *name;
     // Finds the largest biased exponent in each block of float32: BLOCK_ZERO for zeros, 1 also for subnormals. Returns

@@ -27,8 +27,10 @@ struct numbers {
 bool numbers_of(struct numbers *numbers, const struct kernels *kernels, uint32_t type, uint32_t wire,
                 unsigned world_size);
 
+// Returns "int32", "int16" or "int8".
 const char *numbers_wire_name(uint32_t wire);
 
+// Returns how many words `count` values take.
 static inline size_t numbers_words(const struct numbers *numbers, size_t count) {
     return (count + numbers->per_word - 1) / numbers->per_word;
 }
@@ -65,6 +67,7 @@ void numbers_residual(const struct numbers *numbers, const void *values, const u
 bool numbers_sum(const struct numbers *numbers, const void *const *from, size_t ranks, size_t begin, size_t end,
                  unsigned exponent, void *const *to, size_t places);
 
+// Converts the big-endian sums of a block to `count` values, and divides them if there is a divisor.
 void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,
                         void *values);
 

@@ -15,6 +15,7 @@ struct quiet {
     int trouble;
 };
 
+// A link, as the engine sees it. Each kind of link has a structure of its own that begins with this one.
 struct link {
     // How many aggregators share the job's slots (0 if there is one), and which of them this link leads to.
     uint32_t aggregators, aggregator;

@@ -17,6 +17,7 @@ struct colocated_rank {
     const _Atomic uint64_t *scanned;
 };
 
+// The co-located ranks of a task. The task owns it; the arrays are in shared memory.
 struct colocated {
     size_t block_size;  // values
     uint64_t first;     // the task's first value, in the tensor

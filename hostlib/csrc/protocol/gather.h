@@ -7,6 +7,7 @@
 
 #include "kernels/numbers.h"
 
+// One gather. The request must outlive it.
 struct gather {
     struct numbers numbers;   // for the request's values
     struct numbers as_single; // for the same values as float32

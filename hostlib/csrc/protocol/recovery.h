@@ -34,6 +34,7 @@
 
 enum { BACKOFF_LEVELS = 8 }; // for packets in PARTIAL_ACK
 
+// The knowledge about super-packets on the path.
 enum super_packets {
     SUPER_PACKETS_UNPROVED, // none is known to have arrived
     SUPER_PACKETS_LOST,     // many packets were only answered after they were sent again singly

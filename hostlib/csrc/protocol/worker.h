@@ -12,6 +12,7 @@
 // Bytes before each payload that a link may use for the headers of frames.
 enum { HEADROOM_BYTES = 64 };
 
+// A worker. One thread at a time uses it: with an engine, the driver.
 struct p4reduce_worker {
     p4reduce_membership membership; // with the number of slots that are used now
     uint32_t assigned;              // slots that the job was assigned

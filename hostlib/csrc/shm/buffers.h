@@ -7,6 +7,7 @@
 #include "base/align.h"
 #include "shm/segment.h"
 
+// The layout of the buffers of one area.
 struct buffers {
     uint8_t *base;
     unsigned count, ranks, copiers; // count: a power of two. copiers: ranks that copy their values into a buffer

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 
+// A region of another process, mapped at `base`.
 struct mapping {
     int32_t pid;
     struct region region; // with the offset of the tensor for which it was first mapped
@@ -31,6 +32,7 @@ void mappings_begin(struct mappings *mappings);
 // mapped. Some calls also unmap regions that were freed.
 uint8_t *mappings_find(struct mappings *mappings, int32_t pid, const struct region *region, size_t size);
 
+// Unmaps all regions.
 void mappings_close(struct mappings *mappings);
 
 #endif

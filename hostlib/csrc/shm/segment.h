@@ -35,6 +35,7 @@ enum {
     CALL_TEXT_BYTES = 96, // at least TASK_TEXT_BYTES
 };
 
+// The phases of a window (intranode/local.h).
 enum phase {
     SCANNED,  // each rank has published where its values are and, unless they seem dense, which blocks are zero
     REDUCED,  // the pieces' sums are there
@@ -55,6 +56,7 @@ struct call {
     _Atomic uint64_t scanned; // blocks that are scanned and copied, from the part's first
 };
 
+// A rank's record. It has cache lines of its own, so that ranks do not slow each other down (false sharing).
 struct rank_record {
     _Alignas(LINE_BYTES) _Atomic uint32_t resting; // the rank sleeps, or is about to, and must be notified of events
     int32_t pid;
@@ -74,6 +76,7 @@ struct failure {
     p4reduce_error error;     // the error for other ranks
 };
 
+// The head of the segment, common to all ranks.
 struct segment_head {
     _Atomic uint64_t mismatch; // the number of a call in which ranks differ; 0 for none
     struct failure failure;
@@ -84,6 +87,7 @@ struct segment_head {
     _Atomic uint32_t held; // whether the controller has paused operations
 };
 
+// A rank's view of the segment.
 struct segment {
     uint8_t *base; // NULL until it is open, and for a leader that is alone on its host
     size_t bytes;
@@ -104,6 +108,7 @@ bool segment_open(struct segment *segment, size_t area_bytes, const p4reduce_loc
                   p4reduce_error *error);
 void segment_close(struct segment *segment);
 
+// The parts of the segment.
 struct segment_head *segment_head(const struct segment *segment);
 struct rank_record *segment_rank(const struct segment *segment, uint32_t index);
 // Returns a rank's record for the call of that number. It may still contain an earlier call.
