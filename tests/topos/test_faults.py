@@ -64,13 +64,13 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
                 with pytest.raises(P4ReduceError, match="leaf2, where h2 is, only forwards, so spine1 hears all hosts"):
                     prepare_topology(fault, plain)
                 continue
-            network.rewire(prepare_topology(fault, plain))
+            network.change_impairments(prepare_topology(fault, plain))
             try:
                 calls = 20 if fault.pause == Fault.pause else 80  # so that the ranks still reduce after what is done
                 wrong[fault_name] = violations(fault, inject(network, fault, job=fault_name, calls=calls))
             except (P4ReduceError, ValueError) as error:
                 wrong[fault_name] = [str(error)]
-            network.rewire(plain)
+            network.change_impairments(plain)
             network.partition_controller(plain.workers, cut=False)
             deadline = time.monotonic() + 30
             for worker in plain.workers:  # the kernel remembers for a while that nobody answered

@@ -35,7 +35,7 @@ from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 from p4reduce_targets import offloads
 from p4reduce_topos.emulation import control, leftovers
 from p4reduce_topos.emulation.namespaces import end_processes, entered
-from p4reduce_topos.emulation.nodes import Cable, Net, P4Switch
+from p4reduce_topos.emulation.nodes import EmulatedLink, Net, P4Switch
 from p4reduce_topos.emulation.prompt import Prompt
 from p4reduce_topos.emulation.settings import forwarding_settings, settings
 from p4reduce_topos.emulation.signals import ENDING, postponed
@@ -97,7 +97,7 @@ class Network:
         self.mininet = Net(self._know_switches, controller=None, build=False)
         self._claim: socket.socket | None = None
         self._closed = False
-        self._wires: dict[int, Child] = {}
+        self._emulators: dict[int, Child] = {}
 
     def __enter__(self) -> Network:
         try:
@@ -186,7 +186,11 @@ class Network:
                 port2=topology.port(*reversed(link.ends)),
                 intfName1=topology.interface(*link.ends),
                 intfName2=topology.interface(*reversed(link.ends)),
-                **({"cls": Cable, "cut": self._cut(link), "mtu": self._mtu} if link.properties.impairments else {}),
+                **(
+                    {"cls": EmulatedLink, "inner": self._inner_interfaces(link), "mtu": self._mtu}
+                    if link.properties.impairments
+                    else {}
+                ),
             )
         net.build()
         for link in topology.links:
@@ -198,24 +202,26 @@ class Network:
             self._know_switches(host)
         for number, link in enumerate(topology.links):
             if link.properties.impairments:
-                self._start_wire(number, link)
-        for child in self._wires.values():
+                self._start_emulator(number, link)
+        for child in self._emulators.values():
             child.first(START_UP_S)
         control.make({host: self.mininet[host].pid for host in topology.hosts})
         if self._pcap is not None:
             self._capture(self._pcap)
 
-    def _cut(self, link: Link) -> tuple[str, str]:
+    def _inner_interfaces(self, link: Link) -> tuple[str, str]:
         """Return the two inner interfaces of a link with impairments, between which a process passes frames."""
         number = [one.ends for one in self.topology.links].index(link.ends)
-        return f"wire{number}a", f"wire{number}b"
+        return f"link{number}a", f"link{number}b"
 
-    def _start_wire(self, number: int, link: Link) -> None:
+    def _start_emulator(self, number: int, link: Link) -> None:
         """Start the process that passes the frames of a link with impairments."""
         options = [part for name, value in link.properties.impairments.items() for part in (f"--{name}", str(value))]
         options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
-        name = f"wire from {link.a} to {link.b}"
-        self._wires[number] = self.family.start(name, "p4reduce_topos.emulation.wire", *self._cut(link), *options)
+        name = f"emulator of the link from {link.a} to {link.b}"
+        self._emulators[number] = self.family.start(
+            name, "p4reduce_topos.emulation.link_emulator", *self._inner_interfaces(link), *options
+        )
 
     def _configure(self, node: str, link: Link) -> None:
         """Disable offloads at one end of a link, so that frames are as on a real wire, and set its MTU and rate."""
@@ -311,7 +317,7 @@ class Network:
     def set_link(self, a: str, b: str, *, up: bool) -> None:
         self.mininet.configLinkStatus(a, b, "up" if up else "down")
 
-    def rewire(self, topology: Topology) -> None:
+    def change_impairments(self, topology: Topology) -> None:
         """Change the impairments of links to those in `topology`.
 
         topology: the same topology, with other properties of links. Only links that had impairments at first may
@@ -319,9 +325,9 @@ class Network:
         """
         for number, (former, link) in enumerate(zip(self.topology.links, topology.links, strict=True)):
             if former.properties != link.properties:
-                self.stop(self._wires[number])
-                self._start_wire(number, link)
-                self._wires[number].first(START_UP_S)
+                self.stop(self._emulators[number])
+                self._start_emulator(number, link)
+                self._emulators[number].first(START_UP_S)
         self.topology = topology
 
     def partition_controller(self, hosts: Sequence[str], *, cut: bool) -> None:

@@ -72,16 +72,16 @@ class P4Switch(Switch):  # type: ignore[misc]
         super().stop(deleteIntfs)
 
 
-class Cable(Link):  # type: ignore[misc]
-    """A link of two veth pairs: the process `wire` passes frames between their inner interfaces, which `cut` names."""
+class EmulatedLink(Link):  # type: ignore[misc]
+    """A link of two veth pairs: `link_emulator` passes frames between their inner interfaces `inner`."""
 
-    def __init__(self, *nodes: Any, cut: tuple[str, str], mtu: int, **options: Any) -> None:
-        self._cut, self._mtu = cut, str(mtu)
+    def __init__(self, *nodes: Any, inner: tuple[str, str], mtu: int, **options: Any) -> None:
+        self._inner, self._mtu = inner, str(mtu)
         super().__init__(*nodes, **options)
 
     def makeIntfPair(self, *arguments: Any, **_: Any) -> None:
         names, addresses, nodes = arguments[0:2], arguments[2:4], arguments[4:6]
-        for name, address, node, middle in zip(names, addresses, nodes, self._cut, strict=True):
+        for name, address, node, middle in zip(names, addresses, nodes, self._inner, strict=True):
             end = ["name", name, "address", address, "netns", str(node.pid)]
             run("ip", "link", "add", *end, "type", "veth", "peer", "name", middle)
             mark(middle)

@@ -19,13 +19,13 @@ from itertools import count
 
 from p4reduce_targets.ports import EthPort
 
-_FRAMES_A_TURN = 64
+_FRAMES_AT_ONCE = 64
 _LONGEST_QUEUE = 100_000  # frames in flight in one direction; more are lost
-_OVERTAKEN = 0.1  # the share of frames that jitter delays, so that later ones overtake them
+_DELAYED = 0.1  # the share of frames that jitter delays, so that later ones overtake them
 _ETHERTYPE_IPV4 = b"\x08\x00"
 
 
-class Way:
+class Direction:
     """One direction of the link. Times are in seconds; other options are shares of the frames."""
 
     def __init__(self, options: argparse.Namespace, to: EthPort, seed: int) -> None:
@@ -35,7 +35,7 @@ class Way:
         self._waiting: list[tuple[float, int, bytes]] = []
         self._number = count()
 
-    def take(self, frame: bytes, now: float) -> None:
+    def enqueue(self, frame: bytes, now: float) -> None:
         options, draw = self._options, self._random.random
         if draw() < options.loss:
             return
@@ -43,12 +43,12 @@ class Way:
             copy = self._corrupted(frame) if draw() < options.corrupt else frame
             if not options.unchecked and zlib.crc32(copy) != zlib.crc32(frame):
                 continue
-            late = options.jitter * draw() if draw() < _OVERTAKEN else 0.0
+            late = options.jitter * draw() if draw() < _DELAYED else 0.0
             due = now + options.delay + late
             if len(self._waiting) < _LONGEST_QUEUE:
                 heapq.heappush(self._waiting, (due, next(self._number), copy))
 
-    def give(self, now: float) -> float | None:
+    def send_due(self, now: float) -> float | None:
         """Send the frames that are due. Return the time at which the next one is, or None if none waits."""
         while self._waiting and self._waiting[0][0] <= now:
             self._to.send(heapq.heappop(self._waiting)[2])
@@ -74,20 +74,22 @@ def main() -> None:
     parser.add_argument("--unchecked", action="store_true")
     options = parser.parse_args()
     first, second = (EthPort(number, name) for number, name in enumerate(options.interfaces, start=1))
-    ways = {first.fileno(): (first, Way(options, second, options.seed)),
-            second.fileno(): (second, Way(options, first, -options.seed))}  # fmt: skip
+    directions = {
+        first.fileno(): (first, Direction(options, second, options.seed)),
+        second.fileno(): (second, Direction(options, first, -options.seed)),
+    }
     print("{}", flush=True)
     with select.epoll() as poll:
-        for descriptor in ways:
+        for descriptor in directions:
             poll.register(descriptor, select.EPOLLIN)
         while True:
             now = time.monotonic()
-            due = [when for _, way in ways.values() if (when := way.give(now)) is not None]
+            due = [when for _, direction in directions.values() if (when := direction.send_due(now)) is not None]
             for descriptor, _ in poll.poll(max(0.0, min(due) - time.monotonic()) if due else None):
-                port, way = ways[descriptor]
+                port, direction = directions[descriptor]
                 arrived = time.monotonic()
-                for frame in port.receive(_FRAMES_A_TURN):
-                    way.take(frame, arrived)
+                for frame in port.receive(_FRAMES_AT_ONCE):
+                    direction.enqueue(frame, arrived)
 
 
 if __name__ == "__main__":
