@@ -94,7 +94,7 @@ class Network:
         self._folder = Path(self._files.name)
         setLogLevel("warning")
         Mininet.inited = True  # or else Mininet raises limits of the whole machine
-        self.mininet = Net(self._know_switches, controller=None, build=False)
+        self.mininet = Net(self._add_arp_entries, controller=None, build=False)
         self._claim: socket.socket | None = None
         self._closed = False
         self._emulators: dict[int, Child] = {}
@@ -199,7 +199,7 @@ class Network:
                     leftovers.mark(topology.interface(end, link.other(end)))
                 self._configure(end, link)
         for host in topology.hosts:
-            self._know_switches(host)
+            self._add_arp_entries(host)
         for number, link in enumerate(topology.links):
             if link.properties.impairments:
                 self._start_emulator(number, link)
@@ -232,7 +232,7 @@ class Network:
             if link.properties.rate:
                 run(*shape(interface, link.properties.rate, link.properties.queue, self._mtu))
 
-    def _know_switches(self, host: str) -> None:
+    def _add_arp_entries(self, host: str) -> None:
         """Add static ARP entries for all switches to a host.
 
         A switch answers ARP at the port where the request arrived. With several paths that may not lead to the host.

@@ -20,12 +20,12 @@ from p4reduce_topos.emulation.leftovers import mark
 class Net(Mininet):  # type: ignore[misc]
     """Mininet, with static ARP entries that are restored when a link comes up, since the kernel drops them."""
 
-    def __init__(self, know: Callable[[str], None], **options: Any) -> None:
+    def __init__(self, restore_arp: Callable[[str], None], **options: Any) -> None:
         """Create an empty network.
 
-        know: a function that adds the ARP entries to the host of this name.
+        restore_arp: a function that adds the ARP entries to the host of this name.
         """
-        self._know = know
+        self._restore_arp = restore_arp
         super().__init__(**options)
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
@@ -35,7 +35,7 @@ class Net(Mininet):  # type: ignore[misc]
             return
         for host, other in ((self[src], self[dst]), (self[dst], self[src])):
             if host in self.hosts and host.connectionsTo(other):
-                self._know(host.name)
+                self._restore_arp(host.name)
 
 
 class P4Switch(Switch):  # type: ignore[misc]
