@@ -101,31 +101,31 @@ class Tree:
     """An aggregation tree.
 
     root: the switch that computes the final sums.
-    above: the parent of each switch except the root.
+    parents: the parent of each switch except the root.
     switch_of: the switch of each worker.
     """
 
     root: str
-    above: Mapping[str, str]
+    parents: Mapping[str, str]
     switch_of: Mapping[str, str]
 
     @property
     def switches(self) -> tuple[str, ...]:
         """All switches of the tree, each before its parent: the root is last."""
         depth = {self.root: 0}
-        for switch in self.above:
+        for switch in self.parents:
             at, path = switch, []
             while at not in depth:
                 path.append(at)
-                at = self.above[at]
+                at = self.parents[at]
             for steps, one in enumerate(reversed(path), start=depth[at] + 1):
                 depth[one] = steps
         return tuple(sorted(depth, key=lambda switch: -depth[switch]))
 
-    def below(self, switch: str) -> tuple[str, ...]:
+    def children(self, switch: str) -> tuple[str, ...]:
         """Return the children whose packets a switch aggregates: its workers in rank order, then switches."""
         workers = tuple(worker for worker, its in self.switch_of.items() if its == switch)
-        return workers + tuple(lower for lower, upper in self.above.items() if upper == switch)
+        return workers + tuple(lower for lower, upper in self.parents.items() if upper == switch)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Topology:
     links: tuple[Link, ...]
     workers: tuple[str, ...]
     roots: tuple[str, ...]
-    _at: dict[str, list[Link]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _links_of: dict[str, list[Link]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise ValueError, which names the node or link that is not accepted."""
@@ -154,20 +154,20 @@ class Topology:
             self._check_name(node)
         if len(self.hosts) > MOST_HOSTS or len(self.switches) > MOST_SWITCHES:
             raise ValueError(f"{self.name}: up to {MOST_HOSTS} hosts and {MOST_SWITCHES} switches are accepted")
-        self._at.update({node: [] for node in nodes})
+        self._links_of.update({node: [] for node in nodes})
         pairs: set[frozenset[str]] = set()
         for link in self.links:
             for end in link.ends:
-                if end not in self._at:
+                if end not in self._links_of:
                     raise ValueError(f"{self.name}: a link leads to {end!r}, which is not a node")
-                self._at[end].append(link)
+                self._links_of[end].append(link)
             if len(set(link.ends)) == 1 or frozenset(link.ends) in pairs:
                 raise ValueError(f"{self.name}: one link between two nodes is accepted, not {link.a} to {link.b} again")
             pairs.add(frozenset(link.ends))
         for node in nodes:
             self._check_interfaces(node)
         for host in self.hosts:
-            if len(self._at[host]) != 1 or self._at[host][0].other(host) not in self.switches:
+            if len(self._links_of[host]) != 1 or self._links_of[host][0].other(host) not in self.switches:
                 raise ValueError(f"{self.name}: host {host} must have one link, to a switch")
         for what, some, among in (("worker", self.workers, self.hosts), ("root", self.roots, self.switches)):
             if strange := sorted(set(some) - set(among)):
@@ -190,13 +190,13 @@ class Topology:
 
         The name contains the port, so a node with more links needs a shorter name.
         """
-        names = [f"{node}-eth{len(self._at[node])}", *([f"ctl-{node}"] if node in self.hosts else [])]
+        names = [f"{node}-eth{len(self._links_of[node])}", *([f"ctl-{node}"] if node in self.hosts else [])]
         longest = max(names, key=len)
         if len(longest) > LONGEST_INTERFACE:
             most = LONGEST_INTERFACE - len(longest) + len(node)
             raise ValueError(
                 f"{self.name}: the name {node!r} has {len(node)} characters: up to {most} are accepted for a node with "
-                f"{len(self._at[node])} links, as its interface would be {longest}, and Linux accepts "
+                f"{len(self._links_of[node])} links, as its interface would be {longest}, and Linux accepts "
                 f"{LONGEST_INTERFACE} characters"
             )
 
@@ -204,7 +204,7 @@ class Topology:
 
     def ports(self, node: str) -> dict[int, str]:
         """Return the node at the other end of each port."""
-        return {port: link.other(node) for port, link in enumerate(self._at[node], start=1)}
+        return {port: link.other(node) for port, link in enumerate(self._links_of[node], start=1)}
 
     def port(self, node: str, neighbour: str) -> int:
         """Return the port of `node` that leads to `neighbour`. Raises KeyError if they have no link."""
@@ -218,7 +218,7 @@ class Topology:
 
     def link(self, a: str, b: str) -> Link:
         """Return the link between two nodes. Raises KeyError if there is none."""
-        return self._at[a][self.port(a, b) - 1]
+        return self._links_of[a][self.port(a, b) - 1]
 
     def ip(self, node: str) -> str:
         base = NETWORK.network_address
@@ -234,8 +234,8 @@ class Topology:
     def forwarding(self, switch: str) -> dict[str, int]:
         """Return the port of a switch for the MAC address of every other node."""
         nodes = enumerate([*self.hosts, *self.switches])
-        ways = ((index, node, self._nearer(switch, node)) for index, node in nodes if node != switch)
-        return {self.mac(node): self.port(switch, nearer[index % len(nearer)]) for index, node, nearer in ways}
+        ways = ((index, node, self._next_hops(switch, node)) for index, node in nodes if node != switch)
+        return {self.mac(node): self.port(switch, hops[index % len(hops)]) for index, node, hops in ways}
 
     def flood_ports(self, switch: str) -> tuple[int, ...]:
         """Return the ports of a switch on the spanning tree of all nodes."""
@@ -244,13 +244,13 @@ class Topology:
 
     def tree(self, root: str) -> Tree:
         """Return the aggregation tree: the shortest path of every worker to the root."""
-        switch_of = {worker: self._at[worker][0].other(worker) for worker in self.workers}
-        above: dict[str, str] = {}
+        switch_of = {worker: self._links_of[worker][0].other(worker) for worker in self.workers}
+        parents: dict[str, str] = {}
         for at in switch_of.values():
-            while at != root and at not in above:
-                above[at] = self._nearer(at, root)[0]
-                at = above[at]
-        return Tree(root, above, switch_of)
+            while at != root and at not in parents:
+                parents[at] = self._next_hops(at, root)[0]
+                at = parents[at]
+        return Tree(root, parents, switch_of)
 
     @cached_property
     def aggregating(self) -> tuple[str, ...]:
@@ -258,13 +258,13 @@ class Topology:
         return self.roots if len(self.roots) > 1 else self.tree(self.roots[0]).switches
 
     @cached_property
-    def _to(self) -> dict[str, dict[str, int]]:
+    def _distances_to(self) -> dict[str, dict[str, int]]:
         """The distances of all nodes to each node."""
-        return {node: self._distances(node) for node in self._at}
+        return {node: self._distances(node) for node in self._links_of}
 
-    def _nearer(self, start: str, end: str) -> list[str]:
+    def _next_hops(self, start: str, end: str) -> list[str]:
         """Return the neighbours of `start` that are on a shortest path to `end`."""
-        distances = self._to[end]
+        distances = self._distances_to[end]
         return [other for other in self.ports(start).values() if distances[other] < distances[start]]
 
     def _distances(self, start: str) -> dict[str, int]:
@@ -273,7 +273,7 @@ class Topology:
         waiting = [start]
         for node in waiting:
             if node == start or node in self.switches:
-                for link in self._at[node]:
+                for link in self._links_of[node]:
                     other = link.other(node)
                     if other not in distances:
                         distances[other] = distances[node] + 1
@@ -283,7 +283,7 @@ class Topology:
     @cached_property
     def _spanning_tree(self) -> frozenset[frozenset[str]]:
         root = self.roots[0]
-        return frozenset(frozenset((node, self._nearer(node, root)[0])) for node in self._at if node != root)
+        return frozenset(frozenset((node, self._next_hops(node, root)[0])) for node in self._links_of if node != root)
 
 
 __all__ = ["NETWORK", "PLAIN", "Link", "Topology", "Tree", "LinkProperties"]

@@ -73,12 +73,12 @@ def test_a_tree_brings_every_worker_to_its_root_once(topology: Topology) -> None
         assert tree.switches[-1] == root
         counted: Counter[str] = Counter()
         for switch in tree.switches:
-            assert switch == root or tree.above[switch] in topology.ports(switch).values()
-            assert tree.below(switch) or switch == root, f"{switch} has nothing to add up"
-            counted.update(tree.below(switch))
+            assert switch == root or tree.parents[switch] in topology.ports(switch).values()
+            assert tree.children(switch) or switch == root, f"{switch} has no children"
+            counted.update(tree.children(switch))
         assert counted == Counter({*topology.workers, *tree.switches} - {root})
         for at, switch in enumerate(tree.switches[:-1]):
-            assert tree.above[switch] in tree.switches[at + 1 :], "every switch is before the one above it"
+            assert tree.parents[switch] in tree.switches[at + 1 :], "every switch is before its parent"
 
 
 @given(topologies())
@@ -94,8 +94,8 @@ def test_the_two_racks() -> None:
     topology = two_racks.build(8)
     way = topology.tree("spine1")
     assert way.switches == ("leaf1", "leaf2", "spine1")
-    assert way.below("leaf2") == ("h5", "h6", "h7", "h8")
-    assert way.below("spine1") == ("leaf1", "leaf2")
+    assert way.children("leaf2") == ("h5", "h6", "h7", "h8")
+    assert way.children("spine1") == ("leaf1", "leaf2")
     assert topology.ip("h8") == "10.0.0.8"
     assert topology.mac("spine1") == "02:00:0a:00:ff:03"
     assert topology.interface("leaf1", "spine1") == "leaf1-eth5"
@@ -106,14 +106,14 @@ def test_spines_share_the_traffic() -> None:
     topology = leaf_spine.build(8, leaves=2, spines=2)
     spines = Counter(walk(topology, "h1", end)[2] for end in ("h5", "h6", "h7", "h8"))
     assert spines == {"spine1": 2, "spine2": 2}
-    assert [topology.tree(root).above["leaf1"] for root in topology.roots] == ["spine1", "spine2"]
+    assert [topology.tree(root).parents["leaf1"] for root in topology.roots] == ["spine1", "spine2"]
 
 
 def test_a_tree_of_depth_and_fan_out() -> None:
     topology = tree.build(9, depth=3, fan_out=2)
     assert len(topology.switches) == 7
     way = topology.tree("s1")
-    sizes = sorted(len(way.below(switch)) for switch in ("s4", "s5", "s6", "s7"))
+    sizes = sorted(len(way.children(switch)) for switch in ("s4", "s5", "s6", "s7"))
     assert sizes == [2, 2, 2, 3]
     assert tree.build(3, depth=1).switches == ("s1",)
 

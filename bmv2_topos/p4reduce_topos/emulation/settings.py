@@ -16,12 +16,12 @@ def settings(topology: Topology, grpc: Callable[[str], str]) -> str:
     A single root has an aggregation tree below it. Several roots share the slots of each job, and the other switches
     only forward packets to them.
     """
-    above = topology.tree(topology.roots[0]).above if len(topology.roots) == 1 else {}
+    parents = topology.tree(topology.roots[0]).parents if len(topology.roots) == 1 else {}
     parts = []
     for switch in topology.aggregating:
         table = {"name": switch, **_switch(topology, switch, grpc(switch))}
-        if switch in above:
-            table["uplink"] = {"port": topology.port(switch, above[switch]), "to": above[switch]}
+        if switch in parents:
+            table["uplink"] = {"port": topology.port(switch, parents[switch]), "to": parents[switch]}
         parts.append(f"[[switches]]\n{_toml(table)}")
     return "\n".join(parts)
 
