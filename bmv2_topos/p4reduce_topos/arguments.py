@@ -25,21 +25,21 @@ def build(name: str, workers: int | None, edge: str, core: str, shape: str) -> T
         if shape:
             raise P4ReduceError(f"--shape {shape}: {name} has no parameters")
         return read_topology(name, workers, edge, core)
-    design = find(name)
+    builder = find(name)
     options: dict[str, object] = {
         "workers": DEFAULT_WORKERS if workers is None else workers, "edge": parse_link_properties("--edge", edge)
     }  # fmt: skip
     if core:
-        if not design.has_core:
+        if not builder.has_core:
             raise P4ReduceError(f"--core {core}: {name} has no links between switches")
         options["core"] = parse_link_properties("--core", core)
     for key, value in pairs("--shape", shape):
-        if key not in design.shape or not re.fullmatch("[0-9]{1,4}", value):
-            accepted = ", ".join(f"{one}=NUMBER, 0 to 9999" for one in design.shape) or "nothing"
+        if key not in builder.shape or not re.fullmatch("[0-9]{1,4}", value):
+            accepted = ", ".join(f"{one}=NUMBER, 0 to 9999" for one in builder.shape) or "nothing"
             raise P4ReduceError(f"--shape {shape}: accepted for {name} is {accepted}")
         options[key] = int(value)
     try:
-        made = design.build(**options)
+        made = builder.build(**options)
     except (P4ReduceError, ValueError):
         raise
     except Exception as error:  # the function is the user's

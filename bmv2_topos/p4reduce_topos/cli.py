@@ -58,8 +58,8 @@ def root() -> None:
 @topo.command("list")
 def list_topologies() -> None:
     """Show the topologies and their diagrams."""
-    for name, design in TOPOLOGIES.items():
-        typer.echo(f"{name}  (--shape: {', '.join(design.shape) or 'none'})\n\n{design.text}\n")
+    for name, builder in TOPOLOGIES.items():
+        typer.echo(f"{name}  (--shape: {', '.join(builder.shape) or 'none'})\n\n{builder.description}\n")
 
 
 _OF_A_MEASUREMENT = ("system", "numel", "density", "overlap", "repeat", "slots", "timeout", "mtu", "drop_rate", "cli")

@@ -20,7 +20,7 @@ from p4reduce_topos.faults.ranks import Event
 from p4reduce_topos.model import LinkProperties
 from p4reduce_topos.topologies import star
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
-from p4reduce_topos.topologies.parts import with_other_host
+from p4reduce_topos.topologies.parts import with_extra_host
 from tests.support.mininet import Start
 from tests.support.protections import SMALL, changed
 
@@ -56,7 +56,7 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
     made = TOPOLOGIES[name].build(
         2, LinkProperties(delay=1e-6), **SHAPES.get(name, {})
     )  # every host's link can be changed
-    plain = with_other_host(made, made.workers[VICTIM])
+    plain = with_extra_host(made, made.workers[VICTIM])
     wrong = {}
     with start(plain, target, controller_options=["--lease", str(LEASE_S)]) as network:
         for fault_name, fault in FAULTS.items():

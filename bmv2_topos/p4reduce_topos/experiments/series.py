@@ -25,7 +25,7 @@ from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.experiments.measuring import Measured, measure
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
-from p4reduce_topos.topologies.parts import with_other_host
+from p4reduce_topos.topologies.parts import with_extra_host
 
 VERSION = 1
 _BEFORE = {"topology": "star", "shape": ""}  # fields that old files of figures lack
@@ -79,7 +79,7 @@ class Point:
         rate = f"rate={self.rate / 1000:.12g}kbit"
         core = rate if has_core(self.topology) else ""
         made = build(self.topology, self.workers, rate, core, self.shape)
-        return with_other_host(made, made.workers[0])
+        return with_extra_host(made, made.workers[0])
 
 
 @dataclass(frozen=True)

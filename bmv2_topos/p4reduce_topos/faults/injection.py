@@ -12,7 +12,7 @@ from p4reduce_topos.faults import messages
 from p4reduce_topos.faults.catalogue import UNDER_WAY, VICTIM, Fault
 from p4reduce_topos.faults.ranks import Event, Ranks
 from p4reduce_topos.model import Topology
-from p4reduce_topos.topologies.parts import with_other_host
+from p4reduce_topos.topologies.parts import with_extra_host
 
 _CALLS = 60
 
@@ -40,7 +40,7 @@ def prepare_topology(fault: Fault, topology: Topology) -> Topology:
             "hears all hosts behind it at one port and cannot tell them apart; accepted are topologies whose workers "
             "are at a switch that adds up"
         )
-    return with_other_host(made, worker)
+    return with_extra_host(made, worker)
 
 
 def inject(network: Network, fault: Fault, *, job: str = "topo", calls: int = _CALLS) -> dict[int, Event]:

@@ -20,13 +20,13 @@ from p4reduce_topos.topologies import bottleneck, leaf_spine, star, tree, two_ra
 
 
 @dataclass(frozen=True)
-class Design:
+class TopologyBuilder:
     """A topology whose parameters are still to be chosen."""
 
     build: Callable[..., Topology]
 
     @property
-    def text(self) -> str:
+    def description(self) -> str:
         """The description and the diagram: the docstring of the function's module."""
         return sys.modules[self.build.__module__].__doc__ or ""
 
@@ -43,16 +43,16 @@ class Design:
 
 
 TOPOLOGIES = {
-    "star": Design(star.build),
-    "two-racks": Design(two_racks.build),
-    "tree": Design(tree.build),
-    "leaf-spine": Design(leaf_spine.build),
-    "bottleneck": Design(bottleneck.build),
+    "star": TopologyBuilder(star.build),
+    "two-racks": TopologyBuilder(two_racks.build),
+    "tree": TopologyBuilder(tree.build),
+    "leaf-spine": TopologyBuilder(leaf_spine.build),
+    "bottleneck": TopologyBuilder(bottleneck.build),
 }
 ACCEPTED = f"{', '.join(TOPOLOGIES)}, or your own as FILE.py:FUNCTION, FILE.yaml or FILE.json"
 
 
-def find(name: str) -> Design:
+def find(name: str) -> TopologyBuilder:
     """Return the topology of a name, or of a FILE.py:FUNCTION, which is executed. Raises ValueError."""
     if name in TOPOLOGIES:
         return TOPOLOGIES[name]
@@ -66,7 +66,7 @@ def find(name: str) -> Design:
     build = getattr(module, function, None)
     if not callable(build) or not {"workers", "edge"} <= set(inspect.signature(build).parameters):
         raise ValueError(f"topology {name}: there must be a function {function}(workers, edge) in {file}")
-    return Design(build)
+    return TopologyBuilder(build)
 
 
 def module_of(file: str, name: str) -> ModuleType:
@@ -75,7 +75,7 @@ def module_of(file: str, name: str) -> ModuleType:
     if spec is None or spec.loader is None or not Path(file).is_file():
         raise ValueError(f"there is no file {file}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and `text` look it up here
+    sys.modules[spec.name] = module  # dataclasses and `description` look it up here
     try:
         spec.loader.exec_module(module)
     except Exception as error:

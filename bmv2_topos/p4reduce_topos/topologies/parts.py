@@ -23,7 +23,7 @@ def links(lower: Sequence[str], upper: Sequence[str], properties: LinkProperties
     return tuple(Link(one, other, properties) for one in lower for other in upper)
 
 
-def with_other_host(topology: Topology, beside: str) -> Topology:
+def with_extra_host(topology: Topology, beside: str) -> Topology:
     """Return the topology with at least one host that is no worker.
 
     If all hosts are workers, a host is added. Its link is like that of the host `beside`, at the same switch.
