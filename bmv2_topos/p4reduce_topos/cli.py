@@ -226,8 +226,8 @@ def experiment(
 ) -> None:
     """Measure time and bytes while one parameter varies. A new run continues from the figures in --out."""
     from p4reduce_topos.experiments import congestion
-    from p4reduce_topos.experiments.choosing import chosen, find
     from p4reduce_topos.experiments.measuring import check_systems
+    from p4reduce_topos.experiments.selection import find, with_options
     from p4reduce_topos.experiments.series import EXPERIMENTS
 
     if name == "list":
@@ -245,7 +245,7 @@ def experiment(
         check_folder("--out", out)
         if name != "congestion":
             called, known = find(name)
-            made = chosen(known, values, systems, **fixed)
+            made = with_options(known, values, systems, **fixed)
             check_systems(made.systems)
             return called, made
         if any((values, systems, *fixed.values())):

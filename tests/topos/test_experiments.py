@@ -15,9 +15,9 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.report import Row, row
 from p4reduce_bench.processes.children import ChildFailed
-from p4reduce_topos.experiments import choosing, congestion, series
-from p4reduce_topos.experiments.choosing import chosen, find
+from p4reduce_topos.experiments import congestion, selection, series
 from p4reduce_topos.experiments.measuring import SYSTEMS, Measured
+from p4reduce_topos.experiments.selection import find, with_options
 from p4reduce_topos.experiments.series import EXPERIMENTS, Experiment, Point, busiest, plot, run
 from p4reduce_topos.topologies import star
 
@@ -167,11 +167,11 @@ def test_the_axis_of_a_plot_has_a_unit(
 
 
 def test_every_setting_that_can_vary_has_an_axis() -> None:
-    assert set(series._AXES) == {*choosing._NUMBERS}
+    assert set(series._AXES) == {*selection._NUMBERS}
 
 
 def test_points_are_on_the_topology_that_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = chosen(SMALL, "", "", topology="leaf-spine", shape="leaves=2,spines=3", rate="20mbit")
+    made = with_options(SMALL, "", "", topology="leaf-spine", shape="leaves=2,spines=3", rate="20mbit")
     topology = made.points()[0].build()
     assert topology.name == "leaf-spine"
     assert len(topology.roots) == 3
@@ -199,7 +199,7 @@ def test_points_of_a_file_that_has_changed_are_measured_again(tmp_path: Path, mo
         return Measured(row_of(), {})
 
     monkeypatch.setattr(series, "measure", measure)
-    made = chosen(SMALL, "1", "p4reduce", topology=str(tmp_path / "net.yaml"))
+    made = with_options(SMALL, "1", "p4reduce", topology=str(tmp_path / "net.yaml"))
     for _ in range(2):
         assert len(list(run(made, tmp_path / "made.json", "native", 1))) == 1
     assert len(measured) == 1

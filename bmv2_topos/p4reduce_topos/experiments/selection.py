@@ -20,7 +20,7 @@ MOST_WORKERS = 32
 ACCEPTED = f"{', '.join(EXPERIMENTS)}, congestion, or your own as FILE.yaml, FILE.json or FILE.py:NAME"
 
 
-def chosen(experiment: Experiment, values: str, systems: str, **fixed: str) -> Experiment:
+def with_options(experiment: Experiment, values: str, systems: str, **fixed: str) -> Experiment:
     """Return the experiment with other values, systems, or fixed fields of `Point`. An empty text changes nothing.
 
     Raises P4ReduceError or ValueError for a text that is not accepted.
@@ -96,7 +96,7 @@ def _read(file: str) -> Experiment:
         raise P4ReduceError(f"{file}: systems: {systems!r}: accepted is a list")
     experiment = Experiment(str(made.get("summary", "")), varied, (), fixed=same)
     numbers = {name: str(made[name]) for name in _NUMBERS if name in made}
-    return chosen(experiment, ",".join(map(str, values)), ",".join(map(str, systems)), **numbers)
+    return with_options(experiment, ",".join(map(str, values)), ",".join(map(str, systems)), **numbers)
 
 
 def option(name: str) -> str:

@@ -11,7 +11,7 @@ pytest.importorskip("mininet", reason="needs Mininet")
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_topos.emulation.scripts import command_of
-from p4reduce_topos.experiments.choosing import chosen
+from p4reduce_topos.experiments.selection import with_options
 from p4reduce_topos.experiments.series import EXPERIMENTS
 from p4reduce_topos.faults import messages
 from p4reduce_topos.faults.catalogue import FAULTS
@@ -19,14 +19,14 @@ from p4reduce_topos.faults.injection import violations
 
 
 def test_values_and_sizes_are_chosen() -> None:
-    made = chosen(EXPERIMENTS["density"], "1,0.01", "p4reduce,gloo", workers="8", numel="4MiB", rate="50mbit")
+    made = with_options(EXPERIMENTS["density"], "1,0.01", "p4reduce,gloo", workers="8", numel="4MiB", rate="50mbit")
     points = made.points()
     assert [(one.density, one.system) for one in points] == [
         (1, "p4reduce"), (1, "gloo"), (0.01, "p4reduce"), (0.01, "gloo"),
     ]  # fmt: skip
     assert {(one.workers, one.numel, one.rate) for one in points} == {(8, 1 << 20, 50_000_000)}
-    assert chosen(EXPERIMENTS["density"], "", "", workers="") == EXPERIMENTS["density"]
-    assert [one.rate for one in chosen(EXPERIMENTS["rate"], "1gbit", "p4reduce").points()] == [10**9]
+    assert with_options(EXPERIMENTS["density"], "", "", workers="") == EXPERIMENTS["density"]
+    assert [one.rate for one in with_options(EXPERIMENTS["rate"], "1gbit", "p4reduce").points()] == [10**9]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_values_and_sizes_are_chosen() -> None:
 )
 def test_what_is_not_accepted(values: str, systems: str, fixed: dict[str, str], says: str) -> None:
     with pytest.raises((P4ReduceError, ValueError), match=says):
-        chosen(EXPERIMENTS["density"], values, systems, **fixed)
+        with_options(EXPERIMENTS["density"], values, systems, **fixed)
 
 
 def test_scripts_run_in_python_and_programs_as_they_are(tmp_path: Path) -> None:
