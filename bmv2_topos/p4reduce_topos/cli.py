@@ -34,7 +34,7 @@ from p4reduce_topos.topologies.catalogue import ACCEPTED, TOPOLOGIES
 
 if TYPE_CHECKING:
     from p4reduce_topos.emulation.network import Network
-    from p4reduce_topos.experiments.measuring import Measured
+    from p4reduce_topos.experiments.measurement import Measurement
     from p4reduce_topos.experiments.series import Experiment
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ def run(
     def work(console: Console, topology: Topology) -> None:
         from p4reduce_topos.emulation.network import Network
         from p4reduce_topos.emulation.recording import recorded
-        from p4reduce_topos.experiments.measuring import measure
+        from p4reduce_topos.experiments.measurement import measure
 
         if fault:
             _run_fault(console, topology, target, fault, pcap, pipeline, as_json=as_json)
@@ -226,7 +226,7 @@ def experiment(
 ) -> None:
     """Measure time and bytes while one parameter varies. A new run continues from the figures in --out."""
     from p4reduce_topos.experiments import congestion
-    from p4reduce_topos.experiments.measuring import check_systems
+    from p4reduce_topos.experiments.measurement import check_systems
     from p4reduce_topos.experiments.selection import find, with_options
     from p4reduce_topos.experiments.series import EXPERIMENTS
 
@@ -327,7 +327,7 @@ def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, 
 
 
 def _check(target: str, system: str, overlap: str, fault: str) -> None:
-    from p4reduce_topos.experiments.measuring import SYSTEMS, check_systems
+    from p4reduce_topos.experiments.measurement import SYSTEMS, check_systems
     from p4reduce_topos.faults.catalogue import FAULTS
 
     for option, value, accepted in (
@@ -400,7 +400,7 @@ def _run_fault(console: Console, topology: Topology, target: str, fault: str, pc
         console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
-def _table(topology: Topology, measured: Measured) -> Table:
+def _table(topology: Topology, measured: Measurement) -> Table:
     made = Table(title=escape(f"{topology.name}: allreduce, sum"), caption="bytes: of one reduction, on the wire")
     made.add_column("")
     made.add_column("", justify="right")

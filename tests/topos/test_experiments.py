@@ -16,7 +16,7 @@ from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.report import Row, row
 from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_topos.experiments import congestion, selection, series
-from p4reduce_topos.experiments.measuring import SYSTEMS, Measured
+from p4reduce_topos.experiments.measurement import SYSTEMS, Measurement
 from p4reduce_topos.experiments.selection import find, with_options
 from p4reduce_topos.experiments.series import EXPERIMENTS, Experiment, Point, busiest, plot, run
 from p4reduce_topos.topologies import star
@@ -64,11 +64,11 @@ def test_it_goes_on_where_it_stopped(start: Any, tmp_path: Path, monkeypatch: py
 def test_a_system_that_fails_at_a_point_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def fail(_network: Any, system: str, case: Any, setup: Any, *, late: float) -> Measured:
+    def fail(_network: Any, system: str, case: Any, setup: Any, *, late: float) -> Measurement:
         tried.append((system, case.density, late))
         if len(tried) in (2, 3):
             raise ChildFailed("[/no markup] it went away")
-        return Measured(row_of(system, case, setup.target), {"h1>s1": 1})
+        return Measurement(row_of(system, case, setup.target), {"h1>s1": 1})
 
     monkeypatch.setattr(series, "_start", lambda *_: None)
     monkeypatch.setattr(series, "measure", fail)
@@ -184,7 +184,7 @@ def test_points_are_on_the_topology_that_is_chosen(tmp_path: Path, monkeypatch: 
         return contextlib.nullcontext()
 
     monkeypatch.setattr(series, "Network", network)
-    monkeypatch.setattr(series, "measure", lambda *_, **__: Measured(row_of(), {}))
+    monkeypatch.setattr(series, "measure", lambda *_, **__: Measurement(row_of(), {}))
     assert len(list(run(made, tmp_path / "made.json", "native", 1))) == 4
     assert built == ["leaf-spine"]
 
@@ -194,9 +194,9 @@ def test_points_of_a_file_that_has_changed_are_measured_again(tmp_path: Path, mo
     monkeypatch.setattr(series, "Network", lambda *_, **__: contextlib.nullcontext())
     measured = []
 
-    def measure(_: Any, system: str, *__: Any, **___: Any) -> Measured:
+    def measure(_: Any, system: str, *__: Any, **___: Any) -> Measurement:
         measured.append(system)
-        return Measured(row_of(), {})
+        return Measurement(row_of(), {})
 
     monkeypatch.setattr(series, "measure", measure)
     made = with_options(SMALL, "1", "p4reduce", topology=str(tmp_path / "net.yaml"))

@@ -12,7 +12,7 @@ import pytest
 
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
-from p4reduce_topos.experiments.measuring import SYSTEMS, measure
+from p4reduce_topos.experiments.measurement import SYSTEMS, measure
 from p4reduce_topos.faults.rank import sums
 from p4reduce_topos.faults.ranks import Ranks
 from p4reduce_topos.model import LinkProperties, Topology

@@ -21,7 +21,7 @@ from p4reduce.trace.summary import summarise
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_topos.emulation.network import Network
-from p4reduce_topos.experiments.measuring import measure
+from p4reduce_topos.experiments.measurement import measure
 from p4reduce_topos.model import LinkProperties
 from p4reduce_topos.topologies import star
 from tests.support.mininet import Start, mininet, start

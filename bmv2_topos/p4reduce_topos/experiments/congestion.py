@@ -21,7 +21,7 @@ from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_topos.emulation.network import Network
-from p4reduce_topos.experiments.measuring import measure
+from p4reduce_topos.experiments.measurement import measure
 from p4reduce_topos.model import LinkProperties
 from p4reduce_topos.topologies import bottleneck
 

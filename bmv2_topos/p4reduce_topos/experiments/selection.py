@@ -10,7 +10,7 @@ from typing import Any
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import bits_per_second, elements
 from p4reduce_topos.arguments import build
-from p4reduce_topos.experiments.measuring import SYSTEMS
+from p4reduce_topos.experiments.measurement import SYSTEMS
 from p4reduce_topos.experiments.series import EXPERIMENTS, Experiment, Point
 from p4reduce_topos.files import SUFFIXES, read
 from p4reduce_topos.topologies.catalogue import module_of

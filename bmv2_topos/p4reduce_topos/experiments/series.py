@@ -22,7 +22,7 @@ from p4reduce_bench.allreduce.systems import Failed, Setup
 from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_topos.arguments import build, has_core
 from p4reduce_topos.emulation.network import Network
-from p4reduce_topos.experiments.measuring import Measured, measure
+from p4reduce_topos.experiments.measurement import Measurement, measure
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
 from p4reduce_topos.topologies.parts import with_extra_host
@@ -151,7 +151,7 @@ def run(
                 except ChildFailed as error:
                     at = None  # start a new network: more than this may have failed
                     failed = report.row(point.system, target, case, Failed(str(error)), None, point.rate)
-                    measured = Measured(failed)
+                    measured = Measurement(failed)
                 row = {"point": key, "measured": measured.as_dict(), "machine": outputs.machine()}
                 known.append(row)
                 _write(file, known)

@@ -31,7 +31,7 @@ def check_systems(systems: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """The figures of one case.
 
     row: times and counters of the workers.
@@ -45,7 +45,7 @@ class Measured:
         return {**asdict(self.row), "carried": self.carried}
 
 
-def measure(network: Network, system: str, case: Case, setup: Setup, *, late: float = 0.0) -> Measured:
+def measure(network: Network, system: str, case: Case, setup: Setup, *, late: float = 0.0) -> Measurement:
     """Run a case on the network and return its figures. Raises ChildFailed if a process of the network or a rank fails.
 
     late: the delay of the last worker's calls, in seconds.
@@ -62,7 +62,7 @@ def measure(network: Network, system: str, case: Case, setup: Setup, *, late: fl
     limit = None
     if rate and system == "p4reduce":
         limit = least_traffic(case, setup).seconds(rate)
-    return Measured(row(system, setup.target, case, figures, limit, rate or None), carried)
+    return Measurement(row(system, setup.target, case, figures, limit, rate or None), carried)
 
 
 @contextlib.contextmanager
