@@ -133,7 +133,7 @@ def test_a_plot_says_what_it_shows_and_hides_nothing(tmp_path: Path, drawn: list
 
 
 def test_the_plot_of_congestion_does_so_too(tmp_path: Path, drawn: list[Any]) -> None:
-    found = {"alone": congestion.Shares(9e7, 0, 1e6), "both": congestion.Shares(5e7, 4e7, 2e6, 3e6)}
+    found = {"alone": congestion.Throughput(9e7, 0, 1e6), "both": congestion.Throughput(5e7, 4e7, 2e6, 3e6)}
     congestion.plot(tmp_path / "plot.png", found, "native", 5)
     (figure,) = drawn
     (axis,) = figure.axes

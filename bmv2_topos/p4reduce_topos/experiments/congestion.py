@@ -37,7 +37,7 @@ _BUSY = 10_000  # bytes: a sample with more from one worker counts as busy
 
 
 @dataclass(frozen=True)
-class Shares:
+class Throughput:
     """Throughput over the bottleneck from left to right, in bits a second, headers included.
 
     tcp: the throughput of the TCP connection.
@@ -55,7 +55,7 @@ class Shares:
     wrong: int = 0
 
 
-def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str, Shares]:
+def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str, Throughput]:
     """Measure TCP alone, the aggregation alone, and both together. Raises P4ReduceError.
 
     The runs cover each number of slots and each of TCP's `algorithms`. The keys of the result name them.
@@ -66,7 +66,7 @@ def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str,
         for algorithm in algorithms():
             with _tcp(network, algorithm), _Sampler(network) as sampler:
                 time.sleep(_ALONE_S)
-            found[f"{algorithm} alone"] = replace(sampler.shares(), aggregation=0.0, aggregation_deviation=0.0)
+            found[f"{algorithm} alone"] = replace(sampler.throughput(), aggregation=0.0, aggregation_deviation=0.0)
         for one in slots:
             setup = Setup(target=target, slots=one, threads=1, repeat=repeat, warm_up=1, timeout=120)
             found[f"{one} slots alone"] = _aggregate(network, setup)
@@ -82,11 +82,11 @@ def algorithms() -> list[str]:
     return [name for name in ("cubic", "bbr") if name in known] or known[:1]
 
 
-def _aggregate(network: Network, setup: Setup) -> Shares:
+def _aggregate(network: Network, setup: Setup) -> Throughput:
     with _Sampler(network) as sampler:
         row = measure(network, "p4reduce", _CASE, setup).row
     resent = (row.retransmissions or 0) / (row.packets or 1)
-    return replace(sampler.shares(busy=True), resent=resent, wrong=row.wrong or 0)
+    return replace(sampler.throughput(busy=True), resent=resent, wrong=row.wrong or 0)
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ class _Sampler:
             tcp, link, worker = carried("x1", "s1"), carried("s1", "s2"), carried("h1", "s1")
             self._samples.append((time.monotonic(), tcp, link, worker))
 
-    def shares(self, *, busy: bool = False) -> Shares:
+    def throughput(self, *, busy: bool = False) -> Throughput:
         """Return the average throughput of TCP and of the aggregation, and their deviations.
 
         busy: count only the time in which workers send.
@@ -138,7 +138,7 @@ class _Sampler:
             samples = samples[during[0] : during[-1] + 2]
         windows = [_rates(one, other) for one, other in pairwise(samples[::_WINDOW])] or [(0.0, 0.0)]
         tcp, aggregation = zip(*windows, strict=True)
-        return Shares(*_rates(samples[0], samples[-1]), pstdev(tcp), pstdev(aggregation))
+        return Throughput(*_rates(samples[0], samples[-1]), pstdev(tcp), pstdev(aggregation))
 
     def __enter__(self) -> _Sampler:
         self._thread.start()
@@ -155,7 +155,7 @@ def _rates(one: Sample, other: Sample) -> tuple[float, float]:
     return 8 * tcp / seconds, max(0.0, 8 * (link - tcp) / seconds)
 
 
-def plot(path: Path, found: dict[str, Shares], target: str, repeat: int) -> None:
+def plot(path: Path, found: dict[str, Throughput], target: str, repeat: int) -> None:
     """Draw a stacked bar for each run: TCP below, the aggregation on top. Error bars are standard deviations."""
     import matplotlib
 
