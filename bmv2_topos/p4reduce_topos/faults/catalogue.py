@@ -21,9 +21,9 @@ from p4reduce_topos.faults.ranks import Ranks
 from p4reduce_topos.model import Topology
 
 LEASE_S = 5.0
-_TO_COME = 10**6  # forged packets are so many rounds ahead of the job
+_ROUNDS_AHEAD = 10**6  # forged packets are so many rounds ahead of the job
 VICTIM = 1  # the rank that is the target of faults
-UNDER_WAY = 3  # calls that every rank completes before the fault
+CALLS_BEFORE_FAULT = 3  # calls that every rank completes before the fault
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def restart_controller(network: Network, ranks: Ranks) -> None:
             break
         if time.monotonic() > deadline:
             raise P4ReduceError(f"not all ranks are back: {jobs}")
-    ranks.wait_calls(UNDER_WAY)
+    ranks.wait_calls(CALLS_BEFORE_FAULT)
 
 
 def kill_controller(network: Network, _: Ranks) -> None:
@@ -127,7 +127,7 @@ def forge(network: Network, ranks: Ranks) -> None:
         "--interface", topology.interface(rogue, topology.ports(rogue)[1]),
         "--switch", topology.ip(switch), topology.mac(switch), "--senders", json.dumps(senders),
         "--workers", str(len(topology.workers)), "--job", str(job["number"]), "--generation", str(job["generation"]),
-        "--slots", str(job["slots"]), "--seq", str((ranks.events[VICTIM][0]["first_seq"] + _TO_COME) % 2**32),
+        "--slots", str(job["slots"]), "--seq", str((ranks.events[VICTIM][0]["first_seq"] + _ROUNDS_AHEAD) % 2**32),
     ]  # fmt: skip
     network.start(rogue, "forger", command).first(START_UP_S)
 

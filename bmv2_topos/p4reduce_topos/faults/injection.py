@@ -9,7 +9,7 @@ from dataclasses import replace
 from p4reduce.errors import P4ReduceError
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.faults import messages
-from p4reduce_topos.faults.catalogue import UNDER_WAY, VICTIM, Fault
+from p4reduce_topos.faults.catalogue import CALLS_BEFORE_FAULT, VICTIM, Fault
 from p4reduce_topos.faults.ranks import Event, Ranks
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.parts import with_extra_host
@@ -53,7 +53,7 @@ def inject(network: Network, fault: Fault, *, job: str = "topo", calls: int = _C
     many = calls if fault.outcome == "sums" else 1_000_000
     with Ranks(network, "--pause", str(fault.pause), "--calls", str(many), *fault.options, job=job) as ranks:
         if not fault.options:
-            ranks.wait_calls(UNDER_WAY)
+            ranks.wait_calls(CALLS_BEFORE_FAULT)
             fault.act(network, ranks)
         return ranks.wait_ends(fault.seconds)
 
