@@ -24,7 +24,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce import grid
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
-from p4reduce_bench.processes import network as private
+from p4reduce_bench.processes import network as own_network
 from p4reduce_bench.processes.termination import command
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_topos.arguments import LINK_PROPERTIES, build
@@ -62,7 +62,18 @@ def list_topologies() -> None:
         typer.echo(f"{name}  (--shape: {', '.join(builder.shape) or 'none'})\n\n{builder.description}\n")
 
 
-_OF_A_MEASUREMENT = ("system", "numel", "density", "overlap", "repeat", "slots", "timeout", "mtu", "drop_rate", "cli")
+_MEASUREMENT_OPTIONS = (
+    "system",
+    "numel",
+    "density",
+    "overlap",
+    "repeat",
+    "slots",
+    "timeout",
+    "mtu",
+    "drop_rate",
+    "cli",
+)
 
 
 @topo.command()
@@ -133,7 +144,7 @@ def run(
             typer.echo(f"{one:24} {known.summary} Ends in: {known.outcome}.")
         return
 
-    sources = {one: context.get_parameter_source(one) for one in _OF_A_MEASUREMENT}
+    sources = {one: context.get_parameter_source(one) for one in _MEASUREMENT_OPTIONS}
     given = [one for one, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
     def inputs() -> Topology:
@@ -141,7 +152,7 @@ def run(
         if fault and given:
             option = f"--{given[0].replace('_', '-')}"
             raise P4ReduceError(f"--fault {fault} and {option}: give only one of them; a fault chooses its own sums")
-        _check_own(pipeline, program, fault, trace)
+        _check_program_options(pipeline, program, fault, trace)
         if pcap is not None:
             check_folder("--pcap", pcap)
         topology = build(name, workers, edge, core, shape)
@@ -177,7 +188,7 @@ def run(
             if program:
                 status.stop()
                 with recorded(trace, partial(print, file=sys.stderr)):
-                    _run_own(console, network, program, as_json=as_json)
+                    _run_program(console, network, program, as_json=as_json)
                 return
             if cli:
                 said = f"workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D"
@@ -255,9 +266,9 @@ def experiment(
     def work(console: Console, found: tuple[str, Experiment | None]) -> None:
         called, known = found
         if known is None:
-            rows, wrong = _share(called, target, repeat, out, console)
+            rows, wrong = _run_congestion(called, target, repeat, out, console)
         else:
-            rows, wrong = _vary(called, known, target, repeat, out, console)
+            rows, wrong = _run_series(called, known, target, repeat, out, console)
         if as_json:
             print(json.dumps(rows))
         console.print(f"figures: {out / called}.json, plot: {out / called}.png", markup=False, soft_wrap=True)
@@ -269,7 +280,7 @@ def experiment(
     _as_command(inputs, work, as_json=as_json)
 
 
-def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, console: Console
+def _run_series(name: str, known: Experiment, target: str, repeat: int, out: Path, console: Console
           ) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
     """Measure every point and draw the plot. Return the figures of every point, and the number of wrong elements."""
     from p4reduce_topos.experiments.series import plot, run
@@ -293,14 +304,16 @@ def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, con
     return [{**asdict(point), **measured} for point, measured in rows], sum(one["wrong"] or 0 for _, one in rows)
 
 
-def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
-    """Run the experiment `congestion`, which has one network and no points. It returns the same as `_vary`."""
+def _run_congestion(
+    name: str, target: str, repeat: int, out: Path, console: Console
+) -> tuple[list[dict[str, Any]], int]:
+    """Run the experiment `congestion`, which has one network and no points. It returns the same as `_run_series`."""
     from p4reduce_bench.outputs import machine
     from p4reduce_topos.experiments.congestion import plot, run
 
     with console.status(name):
         found = run(target, repeat)
-    rows: list[dict[str, Any]] = [{"run": one, **asdict(shares)} for one, shares in found.items()]
+    rows: list[dict[str, Any]] = [{"run": one, **asdict(throughput)} for one, throughput in found.items()]
     plot(out / f"{name}.png", found, target, repeat)
     (out / f"{name}.json").write_text(json.dumps({"machine": machine(), "target": target, "rows": rows}, indent=1))
     for row in rows:
@@ -322,7 +335,7 @@ def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, 
 
         check_tools()
         with signals.blocked():
-            private.enter()
+            own_network.enter()
         work(console, checked)
 
 
@@ -341,7 +354,7 @@ def _check(target: str, system: str, overlap: str, fault: str) -> None:
     check_systems([system])
 
 
-def _check_own(pipeline: Path | None, program: str, fault: str, trace: Path | None) -> None:
+def _check_program_options(pipeline: Path | None, program: str, fault: str, trace: Path | None) -> None:
     """Check the options for files of the user: a P4 program, a script for the workers, and a trace."""
     from p4reduce_topos.emulation.scripts import command_of
 
@@ -356,7 +369,7 @@ def _check_own(pipeline: Path | None, program: str, fault: str, trace: Path | No
         raise P4ReduceError("--exec and --fault: give only one of them")
 
 
-def _run_own(console: Console, network: Network, program: str, *, as_json: bool) -> None:
+def _run_program(console: Console, network: Network, program: str, *, as_json: bool) -> None:
     from p4reduce_topos.emulation.scripts import command_of, run_at_workers
 
     def say(host: str, line: str) -> None:
