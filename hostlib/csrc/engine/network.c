@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_POLLS_WITH_BACKLOG = 64 }; // so that a flood of packets cannot keep the engine from its timers
+enum { MOST_POLLS_WITH_BACKLOG = 64 }; // turns without timers, so that a flood of packets cannot hold them up for ever
 static const double SILENCE_S = 3;     // without an answer, after which the switch is said not to answer
 static const double STALL_S = 2;       // delay of a turn after which the process is said to have been stopped
 
@@ -19,6 +19,7 @@ static double time_running(const p4reduce_engine *engine, double since, double n
     return now - since - fmax(0, engine->stall_end - fmax(engine->stall_start, since));
 }
 
+// Records the interval since this turn was due, if it is so long that the process must have been stopped.
 static void note_stall(p4reduce_engine *engine, double now) {
     const double due = fmax(engine->last_poll, engine->poll_deadline);
     if (engine->oldest != NULL && now - due > STALL_S) {
@@ -39,25 +40,25 @@ void network_describe_stall(const p4reduce_engine *engine, char *text, size_t ro
 // Writes in words what the operations wait for, in the same words as python_engine.py.
 static void describe_answers(const p4reduce_engine *engine, double now, char *text, size_t room) {
     uint32_t awaited[8];
-    struct quiet quiet = {engine->switch_address, engine->heard_at, engine->link->trouble};
-    if (engine->link->quietest != NULL)
-        quiet = engine->link->quietest(engine->link);
-    const double since = quiet.heard_at > engine->oldest_since ? quiet.heard_at : engine->oldest_since;
+    struct aggregator_state silent = {engine->switch_address, engine->heard_at, engine->link->trouble};
+    if (engine->link->longest_silent != NULL)
+        silent = engine->link->longest_silent(engine->link);
+    const double since = silent.heard_at > engine->oldest_since ? silent.heard_at : engine->oldest_since;
     const double silence = time_running(engine, since, now);
-    if (quiet.heard_at < engine->oldest_since || silence > SILENCE_S) {
+    if (silent.heard_at < engine->oldest_since || silence > SILENCE_S) {
         char hint[64] = "";
-        if (quiet.trouble)
-            snprintf(hint, sizeof hint, " (%s)", strerror(quiet.trouble));
+        if (silent.trouble)
+            snprintf(hint, sizeof hint, " (%s)", strerror(silent.trouble));
         snprintf(text, room,
                  "the switch at %s has not answered for %.1f s%s. Check that it runs, that this host (%s) can reach "
                  "it, that it still has the job, and that no rank is ahead of the others",
-                 quiet.address, silence, hint, engine->local_address);
+                 silent.address, silence, hint, engine->local_address);
         return;
     }
     char ranks[AWAITED_TEXT_BYTES];
     const bool known = p4reduce_worker_awaited(engine->worker, awaited) && awaited_ranks(awaited, ranks);
     snprintf(text, room, "waiting for %.380s; last answer from the switch at %s: %.1f s ago", known ? ranks : "results",
-             quiet.address, silence);
+             silent.address, silence);
 }
 
 void network_snapshot(p4reduce_engine *engine, double now, struct snapshot *snapshot) {
@@ -86,7 +87,7 @@ void network_expect(p4reduce_engine *engine, const p4reduce_operation *operation
 void network_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
     struct task *task = operation->task;
     network_expect(engine, operation);
-    operation->task = NULL;
+    operation->task = NULL; // the worker owns it from here on
     engine->worker->counter = (uint32_t)operation->number;
     worker_submit(engine->worker, task, now);
 }
@@ -98,28 +99,28 @@ void network_fail(p4reduce_engine *engine, const p4reduce_error *error) {
     while (next != NULL) {
         p4reduce_operation *operation = next;
         next = operation->next;
-        network_begin(engine, operation, 0);
+        network_begin(engine, operation, 0); // the worker has failed, and so ends it at once
     }
 }
 
-// The loop.
+// Turns.
 
-bool network_take(p4reduce_engine *engine, double *now) {
-    // Packets that came while nothing was under way can wait until an operation's first packets are sent.
-    const bool begins = engine->oldest == NULL && atomic_load(&engine->news);
-    const bool dry = begins || engine_receive_packets(engine);
+bool network_begin_turn(p4reduce_engine *engine, double *now) {
+    // Packets that came while no operation was in flight are not urgent: the first packets of a new one are sent first.
+    const bool begins = engine->oldest == NULL && atomic_load(&engine->requests_pending);
+    const bool drained = begins || engine_receive_packets(engine);
     *now = clock_now();
     note_stall(engine, *now);
-    if (atomic_load(&engine->news))
-        engine_take_news(engine, *now);
-    return dry;
+    if (atomic_load(&engine->requests_pending))
+        engine_handle_requests(engine, *now);
+    return drained;
 }
 
-bool network_give(p4reduce_engine *engine, bool dry, double now) {
+bool network_end_turn(p4reduce_engine *engine, bool drained, double now) {
     p4reduce_error error;
-    // The timers come last: they must not send packets again whose answers have arrived.
-    engine->polls_with_backlog = dry ? 0 : engine->polls_with_backlog + 1;
-    if (dry || engine->polls_with_backlog > MOST_POLLS_WITH_BACKLOG) {
+    // The timers run only when all packets are read: they must not send packets again whose answers have arrived.
+    engine->polls_with_backlog = drained ? 0 : engine->polls_with_backlog + 1;
+    if (drained || engine->polls_with_backlog > MOST_POLLS_WITH_BACKLOG) {
         p4reduce_worker_tick(engine->worker, now);
         engine_check_time_limit(engine, now);
     }
@@ -129,13 +130,13 @@ bool network_give(p4reduce_engine *engine, bool dry, double now) {
         engine->ops->fail(engine, &engine->worker->failure);
     if (engine->pause.paused)
         pause_report(engine);
-    return dry && !engine->must_stop;
+    return drained && !engine->must_stop;
 }
 
 bool network_turn(p4reduce_engine *engine) {
     double now;
-    const bool dry = network_take(engine, &now);
-    return network_give(engine, dry, now);
+    const bool drained = network_begin_turn(engine, &now);
+    return network_end_turn(engine, drained, now);
 }
 
 struct rest network_wait(p4reduce_engine *engine, double limit) {

@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <sys/uio.h>
 
-// One of several aggregators: its address, when it was last heard, and the last errno for a packet to it.
-struct quiet {
+// The state of an aggregator: its address, when its last packet arrived, and the last errno for a packet to it.
+struct aggregator_state {
     const char *address;
     double heard_at;
     int trouble;
@@ -33,7 +33,7 @@ struct link {
     // a wire. `grouped` is set for those that were sent in super-packets.
     uint32_t (*send)(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped);
     // Returns the aggregator that has left packets unanswered for longest. NULL if there is only one aggregator.
-    struct quiet (*quietest)(const struct link *link);
+    struct aggregator_state (*longest_silent)(const struct link *link);
     void (*describe)(const struct link *link, char *text, size_t room);
     void (*free)(struct link *link);
 };

@@ -97,7 +97,7 @@ static uint32_t striped_send(struct link *link, const struct iovec *payloads, ui
 }
 
 // Returns the aggregator that has left packets unanswered for longest; the one heard last if none has any.
-static struct quiet striped_quietest(const struct link *link) {
+static struct aggregator_state striped_longest_silent(const struct link *link) {
     const struct striped *striped = (const struct striped *)link;
     const struct part *found = &striped->parts[0];
     for (uint32_t i = 1; i < link->aggregators; i++) {
@@ -106,7 +106,7 @@ static struct quiet striped_quietest(const struct link *link) {
         if (part->unanswered != found->unanswered ? part->unanswered : part->unanswered ? !later : later)
             found = part;
     }
-    return (struct quiet){found->address, found->heard_at, found->link->trouble};
+    return (struct aggregator_state){found->address, found->heard_at, found->link->trouble};
 }
 
 static void striped_describe(const struct link *link, char *text, size_t room) {
@@ -159,7 +159,7 @@ struct link *striped_open(const int *sockets, uint32_t aggregators, p4reduce_err
                                 .socket = epoll_create1(EPOLL_CLOEXEC),
                                 .receive = striped_receive,
                                 .send = striped_send,
-                                .quietest = striped_quietest,
+                                .longest_silent = striped_longest_silent,
                                 .describe = striped_describe,
                                 .free = striped_free};
     bool well = striped->link.socket >= 0;
