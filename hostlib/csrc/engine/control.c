@@ -18,8 +18,8 @@ static bool in_thread(const p4reduce_engine *engine) {
 
 void engine_fail_with(p4reduce_engine *engine, const p4reduce_error *error, bool close) {
     pthread_mutex_lock(&engine->lock);
-    if (engine->outside.status == P4REDUCE_OK)
-        engine->outside = *error;
+    if (engine->external_failure.status == P4REDUCE_OK)
+        engine->external_failure = *error;
     engine->closing |= close;
     progress_wake(engine);
     pthread_mutex_unlock(&engine->lock);
@@ -62,7 +62,7 @@ void p4reduce_counted(p4reduce_engine *engine, uint32_t half, uint32_t seq, cons
         return;
     struct counted *counted = &owner->counted_by_switch;
     pthread_mutex_lock(&owner->lock);
-    *counted = (struct counted){.news = true, .half = half - 2 * owner->membership.first_slot, .seq = seq};
+    *counted = (struct counted){.pending = true, .half = half - 2 * owner->membership.first_slot, .seq = seq};
     snprintf(counted->message, sizeof counted->message, "%s", message);
     progress_wake(owner);
     pthread_mutex_unlock(&owner->lock);
@@ -76,7 +76,7 @@ p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error)
 }
 
 // Returns a snapshot of the engine, with those of its group.
-static struct snapshot look(p4reduce_engine *engine) {
+static struct snapshot query_group(p4reduce_engine *engine) {
     struct snapshot snapshot = engine_query(engine);
     if (engine->ops->add_shards != NULL)
         engine->ops->add_shards(engine, &snapshot);
@@ -84,24 +84,24 @@ static struct snapshot look(p4reduce_engine *engine) {
 }
 
 int32_t p4reduce_unanswered(p4reduce_engine *engine) {
-    return look(engine).unanswered;
+    return query_group(engine).unanswered;
 }
 
 void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room) {
-    snprintf(text, room, "%s", look(engine).progress);
+    snprintf(text, room, "%s", query_group(engine).progress);
 }
 
 void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[8]) {
-    const struct snapshot snapshot = look(engine);
+    const struct snapshot snapshot = query_group(engine);
     memcpy(awaited, snapshot.awaited, sizeof snapshot.awaited);
 }
 
 void p4reduce_describe(p4reduce_engine *engine, char *text, size_t room) {
-    snprintf(text, room, "%s", look(engine).link);
+    snprintf(text, room, "%s", query_group(engine).link);
 }
 
 void p4reduce_get_stats(p4reduce_engine *engine, p4reduce_stats *stats) {
-    const struct snapshot snapshot = look(engine);
+    const struct snapshot snapshot = query_group(engine);
     structure_out(stats, &snapshot.stats, sizeof snapshot.stats);
 }
 
@@ -142,20 +142,20 @@ int p4reduce_await_held(p4reduce_engine *engine, uint64_t hold, p4reduce_held *h
     p4reduce_held known = {.size = sizeof known};
     if (!structure_in(&known, sizeof known, held, "held", NULL))
         return -1;
-    bool patient = true, over, news;
+    bool timed_out = false, over, changed;
     pthread_mutex_lock(&engine->lock);
     for (;;) {
         over = hold == 0 || hold != pause->calls || engine->stopped ||
                engine_failure(engine)->status != P4REDUCE_OK;
-        news = pause->reported_call == hold && pause->report.changes != known.changes;
-        if (over || news || !patient)
+        changed = pause->reported_call == hold && pause->report.changes != known.changes;
+        if (over || changed || timed_out)
             break;
-        patient = pthread_cond_timedwait(&engine->changed, &engine->lock, &until) == 0;
+        timed_out = pthread_cond_timedwait(&engine->changed, &engine->lock, &until) != 0;
     }
-    if (news && !over)
+    if (changed && !over)
         structure_out(held, &pause->report, sizeof pause->report);
     pthread_mutex_unlock(&engine->lock);
-    return over ? -1 : news;
+    return over ? -1 : changed;
 }
 
 uint32_t p4reduce_take_most_slots(p4reduce_engine *engine) {

@@ -18,16 +18,18 @@
 //   ended       Its caller is told by a handle, a callback, or p4reduce_next_ended.
 //
 // Failure. Only the first counts: every operation in flight ends with it, and no more are accepted. Other threads store
-// theirs in `outside`, and the driver takes it from there, because an earlier packet may say more about the cause.
+// theirs in `external_failure`, and the driver takes it from there, because an earlier packet may say more about the
+// cause.
 //
 // Locks. The engine's lock guards what callers and the driver share. It is held for a few steps only: not while the
 // driver receives, sends, waits or calls back. Lock order: the first engine of a group, then one other; never block
 // while holding another engine's lock.
 //
 // Memory ordering. Threads that do not hold the progress lock access shared fields under the engine's lock. The driver
-// also reads `failure` and an operation's `ended` without it, because only a driver writes them. `news` tells the
-// driver, without the lock, that other threads have written something for it. It is set under the lock, after the
-// write, and cleared under the lock, before the driver reads. So nothing is missed. `most_slots` is a statistic.
+// also reads `failure` and an operation's `ended` without it, because only a driver writes them. `requests_pending`
+// tells the driver, without the lock, that other threads have written a request: an operation in the inbox, a pause, a
+// failure or a query. It is set under the lock, after the request is written, and cleared under the lock, before the
+// driver reads requests. So none is missed. `most_slots` is a statistic.
 #ifndef P4REDUCE_ENGINE_H
 #define P4REDUCE_ENGINE_H
 
@@ -42,7 +44,7 @@ enum { ADDRESS_BYTES = 64 };
 
 // A round that the switch has counted, as the controller reports, and the message if no rank can be in it.
 struct counted {
-    bool news;
+    bool pending;
     uint32_t half, seq;
     char message[TEXT_BYTES];
 };
@@ -88,26 +90,26 @@ struct p4reduce_engine {
     int wake; // a descriptor, readable while `notified`
     pthread_t thread;
 
-    // Guarded by the lock, except for `news` and `most_slots`.
+    // Guarded by the lock, except for `requests_pending` and `most_slots`.
     pthread_mutex_t lock;
     pthread_cond_t changed;    // an operation has ended, a snapshot was taken, the thread has stopped
     pthread_cond_t reportable; // an operation has ended without a waiter, and p4reduce_next_ended is to report it
-    atomic_bool news;
-    bool notified;
+    atomic_bool requests_pending; // the driver is to call engine_handle_requests
+    bool notified;                // `wake` is readable
     struct operation_queue inbox;
     struct operation_queue done; // operations whose shards have all ended, for this engine to end
-    uint64_t numbered;           // operations so far
+    uint64_t numbered;           // operations that have a number: the next one's number
     struct {
         p4reduce_operation *head, *tail;
     } unreported; // in the order of submission
     struct progress_lock progress;
     p4reduce_error failure; // status P4REDUCE_OK while there is none
-    p4reduce_error outside; // the first failure that another thread has set
+    p4reduce_error external_failure; // the first failure that another thread has set
     struct counted counted_by_switch;
     struct pause pause;
     atomic_uint most_slots;  // used by one operation since the last query
-    bool closing, stopped, joined;
-    unsigned asked, answered; // requests for a snapshot
+    bool closing, stopped, joined; // p4reduce_close was called; the thread is about to end; it was joined
+    unsigned asked, answered;      // requests for a snapshot
     struct snapshot snapshot;
 
     // Owned by the driver. `worker` and `link`, and the arrays for them, are NULL if the variant has none.
@@ -129,7 +131,7 @@ struct p4reduce_engine {
 
 // Under the lock: returns the failure after which no operations are accepted; its status is P4REDUCE_OK without one.
 static inline const p4reduce_error *engine_failure(const p4reduce_engine *engine) {
-    return engine->failure.status != P4REDUCE_OK ? &engine->failure : &engine->outside;
+    return engine->failure.status != P4REDUCE_OK ? &engine->failure : &engine->external_failure;
 }
 
 // By the driver: returns whether none of the operations in flight has begun.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations in which the variants of an engine differ.
+// The variants of an engine, and the functions in which they differ.
 //
 //   single    It has a worker and a link.
-//   group     Several engines share a job's slots, each with a thread of its own.
-//   leader    It has a worker and a link, for all ranks of its host.
-//   follower  It has neither: the leader of its host sends for it.
-//   local     It has neither: all ranks of the job are on this host.
+//   group     Several engines share a job's slots. Each has a worker, a link and a thread.
+//   leader    It has a worker and a link, which send the packets for all ranks of its host.
+//   follower  It has no worker or link: the leader of its host sends for it.
+//   local     It has no worker or link: all ranks of the job are on this host, and reduce in shared memory.
 #ifndef P4REDUCE_ENGINE_OPS_H
 #define P4REDUCE_ENGINE_OPS_H
 
@@ -34,7 +34,7 @@ struct rest {
 
 // The table of a variant. The driver calls these functions, and without the engine's lock, unless stated otherwise.
 struct engine_ops {
-    bool in_packets; // its worker carries each request as one task
+    bool in_packets; // the worker gets each request as one task; false: the variant splits it, or has no worker
 
     // Takes one turn. Returns whether nothing is left to do until something happens.
     bool (*turn)(p4reduce_engine *engine);

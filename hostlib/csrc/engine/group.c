@@ -24,6 +24,7 @@ struct group {
 
 // Failing.
 
+// Fails one engine. The first one to fail makes the others fail, too, each in its own driver; they call this as well.
 static void fail(p4reduce_engine *engine, const p4reduce_error *error) {
     struct group *group = engine->state;
     network_fail(engine, error);
@@ -38,7 +39,7 @@ static void close_one(p4reduce_engine *engine) {
     struct group *group = engine->state;
     engine_close_network(engine);
     if (group != NULL && group->first == engine)
-        free(group);
+        free(group); // engine_destroy closes the first engine last
 }
 
 // Operations.
@@ -51,7 +52,7 @@ static void shard_ended(void *context, const p4reduce_error *error) {
     pthread_mutex_lock(&first->lock);
     if (error != NULL && operation->error.status == P4REDUCE_OK)
         operation->error = *error;
-    if (--operation->pending_shards == 0 && operation->carried) {
+    if (--operation->pending_shards == 0 && operation->own_shard_ended) {
         operation_push(&first->done, operation);
         progress_wake(first);
     }
@@ -103,7 +104,7 @@ static void add_shards(p4reduce_engine *engine, struct snapshot *all) {
         threads++;
         add_stats(&all->stats, &other.stats);
         if (all->unanswered < 0 && other.unanswered >= 0)
-            all->unanswered = (int32_t)(2 * one->membership.first_slot) + other.unanswered;
+            all->unanswered = (int32_t)(2 * one->membership.first_slot) + other.unanswered; // numbers of halves
         if (other.busy && (!all->busy || (int32_t)(other.oldest - all->oldest) < 0)) {
             memcpy(all->progress, other.progress, sizeof all->progress);
             memcpy(all->awaited, other.awaited, sizeof all->awaited);
@@ -130,12 +131,14 @@ static const struct engine_ops group_engine = {
 };
 
 // Returns the membership of one thread's worker.
-static p4reduce_membership share_of(const p4reduce_membership *all, const p4reduce_options *options, uint32_t thread) {
+static p4reduce_membership membership_of_thread(const p4reduce_membership *all, const p4reduce_options *options,
+                                                uint32_t thread) {
     p4reduce_membership share = *all;
     share.first_slot = thread * all->slots / options->threads;
     share.slots = (thread + 1) * all->slots / options->threads - share.first_slot;
     share.all_slots = all->slots;
     if (thread > 0) {
+        // A job's number and its generation: p4reduce.h.
         share.job = options->more_jobs[thread - 1] >> 16;
         share.generation = options->more_jobs[thread - 1] & 0xFFFF;
     }
@@ -145,7 +148,9 @@ static p4reduce_membership share_of(const p4reduce_membership *all, const p4redu
 static p4reduce_engine *prepare(const p4reduce_membership *all, const p4reduce_options *options, uint32_t thread,
                                 p4reduce_error *error) {
     const uint32_t each = (options->more_count + 1) / options->threads;
-    const p4reduce_membership share = share_of(all, options, thread);
+    const p4reduce_membership share = membership_of_thread(all, options, thread);
+    // Sockets are numbered through, from options->socket, number 0, and more_sockets[0], number 1. Thread t has `each`
+    // sockets, from number t * each on.
     p4reduce_options own = *options;
     if (thread > 0)
         own.socket = options->more_sockets[thread * each - 1];
@@ -186,7 +191,8 @@ static bool check(const p4reduce_membership *all, const p4reduce_options *option
     return false;
 }
 
-// Starts the engines from the last to the first, because operations come to the first engine before all others.
+// Starts the engines from the last to the first, because operations come to the first engine before all others. If one
+// does not start, those after it are stopped.
 static bool start(p4reduce_engine *engine, const char *name, p4reduce_error *error) {
     if (engine->next_shard != NULL && !start(engine->next_shard, name, error))
         return false;

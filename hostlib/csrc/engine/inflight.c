@@ -61,7 +61,7 @@ p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error 
     return failure;
 }
 
-static void began(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
+static void append_inflight(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
     if (engine->oldest == NULL)
         engine->oldest_since = engine->busy_since = now;
     operation->next = NULL;
@@ -71,7 +71,7 @@ static void began(p4reduce_engine *engine, p4reduce_operation *operation, double
     engine->callbacks += operation->on_end != NULL;
 }
 
-static void forget(p4reduce_engine *engine, const p4reduce_operation *operation) {
+static void remove_inflight(p4reduce_engine *engine, const p4reduce_operation *operation) {
     const double now = clock_now();
     *(operation->prev ? &operation->prev->next : &engine->oldest) = operation->next;
     *(operation->next ? &operation->next->prev : &engine->newest) = operation->prev;
@@ -92,7 +92,7 @@ static void finish(p4reduce_engine *engine, p4reduce_operation *operation) {
         error = operation->error;
         keep_failure(engine, &error); // before its caller learns of the error, and may submit again at once
     }
-    forget(engine, operation);
+    remove_inflight(engine, operation);
     operation->ended = true;
     if (operation->unreported && operation->waiters == 0)
         pthread_cond_signal(&engine->reportable);
@@ -112,7 +112,7 @@ void engine_ended(void *context, const p4reduce_error *error) {
     pthread_mutex_lock(&engine->lock);
     if (error != NULL && operation->error.status == P4REDUCE_OK)
         operation->error = *error;
-    operation->carried = true;
+    operation->own_shard_ended = true;
     if (operation->pending_shards == 0)
         finish(engine, operation);
     pthread_mutex_unlock(&engine->lock);
@@ -152,31 +152,31 @@ static p4reduce_operation *next_of_inbox(p4reduce_engine *engine) {
 }
 
 // Resumes and pauses operations, as the controller has asked.
-static void take_orders(p4reduce_engine *engine, double now) {
+static void handle_pause_requests(p4reduce_engine *engine, double now) {
     p4reduce_error error;
-    if (!pause_resume(engine, now, &error) || !pause_take(engine, now, &error))
+    if (!pause_resume(engine, now, &error) || !pause_start(engine, now, &error))
         engine->ops->fail(engine, &error);
 }
 
-void engine_take_news(p4reduce_engine *engine, double now) {
+void engine_handle_requests(p4reduce_engine *engine, double now) {
     pthread_mutex_lock(&engine->lock);
-    progress_take_news(engine);
+    progress_clear_requests(engine);
     if (engine->pause.resume_requested || engine->pause.pause_requested) {
         pthread_mutex_unlock(&engine->lock);
-        take_orders(engine, now);
+        handle_pause_requests(engine, now);
         pthread_mutex_lock(&engine->lock);
     }
     const struct counted *counted = &engine->counted_by_switch;
-    if (counted->news && engine->outside.status == P4REDUCE_OK &&
+    if (counted->pending && engine->external_failure.status == P4REDUCE_OK &&
         p4reduce_worker_is_impossible(engine->worker, counted->half, counted->seq))
-        error_fill(&engine->outside, P4REDUCE_MISMATCH, "%s", counted->message);
-    engine->counted_by_switch.news = false;
+        error_fill(&engine->external_failure, P4REDUCE_MISMATCH, "%s", counted->message);
+    engine->counted_by_switch.pending = false;
     finish_done(engine);
     p4reduce_operation *operation;
     p4reduce_error error;
     while ((operation = next_of_inbox(engine)) != NULL) {
         pthread_mutex_unlock(&engine->lock);
-        began(engine, operation, now);
+        append_inflight(engine, operation, now);
         if (!pause_begin(engine, operation, now, &error))
             engine->ops->fail(engine, &error);
         pthread_mutex_lock(&engine->lock);

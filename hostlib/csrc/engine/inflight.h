@@ -11,13 +11,15 @@ p4reduce_operation *operation_new(p4reduce_engine *engine, const p4reduce_reques
 // Frees one that was not submitted, and its shards. NULL is accepted.
 void operation_free(p4reduce_operation *operation);
 
-// Handles other threads' requests: begins submitted operations, pauses, fails, and takes snapshots.
-void engine_take_news(p4reduce_engine *engine, double now);
+// Handles other threads' requests: begins submitted operations, pauses, fails, and takes snapshots. Takes the engine's
+// lock, and releases it while it calls back, begins operations or fails them.
+void engine_handle_requests(p4reduce_engine *engine, double now);
 
 // Sets the engine's failure, unless there is an earlier one. Returns the failure that counts.
 p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error *error);
 
-// Called by the worker: the operation, `context`, has its result, or an error, which is then the engine's failure, too.
+// The worker's callback for an operation, its `context`: it has its result, if `error` is NULL. An error becomes the
+// engine's failure, too.
 void engine_ended(void *context, const p4reduce_error *error);
 
 // Fills a snapshot of the engine.

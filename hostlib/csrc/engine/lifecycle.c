@@ -25,7 +25,7 @@ p4reduce_engine *engine_make(const struct engine_ops *ops, const p4reduce_option
         return NULL;
     }
     engine->ops = ops;
-    engine->failure = engine->outside = (p4reduce_error){.size = sizeof engine->failure, .rank = -1};
+    engine->failure = engine->external_failure = (p4reduce_error){.size = sizeof engine->failure, .rank = -1};
     engine->heard_at = -(double)INFINITY;
     engine->progress.held = true; // by the thread, from before it runs
     pthread_mutex_init(&engine->lock, NULL);
@@ -46,7 +46,7 @@ static void *run(void *context) {
     p4reduce_engine *engine = context;
     fesetenv(FE_DFL_ENV); // the mode that numbers need; this thread has inherited that of its creator
     progress_run(engine);
-    engine_take_news(engine, clock_now()); // the failure is set, so nothing is added to the inbox any more
+    engine_handle_requests(engine, clock_now()); // the failure is set, so nothing is added to the inbox any more
     pthread_mutex_lock(&engine->lock);
     engine_take_snapshot(engine, clock_now(), &engine->snapshot);
     engine->answered = engine->asked;

@@ -9,9 +9,11 @@
 // to do but wait.
 bool network_turn(p4reduce_engine *engine);
 
-// The two halves of a turn. The first returns whether the link has nothing more, which is `dry` of the second.
-bool network_take(p4reduce_engine *engine, double *now);
-bool network_give(p4reduce_engine *engine, bool dry, double now);
+// The two halves of a turn, between which the leader does its own work. The first receives packets and handles
+// requests. It sets `now`, and returns whether it has read all packets of the link (`drained`). The second runs the
+// timers and sends packets.
+bool network_begin_turn(p4reduce_engine *engine, double *now);
+bool network_end_turn(p4reduce_engine *engine, bool drained, double now);
 
 // Returns what to wait for, until `limit` at the latest.
 struct rest network_wait(p4reduce_engine *engine, double limit);

@@ -27,7 +27,7 @@ struct p4reduce_operation {
     bool unreported;         // p4reduce_next_ended is to report it
     unsigned waiters;        // threads that wait for its end
     unsigned pending_shards; // shards that other engines of the group still carry
-    bool carried;            // this engine's own shard has ended
+    bool own_shard_ended;    // this engine's own shard has ended
     p4reduce_error error;    // the first error of any shard
     // Owned by the driver.
     p4reduce_operation *prev, *next; // in flight

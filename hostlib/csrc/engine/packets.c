@@ -85,7 +85,7 @@ void engine_let_answers_gather(p4reduce_engine *engine) {
     const double pause = fmin(wanted, p4reduce_worker_deadline(engine->worker) - now);
     if (pause < LEAST_PAUSE_S || GATHER_SHARE * wanted > engine->worker->recovery.timer.srtt || engine->link->full)
         return;
-    struct pollfd news = {.fd = engine->wake, .events = POLLIN};
+    struct pollfd wakeup = {.fd = engine->wake, .events = POLLIN};
     const struct timespec timeout = as_timespec(pause);
-    ppoll(&news, 1, &timeout, NULL);
+    ppoll(&wakeup, 1, &timeout, NULL);
 }

@@ -7,7 +7,7 @@
 
 // Begins an operation. Returns false if it cannot be striped over the slots that there are now, and `error` says why.
 // Then it is held back.
-static bool give(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error) {
+static bool begin(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error) {
     struct pause *pause = &engine->pause;
     if (pause->slots_now != 0 && !task_deal_anew(operation->task, pause->slots_now, error)) {
         pause->held_back = operation;
@@ -22,34 +22,34 @@ static bool give(p4reduce_engine *engine, p4reduce_operation *operation, double 
 bool pause_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error) {
     struct pause *pause = &engine->pause;
     if (!pause->paused || operation->number < pause->limit)
-        return give(engine, operation, now, error);
+        return begin(engine, operation, now, error);
     if (pause->held_back == NULL)
         pause->held_back = operation;
     return true;
 }
 
 // Begins operations that were held back, up to the limit.
-static bool give_more(p4reduce_engine *engine, double now, p4reduce_error *error) {
+static bool begin_held_back(p4reduce_engine *engine, double now, p4reduce_error *error) {
     struct pause *pause = &engine->pause;
-    bool given = true;
-    while (given && pause->held_back != NULL && pause->held_back->number < pause->limit) {
+    bool well = true;
+    while (well && pause->held_back != NULL && pause->held_back->number < pause->limit) {
         p4reduce_operation *operation = pause->held_back;
         pause->held_back = operation->next;
-        given = give(engine, operation, now, error);
+        well = begin(engine, operation, now, error);
     }
-    return given;
+    return well;
 }
 
 bool pause_resume(p4reduce_engine *engine, double now, p4reduce_error *error) {
     struct pause *pause = &engine->pause;
     p4reduce_error refusal = {.size = sizeof refusal};
     pthread_mutex_lock(&engine->lock);
-    const bool goes_on = pause->resume_requested, refused = engine_failure(engine)->status != P4REDUCE_OK;
+    const bool resumes = pause->resume_requested, refused = engine_failure(engine)->status != P4REDUCE_OK;
     const uint32_t slots = pause->slots, first_seq = pause->first_seq;
-    if (goes_on)
+    if (resumes)
         pause->resume_requested = pause->paused = false;
     pthread_mutex_unlock(&engine->lock);
-    if (!goes_on || refused)
+    if (!resumes || refused)
         return true;
     if (slots != 0 && p4reduce_worker_begin_anew(engine->worker, slots, first_seq, &refusal) != P4REDUCE_OK) {
         error_fill(error, P4REDUCE_FAILED, "the controller sent slots that the job cannot have: %.900s",
@@ -58,10 +58,10 @@ bool pause_resume(p4reduce_engine *engine, double now, p4reduce_error *error) {
     }
     pause->slots_now = slots != 0 ? slots : pause->slots_now;
     pause->limit = UINT64_MAX;
-    return give_more(engine, now, error);
+    return begin_held_back(engine, now, error);
 }
 
-bool pause_take(p4reduce_engine *engine, double now, p4reduce_error *error) {
+bool pause_start(p4reduce_engine *engine, double now, p4reduce_error *error) {
     struct pause *pause = &engine->pause;
     pthread_mutex_lock(&engine->lock);
     const bool pauses = pause->pause_requested && engine_failure(engine)->status == P4REDUCE_OK;
@@ -73,7 +73,7 @@ bool pause_take(p4reduce_engine *engine, double now, p4reduce_error *error) {
         pause->paused_by = pause->calls;
     }
     pthread_mutex_unlock(&engine->lock);
-    return !pauses || give_more(engine, now, error);
+    return !pauses || begin_held_back(engine, now, error);
 }
 
 void pause_report(p4reduce_engine *engine) {
@@ -83,15 +83,15 @@ void pause_report(p4reduce_engine *engine) {
     if (pause->reported_call == pause->paused_by && pause->report.operations == pause->begun &&
         pause->report.quiet == quiet)
         return;
-    const p4reduce_held told = {
-        .size = sizeof told,
+    const p4reduce_held report = {
+        .size = sizeof report,
         .quiet = quiet,
         .operations = pause->begun,
         .first_seq = quiet ? p4reduce_worker_next_first_seq(engine->worker) : 0,
         .changes = pause->report.changes + 1,
     };
     pthread_mutex_lock(&engine->lock);
-    pause->report = told;
+    pause->report = report;
     pause->reported_call = pause->paused_by;
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
@@ -108,9 +108,9 @@ p4reduce_operation *pause_end(p4reduce_engine *engine) {
 }
 
 bool pause_describe(const p4reduce_engine *engine, double now, char *text, size_t room) {
-    const bool awaits = engine_oldest_is_held_back(engine);
-    if (awaits)
+    const bool is_held_back = engine_oldest_is_held_back(engine);
+    if (is_held_back)
         snprintf(text, room, "the controller has paused operations for %.1f s to change the job's slots",
                  now - engine->pause.since);
-    return awaits;
+    return is_held_back;
 }

@@ -8,9 +8,9 @@
 
 // For the driver. If a function returns false, the engine must fail, and `error` says why.
 
-// Executes the requests of other threads. Call pause_resume first, then pause_take.
+// Executes the requests of other threads. Call pause_resume first, then pause_start.
 bool pause_resume(p4reduce_engine *engine, double now, p4reduce_error *error);
-bool pause_take(p4reduce_engine *engine, double now, p4reduce_error *error);
+bool pause_start(p4reduce_engine *engine, double now, p4reduce_error *error);
 
 // Begins an operation that is in flight, the newest, or holds it back.
 bool pause_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error);

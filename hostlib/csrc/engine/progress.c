@@ -12,9 +12,10 @@
 // last waiter has left and no thread requests a wakeup.
 static const double QUIET_S = 0.1;
 
-// Sets `news`, and makes `wake` readable until they are taken. So it also wakes a driver that waits for packets.
-static void post_news(p4reduce_engine *engine) {
-    atomic_store(&engine->news, true);
+// Sets `requests_pending`, and makes `wake` readable until the driver handles the requests. So it also wakes a driver
+// that waits for packets.
+static void notify_driver(p4reduce_engine *engine) {
+    atomic_store(&engine->requests_pending, true);
     if (engine->notified)
         return;
     engine->notified = true;
@@ -23,14 +24,14 @@ static void post_news(p4reduce_engine *engine) {
     (void)written; // it fails only if the descriptor is readable anyway
 }
 
-void progress_take_news(p4reduce_engine *engine) {
+void progress_clear_requests(p4reduce_engine *engine) {
     if (engine->notified) {
         uint64_t count;
         const ssize_t got = read(engine->wake, &count, sizeof count);
         (void)got;
         engine->notified = false;
     }
-    atomic_store(&engine->news, false);
+    atomic_store(&engine->requests_pending, false);
 }
 
 // Makes the engine's thread take the lock as soon as no other thread has it.
@@ -39,15 +40,15 @@ static void request_wakeup(p4reduce_engine *engine) {
     if (engine->progress.idle)
         pthread_cond_signal(&engine->progress.released);
     else
-        post_news(engine);
+        notify_driver(engine);
 }
 
 void progress_wake(p4reduce_engine *engine) {
     if (engine->wake < 0)
         return; // closed
-    atomic_store(&engine->news, true);
+    atomic_store(&engine->requests_pending, true);
     if (engine->progress.held)
-        post_news(engine);
+        notify_driver(engine);
     else
         request_wakeup(engine);
 }
@@ -90,23 +91,23 @@ void progress_until(p4reduce_engine *engine, const p4reduce_operation *operation
     fenv_t callers;
     fegetenv(&callers);
     fesetenv(FE_DFL_ENV);
-    bool dry = engine->ops->turn(engine);
+    bool drained = engine->ops->turn(engine);
     while (!operation->ended && !engine->progress.callback_pending && !engine->must_stop && clock_now() < deadline) {
-        if (dry) {
+        if (drained) {
             struct rest rest = engine->ops->wait(engine, deadline);
             if (wait_for(&rest))
                 take_error(engine, &rest);
         }
-        dry = engine->ops->turn(engine);
+        drained = engine->ops->turn(engine);
     }
     fesetenv(&callers);
 }
 
-void progress_leave(p4reduce_engine *engine) {
+void progress_release(p4reduce_engine *engine) {
     struct progress_lock *progress = &engine->progress;
     progress->held = progress->by_waiter = false;
     if (progress->wakeup_requested || engine->oldest != NULL || engine->inbox.head != NULL ||
-        atomic_load(&engine->news) || engine->closing)
+        atomic_load(&engine->requests_pending) || engine->closing)
         request_wakeup(engine);
 }
 

@@ -4,7 +4,8 @@
 // lock free. That thread then does the work itself until its operation has ended, so that no thread has to be woken up.
 // The engine's thread takes the lock again when its wakeup is requested, or when no waiter has held it for 0.1 s.
 //
-//   free              The engine's thread waits for packets, or is `idle`. Any thread with something to do takes it.
+//   free              The engine's thread waits for packets, or is `idle`. It takes the lock when there is work. A
+//                     thread that begins to wait for an operation takes it at once.
 //   held              The engine's thread takes turns.
 //   held, by_waiter   A thread that waits for its operation takes turns. The engine's thread waits as in `free`.
 //
@@ -16,26 +17,27 @@
 #include "engine/engine.h"
 
 // For the engine's thread, which holds the lock from before it runs: runs turns until the engine stops. Yields while a
-// waiter holds the lock.
+// waiter holds the lock. Not under the engine's lock.
 void progress_run(p4reduce_engine *engine);
 
-// For any thread, under the engine's lock.
+// The other functions are called under the engine's lock, except progress_until.
 
-// Makes a thread take a turn soon. The caller has already written, under the same lock, what the turn is for.
+// In any thread: makes the driver take a turn soon, or the engine's thread if there is no driver. The caller has already
+// written its request, under the same lock.
 void progress_wake(p4reduce_engine *engine);
 
-// By the driver: clears `news`. It then reads, under the same lock, what other threads have written for it.
-void progress_take_news(p4reduce_engine *engine);
+// By the driver: clears `requests_pending`. The driver then reads the requests, under the same lock.
+void progress_clear_requests(p4reduce_engine *engine);
 
 // Takes the progress lock for a thread that waits. Returns false if it is held, or only the engine's thread may take
 // it.
 bool progress_try_acquire(p4reduce_engine *engine);
 
-// Makes progress until the operation has ended, `deadline` is over, or the engine's thread must go on. Not under the
-// engine's lock.
+// Makes progress for a waiter that holds the progress lock. Returns when the operation has ended, when `deadline` is
+// over, or when only the engine's thread may go on: for a callback, or to stop. Not under the engine's lock.
 void progress_until(p4reduce_engine *engine, const p4reduce_operation *operation, double deadline);
 
-// Releases what progress_try_acquire has taken.
-void progress_leave(p4reduce_engine *engine);
+// Releases the progress lock that progress_try_acquire has taken, and wakes the engine's thread if work is left.
+void progress_release(p4reduce_engine *engine);
 
 #endif

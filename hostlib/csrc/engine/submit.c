@@ -13,7 +13,7 @@
 // Submitting.
 
 // Under the lock: lists the operation, so that p4reduce_next_ended reports it.
-static void list(p4reduce_engine *engine, p4reduce_operation *operation) {
+static void add_unreported(p4reduce_engine *engine, p4reduce_operation *operation) {
     p4reduce_operation *tail = engine->unreported.tail;
     operation->unreported = true;
     operation->prev_unreported = tail;
@@ -22,7 +22,7 @@ static void list(p4reduce_engine *engine, p4reduce_operation *operation) {
 }
 
 // Under the lock: takes an operation that has ended off that list.
-static void unlist(p4reduce_engine *engine, p4reduce_operation *operation) {
+static void remove_unreported(p4reduce_engine *engine, p4reduce_operation *operation) {
     p4reduce_operation *prev = operation->prev_unreported, *next = operation->next_unreported;
     *(prev ? &prev->next_unreported : &engine->unreported.head) = next;
     *(next ? &next->prev_unreported : &engine->unreported.tail) = prev;
@@ -30,7 +30,7 @@ static void unlist(p4reduce_engine *engine, p4reduce_operation *operation) {
 }
 
 // Under the lock: frees an operation that no thread needs any more.
-static void let_go(p4reduce_operation *operation) {
+static void free_if_unused(p4reduce_operation *operation) {
     if (operation->ended && !operation->held && !operation->unreported && operation->waiters == 0)
         free(operation);
 }
@@ -53,8 +53,8 @@ static void hand_out_shards(p4reduce_operation *operation) {
 
 // Puts a new operation into the inbox. Returns P4REDUCE_OK with the lock held; otherwise without it, and `error` says
 // why.
-static p4reduce_status enter(p4reduce_engine *engine, const p4reduce_request *request, p4reduce_operation **entered,
-                             p4reduce_error *error) {
+static p4reduce_status enqueue(p4reduce_engine *engine, const p4reduce_request *request, p4reduce_operation **enqueued,
+                               p4reduce_error *error) {
     p4reduce_error refusal;
     p4reduce_operation *operation = operation_new(engine, request, &refusal);
     if (operation == NULL)
@@ -66,7 +66,7 @@ static p4reduce_status enter(p4reduce_engine *engine, const p4reduce_request *re
         operation->number = engine->numbered++;
         operation_push(&engine->inbox, operation);
         hand_out_shards(operation);
-        *entered = operation;
+        *enqueued = operation;
         return P4REDUCE_OK;
     }
     refusal = *engine_failure(engine);
@@ -80,14 +80,14 @@ refused:
 p4reduce_status p4reduce_submit(p4reduce_engine *engine, const p4reduce_request *request, p4reduce_operation **handle,
                                 p4reduce_error *error) {
     p4reduce_operation *operation;
-    const p4reduce_status refused = enter(engine, request, &operation, error);
+    const p4reduce_status refused = enqueue(engine, request, &operation, error);
     if (refused)
         return refused;
     operation->held = handle != NULL;
     if (handle != NULL)
         *handle = operation;
     else if (operation->on_end == NULL)
-        list(engine, operation);
+        add_unreported(engine, operation);
     progress_wake(engine);
     pthread_mutex_unlock(&engine->lock);
     return P4REDUCE_OK;
@@ -111,23 +111,23 @@ static bool wait_for(p4reduce_engine *engine, pthread_cond_t *what, double deadl
 
 // Under the lock, for a thread that has taken the progress lock: makes progress until the operation has ended or
 // `deadline` is over, and releases the progress lock. It releases the engine's lock meanwhile.
-static void carry(p4reduce_engine *engine, const p4reduce_operation *operation, double deadline) {
+static void make_progress(p4reduce_engine *engine, const p4reduce_operation *operation, double deadline) {
     pthread_mutex_unlock(&engine->lock);
     progress_until(engine, operation, deadline);
     pthread_mutex_lock(&engine->lock);
-    progress_leave(engine);
+    progress_release(engine);
 }
 
 // Under the lock: waits until the operation has ended, and makes progress itself if the progress lock is free. Returns
 // false if `deadline` is over before. The operation is not freed while it is held, unreported or waited for.
 static bool wait_for_end(p4reduce_engine *engine, p4reduce_operation *operation, double deadline) {
-    bool patient = true;
-    while (!operation->ended && patient) {
+    bool timed_out = false;
+    while (!operation->ended && !timed_out) {
         if (progress_try_acquire(engine)) {
-            carry(engine, operation, deadline);
-            patient = clock_now() < deadline;
+            make_progress(engine, operation, deadline);
+            timed_out = clock_now() >= deadline;
         } else {
-            patient = wait_for(engine, &engine->changed, deadline);
+            timed_out = !wait_for(engine, &engine->changed, deadline);
         }
     }
     return operation->ended;
@@ -136,8 +136,8 @@ static bool wait_for_end(p4reduce_engine *engine, p4reduce_operation *operation,
 // The same for an operation that has just been submitted: if the progress lock is free, no thread is woken up for it.
 static bool begin_and_wait(p4reduce_engine *engine, p4reduce_operation *operation, double deadline) {
     if (progress_try_acquire(engine)) {
-        atomic_store(&engine->news, true);
-        carry(engine, operation, deadline);
+        atomic_store(&engine->requests_pending, true); // for this thread's own turn, which takes it from the inbox
+        make_progress(engine, operation, deadline);
     } else {
         progress_wake(engine);
     }
@@ -161,20 +161,20 @@ void p4reduce_release(p4reduce_operation *operation) {
     p4reduce_engine *engine = operation->engine;
     pthread_mutex_lock(&engine->lock);
     operation->held = false;
-    let_go(operation);
+    free_if_unused(operation);
     pthread_mutex_unlock(&engine->lock);
 }
 
 p4reduce_status p4reduce_allreduce(p4reduce_engine *engine, const p4reduce_request *request, p4reduce_error *error) {
     p4reduce_operation *operation;
-    const p4reduce_status refused = enter(engine, request, &operation, error);
+    const p4reduce_status refused = enqueue(engine, request, &operation, error);
     if (refused)
         return refused;
     operation->held = true;
     begin_and_wait(engine, operation, (double)INFINITY);
     const p4reduce_status status = error_out(error, &operation->error);
     operation->held = false;
-    let_go(operation);
+    free_if_unused(operation);
     pthread_mutex_unlock(&engine->lock);
     return status;
 }
@@ -182,7 +182,7 @@ p4reduce_status p4reduce_allreduce(p4reduce_engine *engine, const p4reduce_reque
 // Operations that have neither a handle nor a callback.
 
 // Under the lock: returns the unreported operation with this context; NULL if there is none.
-static p4reduce_operation *find(const p4reduce_engine *engine, const void *context) {
+static p4reduce_operation *find_unreported(const p4reduce_engine *engine, const void *context) {
     p4reduce_operation *operation = engine->unreported.tail;
     while (operation != NULL && operation->context != context)
         operation = operation->prev_unreported;
@@ -194,16 +194,16 @@ p4reduce_status p4reduce_run(p4reduce_engine *engine, const p4reduce_request *re
     *ended = 0;
     const double deadline = deadline_of(timeout);
     p4reduce_operation *operation;
-    const p4reduce_status refused = enter(engine, request, &operation, error);
+    const p4reduce_status refused = enqueue(engine, request, &operation, error);
     if (refused)
         return refused;
-    list(engine, operation);
+    add_unreported(engine, operation);
     operation->waiters++;
     *ended = begin_and_wait(engine, operation, deadline);
     operation->waiters--;
     if (*ended)
         error_out(error, &operation->error);
-    let_go(operation);
+    free_if_unused(operation);
     pthread_mutex_unlock(&engine->lock);
     return P4REDUCE_OK;
 }
@@ -212,14 +212,14 @@ int p4reduce_await(p4reduce_engine *engine, const void *context, double timeout,
     int ended = -1;
     const double deadline = deadline_of(timeout);
     pthread_mutex_lock(&engine->lock);
-    p4reduce_operation *operation = find(engine, context);
+    p4reduce_operation *operation = find_unreported(engine, context);
     if (operation != NULL) {
         operation->waiters++;
         ended = wait_for_end(engine, operation, deadline);
         operation->waiters--;
         if (ended)
             error_out(error, &operation->error);
-        let_go(operation);
+        free_if_unused(operation);
     }
     pthread_mutex_unlock(&engine->lock);
     return ended;
@@ -227,15 +227,15 @@ int p4reduce_await(p4reduce_engine *engine, const void *context, double timeout,
 
 void p4reduce_forget(p4reduce_engine *engine, const void *context) {
     pthread_mutex_lock(&engine->lock);
-    p4reduce_operation *operation = find(engine, context);
+    p4reduce_operation *operation = find_unreported(engine, context);
     if (operation != NULL && operation->ended) {
-        unlist(engine, operation);
-        let_go(operation);
+        remove_unreported(engine, operation);
+        free_if_unused(operation);
     }
     pthread_mutex_unlock(&engine->lock);
 }
 
-static p4reduce_operation *first_ended(const p4reduce_engine *engine) {
+static p4reduce_operation *first_unreported_ended(const p4reduce_engine *engine) {
     p4reduce_operation *operation = engine->unreported.head;
     while (operation != NULL && !operation->ended)
         operation = operation->next_unreported;
@@ -246,14 +246,14 @@ void *p4reduce_next_ended(p4reduce_engine *engine, double timeout, p4reduce_erro
     const double deadline = deadline_of(timeout);
     void *context = NULL;
     pthread_mutex_lock(&engine->lock);
-    p4reduce_operation *operation = first_ended(engine);
+    p4reduce_operation *operation = first_unreported_ended(engine);
     while (operation == NULL && !engine->stopped && wait_for(engine, &engine->reportable, deadline))
-        operation = first_ended(engine);
+        operation = first_unreported_ended(engine);
     if (operation != NULL) {
         context = operation->context;
         error_out(error, &operation->error);
-        unlist(engine, operation);
-        let_go(operation);
+        remove_unreported(engine, operation);
+        free_if_unused(operation);
     } else {
         error_tell(error, engine->stopped ? P4REDUCE_CLOSED : P4REDUCE_TIMEOUT, "%s", "");
     }

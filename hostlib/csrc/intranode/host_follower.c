@@ -221,8 +221,8 @@ static struct rest wait(p4reduce_engine *engine, double limit) {
 static bool turn(p4reduce_engine *engine) {
     const double now = clock_now();
     wakeup_hear(intranode_of(engine));
-    if (atomic_load(&engine->news))
-        engine_take_news(engine, now);
+    if (atomic_load(&engine->requests_pending))
+        engine_handle_requests(engine, now);
     host_spare(host_of(engine), now);
     return !step(engine, now) && !engine->must_stop;
 }

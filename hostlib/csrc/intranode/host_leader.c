@@ -172,7 +172,7 @@ static bool turn(p4reduce_engine *engine) {
     struct host *host = host_of(engine);
     double now;
     p4reduce_error error;
-    const bool dry = network_take(engine, &now);
+    const bool drained = network_begin_turn(engine, &now);
     wakeup_hear(&host->node);
     host_spare(host, now);
     if (works(engine)) {
@@ -181,7 +181,7 @@ static bool turn(p4reduce_engine *engine) {
         else
             engine->ops->fail(engine, &error);
     }
-    return network_give(engine, dry, now);
+    return network_end_turn(engine, drained, now);
 }
 
 static struct rest wait(p4reduce_engine *engine, double limit) {

@@ -57,7 +57,7 @@ static bool spins(const p4reduce_engine *engine) {
                 return true;
             relax();
         }
-    while (!atomic_load(&engine->news) && clock_now() < until);
+    while (!atomic_load(&engine->requests_pending) && clock_now() < until);
     return false;
 }
 
@@ -279,8 +279,8 @@ static void end_all(p4reduce_engine *engine) {
 static bool turn(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     wakeup_hear(&local->node);
-    if (atomic_load(&engine->news))
-        engine_take_news(engine, clock_now());
+    if (atomic_load(&engine->requests_pending))
+        engine_handle_requests(engine, clock_now());
     if (engine->oldest != NULL && engine->failure.status == P4REDUCE_OK) {
         const enum progress progress = carry_oldest(engine);
         if (progress == WAITS)

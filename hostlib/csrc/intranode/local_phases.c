@@ -13,8 +13,8 @@
 
 bool local_goes_on(p4reduce_engine *engine) {
     const double now = clock_now();
-    if (atomic_load(&engine->news))
-        engine_take_news(engine, now);
+    if (atomic_load(&engine->requests_pending))
+        engine_handle_requests(engine, now);
     p4reduce_error error;
     if (engine->failure.status == P4REDUCE_OK && calls_differ(intranode_of(engine), &error))
         engine_set_failure(engine, &error);
