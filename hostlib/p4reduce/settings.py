@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import TypeVar
 
 from p4reduce.control.channel import Tls
+from p4reduce.control.messages import LONGEST_QUEUE
 from p4reduce.local.host import LOCAL_CHOICES, LocalChoice, copies_wanted
 from p4reduce.protocol.constants import MAX_RANKS, MAX_THREADS
 from p4reduce.tensors.spec import WIRE_CHOICES, WireChoice
@@ -20,7 +21,6 @@ from p4reduce.transport import KINDS
 
 TIMEOUT = 1800.0  # seconds; the same as torch.distributed's for Gloo
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
-LONGEST_QUEUE = 7 * 86400.0  # seconds
 MAX_LINK = 10**18  # bits a second; ranks send it to each other in 64 bits
 _LARGEST_FLOAT32 = 2.0**128 - 2.0**104
 _Choice = TypeVar("_Choice", bound=str)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.messages import MOST_AWAITED
 from p4reduce_controller.jobs import placement
 from p4reduce_controller.jobs.job import Job, Member
-from p4reduce_controller.jobs.reports import MOST_AWAITED, Reports, interval, stragglers
+from p4reduce_controller.jobs.reports import Reports, interval, stragglers
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
 from tests.support.controller.running import Running, leave

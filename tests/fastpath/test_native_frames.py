@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from p4reduce.engine.python_engine import PythonEngine
-from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from p4reduce.errors import CollectiveTimeout
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import Switch, TransportError, open_transport
 from p4reduce.transport.frames import HEADERS
 from tests.support.dataplane import frames
+from tests.support.hostlib.engines import CLOSED
 from tests.support.hostlib.operations import end_of
 from tests.support.hostlib.udp_switch import members
 from tests.support.own_network import OwnNetwork, ip
@@ -30,7 +31,6 @@ from .frame_switch import FrameSwitch
 
 pytestmark = pytest.mark.root
 BARE_BYTES, LANE_BYTES = 34, 256  # of a packet of four lanes of 64 values
-CLOSED = P4ReduceError("closed by the test")
 
 
 def start(membership: Membership, place: Switch, network: OwnNetwork) -> NativeEngine:

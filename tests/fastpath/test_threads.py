@@ -34,7 +34,6 @@ from tests.support.hostlib.engines import (
 from tests.support.hostlib.udp_switch import UdpSwitch, members
 from tests.support.waiting import stays, wait_until
 
-CLOSED = engines.CLOSED
 ranks = partial(engines.ranks, SharedRank)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from p4reduce.control.messages import MOST_AWAITED
 from p4reduce.engine.engine import Engine
-from p4reduce.join.reporter import MOST_AWAITED, Reporter
+from p4reduce.join.reporter import Reporter
 from p4reduce.protocol import Stats
 
 

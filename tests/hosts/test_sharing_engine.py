@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,11 +20,10 @@ from p4reduce.protocol.numbers import Wire, reference_allreduce
 from p4reduce.transport import open_transport
 from tests.support.hostlib.hosts_job import job, memberships
 from tests.support.hostlib.memory import shared_kib
-from tests.support.hostlib.sums import check_random_sums, random_array
+from tests.support.hostlib.sums import SEED, check_random_sums, random_array
 from tests.support.hostlib.udp_switch import UdpSwitch
 from tests.support.waiting import stays, wait_until
 
-SEED = int(os.environ.get("P4REDUCE_SEED", "1"))
 SIZES = (0, 1, 63, 64, 65, 256, 5000, 8193, 20_000)
 FLOAT32 = np.dtype(np.float32)
 PART = 8 << 20

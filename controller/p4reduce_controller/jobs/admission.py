@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.messages import LONGEST_TIMEOUT
 from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_RANKS, MAX_THREADS
 from p4reduce_controller.jobs.job import Job, State, list_ranks
 from p4reduce_controller.switches.site import Site
@@ -14,7 +15,6 @@ from p4reduce_controller.tenants.access import LONGEST_NAME
 
 DEFAULT_SLOTS = 32  # fill a link of 1 Gbit/s; docs/benchmarks.md has measurements
 DEFAULT_TIMEOUT = 60.0  # seconds for a job's gathering, if its ranks do not say
-LONGEST_TIMEOUT = 86400.0
 LONGEST_HOST = 64  # characters of a host's name
 OTHER_RUN = "if another run uses this job name, give each run a name of its own"
 

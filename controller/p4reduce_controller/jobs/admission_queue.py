@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.messages import LONGEST_QUEUE
 from p4reduce_controller.jobs.admission import problem_of, refusal
 from p4reduce_controller.jobs.job import Job, Session
 from p4reduce_controller.jobs.numbers import NumbersExhausted
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tenancy import Denied, Held, MustWait, Tenancy
-from p4reduce_controller.jobs.waitlist import LONGEST_QUEUE, RETURN_TIMEOUT, Entry, Waitlist
+from p4reduce_controller.jobs.waitlist import RETURN_TIMEOUT, Entry, Waitlist
 from p4reduce_controller.switches.pools import PoolFull
 from p4reduce_controller.tenants.access import Caller
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.messages import MOST_AWAITED
 from p4reduce_controller.jobs.job import Job, Member, list_ranks
 
 REPORT_S = 2.0  # seconds between reports of a rank
 RANKS_A_SECOND = 50  # most reports per second of one job
-MOST_AWAITED = 8  # most ranks that one report can name as awaited
 STRAGGLER_SHARE = 0.2  # median share of the time that others wait for a rank before the rank is called late
 STALE_INTERVALS = 3.0  # intervals without a report, after which the latest one no longer counts
 STUCK_S = 3.0  # seconds without progress, from which on the ranks that a report names count as late

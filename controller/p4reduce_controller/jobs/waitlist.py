@@ -18,7 +18,6 @@ from p4reduce_controller.jobs.job import Session
 from p4reduce_controller.tenants.access import Caller
 from p4reduce_controller.tenants.quotas import Policy
 
-LONGEST_QUEUE = 7 * 86400.0
 RETURN_TIMEOUT = 5.0  # seconds for which a restored entry keeps its position, until its ranks come back
 HOLD_BACK = 60.0  # seconds for which a job without room lets no other job take that room first
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from p4reduce.protocol.packet import Codec
+from p4reduce.transport.frames import IPV4_AND_UDP_BYTES
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotRange
@@ -46,9 +47,6 @@ class Superseded(SwitchError):
     """An error: another controller is the switch's primary."""
 
 
-_IPV4_AND_UDP = 20 + 8  # bytes of headers
-
-
 @dataclass(frozen=True)
 class Layout:
     """The shape of the aggregator program: blocks per packet, values per block, and slots of the whole switch."""
@@ -60,7 +58,7 @@ class Layout:
     @property
     def mtu(self) -> int:
         """The smallest MTU that carries the program's longest packet with its IPv4 header, in bytes."""
-        return Codec(self.lanes, self.block_size).largest + _IPV4_AND_UDP
+        return Codec(self.lanes, self.block_size).largest + IPV4_AND_UDP_BYTES
 
 
 @dataclass(frozen=True)

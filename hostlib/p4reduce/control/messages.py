@@ -9,6 +9,15 @@ from p4reduce.errors import JobAborted, JoinError, SlotsExhausted
 MOST_SAID = 1000
 """Most characters of a rank's report of its failure."""
 
+MOST_AWAITED = 8
+"""Most ranks that one report can name as awaited."""
+
+LONGEST_TIMEOUT = 86400.0
+"""Most seconds that a rank can wait for its job."""
+
+LONGEST_QUEUE = 7 * 86400.0
+"""Most seconds that a rank can wait in the queue."""
+
 MISMATCH = "MISMATCH"
 """The reason of a JobAborted without a single cause: the ranks called different collectives."""
 

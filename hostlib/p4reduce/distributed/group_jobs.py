@@ -28,6 +28,7 @@ from typing import Any
 from torch.distributed import DistError
 
 from p4reduce.api.communicator import Communicator
+from p4reduce.control.messages import LONGEST_TIMEOUT
 from p4reduce.distributed import departures
 from p4reduce.distributed.options import Options
 from p4reduce.errors import CollectiveTimeout, JoinError, P4ReduceError, SlotsExhausted, without_frames
@@ -39,7 +40,6 @@ FIRST_SLOTS = 4
 """Slots of a group's first job, unless the group asks for a number: enough for small tensors."""
 LARGE_BYTES = 1 << 16
 """The first collective of this size makes the group ask for the controller's default number of slots."""
-LONGEST_TIMEOUT_S = 86400.0  # the controller accepts no longer one
 # Prefixes of a reason, which the store has in place of a job's name:
 _NONE = "none: "
 _FAILED = "failed: "
@@ -195,7 +195,7 @@ class GroupJobs:
             self.check()
             self._attempt = attempt
         try:
-            return self._try(attempt, slots, min(timeout, LONGEST_TIMEOUT_S))
+            return self._try(attempt, slots, min(timeout, LONGEST_TIMEOUT))
         except DistError as error:
             first = str(error).partition("\n")[0]
             raise JoinError(

@@ -23,11 +23,11 @@ from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.packet import Codec, ProtocolError, hello_of
 from p4reduce.transport import Switch, Transport, TransportError
 from p4reduce.transport.base import mtu_advice
+from p4reduce.transport.frames import IPV4_AND_UDP_BYTES
 
 ANSWER_TIMEOUT_S = 10.0
 SHORT_AFTER_S = 2.0  # without an answer; then the rank sends short HELLOs, too
 ASK_AGAIN_S = (0.1, 0.2, 0.5)  # the last one repeats; a second answer arrives while the job runs, and is ignored
-_IPV4_AND_UDP = 20 + 8  # bytes of headers
 
 
 class Prober:
@@ -92,7 +92,7 @@ class Prober:
         return packet.slot
 
     def _unanswered(self, switch: Switch, *, short_came: bool) -> str:
-        needed = self.largest + _IPV4_AND_UDP
+        needed = self.largest + IPV4_AND_UDP_BYTES
         text = (
             f"the job's longest packets, {needed} bytes with IPv4 headers, reach the switch at {switch}, but for "
             f"{ANSWER_TIMEOUT_S:g} s "

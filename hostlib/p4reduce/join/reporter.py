@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.messages import MOST_AWAITED
 from p4reduce.engine.engine import Engine
-
-MOST_AWAITED = 8  # ranks that a report names
 
 _COUNTS = (
     "operations",

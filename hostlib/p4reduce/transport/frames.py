@@ -10,6 +10,7 @@ ETHERNET = struct.Struct("!6s6sH")
 IPV4 = struct.Struct("!BBHHHBBH4s4s")
 UDP = struct.Struct("!HHHH")
 HEADERS = struct.Struct(ETHERNET.format + IPV4.format[1:] + UDP.format[1:])
+IPV4_AND_UDP_BYTES = IPV4.size + UDP.size
 
 ETHERTYPE_IPV4 = 0x0800
 DONT_FRAGMENT = 0x4000

@@ -8,6 +8,8 @@ import ipaddress
 import socket
 import struct
 
+from p4reduce.transport.frames import ETHERTYPE_IPV4
+
 SO_ATTACH_FILTER = 26
 
 _LOAD_HALF, _LOAD_BYTE, _LOAD_WORD = 0x28, 0x30, 0x20
@@ -16,9 +18,6 @@ _RETURN = 0x06
 
 DROP_ALL = [(_RETURN, 0, 0, 0)]
 
-_ETHERTYPE_IPV4 = 0x0800
-_PROTOCOL_UDP = 17
-
 
 def only_datagrams(source_ip: str, destination_ip: str, destination_port: int) -> list[tuple[int, int, int, int]]:
     """Return a program that passes only frames with a UDP/IPv4 datagram from and to these addresses.
@@ -26,9 +25,9 @@ def only_datagrams(source_ip: str, destination_ip: str, destination_port: int) -
     The datagram must have no IPv4 options and must not be fragmented.
     """
     checks = [  # (load, offset in the frame, wanted value)
-        (_LOAD_HALF, 12, _ETHERTYPE_IPV4),
+        (_LOAD_HALF, 12, ETHERTYPE_IPV4),
         (_LOAD_BYTE, 14, 0x45),
-        (_LOAD_BYTE, 23, _PROTOCOL_UDP),
+        (_LOAD_BYTE, 23, socket.IPPROTO_UDP),
         (_LOAD_WORD, 26, int(ipaddress.IPv4Address(source_ip))),
         (_LOAD_WORD, 30, int(ipaddress.IPv4Address(destination_ip))),
         (_LOAD_HALF, 36, destination_port),
