@@ -20,7 +20,7 @@ struct context {
     bool forwarded;  // the emitted frame is the received one, except for its addresses
 };
 
-// Returns false where there is no memory. Plane, counters and emit are the caller's to set.
+// Returns false without memory. The caller sets plane, counters and emit.
 bool context_create(struct context *context, unsigned number);
 void context_destroy(struct context *context);
 

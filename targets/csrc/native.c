@@ -191,6 +191,10 @@ long native_packet_in(struct native_switch *native, uint8_t *frame) {
 
 // --- a program -------------------------------------------------------------------------------------------------------
 
+long native_program(char *text, size_t size) {
+    return program_write(text, size);
+}
+
 struct plane *native_plane_create(struct native_switch *native, unsigned lanes, unsigned block_size, unsigned halves,
                                   unsigned cpu_port, unsigned max_growth) {
     (void)native;

@@ -47,14 +47,18 @@ NATIVE_API void native_lost_counts(struct native_switch *native, uint64_t *count
 
 // --- a program -------------------------------------------------------------------------------------------------------
 
-// NULL where there is no memory.
+// Writes the program that the C code implements to `text`, which has `size` bytes, as JSON: the content of program.h.
+// Lists are in the order of ids. Returns the length, or -ENOSPC.
+NATIVE_API long native_program(char *text, size_t size);
+
+// Returns NULL without memory.
 NATIVE_API struct plane *native_plane_create(struct native_switch *native, unsigned lanes, unsigned block_size,
                                              unsigned halves, unsigned cpu_port, unsigned max_growth);
 NATIVE_API void native_plane_free(struct native_switch *native, struct plane *plane);
 // Processes packets with this plane from now on. NULL: drops them.
 NATIVE_API void native_run(struct native_switch *native, struct plane *plane);
 
-// Tables, actions and counters are numbered as in tables.h and plane.h. `key` has two words, `arguments` MAX_ARGUMENTS.
+// Tables, actions and counters are numbered as in program.h. `key` has two words, `arguments` MAX_ARGUMENTS.
 NATIVE_API int native_insert(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,
                              unsigned action, const uint64_t *arguments);
 NATIVE_API int native_modify(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,

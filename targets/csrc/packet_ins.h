@@ -20,7 +20,7 @@ struct packet_ins {
     _Atomic uint64_t lost;
 };
 
-// Returns false where there is no memory.
+// Returns false without memory.
 bool packet_ins_create(struct packet_ins *queue);
 void packet_ins_destroy(struct packet_ins *queue);
 

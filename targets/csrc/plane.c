@@ -5,17 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    size_t limit;
-    enum action_id miss;
-} tables[TABLES] = {
-    [TABLE_LOSS_IN] = {512, NO_ACTION},    [TABLE_OWN_ADDRESSES] = {64, NO_ACTION},
-    [TABLE_JOBS] = {MEMBERS, NO_ACTION},   [TABLE_MAC_ADDRESSES] = {4096, ACTION_DISCARD},
-    [TABLE_ROUTER_MACS] = {64, NO_ACTION}, [TABLE_ROUTES] = {1024, ACTION_UNROUTABLE},
-    [TABLE_LOSS_OUT] = {512, NO_ACTION},   [TABLE_WORKERS] = {4096, NO_ACTION},
-    [TABLE_UPLINKS] = {4096, NO_ACTION},   [TABLE_OWN_SOURCES] = {64, NO_ACTION},
-};
-
 static _Atomic uint64_t planes_made;
 
 struct plane *plane_create(const struct layout *layout) {
@@ -27,7 +16,7 @@ struct plane *plane_create(const struct layout *layout) {
     plane->version = atomic_fetch_add(&planes_made, 1) << 32;
     bool made = slots_create(&plane->slots, layout);
     for (unsigned table = 0; table < TABLES; table++)
-        made = table_create(&plane->tables[table], tables[table].limit, tables[table].miss) && made;
+        made = table_create(&plane->tables[table], program_tables[table].size, program_tables[table].miss) && made;
     plane->groups = calloc(GROUPS, sizeof(struct group *));
     plane->counters = calloc(COUNTER_SETS, sizeof *plane->counters);
     if (!made || plane->groups == NULL || plane->counters == NULL) {

@@ -13,23 +13,13 @@
 #include "slots.h"
 #include "tables.h"
 
-#define PORTS 512     // 9 bits
 #define DROP_PORT 511 // BMv2 drops packets to this port
-#define MEMBERS 4096  // of jobs, at most
 #define MAX_THREADS 64
 #define COUNTER_SETS (MAX_THREADS + 1) // the first is for packets processed in threads of Python
 
 struct count {
     _Atomic uint64_t packets;
     _Atomic uint64_t bytes;
-};
-
-enum counter_id {
-    COUNTER_LOSSES_IN,
-    COUNTER_OUTCOMES,
-    COUNTER_LOSSES_OUT,
-    COUNTER_FORGERIES,
-    COUNTERS,
 };
 
 // One thread's counters. The value of a counter is the sum over all threads.

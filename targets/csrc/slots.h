@@ -49,7 +49,7 @@ struct contribution {
     const uint8_t *values; // of the present lanes, one after the other
 };
 
-// Returns false where there is no memory.
+// Returns false without memory.
 bool slots_create(struct slots *slots, const struct layout *layout);
 void slots_destroy(struct slots *slots);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's tables. All are exact, except the routes (LPM), whose key is the prefix and its length.
+// Match tables. All are exact. An LPM table is one whose key is the prefix and its length.
 #ifndef NATIVE_TABLES_H
 #define NATIVE_TABLES_H
 
@@ -7,34 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum table_id {
-    TABLE_LOSS_IN,       // port
-    TABLE_OWN_ADDRESSES, // address
-    TABLE_JOBS,          // see jobs_key
-    TABLE_MAC_ADDRESSES, // mac
-    TABLE_ROUTER_MACS,   // mac
-    TABLE_ROUTES,        // destination, prefix length
-    TABLE_LOSS_OUT,      // port
-    TABLE_WORKERS,       // job << 16 | instance
-    TABLE_UPLINKS,       // job
-    TABLE_OWN_SOURCES,   // address
-    TABLES,
-};
-
-enum action_id {
-    NO_ACTION,
-    ACTION_LOSE,    // threshold
-    ACTION_OWN,     // mac
-    ACTION_ADMIT,   // worker bit, full bitmap, pool base, pool halves, group
-    ACTION_FORWARD, // port
-    ACTION_FLOOD,   // group
-    ACTION_DISCARD,
-    ACTION_ROUTE, // port, source mac, next hop mac
-    ACTION_UNROUTABLE,
-    ACTION_ADDRESS, // mac, ip, udp port
-    ACTION_UPLINK,  // port, mac, ip, udp port, worker
-    ACTION_FORGED,
-};
+#include "program.h"
 
 #define MAX_ARGUMENTS 5
 
@@ -80,13 +53,5 @@ int table_delete(struct table *table, const struct key *key);
 const struct action *table_apply(const struct table *table, uint64_t first, uint64_t second, bool *hit);
 // Returns the action of the longest matching prefix of an IPv4 address, or the default action.
 const struct action *table_apply_longest_prefix(const struct table *table, uint32_t address);
-
-static inline uint64_t jobs_key_first(uint32_t source_ip, uint16_t source_port, uint16_t job) {
-    return (uint64_t)source_ip << 32 | (uint32_t)source_port << 16 | job;
-}
-
-static inline uint64_t jobs_key_second(unsigned ingress_port, uint16_t generation, uint8_t worker) {
-    return (uint64_t)ingress_port << 24 | (uint32_t)generation << 8 | worker;
-}
 
 #endif

@@ -7,14 +7,14 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, MeterConfig, Replica
-from p4reduce_targets.native import program
 from p4reduce_targets.native.handle import Handle
 from p4reduce_targets.native.library import Arguments, Words
 from p4reduce_targets.native.numbers import METER_LIMIT
+from p4reduce_targets.native.program import Array, Layout, Table, implemented
 
 PORTS = 512
 _OUTPUT = struct.Struct("=II")
@@ -23,7 +23,7 @@ _OUTPUT = struct.Struct("=II")
 class NativeDataPlane:
     """An implementation of `DataPlane` by the C code. Thread safe."""
 
-    def __init__(self, switch: Handle, layout: program.Layout) -> None:
+    def __init__(self, switch: Handle, layout: Layout) -> None:
         self.layout = layout
         self.cpu_port = layout.cpu_port
         self._switch = switch
@@ -79,19 +79,17 @@ class NativeDataPlane:
     def read_counter(self, counter: str, index: int) -> Count:
         """Read one cell of a counter."""
         count = Words()
-        self._call("read_counter", *_cell(counter, index), count)
+        self._call("read_counter", *_cell("counter", implemented().counters, counter, index), count)
         return Count(count[0], count[1])
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
         """Set one cell of a counter."""
-        self._call("write_counter", *_cell(counter, index), _counts(f"counter {counter}", count))
+        cell = _cell("counter", implemented().counters, counter, index)
+        self._call("write_counter", *cell, _counts(f"counter {counter}", count))
 
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
         """Configure one cell of a meter. Only the peak rate and burst are used: the program checks for red alone."""
-        if meter not in program.METERS:
-            raise KeyError(f"there is no meter {meter}; there are {', '.join(program.METERS)}")
-        if not 0 <= index < program.METERS[meter]:
-            raise ValueError(f"meter {meter}: index {index} is not in 0..{program.METERS[meter] - 1}")
+        _cell("meter", implemented().meters, meter, index)
         if config is not None and max(config.pir, config.pburst) > METER_LIMIT:
             raise ValueError(f"meter {meter}: {config}: rates and bursts up to {METER_LIMIT} are accepted")
         self._call("limit_hellos", index, None if config is None else Words(config.pir, config.pburst))
@@ -145,10 +143,11 @@ def _check(error: int, where: str) -> None:
         raise OSError(-error, f"{where}: {os.strerror(-error)}")
 
 
-def _table(name: str) -> program.Table:
-    if name not in program.TABLES:
-        raise KeyError(f"there is no table {name}; there are {', '.join(program.TABLES)}")
-    return program.TABLES[name]
+def _table(name: str) -> Table:
+    tables = implemented().tables
+    if name not in tables:
+        raise KeyError(f"there is no table {name}; there are {', '.join(tables)}")
+    return tables[name]
 
 
 def _entry_key(table: str, key: Key, priority: int) -> tuple[int, Any]:
@@ -157,7 +156,7 @@ def _entry_key(table: str, key: Key, priority: int) -> tuple[int, Any]:
 
 def _counter_key(table: str, key: Key, priority: int) -> Any:
     """Return the key of an entry with a direct counter; raise ValueError for a table without one."""
-    if _table(table) is not program.TABLES[program.DIRECT_COUNTER_TABLE]:
+    if not _table(table).counts:
         raise ValueError(f"table {table} has no direct counter")
     return _key_words(table, key, priority)
 
@@ -172,33 +171,26 @@ def _counts(where: str, count: Count) -> Any:
 def _key_words(name: str, key: Key, priority: int) -> Any:
     """Return the key as two words of 64 bits, which hold all fields.
 
-    In an LPM table, the second word is the prefix length. `tables.h` has the layout.
+    In an LPM table, the second word is the prefix length. `program.c` has their positions.
     """
     table = _table(name)
     if priority:
         raise ValueError(f"table {name}: priority is {priority}, and must be 0 as no field is ternary")
     if len(key) != len(table.fields):
         raise ValueError(f"table {name}: a key has {len(table.fields)} fields, not {len(key)}")
-    values = {}
-    for (field, bits), match in zip(table.fields, key, strict=True):
-        if type(match) is not (Lpm if table.lpm else Exact):
-            raise ValueError(f"table {name}: {match} does not fit {field}, which is {'lpm' if table.lpm else 'exact'}")
-        _check_width(f"table {name}: {field}", match.value, bits)
-        values[field] = match.value
-    (first, *_) = key
-    if isinstance(first, Lpm):
-        if not 0 <= first.prefix_length <= 32:
-            raise ValueError(f"table {name}: prefix length {first.prefix_length} is not in 0..32")
-        return Words(first.value >> (32 - first.prefix_length) << (32 - first.prefix_length), first.prefix_length)
-    if "source_ip" in values:
-        return Words(
-            values["source_ip"] << 32 | values["source_port"] << 16 | values["job"],
-            values["ingress_port"] << 24 | values["generation"] << 8 | values["worker"],
-        )
-    if "instance" in values:
-        return Words(values["job"] << 16 | values["instance"], 0)
-    (value,) = values.values()
-    return Words(value, 0)
+    words = [0, 0]
+    for field, match in zip(table.fields, key, strict=True):
+        if type(match) is not {"exact": Exact, "lpm": Lpm}[table.match]:
+            raise ValueError(f"table {name}: {match} does not fit {field.name}, which is {table.match}")
+        _check_width(f"table {name}: {field.name}", match.value, field.bits)
+        value = match.value
+        if isinstance(match, Lpm):
+            if not 0 <= match.prefix_length <= field.bits:
+                raise ValueError(f"table {name}: prefix length {match.prefix_length} is not in 0..{field.bits}")
+            value = value >> (field.bits - match.prefix_length) << (field.bits - match.prefix_length)
+            words[1] = match.prefix_length
+        words[field.word] |= value << field.shift
+    return Words(*words)
 
 
 def _action(table: str, call: Call) -> tuple[int, Any]:
@@ -213,12 +205,13 @@ def _action(table: str, call: Call) -> tuple[int, Any]:
     return action.number, Arguments(*call.arguments)
 
 
-def _cell(counter: str, index: int) -> tuple[int, int]:
-    if counter not in program.COUNTERS:
-        raise KeyError(f"there is no counter {counter}; there are {', '.join(program.COUNTERS)}")
-    found = program.COUNTERS[counter]
+def _cell(kind: str, arrays: Mapping[str, Array], name: str, index: int) -> tuple[int, int]:
+    """Return the number of a counter or meter, and the index of one of its cells."""
+    if name not in arrays:
+        raise KeyError(f"there is no {kind} {name}; there are {', '.join(arrays)}")
+    found = arrays[name]
     if not 0 <= index < found.size:
-        raise ValueError(f"counter {counter}: index {index} is not in 0..{found.size - 1}")
+        raise ValueError(f"{kind} {name}: index {index} is not in 0..{found.size - 1}")
     return found.number, index
 
 

@@ -37,6 +37,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_packet_in": (c_long, [_SWITCH, c_char_p]),
     "native_port_counts": (c_int, [_SWITCH, c_uint, _WORDS]),
     "native_lost_counts": (None, [_SWITCH, _WORDS]),
+    "native_program": (c_long, [c_char_p, c_size_t]),
     "native_plane_create": (_PLANE, [_SWITCH, c_uint, c_uint, c_uint, c_uint, c_uint]),
     "native_plane_free": (None, [_SWITCH, _PLANE]),
     "native_run": (None, [_SWITCH, _PLANE]),

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A description of the program that the C code implements, and the check that a compiled program is the same."""
+"""The program that the C code implements, and the check that a compiled program (BMv2's JSON) is the same."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
-from p4reduce_targets.native.numbers import ActionId, CounterId, TableId
+from p4reduce_targets.native.library import library
+
+_DESCRIPTION_SIZE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,133 +30,91 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Parameters are (name, bits)."""
+    """An action. Parameters are (name, bits)."""
 
-    number: ActionId
-    parameters: tuple[tuple[str, int], ...] = ()
+    number: int
+    parameters: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a key. In the C code's key, it begins at bit `shift` of the word with the index `word`."""
+
+    name: str
+    bits: int
+    word: int
+    shift: int
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Fields are (name, bits)."""
+    """A table. `miss` is its default action. In an LPM table, the key's second word is the prefix length."""
 
-    number: TableId
-    fields: tuple[tuple[str, int], ...]
+    number: int
+    fields: tuple[Field, ...]
     actions: Mapping[str, Action]
-    miss: str  # the program's default action
+    miss: str
     size: int
-    lpm: bool = False
+    match: str
+    counts: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
-    number: CounterId
+class Array:
+    """An indirect counter or meter."""
+
+    number: int
     size: int
 
 
-_NO_ACTION = {"NoAction": Action(ActionId.NO_ACTION)}
-_MAC = (("mac", 48),)
-_PORT = (("port", 9),)
-_ROUTE = (("port", 9), ("source_mac", 48), ("next_hop_mac", 48))
-_ADMIT = (("worker_bit", 32), ("full_bitmap", 32), ("pool_base", 16), ("pool_halves", 16), ("group", 16))
-_UPLINK = (("port", 9), ("mac", 48), ("ip", 32), ("udp_port", 16), ("worker", 8))
-_JOBS = (
-    *(("ingress_port", 9), ("source_ip", 32), ("source_port", 16)),
-    *(("job", 16), ("generation", 16), ("worker", 8)),
-)
+@dataclass(frozen=True, slots=True)
+class Implemented:
+    """The program that the C code implements: its objects by their names in P4Info."""
+
+    tables: Mapping[str, Table]
+    counters: Mapping[str, Array]
+    meters: Mapping[str, Array]  # all of packets
 
 
-def _one_action(name: str, number: ActionId, *parameters: tuple[str, int]) -> dict[str, Action]:
-    return {name: Action(number, parameters), **_NO_ACTION}
+@cache
+def implemented() -> Implemented:
+    """Return the description in program.c of targets/csrc. Raises LibraryMissing."""
+    text = ctypes.create_string_buffer(_DESCRIPTION_SIZE)
+    length = library().native_program(text, len(text))
+    assert length >= 0, "the description is longer than _DESCRIPTION_SIZE"
+    described = json.loads(text.raw[:length])
+    actions = described["actions"]
+    return Implemented(
+        {table["name"]: _table(number, table, actions) for number, table in enumerate(described["tables"])},
+        {counter["name"]: Array(number, counter["size"]) for number, counter in enumerate(described["counters"])},
+        {meter["name"]: Array(number, meter["size"]) for number, meter in enumerate(described["meters"])},
+    )
 
 
-TABLES: Mapping[str, Table] = {
-    "SwitchIngress.drop_simulator.loss_rates": Table(
-        TableId.LOSS_IN,
-        _PORT,
-        _one_action("SwitchIngress.drop_simulator.lose", ActionId.LOSE, ("threshold", 32)),
-        "NoAction",
-        512,
-    ),
-    "SwitchIngress.own_address.own_addresses": Table(
-        TableId.OWN_ADDRESSES,
-        (("address", 32),),
-        _one_action("SwitchIngress.own_address.own", ActionId.OWN, *_MAC),
-        "NoAction",
-        64,
-    ),
-    "SwitchIngress.own_address.own_sources": Table(
-        TableId.OWN_SOURCES,
-        (("address", 32),),
-        _one_action("SwitchIngress.own_address.forged", ActionId.FORGED),
-        "NoAction",
-        64,
-    ),
-    "SwitchIngress.aggregation.admission.jobs": Table(
-        TableId.JOBS,
-        _JOBS,
-        _one_action("SwitchIngress.aggregation.admission.admit", ActionId.ADMIT, *_ADMIT),
-        "NoAction",
-        4096,
-    ),
-    "SwitchIngress.forwarding.mac_addresses": Table(
-        TableId.MAC_ADDRESSES,
-        _MAC,
-        {
-            "SwitchIngress.forwarding.forward": Action(ActionId.FORWARD, _PORT),
-            "SwitchIngress.forwarding.flood": Action(ActionId.FLOOD, (("group", 16),)),
-            "SwitchIngress.forwarding.discard": Action(ActionId.DISCARD),
-        },
-        "SwitchIngress.forwarding.discard",
-        4096,
-    ),
-    "SwitchIngress.forwarding.router_macs": Table(TableId.ROUTER_MACS, _MAC, _NO_ACTION, "NoAction", 64),
-    "SwitchIngress.forwarding.ipv4_routes": Table(
-        TableId.ROUTES,
-        (("destination", 32),),
-        {
-            "SwitchIngress.forwarding.route": Action(ActionId.ROUTE, _ROUTE),
-            "SwitchIngress.forwarding.unroutable": Action(ActionId.UNROUTABLE),
-        },
-        "SwitchIngress.forwarding.unroutable",
-        1024,
-        lpm=True,
-    ),
-    "SwitchEgress.drop_simulator.loss_rates": Table(
-        TableId.LOSS_OUT,
-        _PORT,
-        _one_action("SwitchEgress.drop_simulator.lose", ActionId.LOSE, ("threshold", 32)),
-        "NoAction",
-        512,
-    ),
-    "SwitchEgress.delivery.workers": Table(
-        TableId.WORKERS,
-        (("job", 16), ("instance", 16)),
-        _one_action("SwitchEgress.delivery.address", ActionId.ADDRESS, ("mac", 48), ("ip", 32), ("udp_port", 16)),
-        "NoAction",
-        4096,
-    ),
-    "SwitchIngress.aggregation.uplink.uplinks": Table(
-        TableId.UPLINKS,
-        (("job", 16),),
-        _one_action("SwitchIngress.aggregation.uplink.uplink", ActionId.UPLINK, *_UPLINK),
-        "NoAction",
-        4096,
-    ),
-}
+def _table(number: int, table: dict[str, Any], actions: list[dict[str, Any]]) -> Table:
+    control = table["name"].rpartition(".")[0]
 
-COUNTERS: Mapping[str, Counter] = {
-    "SwitchIngress.drop_simulator.losses": Counter(CounterId.LOSSES_IN, 512),
-    "SwitchIngress.aggregation.outcomes": Counter(CounterId.OUTCOMES, 17),
-    "SwitchEgress.drop_simulator.losses": Counter(CounterId.LOSSES_OUT, 512),
-    "SwitchIngress.forgeries": Counter(CounterId.FORGERIES, 512),
-}
+    def full_name(action: int) -> str:
+        name: str = actions[action]["name"]
+        return name if name == "NoAction" else f"{control}.{name}"
 
-DIRECT_COUNTER_TABLE = "SwitchIngress.aggregation.admission.jobs"
-"""The table whose entries count, if the program has any that do; those before the members' counters have none."""
+    def parameters(action: int) -> tuple[tuple[str, int], ...]:
+        return tuple((name, int(bits)) for name, bits in _split(actions[action]["parameters"]))
 
-METERS: Mapping[str, int] = {"SwitchIngress.aggregation.hellos": 512}
-"""Name -> cells. All count packets."""
+    return Table(
+        number,
+        tuple(Field(name, int(bits), int(word), int(shift)) for name, bits, word, shift in _split(table["key"])),
+        {full_name(action): Action(action, parameters(action)) for action in table["actions"]},
+        full_name(table["miss"]),
+        table["size"],
+        table["match"],
+        table["counts"],
+    )
+
+
+def _split(text: str) -> list[list[str]]:
+    return [item.split(":") for item in text.split()]
+
 
 _HEADERS = {
     "packet_out": "through_pipeline 1, padding 6, egress_port 9, multicast_group 16",
@@ -190,11 +152,13 @@ def _check(program: dict[str, Any]) -> Layout:
         differences.compare(f"header {name}", fields, there)
     _check_tables(program, headers, differences)
     found = {array["name"]: array["size"] for array in program["counter_arrays"] if not array.get("is_direct")}
-    differences.compare("the set of counters", {name: one.size for name, one in COUNTERS.items()}, found)
+    differences.compare("the set of counters", {name: one.size for name, one in implemented().counters.items()}, found)
     direct = {array["binding"] for array in program["counter_arrays"] if array.get("is_direct")}
-    differences.compare("the set of other tables with counters", [], sorted(direct - {DIRECT_COUNTER_TABLE}))
+    counting = {name for name, table in implemented().tables.items() if table.counts}
+    differences.compare("the set of other tables with counters", [], sorted(direct - counting))
     meters = {array["name"]: (array["size"], array["type"]) for array in program["meter_arrays"]}
-    differences.compare("the set of meters", {name: (size, "packets") for name, size in METERS.items()}, meters)
+    expected_meters = {name: (one.size, "packets") for name, one in implemented().meters.items()}
+    differences.compare("the set of meters", expected_meters, meters)
     cpu_port = _parser_constant(program, "start", "parse_packet_out", differences)
     port = _parser_constant(program, "parse_udp", "parse_aggregation", differences)
     differences.compare("the UDP port of the aggregator", AGGREGATION_PORT, port)
@@ -218,12 +182,12 @@ def _check_tables(program: dict[str, Any], headers: dict[str, dict[str, int]], d
         for table in pipeline["tables"]:
             if not table["name"].startswith("tbl_"):  # made by p4c: one action each
                 found[table["name"]] = table
-    differences.compare("the set of tables", sorted(TABLES), sorted(found))
-    for name in TABLES.keys() & found.keys():
-        expected, table = TABLES[name], found[name]
-        kind = "lpm" if expected.lpm else "exact"
+    tables = implemented().tables
+    differences.compare("the set of tables", sorted(tables), sorted(found))
+    for name in tables.keys() & found.keys():
+        expected, table = tables[name], found[name]
         keys = [(key["match_type"], key["name"], _width(key["target"], headers)) for key in table["key"]]
-        differences.compare(f"key of {name}", [(kind, key, bits) for key, bits in expected.fields], keys)
+        differences.compare(f"key of {name}", [(expected.match, one.name, one.bits) for one in expected.fields], keys)
         has = dict(actions[number] for number in table["action_ids"])
         wanted = {action: list(one.parameters) for action, one in expected.actions.items()}
         differences.compare(f"the set of actions of {name}", wanted, has)
