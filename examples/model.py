@@ -36,16 +36,16 @@ def batch(step: int, rank: int) -> torch.Tensor:
     return torch.randint(0, WORDS, (BATCH, 4), generator=torch.Generator().manual_seed(1000 * step + rank))
 
 
-def tell(rank: int, step: int, loss: torch.Tensor) -> None:
+def print_loss(rank: int, step: int, loss: torch.Tensor) -> None:
     print(f"rank {rank} step {step} loss {loss.item():.9f}\n", end="", flush=True)
 
 
-def tell_traffic(rank: int, of: Any) -> None:
+def print_traffic(rank: int, source: Any) -> None:
     """Print how much a communicator or a process group has transferred, and what did the sums: a switch or memory."""
-    if hasattr(of, "traffic"):
-        said = "; ".join(line.strip() for line in str(of.traffic()).splitlines())
+    if hasattr(source, "traffic"):
+        text = "; ".join(line.strip() for line in str(source.traffic()).splitlines())
     else:
-        stats = of.stats()
-        way = "host's memory" if stats.local else "switch"
-        said = f"{way}: {stats.operations:,} sums in {stats.rounds:,} rounds, {stats.bytes_sent / 1e6:,.3f} MB sent"
-    print(f"rank {rank} {said}\n", end="", flush=True)
+        stats = source.stats()
+        path = "host's memory" if stats.local else "switch"
+        text = f"{path}: {stats.operations:,} sums in {stats.rounds:,} rounds, {stats.bytes_sent / 1e6:,.3f} MB sent"
+    print(f"rank {rank} {text}\n", end="", flush=True)

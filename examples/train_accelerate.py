@@ -9,7 +9,7 @@ import sys
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from model import STEPS, Model, batch, loss_of, tell, tell_traffic
+from model import STEPS, Model, batch, loss_of, print_loss, print_traffic
 
 from p4reduce import Communicator
 from p4reduce.ddp import AllreduceState, allreduce_hook
@@ -27,8 +27,8 @@ for step in range(STEPS):
     optimizer.zero_grad()
     accelerator.backward(loss)
     optimizer.step()
-    tell(accelerator.process_index, step, loss)
-tell_traffic(accelerator.process_index, communicator if by_hook else dist.group.WORLD)
+    print_loss(accelerator.process_index, step, loss)
+print_traffic(accelerator.process_index, communicator if by_hook else dist.group.WORLD)
 if by_hook:
     communicator.close()
 accelerator.end_training()

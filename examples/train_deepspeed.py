@@ -9,7 +9,7 @@ import sys
 import deepspeed
 import torch
 import torch.distributed as dist
-from model import BATCH, STEPS, Model, batch, loss_of, tell, tell_traffic
+from model import BATCH, STEPS, Model, batch, loss_of, print_loss, print_traffic
 
 stage = int(sys.argv[1])
 deepspeed.init_distributed("p4reduce")
@@ -28,6 +28,6 @@ for step in range(STEPS):
     loss = loss_of(engine, batch(step, rank))
     engine.backward(loss)
     engine.step()
-    tell(rank, step, loss)
-tell_traffic(rank, dist.group.WORLD if stage == 3 else engine.data_parallel_group)  # the group that sums gradients
+    print_loss(rank, step, loss)
+print_traffic(rank, dist.group.WORLD if stage == 3 else engine.data_parallel_group)  # the group that sums gradients
 dist.destroy_process_group()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from model import Model, batch, loss_of, tell, tell_traffic
+from model import Model, batch, loss_of, print_loss, print_traffic
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import Communicator
@@ -65,9 +65,9 @@ for step in range(load(), STEPS):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    tell(rank, step, loss)  # before saving: a step that all ranks have saved is not repeated
+    print_loss(rank, step, loss)  # before saving: a step that all ranks have saved is not repeated
     save(step + 1)
-tell_traffic(rank, communicator if by_hook else dist.group.WORLD)
+print_traffic(rank, communicator if by_hook else dist.group.WORLD)
 if by_hook:
     communicator.close()
 dist.destroy_process_group()

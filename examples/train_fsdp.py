@@ -8,7 +8,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from model import STEPS, Model, batch, loss_of, tell, tell_traffic
+from model import STEPS, Model, batch, loss_of, print_loss, print_traffic
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from p4reduce import Communicator
@@ -30,8 +30,8 @@ for step in range(STEPS):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    tell(rank, step, loss)
-tell_traffic(rank, communicator if by_hook else dist.group.WORLD)
+    print_loss(rank, step, loss)
+print_traffic(rank, communicator if by_hook else dist.group.WORLD)
 if by_hook:
     communicator.close()
 dist.destroy_process_group()

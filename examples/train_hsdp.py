@@ -11,7 +11,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from model import STEPS, Model, batch, loss_of, tell, tell_traffic
+from model import STEPS, Model, batch, loss_of, print_loss, print_traffic
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -30,6 +30,6 @@ for step in range(STEPS):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    tell(rank, step, loss)
-tell_traffic(rank, mesh.get_group("replicate"))
+    print_loss(rank, step, loss)
+print_traffic(rank, mesh.get_group("replicate"))
 dist.destroy_process_group()

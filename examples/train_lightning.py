@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy
-from model import STEPS, Model, batch, loss_of, tell, tell_traffic
+from model import STEPS, Model, batch, loss_of, print_loss, print_traffic
 
 from p4reduce import Communicator
 from p4reduce.ddp import AllreduceState, allreduce_hook
@@ -37,7 +37,7 @@ class Words(lightning.LightningModule):
 
     def training_step(self, words: torch.Tensor, step: int) -> torch.Tensor:
         loss = loss_of(self.model, words)
-        tell(self.global_rank, step, loss)
+        print_loss(self.global_rank, step, loss)
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -64,4 +64,4 @@ trainer = lightning.Trainer(
     enable_progress_bar=False, enable_model_summary=False,
 )  # fmt: skip
 trainer.fit(Words())
-tell_traffic(trainer.global_rank, strategy.communicator if by_hook else torch.distributed.group.WORLD)
+print_traffic(trainer.global_rank, strategy.communicator if by_hook else torch.distributed.group.WORLD)

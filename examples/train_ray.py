@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from model import STEPS, Model, batch, loss_of, tell, tell_traffic
+from model import STEPS, Model, batch, loss_of, print_loss, print_traffic
 from ray.train import RunConfig, ScalingConfig, get_context
 from ray.train.torch import TorchConfig, TorchTrainer, prepare_model
 
@@ -32,8 +32,8 @@ def train(config: dict[str, Any]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        tell(rank, step, loss)
-    tell_traffic(rank, communicator if config["by_hook"] else dist.group.WORLD)
+        print_loss(rank, step, loss)
+    print_traffic(rank, communicator if config["by_hook"] else dist.group.WORLD)
     if config["by_hook"]:
         communicator.close()
 

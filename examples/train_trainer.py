@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from model import BATCH, STEPS, Model, batch, loss_of, tell, tell_traffic
+from model import BATCH, STEPS, Model, batch, loss_of, print_loss, print_traffic
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from p4reduce import Communicator
@@ -35,12 +35,12 @@ class Hook(TrainerCallback):
         self.communicator.close()
 
 
-class Told(Trainer):
+class PrintingTrainer(Trainer):
     """A Trainer that prints each rank's losses."""
 
     def compute_loss(self, model: Any, inputs: Any, *given: Any, **more: Any) -> torch.Tensor:
         loss: torch.Tensor = super().compute_loss(model, inputs, *given, **more)
-        tell(dist.get_rank(), self.state.global_step, loss)
+        print_loss(dist.get_rank(), self.state.global_step, loss)
         return loss
 
 
@@ -55,7 +55,7 @@ arguments = TrainingArguments(
     report_to=[], save_strategy="no", disable_tqdm=True,
 )  # fmt: skip
 hook = Hook()
-trainer = Told(model=Classifier(), args=arguments, train_dataset=data, callbacks=[hook] if by_hook else [])
+trainer = PrintingTrainer(model=Classifier(), args=arguments, train_dataset=data, callbacks=[hook] if by_hook else [])
 trainer.train()
-tell_traffic(rank, hook.communicator if by_hook else dist.group.WORLD)
+print_traffic(rank, hook.communicator if by_hook else dist.group.WORLD)
 dist.destroy_process_group()
