@@ -27,9 +27,9 @@ struct snapshot {
 };
 
 // The events that the driver waits for.
-struct rest {
+struct wait_set {
     struct pollfd descriptors[3]; // with a link: its socket, `wake`, the host's notifications; without: the last two
-    double due;
+    double deadline;
 };
 
 // The table of a variant. The driver calls these functions, and without the engine's lock, unless stated otherwise.
@@ -40,7 +40,7 @@ struct engine_ops {
     bool (*turn)(p4reduce_engine *engine);
 
     // Returns what to wait for then, until `limit` at the latest.
-    struct rest (*wait)(p4reduce_engine *engine, double limit);
+    struct wait_set (*wait)(p4reduce_engine *engine, double limit);
 
     // Begins an operation, the newest in flight. NULL: `turn` finds it itself.
     void (*begin)(p4reduce_engine *engine, p4reduce_operation *operation, double now);

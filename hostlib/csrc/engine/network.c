@@ -139,17 +139,17 @@ bool network_turn(p4reduce_engine *engine) {
     return network_end_turn(engine, drained, now);
 }
 
-struct rest network_wait(p4reduce_engine *engine, double limit) {
+struct wait_set network_wait(p4reduce_engine *engine, double limit) {
     engine_let_answers_gather(engine);
-    struct rest rest = {
+    struct wait_set set = {
         .descriptors = {{.fd = engine->link->socket,
                          .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
                         {.fd = engine->wake, .events = POLLIN},
                         {.fd = -1}},
-        .due = fmin(limit, p4reduce_worker_deadline(engine->worker)),
+        .deadline = fmin(limit, p4reduce_worker_deadline(engine->worker)),
     };
     if (engine->oldest != NULL)
-        rest.due = fmin(rest.due, engine->oldest_since + engine->oldest->timeout);
-    engine->poll_deadline = rest.due;
-    return rest;
+        set.deadline = fmin(set.deadline, engine->oldest_since + engine->oldest->timeout);
+    engine->poll_deadline = set.deadline;
+    return set;
 }

@@ -16,7 +16,7 @@ bool network_begin_turn(p4reduce_engine *engine, double *now);
 bool network_end_turn(p4reduce_engine *engine, bool drained, double now);
 
 // Returns what to wait for, until `limit` at the latest.
-struct rest network_wait(p4reduce_engine *engine, double limit);
+struct wait_set network_wait(p4reduce_engine *engine, double limit);
 
 // The functions `begin`, `fail` and `snapshot` of the table (engine_ops.h).
 void network_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now);

@@ -71,19 +71,19 @@ bool progress_try_acquire(p4reduce_engine *engine) {
 }
 
 // Waits, without the engine's lock. Returns whether the link's socket has an error.
-static bool wait_for(struct rest *rest) {
+static bool wait_for(struct wait_set *set) {
     struct timespec timeout;
-    if (!isinf(rest->due))
-        timeout = as_timespec(fmax(0, fmin(rest->due - clock_now(), 3600)));
-    return ppoll(rest->descriptors, 3, isinf(rest->due) ? NULL : &timeout, NULL) > 0 &&
-           rest->descriptors[0].revents & POLLERR;
+    if (!isinf(set->deadline))
+        timeout = as_timespec(fmax(0, fmin(set->deadline - clock_now(), 3600)));
+    return ppoll(set->descriptors, 3, isinf(set->deadline) ? NULL : &timeout, NULL) > 0 &&
+           set->descriptors[0].revents & POLLERR;
 }
 
 // Reads, and so clears, the socket's error. With a ring, no call of the kernel would report the error otherwise.
-static void take_error(p4reduce_engine *engine, const struct rest *rest) {
+static void take_error(p4reduce_engine *engine, const struct wait_set *set) {
     int error = 0;
     socklen_t size = sizeof error;
-    if (getsockopt(rest->descriptors[0].fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
+    if (getsockopt(set->descriptors[0].fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
         engine->link->trouble = error;
 }
 
@@ -94,9 +94,9 @@ void progress_until(p4reduce_engine *engine, const p4reduce_operation *operation
     bool drained = engine->ops->turn(engine);
     while (!operation->ended && !engine->progress.callback_pending && !engine->must_stop && clock_now() < deadline) {
         if (drained) {
-            struct rest rest = engine->ops->wait(engine, deadline);
-            if (wait_for(&rest))
-                take_error(engine, &rest);
+            struct wait_set set = engine->ops->wait(engine, deadline);
+            if (wait_for(&set))
+                take_error(engine, &set);
         }
         drained = engine->ops->turn(engine);
     }
@@ -141,11 +141,11 @@ void progress_run(p4reduce_engine *engine) {
     while (!engine->must_stop) {
         if (!engine->ops->turn(engine))
             continue;
-        struct rest rest = engine->ops->wait(engine, (double)INFINITY);
+        struct wait_set set = engine->ops->wait(engine, (double)INFINITY);
         release(engine);
-        const bool error = wait_for(&rest);
+        const bool error = wait_for(&set);
         epoch = reacquire(engine, epoch);
         if (error)
-            take_error(engine, &rest);
+            take_error(engine, &set);
     }
 }

@@ -99,7 +99,7 @@ void calls_end(p4reduce_operation *operation, const p4reduce_error *error) {
 }
 
 // Failures. `claimed` is the number of the call times MAX_RANKS + 1, plus the rank's index plus one. The rank whose
-// compare-and-swap succeeds writes `error`, and then sets `told`.
+// compare-and-swap succeeds writes `error`, and then sets `published`.
 
 bool calls_have_failed(const struct intranode *node, p4reduce_error *error) {
     const struct failure *failure = &segment_head(&node->segment)->failure;
@@ -107,9 +107,9 @@ bool calls_have_failed(const struct intranode *node, p4reduce_error *error) {
     if (claimed == 0 || claimed / (MAX_RANKS + 1) > node->announced)
         return false;
     const uint32_t rank = node->segment.ranks[claimed % (MAX_RANKS + 1) - 1];
-    for (unsigned i = 0; i < 1000 && !atomic_load(&failure->told); i++)
+    for (unsigned i = 0; i < 1000 && !atomic_load(&failure->published); i++)
         sched_yield(); // the rank is about to write the error, unless it was killed in between
-    if (atomic_load(&failure->told)) {
+    if (atomic_load(&failure->published)) {
         *error = failure->error;
     } else {
         error_fill(error, P4REDUCE_ABORTED, "rank %" PRIu32 " has failed", rank);
@@ -158,6 +158,6 @@ void calls_publish_failure(struct intranode *node, uint64_t number, const p4redu
         error_fill(&failure->error, P4REDUCE_ABORTED, "rank %u has failed: %.900s", rank, error->message);
         failure->error.rank = (int32_t)rank;
     }
-    atomic_store(&failure->told, 1);
+    atomic_store(&failure->published, 1);
     wakeup_broadcast(node);
 }

@@ -43,8 +43,8 @@ struct host {
     double idle_since;          // when the last operation ended
     // The leader's.
     uint64_t submitted; // parts that the worker has got
-    double awaited_at;  // when it last reported for which ranks it waits
-    bool told_held;     // whether it then reported that the controller has paused operations
+    double reported_at; // when it last reported for which ranks it waits
+    bool reported_held; // whether it then reported that the controller has paused operations
     // A follower's.
     uint64_t taken, scanned; // parts whose sums it has taken; blocks scanned of the part begun last
 };
@@ -75,27 +75,28 @@ static inline uint8_t *host_copies(const struct host *host, uint64_t part, uint3
 // Sets the sizes of the staging buffers. Returns how many bytes all take.
 size_t host_lay_out(struct host *host);
 
-// Gives large memory back to the kernel, a second after the last operation if all followers have taken their sums. The
-// second function returns when that is due.
-void host_spare(struct host *host, double now);
-double host_spare_due(const struct host *host);
+// Gives large memory back to the kernel, if no operation has been under way for a second and all followers have taken
+// their sums. The second function returns when that is due.
+void host_trim(struct host *host, double now);
+double host_trim_due(const struct host *host);
 
 // Frees an engine's host, if there is one.
 void host_close(p4reduce_engine *engine);
 
 // Parts, into which all ranks of a job split requests in the same way.
 
-// Gives an operation that has begun the next number.
-void parts_number(struct host *host, p4reduce_operation *operation);
+// Gives an operation that begins the next number, and queues it to be split into parts.
+void parts_enqueue(struct host *host, p4reduce_operation *operation);
 
-// Makes the next part of the operations under way. Returns NULL if there is no memory, and `error` says so.
+// Makes the next part of the queued operations, whose buffer must be free. Returns NULL if there is no memory, and
+// `error` says so.
 struct part *parts_next(struct host *host, p4reduce_error *error);
 
 // Ends a part, which has its result. With its last part, the operation ends.
 void parts_end(struct part *part);
 
 // Ends an operation, without an error if `error` is NULL.
-void parts_close(p4reduce_operation *operation, const p4reduce_error *error);
+void parts_end_operation(p4reduce_operation *operation, const p4reduce_error *error);
 
 // Publishes to the others of the host that this rank fails, and ends all parts and operations.
 void parts_fail(struct host *host, const p4reduce_error *failure);

@@ -81,7 +81,7 @@ static void fail(p4reduce_engine *engine, const p4reduce_error *error) {
 
 static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
     (void)now;
-    parts_number(host_of(engine), operation);
+    parts_enqueue(host_of(engine), operation);
 }
 
 // Returns whether the sums of the next part to take are there.
@@ -210,20 +210,20 @@ static bool has_something(const p4reduce_engine *engine) {
     return engine->oldest != NULL && (has_sums(host) || calls_fail(&host->node, &error));
 }
 
-static struct rest wait(p4reduce_engine *engine, double limit) {
+static struct wait_set wait(p4reduce_engine *engine, double limit) {
     struct host *host = host_of(engine);
-    struct rest rest = wakeup_rest(&host->node, fmin(limit, host_spare_due(host)));
+    struct wait_set set = wakeup_announce_sleep(&host->node, fmin(limit, host_trim_due(host)));
     if (has_something(engine))
-        rest.due = 0;
-    return rest;
+        set.deadline = 0;
+    return set;
 }
 
 static bool turn(p4reduce_engine *engine) {
     const double now = clock_now();
-    wakeup_hear(intranode_of(engine));
+    wakeup_receive(intranode_of(engine));
     if (atomic_load(&engine->requests_pending))
         engine_handle_requests(engine, now);
-    host_spare(host_of(engine), now);
+    host_trim(host_of(engine), now);
     return !step(engine, now) && !engine->must_stop;
 }
 

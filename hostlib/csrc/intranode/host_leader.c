@@ -11,17 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// The leader reports the ranks it waits for, for followers' texts: at most every TELL_S, and at least every
-// TELL_AGAIN_S.
-static const double TELL_S = 0.1, TELL_AGAIN_S = 1;
+// The leader reports the ranks it waits for, for followers' texts: at most every REPORT_S, and at least every
+// REPORT_AGAIN_S.
+static const double REPORT_S = 0.1, REPORT_AGAIN_S = 1;
 
 static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
     (void)now;
     network_expect(engine, operation);
     if (engine->worker->failure.status != P4REDUCE_OK)
-        parts_close(operation, &engine->worker->failure);
+        parts_end_operation(operation, &engine->worker->failure);
     else
-        parts_number(host_of(engine), operation);
+        parts_enqueue(host_of(engine), operation);
 }
 
 // Called by the worker: a part has its sums, or the worker has failed.
@@ -92,11 +92,11 @@ static bool may_submit(const struct host *host) {
     return host->submitted < host->begun && calls_have_all_come(&host->node, host->submitted + 1);
 }
 
-static bool works(const p4reduce_engine *engine) {
+static bool is_active(const p4reduce_engine *engine) {
     return engine->oldest != NULL && engine->worker->failure.status == P4REDUCE_OK;
 }
 
-static bool carry_on(p4reduce_engine *engine, double now, p4reduce_error *error) {
+static bool advance(p4reduce_engine *engine, double now, p4reduce_error *error) {
     struct host *host = host_of(engine);
     if (calls_fail(&host->node, error))
         return false;
@@ -119,7 +119,7 @@ static bool carry_on(p4reduce_engine *engine, double now, p4reduce_error *error)
 }
 
 // Returns the oldest part that the worker has; NULL if it has none.
-static const struct part *oldest_carried(const struct host *host) {
+static const struct part *oldest_submitted(const struct host *host) {
     const struct part *oldest = NULL;
     for (unsigned i = 0; i < BUFFERS; i++) {
         const struct part *part = &host->parts[i];
@@ -129,11 +129,11 @@ static const struct part *oldest_carried(const struct host *host) {
     return oldest;
 }
 
-// Returns whether a rank of this host has not done its share of the part that is carried next.
+// Returns whether a rank of this host has not done its share of the part that the leader works on next.
 static bool lags(const struct host *host, uint32_t index) {
-    const struct part *carried = oldest_carried(host);
-    if (carried != NULL)
-        return atomic_load(&host_call(host, carried->number, index)->scanned) < carried->blocks;
+    const struct part *oldest = oldest_submitted(host);
+    if (oldest != NULL)
+        return atomic_load(&host_call(host, oldest->number, index)->scanned) < oldest->blocks;
     if (host->submitted < host->begun)
         return calls_get(&host->node, index, host->submitted + 1) == NULL;
     return host->next != NULL && parts_lack_buffer(host, host->begun, index);
@@ -152,10 +152,10 @@ static bool find_awaited(const p4reduce_engine *engine, uint32_t awaited[8]) {
     return some;
 }
 
-static void tell_awaited(const p4reduce_engine *engine, double now) {
+static void report_awaited(const p4reduce_engine *engine, double now) {
     struct host *host = host_of(engine);
     const bool held = engine_oldest_is_held_back(engine);
-    if (host->node.segment.base == NULL || (held == host->told_held && now - host->awaited_at <= TELL_S))
+    if (host->node.segment.base == NULL || (held == host->reported_held && now - host->reported_at <= REPORT_S))
         return;
     uint32_t awaited[8];
     if (!find_awaited(engine, awaited))
@@ -164,8 +164,8 @@ static void tell_awaited(const p4reduce_engine *engine, double now) {
         atomic_store(&segment_head(&host->node.segment)->awaited[i], awaited[i]);
     atomic_store(&segment_head(&host->node.segment)->held, held);
     atomic_store(&segment_head(&host->node.segment)->awaited_at, (uint32_t)now);
-    host->awaited_at = now;
-    host->told_held = held;
+    host->reported_at = now;
+    host->reported_held = held;
 }
 
 static bool turn(p4reduce_engine *engine) {
@@ -173,30 +173,30 @@ static bool turn(p4reduce_engine *engine) {
     double now;
     p4reduce_error error;
     const bool drained = network_begin_turn(engine, &now);
-    wakeup_hear(&host->node);
-    host_spare(host, now);
-    if (works(engine)) {
-        if (carry_on(engine, now, &error))
-            tell_awaited(engine, now);
+    wakeup_receive(&host->node);
+    host_trim(host, now);
+    if (is_active(engine)) {
+        if (advance(engine, now, &error))
+            report_awaited(engine, now);
         else
             engine->ops->fail(engine, &error);
     }
     return network_end_turn(engine, drained, now);
 }
 
-static struct rest wait(p4reduce_engine *engine, double limit) {
+static struct wait_set wait(p4reduce_engine *engine, double limit) {
     struct host *host = host_of(engine);
-    struct rest rest = network_wait(engine, fmin(limit, host_spare_due(host)));
-    const struct rest own = wakeup_rest(&host->node, rest.due);
+    struct wait_set set = network_wait(engine, fmin(limit, host_trim_due(host)));
+    const struct wait_set own = wakeup_announce_sleep(&host->node, set.deadline);
     p4reduce_error error;
-    rest.descriptors[2] = own.descriptors[1];
-    rest.due = own.due;
-    if (works(engine) && host->node.segment.base != NULL)
-        rest.due = fmin(rest.due, host->awaited_at + TELL_AGAIN_S);
-    if (works(engine) && (may_begin(host) || may_submit(host) || calls_fail(&host->node, &error)))
-        rest.due = 0;
-    engine->poll_deadline = rest.due;
-    return rest;
+    set.descriptors[2] = own.descriptors[1];
+    set.deadline = own.deadline;
+    if (is_active(engine) && host->node.segment.base != NULL)
+        set.deadline = fmin(set.deadline, host->reported_at + REPORT_AGAIN_S);
+    if (is_active(engine) && (may_begin(host) || may_submit(host) || calls_fail(&host->node, &error)))
+        set.deadline = 0;
+    engine->poll_deadline = set.deadline;
+    return set;
 }
 
 static void fail(p4reduce_engine *engine, const p4reduce_error *error) {

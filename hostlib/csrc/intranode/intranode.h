@@ -37,11 +37,11 @@ struct intranode {
     // Notification:
     char name[72];            // of the sockets by which ranks wake each other: rendezvous_address
     int socket;               // this rank's
-    int processes[MAX_RANKS]; // pidfds of the processes at the other ends of connections, readable when they end; or -1
+    int processes[MAX_RANKS]; // pidfds of the other ranks' processes, readable when they end; -1 if there is none
     int poll;                 // epoll descriptor of all these and the connections; -1 if this rank is alone
-    bool gone[MAX_RANKS];     // the process at the other end of each connection has ended
-    double gone_at;           // when the first of them was seen to have ended; 0 while none has
-    bool rested;              // this rank has rested since it last read notifications
+    bool gone[MAX_RANKS];     // ranks whose process has ended
+    double gone_at;           // when this rank found the first of them; 0 while there is none
+    bool has_slept;           // this rank has slept since it last read notifications
 };
 
 // Time that the controller has to report a rank that has ended, in the same words to all ranks of the job. After it,

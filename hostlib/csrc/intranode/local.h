@@ -80,8 +80,8 @@ struct local {
     unsigned copied_pieces; // pieces whose copies a window has room for
     size_t piece_bytes;     // with values of 4 bytes
     uint32_t rank, ranks;
-    uint64_t first_window; // number of the operation's first window
-    uint8_t *room;       // for a piece of each rank
+    uint64_t first_window; // number of the operation's first window, counted over all operations
+    uint8_t *scratch;      // room for a piece of each rank
     _Alignas(16) uint8_t words[2 * MOST_BLOCK_BYTES]; // for the words of two blocks
     struct mappings mappings;
     uint64_t added, together; // the segment's counters after the last operation in place
@@ -89,23 +89,24 @@ struct local {
     bool under_way;
     struct task *task;
     struct numbers numbers[MAX_RANKS]; // the form of each rank's values
-    bool alike;                        // all ranks want their sums in the same form
-    bool by_all;                       // there are so few values that every rank adds all of them for itself
+    bool uniform;                      // all ranks want their sums in the same form
+    bool one_shot;                     // there are so few values that every rank adds all of them for itself
     struct region region;              // the region with this rank's tensor, while it is exported; number 0: none
     bool in_place;                     // others may write the sums into this rank's tensor
     bool reduces_in_place;             // all ranks allow that, and the sums are made in place
     bool unmappable;                   // this rank could not map all tensors
     uint8_t *mapped[MAX_RANKS];        // addresses of others' tensors in this process; NULL if not mapped
-    uint64_t next[PHASES], end;  // windows: the next of each phase, and how many there are
-    uint64_t regular;            // windows without those for postponed pieces
-    bool retries;                // `end` includes windows for postponed pieces
+    uint64_t next[PHASES];       // each phase's next window
+    uint64_t window_count;       // windows of the operation
+    uint64_t regular_count;      // windows without those for postponed pieces
+    bool retries;                // `window_count` includes windows for postponed pieces
     uint64_t collected;          // regular windows whose postponed pieces are collected: the same at all ranks
     struct postponed *postponed; // postponed pieces of these windows, in order
     size_t postponed_count, postponed_room;
-    unsigned piece_blocks;
-    size_t copied;     // bytes copied into the window that is scanned
-    enum phase awaits; // the phase of a window for which this rank waits, for texts
-    uint64_t awaits_window;
+    unsigned piece_blocks;       // blocks of a piece
+    size_t copied;               // bytes copied into the window that is scanned
+    enum phase awaited_phase;    // the phase of `awaited_window` that this rank waits for
+    uint64_t awaited_window;
 };
 
 static inline struct local *local_of(const p4reduce_engine *engine) {
@@ -147,8 +148,8 @@ void local_begin(struct local *local, struct task *task);
 
 // Scans this rank's values of a piece, and publishes their form and exponents.
 void local_scan(struct local *local, const struct piece *piece);
-// Adds all ranks' values of a piece, for all ranks or, if `by_all`, for this rank alone. If some values cannot be read,
-// the piece is postponed.
+// Adds all ranks' values of a piece, for all ranks or, if `one_shot`, for this rank alone. If some values cannot be
+// read, the piece is postponed.
 void local_reduce(struct local *local, const struct piece *piece);
 // Copies the sums of a piece into this rank's tensor, unless they are there. If they cannot be read, the piece is
 // postponed.
@@ -191,15 +192,15 @@ void in_place_revoke(struct local *local, bool well);
 // Waiting.
 
 // Handles requests of other threads. Returns whether the operation under way goes on; otherwise it has failed.
-bool local_goes_on(p4reduce_engine *engine);
+bool local_may_continue(p4reduce_engine *engine);
 // Returns whether no rank has published a failure in this operation or before; otherwise the operation has failed.
-bool local_have_all_done(p4reduce_engine *engine);
+bool local_no_rank_failed(p4reduce_engine *engine);
 // Returns the value of `arrived` when all ranks have completed a phase of the window.
-uint32_t local_all_of(const struct local *local, uint64_t window);
+uint32_t local_expected_arrivals(const struct local *local, uint64_t window);
 // Publishes that this rank has completed a phase of the window.
 void local_arrive(struct local *local, enum phase phase, uint64_t window);
 // Returns whether all ranks have completed a phase of the window.
-bool local_are_through(const struct local *local, enum phase phase, uint64_t window);
+bool local_have_all_arrived(const struct local *local, enum phase phase, uint64_t window);
 
 // Parts of a piece.
 
@@ -229,7 +230,7 @@ static inline uint8_t *piece_sums(const struct local *local, const struct piece 
 }
 
 // Returns whether others can probably read this rank's values in its tensor, so that they need not be copied.
-static inline bool piece_may_stay(const struct local *local, const struct piece *piece) {
+static inline bool piece_is_readable(const struct local *local, const struct piece *piece) {
     return piece->postponed == NULL && (local->node.segment.readable || local->region.number != 0);
 }
 

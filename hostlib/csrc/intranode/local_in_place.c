@@ -17,7 +17,7 @@ void in_place_export(struct local *local) {
     const size_t bytes = request->count * local->task->numbers.value_bytes;
     local->region = (struct region){.number = 0};
     local->in_place = local->reduces_in_place = false;
-    if (!local->node.segment.mappable || local->by_all || request->count == 0)
+    if (!local->node.segment.mappable || local->one_shot || request->count == 0)
         return;
     local->in_place = region_export(request->data, bytes, &local->region) && request->residual == NULL &&
                       !request->read_only && request->zeros == P4REDUCE_ZEROS_SKIPPED;
@@ -47,15 +47,15 @@ static bool all_in_place(const struct local *local) {
 
 void in_place_find_tensors(struct local *local) {
     const struct task *task = local->task;
-    local->alike = true;
+    local->uniform = true;
     local->unmappable = false;
     mappings_begin(&local->mappings);
     for (uint32_t rank = 0; rank < local->ranks; rank++) {
         const struct call *call = calls_get(&local->node, rank, local->node.announced);
         local->numbers[rank] = calls_numbers(&local->node, rank, call, task);
-        local->alike &= call->type == task->request.type && call->divisor == task->numbers.divisor;
+        local->uniform &= call->type == task->request.type && call->divisor == task->numbers.divisor;
         const size_t bytes = task->request.count * local->numbers[rank].value_bytes;
-        const bool is_mapped = rank != local->rank && !local->by_all;
+        const bool is_mapped = rank != local->rank && !local->one_shot;
         local->mapped[rank] = is_mapped ? mapped(local, rank, &call->region, bytes) : NULL;
         local->unmappable |= rank != local->rank && local->mapped[rank] == NULL;
     }
@@ -74,7 +74,7 @@ static void reduce(struct local *local, const struct piece *piece, struct added 
     void *tensors[MAX_RANKS];
     uint8_t agreed[MOST_PIECE_BLOCKS];
     for (uint32_t rank = 0; rank < local->ranks; rank++) {
-        uint8_t *exponents = local->room + (size_t)rank * MOST_PIECE_BLOCKS;
+        uint8_t *exponents = local->scratch + (size_t)rank * MOST_PIECE_BLOCKS;
         tensors[rank] = rank == local->rank ? piece_own_values(local, piece) : piece_mapped_values(local, piece, rank);
         sources[rank] = (struct source){.values = tensors[rank]};
         local_scan_source(local, piece, rank, &sources[rank], exponents);
@@ -130,7 +130,7 @@ bool in_place_add_up(p4reduce_engine *engine) {
         atomic_store(&head->adds_in_place, local->first_window + 1);
     for (uint64_t first; !local->unmappable && (first = atomic_fetch_add(&head->next_piece, 1) * share) <
                                                    local->task->blocks;) {
-        if (!local_goes_on(engine) || !local_have_all_done(engine))
+        if (!local_may_continue(engine) || !local_no_rank_failed(engine))
             return false;
         reduce_share(local, first, share, &added);
     }
@@ -155,16 +155,16 @@ bool in_place_was_added_up(struct local *local) {
 static bool withdraw(const struct local *local) {
     _Atomic uint32_t *arrived = &local_window(local, local->first_window)->arrived[SCANNED];
     uint32_t seen = atomic_load(arrived);
-    while ((int32_t)(seen - local_all_of(local, local->first_window)) < 0)
+    while ((int32_t)(seen - local_expected_arrivals(local, local->first_window)) < 0)
         if (atomic_compare_exchange_weak(arrived, &seen, seen - 1)) {
-            atomic_store(&segment_rank(&local->node.segment, local->rank)->through[SCANNED], local->first_window);
+            atomic_store(&segment_rank(&local->node.segment, local->rank)->completed[SCANNED], local->first_window);
             return true;
         }
     return false;
 }
 
 static bool have_all_reduced(const struct local *local) {
-    return local_are_through(local, REDUCED, local->first_window);
+    return local_have_all_arrived(local, REDUCED, local->first_window);
 }
 
 // Returns whether some rank may still write to this rank's tensor.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's operations, one after the other, executed by the driver. Each goes through its windows, and each window
 // through three phases. Of the steps that need not wait for other ranks, the one of the latest phase comes first. No
-// step blocks: if other ranks must do something first, `carry` returns WAITS, and is called again when they may have
+// step blocks: if other ranks must do something first, `advance` returns WAITS, and is called again when they may have
 // done it.
 //
 // - If others may write to this rank's tensor, the first window only announces that this rank has come. If all ranks
 //   allow that, the whole operation takes place in this window (local_in_place.c). If they do not, or if no rank could
 //   map all tensors, windows follow as in any other operation.
 // - When all ranks have gathered the regular windows, more windows follow for values that could not be read, by copies.
-// - If each rank adds all values for itself, it does not wait for others at the end.
+// - In a one-shot operation, of few values, each rank adds all values for itself, and does not wait at the end.
 #include "base/awaited.h"
 #include "base/clock.h"
 #include "base/structures.h"
@@ -27,14 +27,15 @@ static const double SPIN_S = 50e-6; // time that a rank polls before it sleeps
 // Waiting.
 
 // Returns whether this rank must wait until all ranks have completed a phase of the window.
-static bool waits_for(struct local *local, enum phase phase, uint64_t window) {
-    local->awaits = phase;
-    local->awaits_window = window;
-    return !local_are_through(local, phase, window);
+static bool must_wait_for(struct local *local, enum phase phase, uint64_t window) {
+    local->awaited_phase = phase;
+    local->awaited_window = window;
+    return !local_have_all_arrived(local, phase, window);
 }
 
-static bool has_room(const struct local *local, uint64_t window) {
-    return window < WINDOWS || local_are_through(local, GATHERED, window - WINDOWS);
+// Returns whether the window's buffer is free: all ranks have gathered the window that used it before.
+static bool is_buffer_free(const struct local *local, uint64_t window) {
+    return window < WINDOWS || local_have_all_arrived(local, GATHERED, window - WINDOWS);
 }
 
 static void relax(void) {
@@ -46,14 +47,14 @@ static void relax(void) {
 }
 
 // Polls for a bounded time. Returns whether the phase that this rank waits for is complete.
-static bool spins(const p4reduce_engine *engine) {
+static bool poll_briefly(const p4reduce_engine *engine) {
     const struct local *local = local_of(engine);
     if (local->node.segment.processors < local->ranks)
         return false; // the others may need this rank's processor
     const double until = clock_now() + SPIN_S;
     do
         for (unsigned i = 0; i < SPINS; i++) {
-            if (local_are_through(local, local->awaits, local->awaits_window))
+            if (local_have_all_arrived(local, local->awaited_phase, local->awaited_window))
                 return true;
             relax();
         }
@@ -62,9 +63,9 @@ static bool spins(const p4reduce_engine *engine) {
 }
 
 // Returns whether an operation that waits goes on. Otherwise it has failed, or another rank has failed or ended.
-static bool may_wait(p4reduce_engine *engine) {
+static bool may_keep_waiting(p4reduce_engine *engine) {
     p4reduce_error error;
-    if (!local_goes_on(engine))
+    if (!local_may_continue(engine))
         return false;
     const bool fails = calls_fail(intranode_of(engine), &error);
     if (fails)
@@ -90,16 +91,18 @@ static uint64_t count_windows(const struct local *local) {
 }
 
 static void begin_windows(struct local *local) {
-    local->end = local->regular = local->in_place ? 1 : count_windows(local);
+    local->window_count = local->regular_count = local->in_place ? 1 : count_windows(local);
     memset(local->next, 0, sizeof local->next);
 }
 
 static bool scan(p4reduce_engine *engine, uint64_t number) {
     struct local *local = local_of(engine);
     const uint64_t window = local->first_window + number;
+    // The scan overwrites the buffer's last window, so its postponed pieces are collected first.
     if (number >= WINDOWS && !collect(engine, number - WINDOWS + 1))
         return false;
     struct piece piece;
+    // With tensors in place, the rank that takes a piece scans it, for all ranks.
     if (number == 0 && local->in_place)
         memset(local_window(local, window)->ranks[local->rank].contents, UNSCANNED, local->pieces);
     else
@@ -112,16 +115,16 @@ static bool scan(p4reduce_engine *engine, uint64_t number) {
 static bool reduce(p4reduce_engine *engine, uint64_t number) {
     struct local *local = local_of(engine);
     const uint64_t window = local->first_window + number;
-    if (number == 0) {
+    if (number == 0) { // all ranks have come, so this rank can read their calls
         in_place_find_tensors(local);
         if (local->reduces_in_place)
             return in_place_add_up(engine);
-        local->end = local->regular = count_windows(local);
+        local->window_count = local->regular_count = count_windows(local);
     }
     struct window *head = local_window(local, window);
     struct piece piece;
     unsigned index = 0;
-    while (local_piece(local, number, local->by_all ? index++ : atomic_fetch_add(&head->next_piece, 1), &piece))
+    while (local_piece(local, number, local->one_shot ? index++ : atomic_fetch_add(&head->next_piece, 1), &piece))
         local_reduce(local, &piece);
     local_arrive(local, REDUCED, window);
     return true;
@@ -130,13 +133,13 @@ static bool reduce(p4reduce_engine *engine, uint64_t number) {
 // Continues after the reduction in place. If no rank could map all tensors, the operation begins again without it.
 static bool end_in_place(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
-    if (!local_have_all_done(engine))
+    if (!local_no_rank_failed(engine))
         return false;
     local->node.stats.local_fallbacks += local->unmappable;
     if (in_place_was_added_up(local))
         return true;
     local->reduces_in_place = local->in_place = false;
-    local->first_window++;
+    local->first_window++; // the first window is used up
     begin_windows(local);
     return true;
 }
@@ -156,30 +159,31 @@ static bool gather(p4reduce_engine *engine, uint64_t number) {
 static enum phase next_phase(const struct local *local) {
     const uint64_t *next = local->next;
     const bool to_gather = next[GATHERED] < next[REDUCED], to_reduce = next[REDUCED] < next[SCANNED];
-    if (to_gather && local_are_through(local, REDUCED, local->first_window + next[GATHERED]))
+    if (to_gather && local_have_all_arrived(local, REDUCED, local->first_window + next[GATHERED]))
         return GATHERED;
-    if (to_reduce && local_are_through(local, SCANNED, local->first_window + next[REDUCED]))
+    if (to_reduce && local_have_all_arrived(local, SCANNED, local->first_window + next[REDUCED]))
         return REDUCED;
-    if (next[SCANNED] < local->end && has_room(local, local->first_window + next[SCANNED]))
+    if (next[SCANNED] < local->window_count && is_buffer_free(local, local->first_window + next[SCANNED]))
         return SCANNED;
     return to_gather ? GATHERED : to_reduce ? REDUCED : SCANNED;
 }
 
 // Returns whether the step of that phase must wait for other ranks.
-static bool waits(struct local *local, enum phase phase, uint64_t window) {
+static bool must_wait(struct local *local, enum phase phase, uint64_t window) {
     if (phase == SCANNED)
-        return window >= WINDOWS && waits_for(local, GATHERED, window - WINDOWS);
-    return !(phase == GATHERED && local->by_all) && waits_for(local, phase - 1, window);
+        return window >= WINDOWS && must_wait_for(local, GATHERED, window - WINDOWS);
+    // In a one-shot operation each rank has its own sums when it has reduced.
+    return !(phase == GATHERED && local->one_shot) && must_wait_for(local, phase - 1, window);
 }
 
-static enum progress carry_windows(p4reduce_engine *engine) {
+static enum progress advance_windows(p4reduce_engine *engine) {
     static bool (*const steps[PHASES])(p4reduce_engine *, uint64_t) = {scan, reduce, gather};
     struct local *local = local_of(engine);
-    while (local->next[GATHERED] < local->end) {
+    while (local->next[GATHERED] < local->window_count) {
         const enum phase phase = next_phase(local);
-        if (waits(local, phase, local->first_window + local->next[phase]))
+        if (must_wait(local, phase, local->first_window + local->next[phase]))
             return WAITS;
-        if (!local_goes_on(engine) || !steps[phase](engine, local->next[phase]++))
+        if (!local_may_continue(engine) || !steps[phase](engine, local->next[phase]++))
             return FAILS;
     }
     return DONE;
@@ -191,8 +195,8 @@ static void begin(struct local *local, struct task *task) {
     task_identify(task, (uint32_t)local->node.announced, local->rank);
     local_begin(local, task);
     in_place_export(local);
-    local->awaits = SCANNED;
-    local->awaits_window = local->first_window;
+    local->awaited_phase = SCANNED;
+    local->awaited_window = local->first_window;
     calls_announce(&local->node, task, &local->region, local->in_place);
     begin_windows(local);
     local->under_way = true;
@@ -201,25 +205,25 @@ static void begin(struct local *local, struct task *task) {
 // Adds windows for postponed pieces, once all ranks have gathered the regular windows.
 static enum progress add_windows(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
-    if (waits_for(local, GATHERED, local->first_window + local->regular - 1))
+    if (must_wait_for(local, GATHERED, local->first_window + local->regular_count - 1))
         return WAITS;
-    if (!local_have_all_done(engine) || !collect(engine, local->regular))
+    if (!local_no_rank_failed(engine) || !collect(engine, local->regular_count))
         return FAILS;
     const uint64_t windows = (local->postponed_count + local->copied_pieces - 1) / local->copied_pieces;
     local->node.stats.local_fallbacks += windows > 0;
-    local->end += windows;
+    local->window_count += windows;
     local->retries = true;
     return DONE;
 }
 
-// Carries the operation as far as it goes without waiting.
-static enum progress carry(p4reduce_engine *engine) {
+// Executes the operation's steps until one must wait for other ranks.
+static enum progress advance(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
-    enum progress progress = carry_windows(engine);
-    if (progress == DONE && !local->by_all && !local->retries && (progress = add_windows(engine)) == DONE)
-        progress = carry_windows(engine);
+    enum progress progress = advance_windows(engine);
+    if (progress == DONE && !local->one_shot && !local->retries && (progress = add_windows(engine)) == DONE)
+        progress = advance_windows(engine);
     if (progress == DONE) {
-        local->first_window += local->end;
+        local->first_window += local->window_count;
         local->under_way = false;
     }
     return progress;
@@ -227,9 +231,10 @@ static enum progress carry(p4reduce_engine *engine) {
 
 // The engine.
 
+// Returns whether this rank waits for another one. `completed` is the number of its last window, plus one.
 static bool is_awaited(const struct local *local, uint32_t rank) {
     const struct rank_record *other = segment_rank(&local->node.segment, rank);
-    return rank != local->rank && atomic_load(&other->through[local->awaits]) <= local->awaits_window;
+    return rank != local->rank && atomic_load(&other->completed[local->awaited_phase]) <= local->awaited_window;
 }
 
 static void take_snapshot(p4reduce_engine *engine, double now, struct snapshot *snapshot) {
@@ -252,21 +257,23 @@ static void fail(p4reduce_engine *engine, const p4reduce_error *error) {
     calls_set_failure(intranode_of(engine), error);
 }
 
-// Carries the oldest operation as far as it goes. Polls for a moment before it gives up.
-static enum progress carry_oldest(p4reduce_engine *engine) {
+// Executes steps of the oldest operation. If a step must wait, it polls for SPIN_S before it returns WAITS.
+static enum progress advance_oldest(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     if (!local->under_way)
         begin(local, engine->oldest->task);
-    enum progress progress = carry(engine);
-    while (progress == WAITS && spins(engine))
-        progress = carry(engine);
-    return progress == WAITS && !may_wait(engine) ? FAILS : progress;
+    enum progress progress = advance(engine);
+    while (progress == WAITS && poll_briefly(engine))
+        progress = advance(engine);
+    return progress == WAITS && !may_keep_waiting(engine) ? FAILS : progress;
 }
 
-// Ends all operations with the failure. A failure from outside, for example an abort, also ends operations that this
-// rank has not begun.
-static void end_all(p4reduce_engine *engine) {
+// Ends all operations with the failure, and publishes it. It counts from the call under way, or from the next one. So
+// other ranks can complete the calls before it. A failure from outside, for example an abort, also ends operations that
+// this rank has not begun.
+static void fail_all(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
+    // A rank that closes its engine after its last operation has not failed.
     if (engine->oldest != NULL || !engine->must_stop)
         calls_publish_failure(&local->node, local->node.announced + !local->under_way, &engine->failure);
     if (local->under_way)
@@ -278,11 +285,11 @@ static void end_all(p4reduce_engine *engine) {
 
 static bool turn(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
-    wakeup_hear(&local->node);
+    wakeup_receive(&local->node);
     if (atomic_load(&engine->requests_pending))
         engine_handle_requests(engine, clock_now());
     if (engine->oldest != NULL && engine->failure.status == P4REDUCE_OK) {
-        const enum progress progress = carry_oldest(engine);
+        const enum progress progress = advance_oldest(engine);
         if (progress == WAITS)
             return true;
         if (progress == DONE) {
@@ -291,18 +298,19 @@ static bool turn(p4reduce_engine *engine) {
         }
     }
     if (engine->failure.status != P4REDUCE_OK)
-        end_all(engine);
+        fail_all(engine);
     return engine->oldest == NULL && !engine->must_stop;
 }
 
-static struct rest wait(p4reduce_engine *engine, double limit) {
+static struct wait_set wait(p4reduce_engine *engine, double limit) {
     struct local *local = local_of(engine);
-    struct rest rest = wakeup_rest(&local->node, limit);
+    struct wait_set set = wakeup_announce_sleep(&local->node, limit);
     p4reduce_error error;
-    if (engine->oldest != NULL && (local_are_through(local, local->awaits, local->awaits_window) ||
+    // The condition must be checked again after the announcement (wakeup.h). If it is true, the next turn is at once.
+    if (engine->oldest != NULL && (local_have_all_arrived(local, local->awaited_phase, local->awaited_window) ||
                                    calls_fail(&local->node, &error)))
-        rest.due = 0;
-    return rest;
+        set.deadline = 0;
+    return set;
 }
 
 static void close_local(p4reduce_engine *engine) {
@@ -311,7 +319,7 @@ static void close_local(p4reduce_engine *engine) {
         return;
     mappings_close(&local->mappings);
     intranode_close(&local->node);
-    free(local->room);
+    free(local->scratch);
     free(local->postponed);
     free(local);
 }

@@ -11,7 +11,7 @@
 
 // Requests of other threads, and failures.
 
-bool local_goes_on(p4reduce_engine *engine) {
+bool local_may_continue(p4reduce_engine *engine) {
     const double now = clock_now();
     if (atomic_load(&engine->requests_pending))
         engine_handle_requests(engine, now);
@@ -23,7 +23,7 @@ bool local_goes_on(p4reduce_engine *engine) {
     return engine->failure.status == P4REDUCE_OK;
 }
 
-bool local_have_all_done(p4reduce_engine *engine) {
+bool local_no_rank_failed(p4reduce_engine *engine) {
     p4reduce_error error;
     if (!calls_have_failed(intranode_of(engine), &error))
         return true;
@@ -33,25 +33,27 @@ bool local_have_all_done(p4reduce_engine *engine) {
 
 // Waiting for the other ranks.
 
-uint32_t local_all_of(const struct local *local, uint64_t window) {
+// Window w uses buffer w mod WINDOWS, as number w / WINDOWS from 0 on, and all ranks arrive once in each.
+uint32_t local_expected_arrivals(const struct local *local, uint64_t window) {
     return (uint32_t)(local->ranks * (window / WINDOWS + 1));
 }
 
 // `arrived` counts over all windows that have used the buffer, so it is never reset and may wrap around. Each rank's
 // increment has acquire and release order, and the increments are one release sequence: a rank that loads the full
-// count sees all that every rank wrote before its own. `through` only serves to report the ranks that are awaited.
+// count sees all that every rank wrote before its own. `completed` only serves to report the ranks that are awaited.
 void local_arrive(struct local *local, enum phase phase, uint64_t window) {
     struct window *head = local_window(local, window);
     struct rank_record *own = segment_rank(&local->node.segment, local->rank);
-    atomic_store_explicit(&own->through[phase], window + 1, memory_order_release);
-    if (atomic_fetch_add(&head->arrived[phase], 1) + 1 != local_all_of(local, window))
+    atomic_store_explicit(&own->completed[phase], window + 1, memory_order_release);
+    if (atomic_fetch_add(&head->arrived[phase], 1) + 1 != local_expected_arrivals(local, window))
         return;
     if (phase == REDUCED)
-        atomic_store(&head->next_piece, 0); // no rank takes a piece of this buffer again before all have gathered
+        atomic_store(&head->next_piece, 0); // for the buffer's next window, after all have gathered this one
     wakeup_all(&local->node);
 }
 
-bool local_are_through(const struct local *local, enum phase phase, uint64_t window) {
+bool local_have_all_arrived(const struct local *local, enum phase phase, uint64_t window) {
     const uint32_t seen = atomic_load(&local_window(local, window)->arrived[phase]);
-    return (int32_t)(seen - local_all_of(local, window)) >= 0;
+    // The difference is signed, because `arrived` may wrap around.
+    return (int32_t)(seen - local_expected_arrivals(local, window)) >= 0;
 }

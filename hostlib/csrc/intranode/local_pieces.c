@@ -46,7 +46,7 @@ void local_begin(struct local *local, struct task *task) {
     local->postponed_count = 0;
     const size_t most = local->piece_bytes / ((size_t)task->block_size * VALUE_BYTES);
     local->piece_blocks = (unsigned)min_of(most, MOST_PIECE_BLOCKS);
-    local->by_all = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= FEW_BYTES;
+    local->one_shot = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= FEW_BYTES;
 }
 
 // Copies a rank's values. Returns false if they cannot be read.
@@ -71,9 +71,9 @@ struct piece local_blocks(const struct local *local, uint64_t first, uint64_t bl
 
 bool local_piece(const struct local *local, uint64_t number, unsigned index, struct piece *piece) {
     const struct task *task = local->task;
-    const bool again = number >= local->regular;
+    const bool again = number >= local->regular_count;
     const unsigned pieces = again ? local->copied_pieces : local->pieces;
-    const uint64_t place = (number - (again ? local->regular : 0)) * pieces + index;
+    const uint64_t place = (number - (again ? local->regular_count : 0)) * pieces + index;
     if (index >= pieces || (again ? place >= local->postponed_count : place * local->piece_blocks >= task->blocks))
         return false;
     const struct postponed *postponed = again ? &local->postponed[place] : NULL;
@@ -104,7 +104,7 @@ static bool add(struct local *local, struct postponed postponed) {
 }
 
 bool local_collect(struct local *local, uint64_t windows) {
-    for (; local->collected < min_of(windows, local->regular); local->collected++) {
+    for (; local->collected < min_of(windows, local->regular_count); local->collected++) {
         const uint64_t window = local->first_window + local->collected;
         const struct window *head = local_window(local, window);
         struct piece piece;
@@ -145,10 +145,10 @@ static bool find_values(struct local *local, const struct piece *piece, struct s
         } else if (local->mapped[rank] != NULL) {
             source->values = piece_mapped_values(local, piece, rank);
         } else {
-            uint8_t *room = local->room + rank * local->piece_bytes;
-            if (!read_values(local, piece, rank, room))
+            uint8_t *scratch = local->scratch + rank * local->piece_bytes;
+            if (!read_values(local, piece, rank, scratch))
                 return false;
-            source->values = room;
+            source->values = scratch;
         }
         if (content == UNSCANNED)
             local_scan_source(local, piece, rank, source, piece_exponents(local, piece, rank));
@@ -318,20 +318,20 @@ void local_reduce(struct local *local, const struct piece *piece) {
         postpone(local, piece);
         return;
     }
-    if (local->by_all) {
+    if (local->one_shot) {
         uint8_t agreed[MOST_PIECE_BLOCKS];
         local_agree(local, piece, sources, agreed);
-        sum_to_words(local, piece, sources, agreed, local->room);
+        sum_to_words(local, piece, sources, agreed, local->scratch);
         take_residual(local, piece, agreed);
         count_blocks(local, piece, count_nonzero(agreed, piece->blocks));
         if (!local->task->request.read_only)
-            write_values(local, piece, agreed, local->room, false);
+            write_values(local, piece, agreed, local->scratch, false);
         return;
     }
     uint8_t *agreed = piece_agreed(local, piece);
     const unsigned nonzero = local_agree(local, piece, sources, agreed);
     const bool may_be_whole =
-        piece_may_stay(local, piece) && local->alike && !local->task->request.read_only;
+        piece_is_readable(local, piece) && local->uniform && !local->task->request.read_only;
     head->owners[piece->index] = (uint8_t)local->rank;
     if (nonzero == 0) {
         head->kinds[piece->index] = NOTHING;
@@ -356,7 +356,7 @@ static void take_given(struct local *local, const struct piece *piece) {
 }
 
 void local_gather(struct local *local, const struct piece *piece) {
-    if (local->by_all)
+    if (local->one_shot)
         return;
     struct window *head = local_window(local, piece->window);
     const struct p4reduce_request *request = &local->task->request;

@@ -48,7 +48,7 @@ void local_scan(struct local *local, const struct piece *piece) {
                    piece->values * task->numbers.value_bytes);
         return;
     }
-    const bool readable = piece_may_stay(local, piece) && !local->by_all;
+    const bool readable = piece_is_readable(local, piece) && !local->one_shot;
     if (readable && task->request.zeros == P4REDUCE_ZEROS_SKIPPED && seems_dense(local, piece)) {
         *content = UNSCANNED;
         return;

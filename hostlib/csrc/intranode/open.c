@@ -48,8 +48,8 @@ static bool open_local(p4reduce_engine *engine, const p4reduce_local_options *op
     local->windows.base = segment_area(&local->node.segment);
     if (!local->node.segment.readable)
         local->pieces = local->copied_pieces; // because all values must be copied
-    local->room = malloc(local->ranks * local->piece_bytes);
-    return local->room != NULL || no_memory(error);
+    local->scratch = malloc(local->ranks * local->piece_bytes);
+    return local->scratch != NULL || no_memory(error);
 }
 
 p4reduce_engine *p4reduce_open_local(const p4reduce_membership *their_membership,

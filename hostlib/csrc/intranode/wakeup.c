@@ -67,8 +67,8 @@ static void notify(const struct intranode *node, uint32_t index) {
 }
 
 void wakeup_rank(const struct intranode *node, uint32_t index) {
-    _Atomic uint32_t *resting = &segment_rank(&node->segment, index)->resting;
-    if (atomic_load(resting) && atomic_exchange(resting, 0))
+    _Atomic uint32_t *sleeping = &segment_rank(&node->segment, index)->sleeping;
+    if (atomic_load(sleeping) && atomic_exchange(sleeping, 0))
         notify(node, index);
 }
 
@@ -84,18 +84,18 @@ void wakeup_all(const struct intranode *node) {
             wakeup_rank(node, index);
 }
 
-struct rest wakeup_rest(struct intranode *node, double limit) {
+struct wait_set wakeup_announce_sleep(struct intranode *node, double limit) {
     const p4reduce_engine *engine = node->engine;
-    struct rest rest = {
+    struct wait_set set = {
         .descriptors = {{.fd = engine->wake, .events = POLLIN}, {.fd = node->poll, .events = POLLIN}, {.fd = -1}},
-        .due = limit,
+        .deadline = limit,
     };
     if (engine->oldest != NULL)
-        rest.due = fmin(limit, fmin(engine->oldest_since + engine->oldest->timeout, intranode_gone_due(node)));
-    node->rested = true;
+        set.deadline = fmin(limit, fmin(engine->oldest_since + engine->oldest->timeout, intranode_gone_due(node)));
+    node->has_slept = true;
     if (node->segment.base != NULL)
-        atomic_store(&segment_rank(&node->segment, node->segment.index)->resting, 1);
-    return rest;
+        atomic_store(&segment_rank(&node->segment, node->segment.index)->sleeping, 1);
+    return set;
 }
 
 // Closes a descriptor, and first removes it from the epoll set: if a forked child keeps the same open file, closing
@@ -127,10 +127,10 @@ static bool has_ended(int socket) {
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-void wakeup_hear(struct intranode *node) {
+void wakeup_receive(struct intranode *node) {
     struct epoll_event events[AT_ONCE];
-    const int count = node->poll < 0 || !node->rested ? 0 : epoll_wait(node->poll, events, AT_ONCE, 0);
-    node->rested = false;
+    const int count = node->poll < 0 || !node->has_slept ? 0 : epoll_wait(node->poll, events, AT_ONCE, 0);
+    node->has_slept = false;
     for (int i = 0; i < count; i++) {
         const uint32_t number = events[i].data.u32, index = number % MAX_RANKS;
         if (number == OWN_SOCKET)

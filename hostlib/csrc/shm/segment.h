@@ -4,11 +4,11 @@
 //
 //   segment_head   Written by the first rank that has something to report, or by the leader, which is number 0.
 //                  All ranks add to `added`.
-//   rank_record    One for each rank, which alone writes it. Other ranks clear `resting`, and add to `added`.
+//   rank_record    One for each rank, which alone writes it. Other ranks clear `sleeping`, and add to `added`.
 //   area           Buffers for values: buffers.h.
 //
-// Some words publish others that were written before: `number`, `scanned`, `through`, `arrived`, `ended`, `taken` and
-// `told`. They are stored with release order at least, and loaded with acquire. All ranks add to `arrived`; these
+// Some words publish others that were written before: `number`, `scanned`, `completed`, `arrived`, `ended`, `taken` and
+// `published`. They are stored with release order at least, and loaded with acquire. All ranks add to `arrived`; these
 // read-modify-writes are one release sequence, so a rank that reads the full count sees what all ranks wrote before.
 //
 // In two places this is not enough, because each of two ranks writes one word and then reads the other's (Dekker's
@@ -16,8 +16,8 @@
 //
 // - A rank stores its call, and then loads the others' calls. If two differ, at least one of the two ranks sees it
 //   (intranode/calls.c).
-// - A rank stores `resting`, and then checks its condition once more. Other ranks make the condition true, and then
-//   load `resting`. So the rank sees the condition, or the others see that it rests (intranode/wakeup.c).
+// - A rank stores `sleeping`, and then checks its condition once more. Other ranks make the condition true, and then
+//   load `sleeping`. So the rank sees the condition, or the others see that it sleeps (intranode/wakeup.c).
 #ifndef P4REDUCE_SEGMENT_H
 #define P4REDUCE_SEGMENT_H
 
@@ -58,12 +58,12 @@ struct call {
 
 // A rank's record. It has cache lines of its own, so that ranks do not slow each other down (false sharing).
 struct rank_record {
-    _Alignas(LINE_BYTES) _Atomic uint32_t resting; // the rank sleeps, or is about to, and must be notified of events
+    _Alignas(LINE_BYTES) _Atomic uint32_t sleeping; // the rank sleeps, or is about to, and must be notified
     int32_t pid;
     uint64_t probe, probed_at; // a number, and its address in the rank's own memory
     int32_t file;              // the rank's descriptor of the segment
     cpu_set_t processors;      // on which it may run
-    _Alignas(LINE_BYTES) _Atomic uint64_t through[PHASES]; // windows whose phase it has completed
+    _Alignas(LINE_BYTES) _Atomic uint64_t completed[PHASES]; // windows whose phase it has completed
     _Atomic uint64_t taken;                                // parts whose sums it has taken
     _Atomic uint64_t added;                                // its non-zero blocks that any rank has added in place
     struct call calls[CALLS];
@@ -72,7 +72,7 @@ struct rank_record {
 // The first failure on this host.
 struct failure {
     _Atomic uint64_t claimed; // by compare-and-swap: the first call that fails, and the rank (intranode/calls.c)
-    _Atomic uint32_t told;    // `error` is written
+    _Atomic uint32_t published; // `error` is written
     p4reduce_error error;     // the error for other ranks
 };
 

@@ -64,7 +64,7 @@ static void lose_a_wakeup(void) {
     const struct segment *segment = &intranode_of(ranks[1].engine)->segment;
     while (atomic_load(&segment_call(segment, 0, 1)->number) == 0)
         usleep(100);
-    while (atomic_exchange(&segment_rank(segment, 0)->resting, 0) == 0) // rank 0 soon rests
+    while (atomic_exchange(&segment_rank(segment, 0)->sleeping, 0) == 0) // rank 0 soon sleeps
         usleep(100);
     p4reduce_fail(ranks[1].engine, "enough");
     for (int i = 0; i < 100 && atomic_load(&ended_with) == 0; i++)
