@@ -57,7 +57,7 @@ def test_what_is_left_out_of_a_site(names: str, uplinks: dict[int, int], out: se
     assert "".join(rest.trees.names) == left
     for at, name in enumerate(left):
         assert rest.number(at) == 10 + names.index(name)
-        assert rest.place_of(rest.number(at)) == at
+        assert rest.index_of(rest.number(at)) == at
         assert rest.addresses[at] == every.addresses[names.index(name)]
         up = rest.trees.uplinks.get(at)
         assert (left[up.parent] if up else None) == (

@@ -134,7 +134,7 @@ def start_a_job(controller: Controller, jobs: Jobs) -> list[Any]:
     jobs.join(session, pb.Join(job="job", rank=0, world_size=1, slots=4), 0.0)
     [assigned] = [one.message.assigned for one in jobs.take_effects() if isinstance(one, Tell)]
     sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-    controller.listener(0).heard(Heard(1, sender, assigned.job, assigned.generation, 0, assigned.hello_nonce))
+    controller.listener(0).on_hello(Heard(1, sender, assigned.job, assigned.generation, 0, assigned.hello_nonce))
     return list(jobs)
 
 

@@ -34,7 +34,7 @@ async def counted(
         told = assigned[rank]
         for switch in places:
             sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000)
-            jobs.heard(switch, Heard(1 + rank, sender, told.job, told.generation, rank, told.hello_nonce))
+            jobs.on_hello(switch, Heard(1 + rank, sender, told.job, told.generation, rank, told.hello_nonce))
     (install,) = jobs.take_effects()
     assert isinstance(install, Install)
     return await look(install.job, half, dict(enumerate(switches)))

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from p4reduce_controller.base import tasks
-from p4reduce_controller.base.tasks import Interrupted, Tasks, ended, first_of, isolate_cancellation
+from p4reduce_controller.base.tasks import Interrupted, Tasks, cancel_and_wait, first_of, isolate_cancellation
 
 
 async def forever(ended: list[str]) -> None:
@@ -80,6 +80,6 @@ async def test_a_task_that_forgets_a_cancellation_ends_all_the_same(monkeypatch:
 
     task = asyncio.ensure_future(work())
     await asyncio.sleep(0)
-    await asyncio.wait_for(ended(task), 5)
+    await asyncio.wait_for(cancel_and_wait(task), 5)
     assert task.cancelled()
     assert forgotten

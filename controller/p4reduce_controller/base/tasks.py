@@ -49,7 +49,7 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> set[asyncio.Future[ob
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def ended(task: asyncio.Future[Any]) -> None:
+async def cancel_and_wait(task: asyncio.Future[Any]) -> None:
     """Cancel the task, and return when it has ended, with whatever result.
 
     `asyncio.wait_for` loses a cancellation that comes just as its inner future ends. So the cancellation is repeated
@@ -76,7 +76,7 @@ class Tasks:
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name=name)
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
         return task
 
     async def close(self) -> None:
@@ -87,7 +87,7 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if task.cancelled() and self._closed:
             return

@@ -118,15 +118,15 @@ def loss(
 
 def _say_ready(controller: RunningController, as_json: bool) -> None:
     served = {"listen": controller.service.address, "page": controller.page, "metrics": controller.metrics}
-    places = {name: place for name, place in served.items() if place}
-    text = " ".join(f"{name}={place}" for name, place in places.items())
-    print(json.dumps({"ready": True, **places}) if as_json else f"ready {text}", flush=True)
+    addresses = {name: address for name, address in served.items() if address}
+    text = " ".join(f"{name}={address}" for name, address in addresses.items())
+    print(json.dumps({"ready": True, **addresses}) if as_json else f"ready {text}", flush=True)
     notify_service_manager(f"serves {text}")
 
 
-def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
-    known = {"standby": True, **places, "serves": other}
-    said = " ".join(f"{name}={place}" for name, place in places.items())
+def _say_standby(addresses: Mapping[str, str], other: str, as_json: bool) -> None:
+    known = {"standby": True, **addresses, "serves": other}
+    said = " ".join(f"{name}={address}" for name, address in addresses.items())
     text = f"standby {said}: the controller that serves is {other}"
     print(json.dumps(known) if as_json else text, flush=True)
     notify_service_manager(text)
@@ -137,6 +137,6 @@ def notify_service_manager(status: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
-    place = f"\0{address[1:]}" if address[0] == "@" else address
+    path = f"\0{address[1:]}" if address[0] == "@" else address
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
-        to.sendto(f"READY=1\nSTATUS={status}".encode(), place)
+        to.sendto(f"READY=1\nSTATUS={status}".encode(), path)

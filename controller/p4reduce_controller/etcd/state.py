@@ -12,7 +12,7 @@ from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.etcd.client import CALL_TIMEOUT, Etcd, EtcdError
 from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.store.state import StateError, check_version, rest_of, root_of, taken_from
+from p4reduce_controller.store.state import StateError, check_version, rest_of, state_from_json, state_to_json
 from p4reduce_controller.store.state_names import Setup
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.availability import Unavailable
@@ -95,7 +95,7 @@ class EtcdState:
                 return [], {}
             jobs = [one for key, one in sorted(self._there.items()) if key.startswith("jobs/")]
             kept = {**self._there.get("site", {}), "jobs": jobs}
-            found = taken_from(kept, self._setup, now)
+            found = state_from_json(kept, self._setup, now)
             self.use, self.queue, self.fabric = rest_of(kept)
             return found
         except (StateError, ValueError, RecursionError) as error:
@@ -116,7 +116,7 @@ class EtcdState:
 
     async def _keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
         async with self._writing:  # so etcd gets one transaction after the other
-            root = root_of(jobs(), children, self._setup, now)
+            root = state_to_json(jobs(), children, self._setup, now)
             wanted = {f"jobs/{job['number']}": job for job in root.pop("jobs")}
             wanted["site"] = {**root, "use": self.use, "queue": self.queue, "fabric": self.fabric}
             changes = [key for key in [*wanted, *self._there] if not _same(wanted.get(key), self._there.get(key))]

@@ -81,12 +81,12 @@ class Inventory(Switches):
         The number is negative if the switch has no parent, or is gone.
         """
         site = self.site
-        at = site.place_of(number)
+        at = site.index_of(number)
         found = site.trees.uplinks.get(at) if at is not None else None
         return (found.port, site.number(found.parent)) if found else NO_UPLINK
 
     def conditions(self, number: int) -> Iterator[Unavailable]:
-        switch, member, at = self.switches.get(number), self.members.get(number), self.site.place_of(number)
+        switch, member, at = self.switches.get(number), self.members.get(number), self.site.index_of(number)
         if switch is None or member is None:
             yield Unavailable("it was removed")
             return
@@ -100,8 +100,8 @@ class Inventory(Switches):
     def excluded(self, number: int) -> Unavailable | None:
         """Return the reason if the switch works, but new jobs would also need a switch that cannot be used."""
         site, new = self.site, self.for_new()
-        at = site.place_of(number)
-        if at is None or new.place_of(number) is not None:
+        at = site.index_of(number)
+        if at is None or new.index_of(number) is not None:
             return None
         path = site.trees.path
         needed = [other for other in range(site.switches) if other != at and (at in path(other) or other in path(at))]
@@ -113,7 +113,7 @@ class Inventory(Switches):
         An uplink is a port and the name of the parent.
         """
         site = self.site
-        return {at: (one.name, one.config.uplink) for at, one in self.members.items() if site.place_of(at) is None}
+        return {at: (one.name, one.config.uplink) for at, one in self.members.items() if site.index_of(at) is None}
 
     def named(self, name: str) -> int | None:
         return next((number for number, one in self.members.items() if one.name == name and not one.replaced), None)

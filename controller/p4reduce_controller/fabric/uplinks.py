@@ -57,7 +57,7 @@ class Uplinks:
             self._tasks.start(self._say_hellos(), "uplinks")
         self.expected[secrets.randbits(64)] = child
 
-    def heard(self, switch: int, hello: Heard) -> bool:
+    def on_hello(self, switch: int, hello: Heard) -> bool:
         """Handle a HELLO, and return whether it is one of a switch below this one."""
         child = self.expected.get(hello.nonce)
         if hello.job or child is None or self._inventory.uplink(child)[1] != switch:

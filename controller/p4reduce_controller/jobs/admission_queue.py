@@ -181,7 +181,7 @@ class AdmissionQueue:
 
     def expire(self, now: float) -> list[Refused]:
         """Dismiss the jobs whose ranks have waited as long as they wanted to."""
-        order = self._places()
+        order = self._positions()
         over = [one for one in self.waitlist if now >= one.deadline and not self._has_room_soon(one, now)]
         why = "after {:.0f} s in the queue, position {} of {}: {}"
         return [
@@ -246,7 +246,7 @@ class AdmissionQueue:
 
     def notices(self) -> Iterator[tuple[Session, pb.Waiting]]:
         """Yield a notice for each rank whose position, or reason to wait, has changed."""
-        order = self._places()
+        order = self._positions()
         for entry in self.waitlist:
             notice = pb.Waiting(what=pb.Waiting.QUEUE, place=order[id(entry)], queued=len(order), why=entry.why)
             for rank, (session, _, _) in entry.ranks.items():
@@ -258,16 +258,16 @@ class AdmissionQueue:
         return [
             pb.QueuedJob(
                 **{key: getattr(one, key) for key in ("tenant", "name", "world_size", "slots", "why")},
-                place=place,
+                place=position,
                 ranks=sorted(one.ranks),
                 age_s=now - one.since,
             )
-            for place, one in enumerate(self._in_order(), 1)
+            for position, one in enumerate(self._in_order(), 1)
         ]
 
     def _in_order(self) -> list[Entry]:
         return self.waitlist.in_order(self.tenancy.policy, self._registry.held.slots)
 
-    def _places(self) -> dict[int, int]:
+    def _positions(self) -> dict[int, int]:
         """Return the position of each entry, from 1 on, by the entry's `id`."""
-        return {id(entry): place for place, entry in enumerate(self._in_order(), 1)}
+        return {id(entry): position for position, entry in enumerate(self._in_order(), 1)}

@@ -60,8 +60,8 @@ def _unheard_in(job: Job, site: Site, tree: int) -> str:
     unheard = job.without(lambda member: bool(site.trees.among(list(member.heard), tree)))
     if not unheard:
         return ""
-    places = site.trees.among(range(len(site.addresses)), tree)
-    where = " or ".join(str(site.addresses[at]) for at in places)
+    indices = site.trees.among(range(len(site.addresses)), tree)
+    where = " or ".join(str(site.addresses[at]) for at in indices)
     return (
         f"{list_ranks(unheard)} joined, but no HELLO from there reached the switch at {where}; compare that address "
         "and UDP port with the switch's own (the controller has them from --address); check the route, firewalls for "

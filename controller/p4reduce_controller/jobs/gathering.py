@@ -8,7 +8,7 @@ from p4reduce.transport.base import mtu_advice
 from p4reduce_controller.jobs.effects import Answer
 from p4reduce_controller.jobs.job import Job, Member, State
 from p4reduce_controller.jobs.lifecycle import Lifecycle
-from p4reduce_controller.jobs.placement import on_the_way, place
+from p4reduce_controller.jobs.placement import on_the_way, placements_of
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tenancy import Tenancy
@@ -28,7 +28,7 @@ class Gathering:
         self._tenancy = tenancy
         self._lifecycle = lifecycle
 
-    def heard(self, switch: int, hello: Heard) -> bool:
+    def on_hello(self, switch: int, hello: Heard) -> bool:
         """Handle a HELLO that a switch has passed on, and return whether effects follow from it.
 
         A HELLO counts if the job still waits for its rank in that switch's tree, or if the rank expects an answer.
@@ -37,7 +37,7 @@ class Gathering:
         if known is None:
             return False
         job, thread = known
-        children, here = self._switches.children_at(job.site), job.site.place_of(switch)
+        children, here = self._switches.children_at(job.site), job.site.index_of(switch)
         if here is None or job.site.leads_to_a_switch(here, hello.port, children):
             return False  # the HELLO was sent to another switch, which is nearer to the rank
         at, site = job.site.switches * thread + here, self._registry.site_of(job)
@@ -97,12 +97,12 @@ class Gathering:
             return
         job.settle()
         try:
-            places = on_the_way(site, job)
-            needed = {at % site.switches for at in places}
+            indices = on_the_way(site, job)
+            needed = {at % site.switches for at in indices}
             self._switches.check(job, needed)
-            self._registry.take_slots(job, places, self._tenancy.kept_from(job.tenant, self._registry.held))
+            self._registry.take_slots(job, indices, self._tenancy.kept_from(job.tenant, self._registry.held))
             job.children = self._switches.children_at(job.site)
-            job.placements = place(site, job, job.children, self._registry.hosts)
+            job.placements = placements_of(site, job, job.children, self._registry.hosts)
         except PoolFull as error:
             now = self._lifecycle.now
             if (self._registry.moving or self._registry.freeing(now)) and now < job.deadline:

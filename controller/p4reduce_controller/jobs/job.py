@@ -159,7 +159,7 @@ class Job:
     most_slots: int = 0
     move: Move | None = field(default=None, repr=False)
     cooldown_until: float = -math.inf  # its slots do not change before
-    held_in_vain: int = 0  # how often in a row its ranks did not all pause
+    failed_pauses: int = 0  # how many times in a row its ranks did not all pause
     installed: bool = False  # on every switch, by this controller
     _settled: Roles | None = field(default=None, repr=False, compare=False)
 

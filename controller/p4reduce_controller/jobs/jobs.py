@@ -66,7 +66,7 @@ class Jobs:
         moves_slots = options.moves_slots
         self._compaction = SlotCompaction(lifecycle, registry, self.queue, switches, moves_slots=moves_slots)
         # Events that one part handles alone.
-        self.heard = self._gathering.heard
+        self.on_hello = self._gathering.on_hello
         self.installed, self.freed = lifecycle.installed, registry.free
         self.looked = self._questions.answer
         self.moved, self.not_moved = self._compaction.done, self._compaction.failed
@@ -189,14 +189,14 @@ class Jobs:
         """
         self.switches.children.pop(number, None)
         for job in self.live:
-            if job.state is State.GATHERING and (place := job.site.place_of(number)) is not None:
-                why = f"the switch {job.site.trees.names[place]} was removed while its ranks gathered; join again"
+            if job.state is State.GATHERING and (index := job.site.index_of(number)) is not None:
+                why = f"the switch {job.site.trees.names[index]} was removed while its ranks gathered; join again"
                 self.lifecycle.end(job, pb.JOIN_REFUSED, why)
         self._registry.switch_goes(number)
 
     def end_at(self, number: int, why: str) -> None:
         for job in [job for job in self.live if number in job.holds]:
-            name = job.site.trees.names[job.site.place_of(number) or 0]
+            name = job.site.trees.names[job.site.index_of(number) or 0]
             self.lifecycle.end(job, pb.ENDED_BY_OPERATOR, f"its switch {name} {why}")
 
     def held_at(self, number: int) -> list[Job]:
@@ -230,8 +230,8 @@ class Jobs:
                 self._registry.take_up(job, job.children)
             except (ValueError, Misplaced) as error:
                 raise ValueError(f"job {job.name!r}: {error}") from None
-            at = {job.site.number(place): heard for place, heard in job.children.items()}
-            self.switches.children |= {number: heard for number, heard in at.items() if number in retained}
+            by_number = {job.site.number(index): heard for index, heard in job.children.items()}
+            self.switches.children |= {number: heard for number, heard in by_number.items() if number in retained}
             self.lifecycle.started += 1
 
     def expect_returns(self, now: float) -> None:

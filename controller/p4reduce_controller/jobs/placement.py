@@ -28,18 +28,18 @@ def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: 
     Raises PoolFull, which names the switch.
     """
     wanted: dict[int, list[int]] = {}
-    for place in switches:
-        wanted.setdefault(place % site.switches, []).append(place)
+    for index in switches:
+        wanted.setdefault(index % site.switches, []).append(index)
     ranges: dict[int, SlotRange] = {}
-    for switch, places in wanted.items():
-        counts = [site.pool_at(place, slots) for place in places]
+    for switch, indices in wanted.items():
+        counts = [site.pool_at(index, slots) for index in indices]
         try:
             first = pools[site.number(switch)].find(sum(counts)).first  # contiguous for all threads
         except PoolFull as error:
             where = f" at the switch {site.addresses[switch]}" if site.switches > 1 else ""
             raise PoolFull(f"{error}{where}") from None
-        for place, count in zip(places, counts, strict=True):
-            ranges[place] = SlotRange(first, count)
+        for index, count in zip(indices, counts, strict=True):
+            ranges[index] = SlotRange(first, count)
             first += count
     return ranges
 
@@ -49,7 +49,7 @@ def check_room(site: Site, slots: int, pools: Mapping[int, SlotPool]) -> None:
     for tree in range(len(site.trees.roots) // site.threads):
         among = site.trees.among(range(site.switches), tree)
         roomiest = max(among, key=lambda switch: pools[site.number(switch)].longest)
-        find_slots(site, slots, pools, site.places(roomiest))
+        find_slots(site, slots, pools, site.indices(roomiest))
 
 
 def on_the_way(site: Site, job: Job) -> list[int]:
@@ -86,7 +86,9 @@ def check_kept(site: Site, job: Job) -> None:
             raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
 
 
-def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[int, Hosts]) -> dict[int, Placement]:
+def placements_of(
+    site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[int, Hosts]
+) -> dict[int, Placement]:
     """Return what each switch that takes part is told, by site index. Raises Misplaced.
 
     The job's hosts and slots must have been claimed.
@@ -94,7 +96,7 @@ def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[in
     `children`: where each switch with a parent was heard by its parent.
     `hosts`: by the controller's switch numbers.
     """
-    children = {place: heard for switch, heard in children.items() for place in site.places(switch)}
+    children = {index: heard for switch, heard in children.items() for index in site.indices(switch)}
     placements = {}
     groups = set()
     for tree in range(len(site.trees.roots)):

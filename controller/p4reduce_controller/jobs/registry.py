@@ -15,7 +15,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.numbers import JobNumbers, NumbersExhausted
-from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, place
+from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, placements_of
 from p4reduce_controller.jobs.tenancy import Held
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
@@ -224,7 +224,7 @@ class Registry:
             for at, heard in member.heard.items():
                 if problem := self.claim(job, at, heard):
                     raise ValueError(f"rank {member.rank}: {problem}")
-        job.placements = place(site, job, children, self.hosts)
+        job.placements = placements_of(site, job, children, self.hosts)
         self._enter(job)
 
     def claim(self, job: Job, at: int, heard: Heard) -> str:

@@ -78,19 +78,19 @@ class Reports:
 
     def forget(self, switches: Collection[int]) -> None:
         """Forget the ports of removed switches, given by the controller's numbers."""
-        for place in [place for place in self.ports if place[0] in switches]:
-            del self.ports[place]
+        for port in [port for port in self.ports if port[0] in switches]:
+            del self.ports[port]
 
     def _count(self, job: Job, member: Member, grown: dict[str, int]) -> None:
         """Add to the ports where the rank is. With several ports, its packets are striped evenly over them."""
-        places = {(job.site.number(at), heard.port) for at, heard in member.heard.items()}
-        for place in places:
-            traffic = self.ports[place]
-            traffic.bytes_in += grown["bytes_sent"] / len(places)
-            traffic.bytes_out += grown["bytes_received"] / len(places)
-            traffic.packets_in += grown["packets_sent"] / len(places)
-            traffic.packets_out += grown["packets_received"] / len(places)
-            traffic.retransmissions += grown["retransmissions"] / len(places)
+        ports = {(job.site.number(at), heard.port) for at, heard in member.heard.items()}
+        for port in ports:
+            traffic = self.ports[port]
+            traffic.bytes_in += grown["bytes_sent"] / len(ports)
+            traffic.bytes_out += grown["bytes_received"] / len(ports)
+            traffic.packets_in += grown["packets_sent"] / len(ports)
+            traffic.packets_out += grown["packets_received"] / len(ports)
+            traffic.retransmissions += grown["retransmissions"] / len(ports)
 
 
 def _is_fresh(job: Job, member: Member, now: float) -> bool:

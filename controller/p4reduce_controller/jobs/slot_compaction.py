@@ -57,7 +57,7 @@ class SlotCompaction:
         if job is not None and (job.over or job.move is None):
             self._job = job = None
         if job is not None and job.move is not None and not job.moving and now - job.move.since >= HOLD_S:
-            job.held_in_vain += 1
+            job.failed_pauses += 1
             self._withdraw(job, now, f"not all ranks paused within {HOLD_S:g} s")
         if self._job is None and now >= self._look_at:
             self._look_at = now + LOOK_S
@@ -82,7 +82,7 @@ class SlotCompaction:
             if len(seqs) == 1 and not seqs.copy().pop() % 2:
                 self._change(job, seqs.pop(), now)
             else:
-                job.held_in_vain += 1
+                job.failed_pauses += 1
                 self._withdraw(job, now, f"its ranks are at different rounds, {sorted(seqs)}")
 
     def came_back(self, job: Job, member: Member) -> None:
@@ -106,7 +106,7 @@ class SlotCompaction:
         """End the move: every switch has the job in its new slots, and the new state has been kept."""
         if not job.over and job.moving:
             self._registry.end_move(job)
-            job.cooldown_until, job.held_in_vain = now + REST_S, 0
+            job.cooldown_until, job.failed_pauses = now + REST_S, 0
             self.go_on(job, _workers(job))
 
     def failed(self, job: Job, why: str, now: float) -> None:
@@ -121,9 +121,9 @@ class SlotCompaction:
 
         Jobs that did not all pause when asked come last, and other jobs of their tenants before them."""
         jobs = [job for job in self._registry.live if job.movable and now >= job.cooldown_until]
-        doubtful = {job.tenant for job in self._registry.live if job.held_in_vain}
+        doubtful = {job.tenant for job in self._registry.live if job.failed_pauses}
         good = [job for job in jobs if job.tenant not in doubtful]
-        better = [job for job in jobs if not job.held_in_vain]
+        better = [job for job in jobs if not job.failed_pauses]
         for some in (good, better, jobs) if doubtful else (jobs,):
             try:
                 change = self._wanted(some)
@@ -165,7 +165,7 @@ class SlotCompaction:
     def _withdraw(self, job: Job, now: float, why: str) -> None:
         log.info("job %r keeps its slots: %s", job.name, why)
         job.move = self._job = None
-        job.cooldown_until = now + min(LONGEST_REST_S, LONG_REST_S * 2 ** max(0, job.held_in_vain - 1))
+        job.cooldown_until = now + min(LONGEST_REST_S, LONG_REST_S * 2 ** max(0, job.failed_pauses - 1))
         for member in _workers(job):
             self._lifecycle.tell(member.session, _release(0, 0))
 

@@ -65,7 +65,7 @@ class Switches:
 
     def excluded_from(self, site: Site) -> list[str]:
         """Return texts about the switches that a job of that site lacks because they could not be used."""
-        missing = [at for at, number in enumerate(self.numbers) if site.place_of(number) is None]
+        missing = [at for at, number in enumerate(self.numbers) if site.index_of(number) is None]
         return self.unavailable(self.site, missing, new=True)
 
     def cordoned_at(self, site: Site) -> frozenset[int]:
@@ -109,8 +109,8 @@ class Switches:
 
     def unavailable_to(self, job: Job) -> Unavailable | None:
         """Return why a switch of the job cannot be changed now, even if only for a moment."""
-        names, places = job.site.trees.names, sorted(job.ranges)
-        found = ((at, self._find(job.site.number(at), SwitchState.NOT_READY)) for at in places)
+        names, indices = job.site.trees.names, sorted(job.ranges)
+        found = ((at, self._find(job.site.number(at), SwitchState.NOT_READY)) for at in indices)
         whys = [f"the switch {names[at % job.site.switches]} is unavailable: {why.reason}" for at, why in found if why]
         return Unavailable("; ".join(whys)) if whys else None
 

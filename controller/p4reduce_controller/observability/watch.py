@@ -91,13 +91,13 @@ class Watch:
 
     def look(self, status: pb.StatusReply, at: float) -> None:
         before = self.last_view
-        ports = {place: Traffic(**vars(traffic)) for place, traffic in self.ports.items()}
+        ports = {port: Traffic(**vars(traffic)) for port, traffic in self.ports.items()}
         self.last_view = View(at, status, {}, ports, {})
         if before is not None and at > before.at:
             self.last_view.rates = _switch_rates(before, self.last_view)
             self.last_view.port_rates = {
-                place: max(0.0, _bytes(now) - _bytes(before.ports.get(place, Traffic()))) / (at - before.at)
-                for place, now in ports.items()
+                port: max(0.0, _bytes(now) - _bytes(before.ports.get(port, Traffic()))) / (at - before.at)
+                for port, now in ports.items()
             }
         if not self.history or at - self.history[-1].at >= POINT_S:
             self.history.append(_point(self.last_view))

@@ -54,8 +54,8 @@ class CpuChannel:
     `target`: the switch's P4Runtime server.
     `address`: the address of its aggregator.
     `link`: returns its connection, or raises SwitchUnavailable if there is none.
-    `heard`: is given every HELLO whose nonce `awaits` knows. Anybody can send other HELLOs at any rate, and these must
-    not delay acknowledgements.
+    `on_hello`: is given every HELLO whose nonce `awaits` knows. Anybody can send other HELLOs at any rate, and these
+    must not delay acknowledgements.
     `drops`: counts dropped and unanswered packets by reason.
     """
 
@@ -63,7 +63,7 @@ class CpuChannel:
     address: Endpoint
     layout: Layout
     link: Callable[[], Link]
-    heard: Callable[[Heard], None]
+    on_hello: Callable[[Heard], None]
     awaits: Callable[[int], bool]
     drops: Counter[str] = field(default_factory=Counter)
 
@@ -194,7 +194,7 @@ class CpuChannel:
             full = packet.present == self._every_lane
             short = not full and packet.seq == SHORT_HELLO
             claims = packet.job, packet.generation, packet.worker, packet.nonce
-            self.heard(Heard(port, sender, *claims, full, short))
+            self.on_hello(Heard(port, sender, *claims, full, short))
         elif packet.op == Op.RESET:
             self._reset_acknowledged(packet)
         elif packet.op == Op.QUERY and packet.generation in self._queries:

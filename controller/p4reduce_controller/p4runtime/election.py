@@ -22,13 +22,13 @@ class Election:
     `rank`: the high 64 bits of its ids.
     `take_over`: whether an existing primary must give way, once.
     `term`: the number of this leadership, if controllers elect a leader; it rises with each leader.
-    `bar`: returns why this controller must not become primary now.
+    `reason_to_wait`: returns the reason why this controller must not become primary now; None if there is none.
     """
 
     rank: int = DEFAULT_RANK
     take_over: bool = False
     term: int = 0
-    bar: Callable[[], Unavailable | None] = lambda: None
+    reason_to_wait: Callable[[], Unavailable | None] = lambda: None
 
     def id_above(self, highest: int) -> int:
         """Return a new id of this controller that is higher than `highest`.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 
 from p4reduce.control.certificates import TlsFiles
-from p4reduce_controller.base.tasks import Interrupted, Tasks, ended, first_of, isolate_cancellation
+from p4reduce_controller.base.tasks import Interrupted, Tasks, cancel_and_wait, first_of, isolate_cancellation
 from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
 from p4reduce_controller.p4runtime.desired import DesiredState
 from p4reduce_controller.p4runtime.election import Election, in_words
@@ -66,7 +66,9 @@ class P4RuntimeSwitch:
         self._take_over = self._election.take_over
         self._desired = DesiredState(config, program, self._linked)
         drops = self.counts.cpu_drops
-        self._cpu = CpuChannel(self.target, self.address, self.layout, self._linked, self._heard, self._awaits, drops)
+        self._cpu = CpuChannel(
+            self.target, self.address, self.layout, self._linked, self._on_hello, self._awaits, drops
+        )
         self.expect, self.install = self._desired.expect, self._desired.install
         self.fence, self.forget = self._desired.fence, self._desired.forget
         self.set_loss = self._desired.set_loss
@@ -189,7 +191,7 @@ class P4RuntimeSwitch:
             self._is_backup = True
             self._reason = f"another controller, with election id {in_words(standing.election_id)}, is its primary"
             standing = await _vacancy(link, standing)
-        if why := self._election.bar():
+        if why := self._election.reason_to_wait():
             raise SwitchUnavailable(f"the switch at {self.target} is left to the controller that serves: {why}")
         election_id = self._election.id_above(standing.election_id)
         installed = await link.take(election_id)
@@ -205,7 +207,7 @@ class P4RuntimeSwitch:
         try:
             await link.run()
         finally:
-            await ended(watching)
+            await cancel_and_wait(watching)
             self.ports, self.ports_unknown = {}, "it is not connected"
 
     async def _watch_ports(self) -> None:
@@ -246,8 +248,8 @@ class P4RuntimeSwitch:
     def _awaits(self, nonce: int) -> bool:
         return self._listener is not None and self._listener.awaits(nonce)
 
-    def _heard(self, hello: Heard) -> None:
-        self._tell(lambda listener: listener.heard(hello))
+    def _on_hello(self, hello: Heard) -> None:
+        self._tell(lambda listener: listener.on_hello(hello))
 
     def _linked(self) -> Link:
         if self._link is None:

@@ -101,7 +101,9 @@ async def running(
     state: Store | None = turn.state if turn else None
     if turn:
         kept = turn.state
-        election = Election(election.rank, take_over=True, term=turn.term, bar=lambda: kept.maybe_lost_leadership)
+        election = Election(
+            election.rank, take_over=True, term=turn.term, reason_to_wait=lambda: kept.maybe_lost_leadership
+        )
 
     def make(spec: SwitchConfig, *, first: bool = False) -> P4RuntimeSwitch:
         return P4RuntimeSwitch(spec, program, election if first else replace(election, take_over=False), tls)

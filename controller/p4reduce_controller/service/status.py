@@ -118,24 +118,24 @@ async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
 
 
 def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
-    for place, counted in enumerate(by_switch):
+    for position, counted in enumerate(by_switch):
         mine = [counted[one] for one in job.numbers if one in counted]
         if mine:
             yield pb.Traffic(
-                switch=place, packets=sum(one.packets for one in mine), bytes=sum(one.bytes for one in mine)
+                switch=position, packets=sum(one.packets for one in mine), bytes=sum(one.bytes for one in mine)
             )
 
 
 def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
     leaders = {} if job.state is State.GATHERING else job.leaders
-    places = {number: place for place, number in enumerate(switches)}
+    positions = {number: position for position, number in enumerate(switches)}
     awaited_for, waited_for = _awaited(job, now)
     trouble = [(number, why) for number in sorted(job.holds) if (why := switches[number].unavailable)]
     return pb.Job(
         **{name: getattr(job, name) for name in _COPIED_FIELDS},
         state=job.state.value,
         pools=[
-            pb.Pool(switch=places[job.site.number(at)], first=taken.first, count=taken.count)
+            pb.Pool(switch=positions[job.site.number(at)], first=taken.first, count=taken.count)
             for at, taken in sorted(job.ranges.items())
         ],
         more_numbers=[number for number, _ in job.more_numbers],
@@ -151,7 +151,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
                 leaving=member.leaving,
                 away=member.session is None,
                 leader=leaders.get(member.rank),
-                places=[_place(member, job.site.place_of(number)) for number in switches],
+                places=[_place(member, job.site.index_of(number)) for number in switches],
                 report=member.report,
                 rates=member.rates,
                 heard_s=now - member.heard_at if member.heard_at else 0.0,
@@ -163,7 +163,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
 
 
 def _name(job: Job, number: int) -> str:
-    return job.site.trees.names[job.site.place_of(number) or 0]
+    return job.site.trees.names[job.site.index_of(number) or 0]
 
 
 def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:

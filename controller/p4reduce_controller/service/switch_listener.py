@@ -31,10 +31,10 @@ class SwitchListener:
         """Return whether the nonce is that of a switch that its parent has not heard yet, or of a rank of a job."""
         return nonce in self.uplinks.expected or self.runner.jobs.awaits(nonce)
 
-    def heard(self, hello: Heard) -> None:
+    def on_hello(self, hello: Heard) -> None:
         if self.switch not in self.inventory.switches:
             return  # it was removed meanwhile
-        if not self.uplinks.heard(self.switch, hello) and self.runner.jobs.heard(self.switch, hello):
+        if not self.uplinks.on_hello(self.switch, hello) and self.runner.jobs.on_hello(self.switch, hello):
             self.runner.run()
 
     def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:

@@ -338,8 +338,8 @@ class Settings:
         members, _ = parse_store(self.store)
         return self._calling_tls("store", members, "etcd is", "read and change the jobs' secrets")
 
-    def _calling_tls(self, prefix: str, places: Iterable[str], whom: str, risk: str) -> TlsFiles | None:
-        """Return the certificates to call the servers at `places`, which only their authorities identify.
+    def _calling_tls(self, prefix: str, addresses: Iterable[str], whom: str, risk: str) -> TlsFiles | None:
+        """Return the certificates to call the servers at `addresses`, which only their authorities identify.
 
         `whom`, `risk`: parts of error messages.
         """
@@ -347,11 +347,11 @@ class Settings:
         if cert and key and not ca:
             raise SettingsError(f"--{prefix}-cert needs --{prefix}-ca as well, by which {whom} known")
         files = tls_files(prefix, cert, key, ca)
-        for place in places if files is None and not insecure else ():
-            if not (place.startswith("unix:") or is_loopback(place.rpartition(":")[0])):
+        for address in addresses if files is None and not insecure else ():
+            if not (address.startswith("unix:") or is_loopback(address.rpartition(":")[0])):
                 raise SettingsError(
-                    f"--{prefix} {place} is on another host: without TLS, anyone on the network path can {risk}; give "
-                    f"--{prefix}-ca, or --{prefix}-insecure if the network is trusted"
+                    f"--{prefix} {address} is on another host: without TLS, anyone on the network path can {risk}; "
+                    f"give --{prefix}-ca, or --{prefix}-insecure if the network is trusted"
                 )
         return files
 

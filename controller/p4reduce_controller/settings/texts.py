@@ -47,8 +47,8 @@ def parse_route(text: str) -> dict[str, Any]:
 
 def parse_uplink(text: str) -> tuple[str, int, str]:
     """Return the parts of "127.0.0.1:9560:2=127.0.0.1:9559"."""
-    place, _, to = text.partition("=")
-    name, _, port = place.rpartition(":")
+    uplink, _, to = text.partition("=")
+    name, _, port = uplink.rpartition(":")
     if not name or not port.isdigit() or not to:
         raise SettingsError(f"--uplink {text}: must be LEAF:PORT=SPINE, as 127.0.0.1:9560:2=127.0.0.1:9559")
     return name, int(port), to
@@ -104,8 +104,8 @@ def parse_store(text: str) -> tuple[list[str], str]:
     refused = SettingsError(f"--store {text}: must be etcd://HOST:PORT,HOST:PORT or etcd://HOST:PORT/PREFIX")
     if not text.startswith(_STORE_SCHEME):
         raise refused
-    places, _, prefix = text.removeprefix(_STORE_SCHEME).partition("/")
-    members = [place if ":" in place.rpartition("]")[2] else f"{place}:{_ETCD_PORT}" for place in places.split(",")]
+    listed, _, prefix = text.removeprefix(_STORE_SCHEME).partition("/")
+    members = [one if ":" in one.rpartition("]")[2] else f"{one}:{_ETCD_PORT}" for one in listed.split(",")]
     for member in members:
         host, _, port = member.rpartition(":")
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16) or "@" in host:

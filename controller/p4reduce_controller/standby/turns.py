@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from p4reduce_controller.base.clock import with_timeout
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.base.tasks import ended
+from p4reduce_controller.base.tasks import cancel_and_wait
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
 from p4reduce_controller.etcd.state import EtcdState
@@ -194,7 +194,7 @@ class LeaderElection:
             self._watched, self._watch = found, asyncio.ensure_future(until_gone(listen))
             if self._settings.standby or self._served:
                 served = {"listen": self._config.listen, "page": self._settings.page, "metrics": self._settings.metrics}
-                self._on_standby({name: place for name, place in served.items() if place}, self._other)
+                self._on_standby({name: address for name, address in served.items() if address}, self._other)
         return None
 
     async def _check_state(self) -> None:
@@ -209,7 +209,7 @@ class LeaderElection:
     async def _unwatch(self) -> None:
         watch, self._watch = self._watch, None
         if watch is not None:
-            await ended(watch)
+            await cancel_and_wait(watch)
 
     async def _release(self) -> None:
         """Release the ports for the service."""
@@ -243,7 +243,7 @@ class LeaderElection:
             await asyncio.sleep(CAMPAIGN_BACKOFF)
         finally:
             for task in (serving, losing, renewing):
-                await ended(task)
+                await cancel_and_wait(task)
 
     async def _turn(self, lease: Lease) -> None:
         state = self._state(lease)
@@ -273,8 +273,8 @@ def _who(said: str) -> tuple[str, str]:
     try:
         known = json.loads(said)
         host, listen = str(known["host"]), str(known["listen"])
-        place, _, port = listen.rpartition(":")
-        there = f"{host}:{int(port)}" if place.strip("[]") in ("0.0.0.0", "::") else listen
+        address, _, port = listen.rpartition(":")
+        there = f"{host}:{int(port)}" if address.strip("[]") in ("0.0.0.0", "::") else listen
         return f"at {listen} on {host}, process {known['pid']}", there
     except (ValueError, KeyError, TypeError):
         return "an unknown controller", "127.0.0.1:0"

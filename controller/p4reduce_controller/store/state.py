@@ -26,10 +26,10 @@ from p4reduce_controller.jobs.numbers import GENERATIONS
 from p4reduce_controller.store.state_names import (
     Setup,
     StateError,
-    of_place,
-    of_site,
-    place_from,
-    site_from,
+    format_index,
+    parse_index,
+    site_from_json,
+    site_to_json,
     with_names,
 )
 from p4reduce_controller.switches.aggregator import Heard
@@ -99,7 +99,7 @@ class StateFile:
             return [], {}
         try:
             kept = json.loads(text)
-            found = taken_from(kept, self._setup, now)
+            found = state_from_json(kept, self._setup, now)
             self.use, self.queue, self.fabric = rest_of(kept)
             return found
         except (StateError, ValueError, RecursionError) as error:
@@ -117,7 +117,7 @@ class StateFile:
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
         """Replace the whole file, on the disk. Raises StateError; then the file is unchanged."""
         rest = {"use": self.use, "queue": self.queue, "fabric": self.fabric}
-        root = root_of(jobs, children, self._setup, now) | rest
+        root = state_to_json(jobs, children, self._setup, now) | rest
         new = f"{self.path}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -154,18 +154,18 @@ class StateFile:
             raise StateError(f"--state {self.path} cannot be read: {error}") from None
 
 
-def root_of(jobs: Iterable[Job], children: Mapping[int, Heard], setup: Setup, now: float) -> dict[str, Any]:
+def state_to_json(jobs: Iterable[Job], children: Mapping[int, Heard], setup: Setup, now: float) -> dict[str, Any]:
     """Return the state as JSON values. Switches are identified by name."""
     names = setup.names()
     return {
         "version": VERSION,
-        "children": {names[number]: _of_heard(heard) for number, heard in children.items() if number in names},
-        "jobs": [_of_job(job, setup, now) for job in jobs],
+        "children": {names[number]: _heard_to_json(heard) for number, heard in children.items() if number in names},
+        "jobs": [_job_to_json(job, setup, now) for job in jobs],
     }
 
 
-def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
-    """Return the jobs and children that `root_of` has written. Raises StateError or ValueError."""
+def state_from_json(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+    """Return the jobs and children that `state_to_json` has written. Raises StateError or ValueError."""
     version = check_version(kept)
     root = _Part("the state", kept)
     if not root.parts("jobs"):
@@ -174,8 +174,10 @@ def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[
         root = _Part("the state", with_names(kept, setup))
     numbers = {name: number for number, name in setup.names().items()}
     heard = root.get("children", dict)
-    children = {numbers[name]: _heard(_Part(f"child {name}", one)) for name, one in heard.items() if name in numbers}
-    return [_job(part, setup, now) for part in root.parts("jobs")], children
+    children = {
+        numbers[name]: _heard_from_json(_Part(f"child {name}", one)) for name, one in heard.items() if name in numbers
+    }
+    return [_job_from_json(part, setup, now) for part in root.parts("jobs")], children
 
 
 def rest_of(kept: object) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
@@ -189,7 +191,7 @@ def rest_of(kept: object) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
 
 
 def check_version(kept: object) -> int:
-    """Return the version. Raise StateError if `taken_from` cannot read it."""
+    """Return the version. Raise StateError if `state_from_json` cannot read it."""
     version = _Part("the state", kept).get("version", int)
     if version not in (PREVIOUS_VERSION, VERSION):
         raise StateError(
@@ -267,36 +269,38 @@ def _short(value: object) -> str:
 _AS_THEY_ARE = ["name", "tenant", "user", "number", "generation", "slots", "most_slots", "first_seq", "abort_secret"]
 
 
-def _of_job(job: Job, setup: Setup, now: float) -> dict[str, Any]:
+def _job_to_json(job: Job, setup: Setup, now: float) -> dict[str, Any]:
     each = next(iter(job.ranges.values())).count
     return {
-        "site": of_site(job.site, setup, job.holds),
+        "site": site_to_json(job.site, setup, job.holds),
         **{key: getattr(job, key) for key in _AS_THEY_ARE},
         "more_numbers": [list(numbers) for numbers in job.more_numbers],
         "moving": job.moving and not (job.move is not None and job.move.done),
-        "first_slots": {of_place(job.site, at): taken.first for at, taken in job.ranges.items()},
+        "first_slots": {format_index(job.site, at): taken.first for at, taken in job.ranges.items()},
         "slots_each": each,
-        "slots_elsewhere": {of_place(job.site, at): one.count for at, one in job.ranges.items() if one.count != each},
-        "children": {job.site.trees.names[at]: _of_heard(heard) for at, heard in job.children.items()},
+        "slots_elsewhere": {
+            format_index(job.site, at): one.count for at, one in job.ranges.items() if one.count != each
+        },
+        "children": {job.site.trees.names[at]: _heard_to_json(heard) for at, heard in job.children.items()},
         "rejoin_s": job.rejoin_time,
         "started": time.time() - (now - job.started),
-        "members": [_of_member(member, job.site) for _, member in sorted(job.members.items())],
+        "members": [_member_to_json(member, job.site) for _, member in sorted(job.members.items())],
     }
 
 
-def _job(part: _Part, setup: Setup, now: float) -> Job:
-    site = site_from(part.get("site", list), setup)
+def _job_from_json(part: _Part, setup: Setup, now: float) -> Job:
+    site = site_from_json(part.get("site", list), setup)
     more_numbers = tuple(map(_number, part.get("more_numbers", list, [])))  # missing in files of earlier releases
     threads = 1 + len(more_numbers)
-    members = [_member(rank, one, site, threads) for rank, one in enumerate(part.parts("members"))]
+    members = [_member_from_json(rank, one, site, threads) for rank, one in enumerate(part.parts("members"))]
     children = part.get("children", dict, {})  # missing in files of earlier releases
     each = part.number("slots_each", 1, 2**16)
-    firsts = _by_place(part, "first_slots", site, threads)
-    counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", site, threads, {})
+    firsts = _by_index(part, "first_slots", site, threads)
+    counts = dict.fromkeys(firsts, each) | _by_index(part, "slots_elsewhere", site, threads, {})
     if gone := [at for at in [*firsts, *(at for one in members for at in one.heard)] if site.number(at) == GONE]:
         raise StateError(f"the switch {site.trees.names[gone[0] % site.switches]} is not one of this controller's")
     slots = part.number("slots", 1, 2**32 - 1)
-    ranges = {place: SlotRange(first, counts[place]) for place, first in firsts.items()}
+    ranges = {index: SlotRange(first, counts[index]) for index, first in firsts.items()}
     # These two, and the next, are missing in files of earlier releases.
     most_slots = part.number("most_slots", slots, 2**32 - 1) if part.has("most_slots") else slots
     move = (
@@ -317,7 +321,9 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
         deadline=math.inf,
         abort_secret=part.secret("abort_secret", 2**64 - 1),
         site=site,
-        children={place_from(f"0:{name}", site, 1): _heard(_Part("child", one)) for name, one in children.items()},
+        children={
+            parse_index(f"0:{name}", site, 1): _heard_from_json(_Part("child", one)) for name, one in children.items()
+        },
         more_numbers=more_numbers,
         tenant=part.get("tenant", str, ""),  # missing in files of earlier releases, like the next
         user=part.get("user", str, ""),
@@ -327,8 +333,8 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
     )
 
 
-def _by_place(part: _Part, key: str, site: Site, threads: int, default: dict[str, int] | None = None) -> dict[int, int]:
-    numbers = {place_from(text, site, threads): number for text, number in part.get(key, dict, default).items()}
+def _by_index(part: _Part, key: str, site: Site, threads: int, default: dict[str, int] | None = None) -> dict[int, int]:
+    numbers = {parse_index(text, site, threads): number for text, number in part.get(key, dict, default).items()}
     if not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise StateError(f"{key} is {_short(numbers)}: each value must be an integer of 0 or more")
     return numbers
@@ -342,18 +348,18 @@ def _number(pair: object) -> tuple[int, int]:
     raise StateError(f"more_numbers has {_short(pair)}: each entry must be a job number and a generation")
 
 
-def _of_member(member: Member, site: Site) -> dict[str, Any]:
+def _member_to_json(member: Member, site: Site) -> dict[str, Any]:
     return {
         "switch": member.switch,
         "host": member.host,
         "stream": pb.Stream.Name(member.stream),
         "key_sha256": member.key,
         "holds": member.holds,
-        "heard": {of_place(site, at): _of_heard(heard) for at, heard in member.heard.items()},
+        "heard": {format_index(site, at): _heard_to_json(heard) for at, heard in member.heard.items()},
     }
 
 
-def _member(rank: int, part: _Part, site: Site, threads: int) -> Member:
+def _member_from_json(rank: int, part: _Part, site: Site, threads: int) -> Member:
     heard = part.get("heard", dict)
     return Member(
         rank=rank,
@@ -363,16 +369,16 @@ def _member(rank: int, part: _Part, site: Site, threads: int) -> Member:
         switch=part.get("switch", str),
         host=part.get("host", str, ""),  # missing in files of earlier releases, like the next
         stream=cast("pb.Stream", pb.Stream.Value(part.get("stream", str, "UNSAID"))),
-        heard={place_from(text, site, threads): _heard(_Part("heard", one)) for text, one in heard.items()},
+        heard={parse_index(text, site, threads): _heard_from_json(_Part("heard", one)) for text, one in heard.items()},
         holds=part.get("holds", bool, False),  # missing in files of earlier releases
     )
 
 
-def _of_heard(heard: Heard) -> dict[str, Any]:
+def _heard_to_json(heard: Heard) -> dict[str, Any]:
     return {"port": heard.port, **vars(heard.sender)}
 
 
-def _heard(part: _Part) -> Heard:
+def _heard_from_json(part: _Part) -> Heard:
     sender = Endpoint(
         part.text("mac", lambda text: format_mac(parse_mac(text))),
         part.text("ip", IPv4Address),
@@ -381,4 +387,4 @@ def _heard(part: _Part) -> Heard:
     return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
 
 
-__all__ = ["StateError", "StateFile", "check_version", "rest_of", "root_of", "taken_from"]
+__all__ = ["StateError", "StateFile", "check_version", "rest_of", "state_to_json", "state_from_json"]

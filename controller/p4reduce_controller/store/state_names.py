@@ -63,13 +63,13 @@ class Setup:
         )
 
 
-def of_place(site: Site, at: int) -> str:
+def format_index(site: Site, at: int) -> str:
     """Return a thread and the name of a switch, as in "0:leaf1"."""
     return f"{at // site.switches}:{site.trees.names[at % site.switches]}"
 
 
-def place_from(text: str, site: Site, threads: int) -> int:
-    """Return the site index of a text that `of_place` returned. Raise StateError."""
+def parse_index(text: str, site: Site, threads: int) -> int:
+    """Return the site index of a text that `format_index` returned. Raise StateError."""
     thread, _, name = text.partition(":")
     if not (thread.isascii() and thread.isdigit() and int(thread) < threads and name in site.trees.names):
         names = ", ".join(site.trees.names)
@@ -79,7 +79,7 @@ def place_from(text: str, site: Site, threads: int) -> int:
     return int(thread) * site.switches + list(site.trees.names).index(name)
 
 
-def of_site(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, Any]]:
+def site_to_json(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, Any]]:
     """Return the site as JSON values.
 
     `held`: the controller's numbers of switches with slots, which must not change.
@@ -95,7 +95,7 @@ def of_site(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, A
     return parts
 
 
-def site_from(parts: list[Any], setup: Setup) -> Site:
+def site_from_json(parts: list[Any], setup: Setup) -> Site:
     """Return the site from JSON values.
 
     Raise StateError or ValueError if a switch with slots has changed or is gone.
@@ -158,7 +158,7 @@ def with_names(root: Any, setup: Setup) -> dict[str, Any]:
             "the same switches"
         )
     every = range(site.switches)
-    parts = of_site(site, setup, [site.number(at) for at in every])
+    parts = site_to_json(site, setup, [site.number(at) for at in every])
     try:
         return {
             "version": 4,
@@ -186,4 +186,4 @@ def with_names(root: Any, setup: Setup) -> dict[str, Any]:
 def _named(at: Any, site: Site) -> str:
     if not (isinstance(at, str) and at.isascii() and at.isdigit()):
         raise StateError(f"switch {at!r}: must be a number")
-    return of_place(site, int(at))
+    return format_index(site, int(at))

@@ -144,7 +144,7 @@ class Listener(Protocol):
     def awaits(self, nonce: int) -> bool:
         """Return whether a HELLO with this nonce would be news."""
 
-    def heard(self, hello: Heard) -> None: ...
+    def on_hello(self, hello: Heard) -> None: ...
 
     def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:
         """Handle that the controller controls the switch, for the first time or again.

@@ -18,8 +18,8 @@ GONE = -1
 class Site:
     """The switches as some jobs see them: their layout, the addresses that workers send to, and their trees.
 
-    A site is immutable: a job keeps the site that it began with. A site index (`place` in names) is an index into
-    `addresses`; it stands for one switch and one thread.
+    A site is immutable: a job keeps the site that it began with. A site index is an index into `addresses`. It stands
+    for one switch and one thread: thread t of switch s has the site index t * `switches` + s.
 
     `numbers`: the controller's number of each switch, or () if these are the site indices. A switch that no job of this
     site needs any more has `GONE`.
@@ -53,11 +53,11 @@ class Site:
         """The number of switches."""
         return len(self.addresses) // self.threads
 
-    def number(self, place: int) -> int:
+    def number(self, index: int) -> int:
         """Return the controller's number of the switch at that site index."""
-        return self.numbers[place % self.switches] if self.numbers else place % self.switches
+        return self.numbers[index % self.switches] if self.numbers else index % self.switches
 
-    def place_of(self, number: int) -> int | None:
+    def index_of(self, number: int) -> int | None:
         """Return the first site index of the switch with the controller's number; None if it is not in the site."""
         numbers = self.numbers or range(self.switches)
         return numbers.index(number) if number in numbers else None
@@ -86,7 +86,7 @@ class Site:
             numbers=tuple(map(self.number, order)),
         )
 
-    def places(self, switch: int) -> list[int]:
+    def indices(self, switch: int) -> list[int]:
         """Return the site indices of one switch, thread after thread."""
         return list(range(switch, len(self.addresses), self.switches))
 
@@ -97,14 +97,14 @@ class Site:
         tree, there = to_aggregator(own, trees)
         return thread * trees + tree, there
 
-    def pool_at(self, place: int, slots: int) -> int:
+    def pool_at(self, index: int, slots: int) -> int:
         """Return how many of a job's slots are at that site index, if its tree uses that switch."""
-        own = slots_of(place // self.switches, slots, self.threads)
+        own = slots_of(index // self.switches, slots, self.threads)
         return slots_at_each(own, len(self.trees.roots) // self.threads)
 
     def pools_at(self, switch: int, slots: int) -> int:
         """Return how many of a job's slots are at all site indices of that switch."""
-        return sum(self.pool_at(place, slots) for place in self.places(switch))
+        return sum(self.pool_at(index, slots) for index in self.indices(switch))
 
     @property
     def capacity(self) -> int:

@@ -75,7 +75,7 @@ def seen_by(caller: Caller, status: pb.StatusReply) -> pb.StatusReply:
     seen.jobs.extend(job for job in status.jobs if caller.sees(job.tenant))
     seen.queue.extend(one for one in status.queue if caller.sees(one.tenant))
     seen.tenants.extend(one for one in status.tenants if caller.sees(one.name))
-    for place, switch in enumerate(seen.switches):
+    for position, switch in enumerate(seen.switches):
         del switch.jobs[:]
-        switch.jobs.extend(job.name for job in seen.jobs if any(pool.switch == place for pool in job.pools))
+        switch.jobs.extend(job.name for job in seen.jobs if any(pool.switch == position for pool in job.pools))
     return seen

@@ -95,7 +95,7 @@ class Desk:
         rank, (job, generation) = one.worker, numbers[thread]
         sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + 100 * thread + rank)
         hello = Heard(port, sender, job, generation, rank, one.hello_nonce)
-        news = self.jobs.heard(switch, replace(hello, **changes))
+        news = self.jobs.on_hello(switch, replace(hello, **changes))
         self.carry_out()
         return news
 

@@ -90,7 +90,7 @@ class FakeSwitch:
         self.given_up = True
 
     def hear(self, hello: Heard) -> None:
-        self.listener.heard(hello)
+        self.listener.on_hello(hello)
 
     def set_ports(self, **states: str) -> None:
         """Set the states of ports, such as `p1="UP"`, and notify the listener."""

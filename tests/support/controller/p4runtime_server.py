@@ -91,7 +91,7 @@ class Ear:
     def awaits(self, _: int) -> bool:
         return True
 
-    def heard(self, hello: Heard) -> None: ...
+    def on_hello(self, hello: Heard) -> None: ...
 
     def connected(self, _: frozenset[int], **__: bool) -> None:
         fails, self.fails = self.fails, False
