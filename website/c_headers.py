@@ -23,8 +23,8 @@ _NAMES = re.compile(
 def page() -> str:
     parts = [
         "# C\n",
-        f"The public headers, in `{INCLUDE}/`. [The C fast path](../c-api.md#in-c) has an example, and how to build"
-        " with them.\n",
+        f"These are the public headers, in `{INCLUDE}/`. [The C fast path](../c-api.md#in-c) contains an example, and"
+        " shows how to build with them.\n",
     ]
     for header in HEADERS:
         text = (ROOT / INCLUDE / header).read_text()

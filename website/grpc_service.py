@@ -45,12 +45,12 @@ class _Page:
     def text(self) -> str:
         parts = [
             "# gRPC\n",
-            f"The control service, package `{self._file.package}`, from"
+            f"This is the control service, in the package `{self._file.package}`. It is defined in"
             " [`jobs.proto`](../../hostlib/p4reduce/control/jobs.proto).\n",
         ]
         for number, service in enumerate(self._file.service):
             parts.append(f"## {service.name}\n\n{self._said(_SERVICE, number)}\n")
-            parts.append("| method | takes | answers | |\n|---|---|---|---|")
+            parts.append("| method | request | response | |\n|---|---|---|---|")
             for index, method in enumerate(service.method):
                 takes, answers = _link(method.input_type), _link(method.output_type)
                 parts.append(
@@ -79,7 +79,9 @@ class _Page:
             f" | {self._said(*path, _FIELD, index)} |"
             for index, field in enumerate(message.field)
         ]
-        table = "\n| | field | type | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "\nIt is empty.\n"
+        table = (
+            "\n| | field | type | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "\nIt has no fields.\n"
+        )
         inner = f"{outer}{message.name}."
         within = [
             *(

@@ -20,8 +20,8 @@ from p4reduce_controller.tenants.pace import Pace
 def page() -> str:
     parts = [
         "# Metrics\n",
-        "What `/metrics` has, in Prometheus's terms; [how to get it](../seeing.md#metrics).\n",
-        "| series | is | kind | labels |\n|---|---|---|---|",
+        "The controller exports these series in `/metrics`; [how to scrape it](../seeing.md#metrics).\n",
+        "| series | meaning | type | labels |\n|---|---|---|---|",
         *(_row(metric, labels) for metric, labels in sorted(metrics(), key=lambda one: one[0].name)),
     ]
     return "\n".join(parts) + "\n"

@@ -30,9 +30,9 @@ def page() -> str:
     used = {one.id for table in info.tables for one in table.action_refs}
     parts = [
         "# P4 tables\n",
-        f"What a P4Runtime client sees of the program {info.pkg_info.name} {info.pkg_info.version}, as it is shipped"
-        " for BMv2, sim and native (`p4src/compiled/p4info.txtpb`). The controller writes all of it;"
-        " [protocol.md](../protocol.md) says what for.\n",
+        f"This is what a P4Runtime client sees of the program {info.pkg_info.name} {info.pkg_info.version}, as it is"
+        " shipped for BMv2, sim and native (`p4src/compiled/p4info.txtpb`). The controller writes the tables;"
+        " [protocol.md](../protocol.md) explains the purpose.\n",
         "## Tables\n",
         *(_table(table, actions) for table in info.tables),
         "## Actions of these tables\n",
@@ -41,11 +41,11 @@ def page() -> str:
         + "\n",
         "## Counters, meters and registers\n",
         "| name | kind | cells | |\n|---|---|---|---|\n" + "\n".join(_cells(info)) + "\n",
-        "Values of slots, of which there is a register each, are left out.\n",
+        "The registers for the values of slots are not listed: there is one for each value of a packet.\n",
         "## Packets from and to the controller\n",
         *(_packets(one) for one in info.controller_packet_metadata),
         "## Other builds\n",
-        "| build | has besides | has not |\n|---|---|---|\n" + "\n".join(_others(info)) + "\n",
+        "| build | additional | missing |\n|---|---|---|\n" + "\n".join(_others(info)) + "\n",
     ]
     return "\n".join(parts)
 

@@ -23,13 +23,13 @@ _PARAMETER = re.compile(r"([a-z_]+(?:, [a-z_]+)*):(?= |$)")
 
 
 def page() -> str:
-    parts = ["# Python\n", "What the packages export. All else is not for use from outside.\n"]
+    parts = ["# Python\n", "These are the names that the packages export. Everything else is private.\n"]
     for package, path in PACKAGES.items():
         parts.append(f"## {package}\n")
         parts.append((ast.get_docstring(ast.parse((ROOT / path).read_text())) or "").partition("\n\n")[0] + "\n")
         names = exported(path)
         if foreign := [f"`{name}`" for name in names if name in FOREIGN]:
-            parts.append(f"{', '.join(foreign)}: PyTorch's own.\n")
+            parts.append(f"{', '.join(foreign)}: reexported from PyTorch.\n")
         parts += [f"::: {package}.{name}\n" for name in names if name not in FOREIGN | {"__version__"}]
     return "\n".join(parts)
 
