@@ -102,12 +102,13 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
         if (meta.step == STEP_HARVEST || (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum == 0)) {
             meta.update_checksum = 1;
         }
-        if (meta.own == 0 && meta.forged == 1 && meta.margin == 0) {
+        if (meta.from_port == 1 && meta.own == 0 && meta.forged == 1 && meta.margin == 0) {
             forgery();
         }
         aggregation.apply(hdr, meta, parsed.parser_err);
         if (meta.step == 0) {
-            if (meta.own == 0 && meta.forged == 0 && (meta.from_port == 1 || !hdr.aggregation.isValid())) {
+            if (meta.own == 0 && ((meta.from_port == 1 && meta.forged == 0)
+                || (meta.from_port == 0 && !hdr.aggregation.isValid()))) {
                 forwarding.apply(hdr, meta);
             } else if (meta.own == 1 && !hdr.aggregation.isValid()) {
                 own_answers.apply(hdr, meta);

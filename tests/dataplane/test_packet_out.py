@@ -37,6 +37,16 @@ def test_through_the_pipeline_is_flooded_to_every_port(switch: Switch) -> None:
     switch.packet_out(frame).expect({port: [frame] for port in switch.ports})
 
 
+def test_the_controller_may_send_a_frame_with_a_priority_tag(switch: Switch) -> None:
+    """A worker's frame with the tag of VLAN 0 is dropped as a forgery; the controller's is forwarded."""
+    switch.forward(THERE.mac, 3)
+    typed = frames.udp_frame(HERE, THERE, b"x")[12:]
+    tagged = frames.ethernet(HERE.mac, THERE.mac, 0x8100, bytes(2) + typed)
+    switch.exchange((2, tagged)).expect()
+    outputs = switch.packet_out(tagged, egress_port=1)
+    assert [frame.endswith(typed) for frame in outputs.ports[3]] == [True]  # the kernel may take a tag off
+
+
 def test_in_order(switch: Switch) -> None:
     contents = [frames.udp_frame(HERE, THERE, bytes([number])) for number in range(40)]
     for frame in contents[:-1]:
