@@ -33,6 +33,6 @@ def page() -> str:
         text = get_docs_for_click(
             obj=one, ctx=context, indent=1, name=name, call_prefix="p4reduce", title=f"p4reduce {name}"
         )
-        extra = f"\n\nComes with `p4reduce[{listed.extra}]`.\n\n" if listed.extra else "\n\n"
+        extra = f"\n\nIt needs the extra `p4reduce[{listed.extra}]`.\n\n" if listed.extra else "\n\n"
         parts.append(text.replace("\n\n", extra, 1))
     return "\n".join(parts)
