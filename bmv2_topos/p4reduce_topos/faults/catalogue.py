@@ -59,7 +59,7 @@ def kill_worker(_: Network, ranks: Ranks) -> None:
 def pause_worker(_: Network, ranks: Ranks) -> None:
     process = ranks.children[VICTIM].process
     process.send_signal(signal.SIGSTOP)
-    time.sleep(2 * LEASE_S)
+    time.sleep(2 * LEASE_S)  # longer than the lease, which the kernel of a stopped process still renews
     process.send_signal(signal.SIGCONT)
 
 
