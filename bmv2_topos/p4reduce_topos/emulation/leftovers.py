@@ -15,10 +15,10 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.network import run
 
 _MARK = "p4reduce topo"  # the alias of all interfaces that we create
-_CLAIM = "\0p4reduce topo"  # an abstract socket name: one per network namespace, free once its process ends
+_LOCK = "\0p4reduce topo"  # an abstract socket name: one per network namespace, free once its process ends
 
 
-def claim() -> socket.socket:
+def lock_namespace() -> socket.socket:
     """Return a socket that locks this network namespace until it is closed.
 
     Two networks in one namespace would use the same names of interfaces. Raises P4ReduceError if another process holds
@@ -26,7 +26,7 @@ def claim() -> socket.socket:
     """
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        held.bind(_CLAIM)
+        held.bind(_LOCK)
     except OSError:
         held.close()
         raise P4ReduceError(
@@ -40,10 +40,10 @@ def mark(interface: str) -> None:
     run("ip", "link", "set", interface, "alias", _MARK)
 
 
-def remove() -> None:
+def remove_interfaces() -> None:
     """Delete all interfaces with our alias.
 
-    The caller holds the lock of `claim`, so the process that created them has ended, or is the caller itself.
+    The caller holds the lock of `lock_namespace`, so the process that created them has ended, or is the caller itself.
     """
     for link in json.loads(run("ip", "-json", "link", "show") or "[]"):
         if link.get("ifalias") == _MARK:

@@ -95,19 +95,19 @@ class Network:
         setLogLevel("warning")
         Mininet.inited = True  # or else Mininet raises limits of the whole machine
         self.mininet = Net(self._add_arp_entries, controller=None, build=False)
-        self._claim: socket.socket | None = None
+        self._namespace_lock: socket.socket | None = None
         self._closed = False
         self._emulators: dict[int, Child] = {}
 
     def __enter__(self) -> Network:
         try:
-            self._claim = leftovers.claim()
+            self._namespace_lock = leftovers.lock_namespace()
         except P4ReduceError:
             self._files.cleanup()
             raise
         atexit.register(self._close_at_exit)  # a signal may end the process without __exit__
         try:
-            leftovers.remove()
+            leftovers.remove_interfaces()
             self._build()
             for switch in self.mininet.switches:
                 switch.start()
@@ -131,9 +131,9 @@ class Network:
             with contextlib.ExitStack() as last:  # the other steps also run if one fails
                 last.callback(atexit.unregister, self._close_at_exit)
                 last.callback(self._files.cleanup)
-                if self._claim is not None:
-                    last.callback(self._claim.close)
-                    last.callback(leftovers.remove)
+                if self._namespace_lock is not None:
+                    last.callback(self._namespace_lock.close)
+                    last.callback(leftovers.remove_interfaces)
                 last.callback(self._stop_nodes)
                 last.callback(self.family.__exit__)
             self._closed = True
