@@ -3,7 +3,7 @@
 #ifndef P4REDUCE_MEMBERSHIP_H
 #define P4REDUCE_MEMBERSHIP_H
 
-#include "p4reduce_worker.h"
+#include "p4reduce.h"
 
 #include <stdbool.h>
 

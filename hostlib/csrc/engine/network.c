@@ -3,7 +3,6 @@
 
 #include "base/awaited.h"
 #include "base/clock.h"
-#include "base/structures.h"
 #include "engine/packets.h"
 #include "engine/pause.h"
 

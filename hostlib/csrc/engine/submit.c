@@ -6,8 +6,6 @@
 #include "base/clock.h"
 #include "base/structures.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 // Submitting.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/awaited.h"
 #include "base/clock.h"
-#include "base/structures.h"
 #include "engine/inflight.h"
 #include "intranode/calls.h"
 #include "intranode/host.h"

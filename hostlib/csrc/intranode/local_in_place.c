@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/clock.h"
-#include "base/structures.h"
 #include "intranode/calls.h"
 #include "intranode/local.h"
 

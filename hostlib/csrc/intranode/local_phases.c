@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/awaited.h"
 #include "base/clock.h"
-#include "base/structures.h"
 #include "engine/inflight.h"
 #include "intranode/calls.h"
 #include "intranode/local.h"
 #include "intranode/wakeup.h"
-
-#include <stdio.h>
 
 // Requests of other threads, and failures.
 

@@ -3,7 +3,6 @@
 
 #include "base/fingerprint.h"
 #include "base/min.h"
-#include "base/structures.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "base/structures.h"
 #include "link/link.h"
 
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

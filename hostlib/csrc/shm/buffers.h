@@ -5,7 +5,8 @@
 #define P4REDUCE_BUFFERS_H
 
 #include "base/align.h"
-#include "shm/segment.h"
+
+#include <stdint.h>
 
 // The layout of the buffers of one area.
 struct buffers {

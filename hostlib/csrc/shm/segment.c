@@ -6,7 +6,6 @@
 #include "base/membership.h"
 #include "shm/rendezvous.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
