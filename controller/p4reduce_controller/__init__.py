@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control plane: gives jobs their place on the switch, over P4Runtime, and takes it back."""
+"""The controller: it admits jobs, and programs the switches for them over P4Runtime."""

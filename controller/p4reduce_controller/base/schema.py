@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 Scope = Literal["controller", "switch", "either"]
 
-
-# Names of types in errors, as TOML writes their values.
-_WORDS = {
+# Names of types for errors, in the terms of TOML.
+_TYPE_NAMES = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -24,8 +23,7 @@ _WORDS = {
     dict: "a table",
 }
 
-
-_MOST_LISTED = 16
+_MOST_LISTED = 16  # keys that an error lists; if more are known, it says where they are listed
 
 
 class SettingsError(Exception):
@@ -34,34 +32,36 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Range:
-    """The range from `low` to `high`, both included. `said`: the text for errors."""
+    """The range from `low` to `high`, both included. `error`: a text that says what is accepted."""
 
     low: float
     high: float
-    said: str
+    error: str
 
 
 @dataclass(frozen=True)
 class Spec:
     """The properties of a setting besides its name, its type and its default.
 
-    `of`: whether it belongs to the whole controller, to a single switch, or to either. A switch's setting may be in
-    a [[switches]] table, and not beside these tables.
     `help`: the help of the option, with the default in place of `{default}`. Without it there is no option.
-    `called`: the name of the option, if it differs from the key.
-    `read`: makes the value from the option's text; for a repeatable option, an element of the list or an item of the
-    dict.
+    `option_name`: the name of the option, if it differs from the key.
+    `scope`: where the setting may be if a file has [[switches]] tables: "controller" outside them, "switch" in them,
+    "either" in both places.
+    `items`: the type of a list's elements or a dict's values; None if it is not checked.
     `once`: whether the option is not repeatable, although its value is a list.
-    `alone`: whether a single element in a file may be written without a list.
+    `allow_scalar`: whether a file may have a single element in place of a list.
+    `parse`: makes the value from the option's text; for a repeatable option, an element of the list or an item of the
+    dict.
+    `within`: the range of a number; None if every number is accepted.
     """
 
     help: str = ""
-    called: str = ""
-    of: Scope = "controller"
+    option_name: str = ""
+    scope: Scope = "controller"
     items: type | None = None
     once: bool = False
-    alone: bool = False
-    read: Callable[[str], Any] | None = None
+    allow_scalar: bool = False
+    parse: Callable[[str], Any] | None = None
     within: Range | None = None
 
 
@@ -79,7 +79,7 @@ class Setting:
 
     @property
     def option(self) -> str:
-        return f"--{(self.spec.called or self.key).replace('_', '-')}"
+        return f"--{(self.spec.option_name or self.key).replace('_', '-')}"
 
     @property
     def repeated(self) -> bool:
@@ -95,24 +95,24 @@ class Setting:
 
     def of_option(self, given: Any) -> Any:
         """Return the value that the option has on the command line; None if it is not given. Raises SettingsError."""
-        if given is None or given is False or given == []:
+        if given is None or given is False or given == []:  # how typer passes options that are not given
             return None
-        if self.spec.read is None:
+        if self.spec.parse is None:
             return given
         if not self.repeated:
-            return self.spec.read(given)
-        read = list(map(self.spec.read, given))
-        if self.kind is dict and len(dict(read)) < len(read):
+            return self.spec.parse(given)
+        parsed = list(map(self.spec.parse, given))
+        if self.kind is dict and len(dict(parsed)) < len(parsed):  # a key occurs twice
             raise SettingsError(f"{self.option} {', '.join(given)}: give each once")
-        return self.kind(read)
+        return self.kind(parsed)
 
     def checked(self, value: Any) -> Any:
-        """Return the value in the form of the dataclass. Raises SettingsError."""
-        if self.spec.alone and isinstance(value, str):
+        """Return the value with the type that the dataclass has for it. Raises SettingsError."""
+        if self.spec.allow_scalar and isinstance(value, str):
             value = [value]
         if self.kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not self.kind:
+        if type(value) is not self.kind:  # not isinstance, by which True would be an int
             raise SettingsError(f"{self.key} = {value!r}: must be {self._accepted()}")
         items = self.spec.items
         elements = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -120,12 +120,12 @@ class Setting:
             raise SettingsError(f"{self.key} = {value!r}: must be {self._accepted()}")
         within = self.spec.within
         if within is not None and not within.low <= value <= within.high:
-            raise SettingsError(f"{self.option} {value}: {within.said}")
+            raise SettingsError(f"{self.option} {value}: {within.error}")
         return value
 
     def _accepted(self) -> str:
         items = self.spec.items
-        return _WORDS[self.kind] + (f"; each element must be {_WORDS[items]}" if items is not None else "")
+        return _TYPE_NAMES[self.kind] + (f"; each element must be {_TYPE_NAMES[items]}" if items is not None else "")
 
 
 def setting(default: Any, help: str = "", **more: Any) -> Any:
@@ -151,36 +151,36 @@ def check(
     also: Iterable[str] = (),
     elsewhere: str = "",
 ) -> dict[str, Any]:
-    """Return the values by key, checked. Raises SettingsError, which names the key and `where` in a file it is.
+    """Return the checked values by key. A key may also be written like its option, without the leading dashes.
 
-    A key may also be written like its option, without the leading dashes.
-
+    `where`: the file or table of the values, which errors name.
     `also`: more keys that errors list as known.
-    `elsewhere`: says where the known keys are listed, if they are many.
+    `elsewhere`: a text that says where the known keys are listed, for errors if they are many.
+    Raises SettingsError.
     """
     names = {setting.option.removeprefix("--").replace("-", "_"): key for key, setting in known.items()}
-    named: dict[str, Any] = {}
-    strange = []
+    checked: dict[str, Any] = {}
+    unknown = []
     for written, value in values.items():
         plain = written.replace("-", "_")
         key = plain if plain in known else names.get(plain, "")
         if not key:
-            strange.append(written)
-        elif key in named:
+            unknown.append(written)
+        elif key in checked:
             raise SettingsError(f"{where}: {written}: {key} is given twice")
         else:
             try:
-                named[key] = known[key].checked(value)
+                checked[key] = known[key].checked(value)
             except SettingsError as error:
                 raise SettingsError(f"{where}: {error}" if where else str(error)) from None
-    if strange:
+    if unknown:
         every = [*also, *known]
         listed = f"known are {', '.join(every)}" if len(every) <= _MOST_LISTED else elsewhere
-        raise SettingsError(f"{where}: unknown {', '.join(sorted(strange))}{_meant(strange, every)}; {listed}")
-    return named
+        raise SettingsError(f"{where}: unknown {', '.join(sorted(unknown))}{_suggestion(unknown, every)}; {listed}")
+    return checked
 
 
-def _meant(strange: Iterable[str], known: list[str]) -> str:
-    """Return a suggestion of known names that are similar, or ""."""
-    near = [near for one in strange for near in get_close_matches(one.replace("-", "_"), known)]
-    return f" (is {' or '.join(dict.fromkeys(near))} meant?)" if near else ""
+def _suggestion(unknown: Iterable[str], known: list[str]) -> str:
+    """Return a text that suggests similar known names, or ""."""
+    similar = [name for one in unknown for name in get_close_matches(one.replace("-", "_"), known)]
+    return f" (is {' or '.join(dict.fromkeys(similar))} meant?)" if similar else ""

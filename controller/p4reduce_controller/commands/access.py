@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options by which commands reach a controller, and options for the settings."""
+"""Options of commands: the controller that a command calls, and the settings of a controller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Access:
         self.controller = controller
         self._token_file = token_file
         try:
-            _, self.tls = self.token, tls_of(tls_ca)
+            token_of(token_file)  # so that a file that cannot be used is an error now
+            self.tls = tls_of(tls_ca)
         except (JoinError, ValueError) as error:
             fail(str(error))
 
@@ -85,22 +86,26 @@ def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def plain(reply: pb.StatusReply) -> dict[str, Any]:
-    """Return the reply with all its fields as JSON values, with 64-bit numbers as numbers and not as strings."""
-    found: dict[str, Any] = json_format.MessageToDict(
+    """Return the reply with all its fields as JSON values.
+
+    Protobuf writes 64-bit numbers as strings. The totals, outcomes, losses and traffic become numbers again.
+    """
+    values: dict[str, Any] = json_format.MessageToDict(
         reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    switches = found["switches"]
+    switches = values["switches"]
     outcomes = [switch["outcomes"] for switch in switches]
     losses = (loss for switch in switches for loss in switch["losses"])
-    traffic = (one for job in found["jobs"] for one in job["traffic"])
-    for counts in (found, *outcomes, *losses, *traffic):
+    traffic = (one for job in values["jobs"] for one in job["traffic"])
+    for counts in (values, *outcomes, *losses, *traffic):
         for name, value in counts.items():
             if isinstance(value, str) and value.isdigit():
                 counts[name] = int(value)
-    return found
+    return values
 
 
 def fail(message: str, status: int = 1) -> NoReturn:
+    """End the command with an error and an exit status."""
     typer.echo(f"p4reduce: {message}", err=True)
     raise typer.Exit(status)
 
@@ -124,6 +129,7 @@ def with_options(schema: Mapping[str, Setting]) -> Callable[[Callable[..., None]
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:
+    # typer makes an option of a list repeatable. Other lists are texts, which `Setting.of_option` parses.
     kind = list[str] if setting.repeated else str if setting.kind is list else setting.kind
     option = typer.Option(setting.option, help=setting.help)
     annotation = Annotated[kind | None, option]  # type: ignore[valid-type]

@@ -26,8 +26,9 @@ from p4reduce_controller.settings.texts import parse_ports, parse_uplink
 
 _SLOTS_TIMEOUT = 60.0  # seconds; the controller reads the slots for one request at a time
 _ADD_TIMEOUT = 30.0  # seconds; the controller connects to the new switch before it answers
-_POLL = 1.0  # seconds between statuses while a drain is waited for
-LEAST_INTERVAL = 0.2
+_DRAIN_POLL_INTERVAL = 1.0  # seconds between two requests for the status, while the command waits for a drain
+_SLOTS_PER_REQUEST = 16  # the most that the controller accepts
+_MIN_INTERVAL = 0.2  # seconds
 
 Tenant = Annotated[str, typer.Option(help="Tenant of the job, if several tenants have a job of that name.")]
 
@@ -56,14 +57,14 @@ def show_job(
 ) -> None:
     """Show one job: where its ranks and slots are, and its problems."""
     status = access.status()
-    mine = [one for one in status.jobs if tenant in ("", one.tenant)]
-    if len(whose := {one.tenant for one in mine if one.name == job}) > 1:
+    candidates = [one for one in status.jobs if tenant in ("", one.tenant)]
+    if len(tenants := {one.tenant for one in candidates if one.name == job}) > 1:
         fail(
-            f"job {job!r}: the tenants {', '.join(sorted(whose))} each have a job of that name; choose one with "
+            f"job {job!r}: the tenants {', '.join(sorted(tenants))} each have a job of that name; choose one with "
             "--tenant"
         )
-    at = list(status.jobs).index(mine[find((one.name for one in mine), "job", job)])
-    _show(plain(status)["jobs"][at] if as_json else views.job(status, status.jobs[at]))
+    index = list(status.jobs).index(candidates[find((one.name for one in candidates), "job", job)])
+    _show(plain(status)["jobs"][index] if as_json else views.job(status, status.jobs[index]))
 
 
 @jobs.command("abort")
@@ -94,13 +95,13 @@ def slots(
 
     The controller asks the switches by packet-out, which changes nothing there.
     """
-    found = pb.SlotsReply()
-    at = first
-    while at < first + count and (at == first or at < found.slots):
-        request = pb.SlotsRequest(job=job, tenant=tenant, first=at, count=min(16, first + count - at))
-        found.MergeFrom(access.call("Slots", request, _SLOTS_TIMEOUT))
-        at += request.count
-    _show(_plain_slots(found) if as_json else views.slots(job, found))
+    merged = pb.SlotsReply()
+    slot, end = first, first + count
+    while slot < end and (slot == first or slot < merged.slots):  # the first reply says how many slots the job has
+        request = pb.SlotsRequest(job=job, tenant=tenant, first=slot, count=min(_SLOTS_PER_REQUEST, end - slot))
+        merged.MergeFrom(access.call("Slots", request, _SLOTS_TIMEOUT))
+        slot += request.count
+    _show(_plain_slots(merged) if as_json else views.slots(job, merged))
 
 
 @switches.command("list")
@@ -121,8 +122,8 @@ def show_switch(
 ) -> None:
     """Show one switch: its ports, which of them are up, and the ranks behind each."""
     status = access.status()
-    at = find((one.name for one in status.switches), "switch", name)
-    _show(plain(status)["switches"][at] if as_json else views.switch(status, status.switches[at]))
+    index = find((one.name for one in status.switches), "switch", name)
+    _show(plain(status)["switches"][index] if as_json else views.switch(status, status.switches[index]))
 
 
 @switches.command("add")
@@ -147,19 +148,20 @@ def add_switch(
     A controller without --state or --store forgets the switch when it ends: add it to its --config too.
     """
     given: dict[str, Any] = {"name": name, "switch": switch, "address": address, "mac": mac}
-    one = {**(_of_file(file) if file is not None else {}), **{key: text for key, text in given.items() if text}}
+    table = {**(_table_in(file) if file is not None else {}), **{key: text for key, text in given.items() if text}}
     try:
         if ports:
-            one["ports"] = parse_ports(ports)
+            table["ports"] = parse_ports(ports)
         if uplink:
-            _, port, parent = parse_uplink(f"{one.get('name', 'it')}:{uplink}")
-            one["uplink"] = {"port": port, "to": parent}
+            # An uplink of the controller's options begins with the leaf; the errors show what is passed here.
+            _, port, parent = parse_uplink(f"{table.get('name', 'it')}:{uplink}")
+            table["uplink"] = {"port": port, "to": parent}
     except SettingsError as error:
         fail(str(error))
     if file is None and not (switch or address):
         fail("the addresses of the switch are missing: give --switch HOST:PORT and --address IP, or --file")
-    request = pb.AddSwitchRequest(settings=json.dumps(one))
-    _said(access.call("AddSwitch", request, _ADD_TIMEOUT))
+    request = pb.AddSwitchRequest(settings=json.dumps(table))
+    _print_said(access.call("AddSwitch", request, _ADD_TIMEOUT))
 
 
 @switches.command("drain")
@@ -172,12 +174,11 @@ def drain_switch(
     access: Access,
 ) -> None:
     """Drain a switch: it takes no new jobs, and running jobs go on to their end."""
-    _said(access.call("DrainSwitch", pb.DrainSwitchRequest(name=name, undo=undo)))
+    _print_said(access.call("DrainSwitch", pb.DrainSwitchRequest(name=name, undo=undo)))
     while wait and not undo:
-        there = [one for one in access.status().switches if one.name == name and one.jobs]
-        if not there:
+        if not any(one.name == name and one.jobs for one in access.status().switches):
             return
-        time.sleep(_POLL)
+        time.sleep(_DRAIN_POLL_INTERVAL)
 
 
 @switches.command("remove")
@@ -195,12 +196,12 @@ def remove_switch(
     A switch that is added under the same name meanwhile takes the new jobs.
     """
     request = pb.RemoveSwitchRequest(name=name, now=now)
-    _said(access.call("RemoveSwitch", request))
+    _print_said(access.call("RemoveSwitch", request))
 
 
 @reaches_controller
 def top(
-    interval: Annotated[float, typer.Option(min=LEAST_INTERVAL, help="Seconds between two updates.")] = 2.0,
+    interval: Annotated[float, typer.Option(min=_MIN_INTERVAL, help="Seconds between two updates.")] = 2.0,
     once: Annotated[bool, typer.Option(help="Show one interval, and exit.")] = False,
     *,
     access: Access,
@@ -228,34 +229,36 @@ def top(
 
 
 def find(names: Iterable[str], what: str, wanted: str) -> int:
-    there = list(names)
-    if wanted not in there:
-        fail(f"there is no {what} {wanted!r}; there {'is' if len(there) == 1 else 'are'} {', '.join(there) or 'none'}")
-    return there.index(wanted)
+    """Return the index of the wanted name. If there is none, end the command with an error, which calls it `what`."""
+    known = list(names)
+    if wanted not in known:
+        fail(f"there is no {what} {wanted!r}; there {'is' if len(known) == 1 else 'are'} {', '.join(known) or 'none'}")
+    return known.index(wanted)
 
 
-def _show(what: Any) -> None:
-    if isinstance(what, list | dict):
-        typer.echo(json.dumps(what, indent=2))
+def _show(output: Any) -> None:
+    """Print JSON values as JSON, and anything else as a table."""
+    if isinstance(output, list | dict):
+        typer.echo(json.dumps(output, indent=2))
         return
-    show_table(what, Console())
+    show_table(output, Console())
 
 
-def _plain_slots(found: pb.SlotsReply) -> Any:
+def _plain_slots(reply: pb.SlotsReply) -> Any:
     plain = json_format.MessageToDict(
-        found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     for half in plain["halves"]:
-        half["round"] = int(half["round"])  # 64-bit numbers, which are strings in JSON
+        half["round"] = int(half["round"])  # protobuf writes 64-bit numbers as strings
     return plain
 
 
-def _said(reply: pb.SwitchesReply) -> None:
+def _print_said(reply: pb.SwitchesReply) -> None:
     for line in reply.said:
         typer.echo(line)
 
 
-def _of_file(file: Path) -> dict[str, Any]:
+def _table_in(file: Path) -> dict[str, Any]:
     """Return the only [[switches]] table of the file."""
     try:
         values = parsed(file, "--file")

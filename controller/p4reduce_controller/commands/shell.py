@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `shell`. It runs p4runtime-shell in an environment of its own, since it needs an old protobuf."""
+"""The command `shell`, which runs p4runtime-shell.
+
+p4runtime-shell needs a protobuf older than the controller's, so it is in a Python environment of its own.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ VARIABLE = "P4REDUCE_SHELL"
 
 
 def environments() -> list[Path]:
-    """Return the environments that may have it, in the order of the search."""
+    """Return the environments in which p4runtime-shell may be installed, in the order of the search."""
     named = os.environ.get(VARIABLE)
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return [Path(named)] if named else [data / "p4reduce" / "p4runtime-shell", Path(f"{sys.prefix}-p4runtime-shell")]
 
 
-def found() -> Path | None:
-    """Return the Python of the environment that has it; None if there is none."""
+def find_python() -> Path | None:
+    """Return the Python of the first environment with p4runtime-shell; None if there is none."""
     for environment in environments():
         python = environment / "bin" / "python"
         if python.exists() and any(environment.glob("lib/python3*/site-packages/p4runtime_sh/__main__.py")):
@@ -52,17 +55,19 @@ def shell(
     Without an argument, it connects to the controller's only switch. The command looks for p4runtime-shell in the
     environment that P4REDUCE_SHELL names, in ~/.local/share/p4reduce/p4runtime-shell, and beside this environment.
     """
-    python = found()
+    python = find_python()
     if python is None:
         fail(f"p4runtime-shell is not installed; install it with\n  {how_to_install()}")
     address = _address(switch, access)
     arguments = ["--grpc-addr", grpc_target(address), "--device-id", str(device_id)]
+    # gRPC would connect to the switch through a proxy that these variables name.
     without_proxy = {name: value for name, value in os.environ.items() if name not in PROXY_VARIABLES}
-    sys.stdout.flush()
+    sys.stdout.flush()  # this process ends at execve, without flushing
     os.execve(python, [str(python), "-m", "p4runtime_sh", *arguments], without_proxy)
 
 
 def _address(switch: str, access: Access) -> str:
+    """Return HOST:PORT of the switch's P4Runtime server."""
     host, _, port = switch.rpartition(":")
     if host and port.isdigit():
         return switch

@@ -31,10 +31,10 @@ def token(
     except ValueError as error:
         typer.echo(f"p4reduce: --role: {error}", err=True)
         raise typer.Exit(1) from None
-    made = f"p4r_{secrets.token_urlsafe(32)}"
-    entry = {"token_sha256": digest(made), "role": role, **({"tenant": tenant} if tenant else {})}
+    new_token = f"p4r_{secrets.token_urlsafe(32)}"
+    entry = {"token_sha256": digest(new_token), "role": role, **({"tenant": tenant} if tenant else {})}
     if as_json:
-        typer.echo(json.dumps({"token": made, "users": {name: entry}}))
+        typer.echo(json.dumps({"token": new_token, "users": {name: entry}}))
         return
     lines = [f"{key} = {json.dumps(value)}" for key, value in entry.items()]  # a JSON string is a TOML string too
-    typer.echo("\n".join([made, "", f"[users.{json.dumps(name)}]", *lines]))
+    typer.echo("\n".join([new_token, "", f"[users.{json.dumps(name)}]", *lines]))

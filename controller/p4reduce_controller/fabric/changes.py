@@ -19,7 +19,7 @@ from p4reduce_controller.settings.texts import as_uplink
 
 log = logging.getLogger(__name__)
 
-_OF_SWITCHES = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if one.spec.of == "switch"}
+_OF_SWITCHES = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if one.spec.scope == "switch"}
 
 
 def specs_of(settings: Settings) -> list[SwitchConfig]:
@@ -42,7 +42,7 @@ def spec_of(text: str, common: Settings) -> SwitchConfig:
     if not isinstance(one, dict):
         raise SettingsError("the switch's settings: must be an object like an entry of [[switches]]")
     way = one.pop("uplink", None)
-    of_one: dict[str, Any] = {key: SCHEMA[key].default for key in SCHEMA if SCHEMA[key].spec.of == "switch"}
+    of_one: dict[str, Any] = {key: SCHEMA[key].default for key in SCHEMA if SCHEMA[key].spec.scope == "switch"}
     [spec] = specs_of(replace(common, **of_one, uplink=[], switches=[one]))
     return spec if way is None else replace(spec, uplink=as_uplink(way))
 

@@ -84,9 +84,9 @@ class Settings:
     switch: list[str] = setting(
         ["127.0.0.1:9559"],
         "HOST:PORT of the switch's P4Runtime server (default {default}). Several switches share each job's slots.",
-        of="switch",
+        scope="switch",
         items=str,
-        alone=True,
+        allow_scalar=True,
     )
     switch_ca: str = setting("", "Use TLS to the switches. PEM file with the certificate authorities to trust.")
     switch_cert: str = setting("", "PEM file with the client certificate for switches.")
@@ -95,7 +95,7 @@ class Settings:
     device_id: int = setting(
         1,
         "P4Runtime device id (default {default}).",
-        of="either",
+        scope="either",
         within=Range(1, 2**64 - 1, "accepted are 1 to 2^64 - 1"),
     )
     election_id: int = setting(
@@ -113,30 +113,30 @@ class Settings:
         ["127.0.0.1"],
         f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), one for each --switch, in the "
         "same order. A single switch may have more: it answers ARP and ping for them.",
-        of="switch",
+        scope="switch",
         items=str,
-        alone=True,
+        allow_scalar=True,
     )
     mac: list[str] = setting(
         [],
         "MAC address of the switch (default 02:00 and the IP), one for each --switch.",
-        of="switch",
+        scope="switch",
         items=str,
-        alone=True,
+        allow_scalar=True,
     )
     ports: list[int] = setting(
-        [1], "Ports in use, as 1,2,3 (default {default}).", of="switch", once=True, read=parse_ports
+        [1], "Ports in use, as 1,2,3 (default {default}).", scope="switch", once=True, parse=parse_ports
     )
     hosts: dict[str, int] = setting(
-        {}, "MAC=PORT: the port that a host is on.", called="host", of="switch", read=parse_host
+        {}, "MAC=PORT: the port that a host is on.", option_name="host", scope="switch", parse=parse_host
     )
     routes: list[dict[str, Any]] = setting(
         [],
         "CIDR=PORT,MAC: the port and the next hop's MAC address for a network.",
-        called="route",
-        of="switch",
+        option_name="route",
+        scope="switch",
         items=dict,
-        read=parse_route,
+        parse=parse_route,
     )
     uplink: list[str] = setting(
         [],
@@ -197,9 +197,9 @@ class Settings:
         [],
         "Host name by which browsers may open a page without a token, besides localhost, addresses and the host "
         "of --page.",
-        called="page_name",
+        option_name="page_name",
         items=str,
-        alone=True,
+        allow_scalar=True,
     )
     log_format: str = setting("text", f"Format of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
     drop_rate: float = setting(
@@ -211,7 +211,7 @@ class Settings:
         SwitchConfig.hello_rate,
         "HELLO packets per second that each port may send to the controller, and the size of a burst (default "
         "{default}). A rank that joins sends 10 a second.",
-        of="either",
+        scope="either",
         within=Range(1, MOST_HELLOS, f"accepted are 1 to {MOST_HELLOS}"),
     )
     mtu: int = setting(
@@ -283,7 +283,7 @@ class Settings:
         """Return the configuration of each switch. Raises SettingsError."""
         if self.switches:
             for key, one in SCHEMA.items():
-                if one.spec.of == "switch" and getattr(self, key) != one.default:
+                if one.spec.scope == "switch" and getattr(self, key) != one.default:
                     raise SettingsError(f"{key} belongs in each [[switches]] table, and is not accepted beside them")
             return [config for one in self.switches for config in _of_one(one, self).switch_configs()]
         for port in [*self.ports, *self.hosts.values()]:
@@ -387,8 +387,8 @@ def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     """Return the settings from the file, if there is one, and the options that are not None. Raises SettingsError."""
     values: dict[str, Any] = {}
     if file is not None:
-        all_of_them = "`p4reduce controller --example-config` shows all that are known"
-        values = check(parsed(file, "--config"), SCHEMA, f"--config {file}", elsewhere=all_of_them)
+        elsewhere = "`p4reduce controller --example-config` shows all that are known"
+        values = check(parsed(file, "--config"), SCHEMA, f"--config {file}", elsewhere=elsewhere)
     values |= check({key: value for key, value in options.items() if value is not None}, SCHEMA)
     return Settings(**values)
 
@@ -456,7 +456,7 @@ def _check_once(option: str, values: Iterable[object]) -> None:
 def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
     """Return the settings of a [[switches]] table, as if it were the only switch. `common`: those of the controller."""
     also = ("name", "uplink")
-    known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.of != "controller"}
+    known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.scope != "controller"}
     values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)
     if "switch" not in values:
         raise SettingsError(f"switches: {dict(switch)} lacks switch, the address of its P4Runtime server")

@@ -27,10 +27,10 @@ from p4reduce_controller.store.state_names import (
     Setup,
     StateError,
     format_index,
+    from_version_3,
     parse_index,
     site_from_json,
     site_to_json,
-    with_names,
 )
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint, format_mac, parse_mac
@@ -171,7 +171,7 @@ def state_from_json(kept: object, setup: Setup, now: float) -> tuple[list[Job], 
     if not root.parts("jobs"):
         return [], {}
     if version == PREVIOUS_VERSION:
-        root = _Part("the state", with_names(kept, setup))
+        root = _Part("the state", from_version_3(kept, setup))
     numbers = {name: number for number, name in setup.names().items()}
     heard = root.get("children", dict)
     children = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of switches in the stored state, which remain valid when other switches are added or removed."""
+"""Switches in the stored state. They have names there, since their numbers differ in the next controller."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from p4reduce_controller.switches.frames import Endpoint, format_mac, parse_mac
 from p4reduce_controller.switches.site import GONE, Site
 from p4reduce_controller.switches.trees import Trees, Uplink
 
+NamedUplink = tuple[int, str]
+"""A switch's port toward its parent, and the parent's name."""
+
 
 class StateError(Exception):
     """An error: the state cannot be used. The message says why, and what to do."""
@@ -20,56 +23,57 @@ class StateError(Exception):
 
 @dataclass(frozen=True)
 class Setup:
-    """The present switches, by the controller's numbers, and their site. Both change.
+    """The present switches, by the controller's numbers, and their site, both as they are when they are read.
 
-    `retained`: names and uplinks of switches outside the site, which only running jobs need. An uplink is a port and
-    the name of the parent.
+    `switches`: a view of the switches, which operators may add and remove.
+    `site`: returns the site of new jobs.
+    `retained`: returns the names and uplinks of switches outside this site, which only running jobs need.
     """
 
     switches: Mapping[int, Aggregator]
     site: Callable[[], Site]
-    retained: Callable[[], Mapping[int, tuple[str, tuple[int, str] | None]]] = dict
+    retained: Callable[[], Mapping[int, tuple[str, NamedUplink | None]]] = dict
 
     def names(self) -> dict[int, str]:
         """Return the names of the site's switches by the controller's numbers."""
         site = self.site()
         return {site.number(at): name for at, name in enumerate(site.trees.names)}
 
-    def described(self, site: Site, at: int) -> str:
+    def description(self, site: Site, index: int) -> str:
         """Return a text of everything about a switch that must not change while jobs run there."""
-        uplink, names = site.trees.uplinks.get(at), site.trees.names
-        way = (uplink.port, names[uplink.parent]) if uplink else None
-        return self._described(site.number(at), names[at], way)
+        found, names = site.trees.uplinks.get(index), site.trees.names
+        uplink = (found.port, names[found.parent]) if found else None
+        return self._description(site.number(index), names[index], uplink)
 
-    def called(self, name: str) -> dict[int, str]:
-        """Return the switches of that name, as `described`, by the controller's numbers.
+    def descriptions(self, name: str) -> dict[int, str]:
+        """Return the descriptions of the switches with that name, by the controller's numbers.
 
-        The one of the site is first.
+        The switch in the site comes first. Retained switches of the same name are its predecessors.
         """
         site = self.site()
-        here = [at for at, one in enumerate(site.trees.names) if one == name]
-        retained = {number: way for number, (one, way) in self.retained().items() if one == name}
-        return {site.number(at): self.described(site, at) for at in here} | {
-            number: self._described(number, name, way) for number, way in retained.items()
+        indices = [index for index, one in enumerate(site.trees.names) if one == name]
+        retained = {number: uplink for number, (one, uplink) in self.retained().items() if one == name}
+        return {site.number(index): self.description(site, index) for index in indices} | {
+            number: self._description(number, name, uplink) for number, uplink in retained.items()
         }
 
-    def _described(self, number: int, name: str, way: tuple[int, str] | None) -> str:
+    def _description(self, number: int, name: str, uplink: NamedUplink | None) -> str:
         switch = self.switches[number]
         layout, address = switch.layout, switch.address
-        below = f", below {way[1]} by port {way[0]}" if way else ""
+        below = f", below {uplink[1]} by port {uplink[0]}" if uplink else ""
         return (
             f"{name} at {switch.target}, aggregator {address} ({address.mac}), {layout.lanes} lanes of "
             f"{layout.block_size} values, {layout.slots} slots{below}"
         )
 
 
-def format_index(site: Site, at: int) -> str:
-    """Return a thread and the name of a switch, as in "0:leaf1"."""
-    return f"{at // site.switches}:{site.trees.names[at % site.switches]}"
+def format_index(site: Site, index: int) -> str:
+    """Return the text for a site index: its thread and the name of its switch, as in "0:leaf1"."""
+    return f"{index // site.switches}:{site.trees.names[index % site.switches]}"
 
 
 def parse_index(text: str, site: Site, threads: int) -> int:
-    """Return the site index of a text that `format_index` returned. Raise StateError."""
+    """Return the site index of a text that `format_index` has returned. Raises StateError."""
     thread, _, name = text.partition(":")
     if not (thread.isascii() and thread.isdigit() and int(thread) < threads and name in site.trees.names):
         names = ", ".join(site.trees.names)
@@ -80,57 +84,63 @@ def parse_index(text: str, site: Site, threads: int) -> int:
 
 
 def site_to_json(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, Any]]:
-    """Return the site as JSON values.
+    """Return the site as JSON values, for the job that has it.
 
-    `held`: the controller's numbers of switches with slots, which must not change.
+    `held`: the controller's numbers of switches where the job has slots. Their descriptions are stored, so that a later
+    controller notices if one of them has changed.
     """
     parts: list[dict[str, Any]] = []
-    for at, (name, address) in enumerate(zip(site.trees.names, site.addresses, strict=True)):
+    for index, (name, address) in enumerate(zip(site.trees.names, site.addresses, strict=True)):
         part: dict[str, Any] = {"name": name, **vars(address)}
-        if uplink := site.trees.uplinks.get(at):
+        if uplink := site.trees.uplinks.get(index):
             part["uplink"] = {"port": uplink.port, "to": site.trees.names[uplink.parent]}
-        if site.number(at) in held:
-            part["described"] = setup.described(site, at)
+        if site.number(index) in held:
+            part["described"] = setup.description(site, index)
         parts.append(part)
     return parts
 
 
 def site_from_json(parts: list[Any], setup: Setup) -> Site:
-    """Return the site from JSON values.
+    """Return the site that `site_to_json` has written.
 
-    Raise StateError or ValueError if a switch with slots has changed or is gone.
+    Raises StateError if a switch with slots has changed or is gone, and StateError or ValueError if values are not
+    valid.
     """
     try:
         names = [str(part["name"]) for part in parts]
         addresses = tuple(_address(part) for part in parts)
         uplinks = {
-            at: Uplink(int(part["uplink"]["port"]), names.index(part["uplink"]["to"]))
-            for at, part in enumerate(parts)
+            index: Uplink(int(part["uplink"]["port"]), names.index(part["uplink"]["to"]))
+            for index, part in enumerate(parts)
             if "uplink" in part
         }
-        wanted = [str(part.get("described", "")) for part in parts]
+        descriptions = [str(part.get("described", "")) for part in parts]
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StateError(f"site: {type(error).__name__} {error}; name, mac, ip and udp_port are needed") from None
     if len(set(names)) != len(names) or not names:
         raise StateError(f"site: {', '.join(names) or 'no switch'}: must have at least one switch, and no name twice")
-    numbers = [_number_of(*one, setup) for one in zip(names, addresses, wanted, strict=True)]
+    numbers = [_number_of(*one, setup) for one in zip(names, addresses, descriptions, strict=True)]
     return Site(setup.site().layout, addresses, Trees(names, uplinks), numbers=tuple(numbers))
 
 
-def _number_of(name: str, address: Endpoint, described: str, setup: Setup) -> int:
-    """Return the controller's number of the switch that had this name, or `GONE`. Raises StateError.
+def _number_of(name: str, address: Endpoint, description: str, setup: Setup) -> int:
+    """Return the controller's number of a stored switch.
 
-    `described`: "" if no slots are held there.
+    `description`: the description of a switch where the job has slots: the switch must still have it. Without slots it
+    is "", and the switch may have changed: then the number is that of the switch with the same name, best also with the
+    same address, or `GONE`.
+    Raises StateError.
     """
-    there = setup.called(name)
-    if not described:
-        return next((at for at in there if setup.switches[at].address == address), next(iter(there), GONE))
-    for number, text in there.items():
-        if text == described:
+    present = setup.descriptions(name)
+    if not description:
+        same_name = next(iter(present), GONE)
+        return next((number for number in present if setup.switches[number].address == address), same_name)
+    for number, text in present.items():
+        if text == description:
             return number
     raise StateError(
-        f"it has jobs on switches that this controller does not have. Its switch was {described}; now there is "
-        f"{'; '.join(there.values()) or 'none of that name'}. Start the controller with the same switches"
+        f"it has jobs on switches that this controller does not have. Its switch was {description}; now there is "
+        f"{'; '.join(present.values()) or 'none of that name'}. Start the controller with the same switches"
     )
 
 
@@ -141,38 +151,37 @@ def _address(part: Any) -> Endpoint:
     return Endpoint(mac, ip, port)
 
 
-def with_names(root: Any, setup: Setup) -> dict[str, Any]:
+def from_version_3(root: Any, setup: Setup) -> dict[str, Any]:
     """Return a state of version 3 in the form of version 4. Raises StateError.
 
-    In version 3, a switch is identified by its index among all switches.
+    In version 3, a switch is identified by its index among all switches, so these must be the same, in the same order.
     """
     site = setup.site()
-    now = [setup.described(site, at) for at in range(site.switches)]
-    then = root.get("switches")
-    if then != now:
-        gone = [str(one) for one in then if one not in now] if isinstance(then, list) else [repr(then)[:60]]
-        new = [one for one in now if not isinstance(then, list) or one not in then]
+    present = [setup.description(site, index) for index in range(site.switches)]
+    stored = root.get("switches")
+    if stored != present:
+        gone = [str(one) for one in stored if one not in present] if isinstance(stored, list) else [repr(stored)[:60]]
+        new = [one for one in present if not isinstance(stored, list) or one not in stored]
         raise StateError(
             "it has jobs on switches that this controller does not have. Its switch was "
             f"{'; '.join(gone) or 'no other'}; now there is {'; '.join(new) or 'no other'}. Start the controller with "
             "the same switches"
         )
-    every = range(site.switches)
-    parts = site_to_json(site, setup, [site.number(at) for at in every])
+    parts = site_to_json(site, setup, [site.number(index) for index in range(site.switches)])
     try:
         return {
             "version": 4,
-            "children": {_named(at, site).partition(":")[2]: heard for at, heard in root["children"].items()},
+            "children": {_named(index, site).partition(":")[2]: heard for index, heard in root["children"].items()},
             "jobs": [
                 {
                     **job,
                     "site": parts,
-                    "first_slots": {_named(at, site): first for at, first in job["first_slots"].items()},
+                    "first_slots": {_named(index, site): first for index, first in job["first_slots"].items()},
                     "slots_elsewhere": {
-                        _named(at, site): count for at, count in job.get("slots_elsewhere", {}).items()
+                        _named(index, site): count for index, count in job.get("slots_elsewhere", {}).items()
                     },
                     "members": [
-                        {**member, "heard": {_named(at, site): heard for at, heard in member["heard"].items()}}
+                        {**member, "heard": {_named(index, site): heard for index, heard in member["heard"].items()}}
                         for member in job["members"]
                     ],
                 }
@@ -183,7 +192,8 @@ def with_names(root: Any, setup: Setup) -> dict[str, Any]:
         raise StateError(f"{type(error).__name__}: {error}") from None
 
 
-def _named(at: Any, site: Site) -> str:
-    if not (isinstance(at, str) and at.isascii() and at.isdigit()):
-        raise StateError(f"switch {at!r}: must be a number")
-    return format_index(site, int(at))
+def _named(index: Any, site: Site) -> str:
+    """Return the text of version 4 for a site index of version 3, which is the key of a JSON object, thus a text."""
+    if not (isinstance(index, str) and index.isascii() and index.isdigit()):
+        raise StateError(f"switch {index!r}: must be a number")
+    return format_index(site, int(index))

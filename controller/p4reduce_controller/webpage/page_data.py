@@ -11,18 +11,18 @@ from p4reduce_controller.observability.watch import Point, View, live, titled
 from p4reduce_controller.switches.aggregator import DOWN
 from p4reduce_controller.switches.availability import Unavailable
 
-MOST_JOBS = 200  # that are shown, and
-MOST_RANKS = 2048  # of all of them together
+MOST_JOBS = 200  # jobs on the page
+MOST_RANKS = 2048  # ranks on the page, of all jobs together
 
 
 def view_of(view: View, unavailable: Unavailable | None) -> dict[str, Any]:
     """Return the latest status as JSON. `unavailable`: the reason why no job can be served now."""
     status = view.status
-    rooms = MOST_RANKS
+    ranks_left = MOST_RANKS
     jobs = []
     for job in status.jobs[:MOST_JOBS]:
-        members = job.members[: max(0, rooms)]
-        rooms -= len(members)
+        members = job.members[:ranks_left]
+        ranks_left -= len(members)
         jobs.append(_job(job, members))
     return {
         "at": view.at,
@@ -40,9 +40,11 @@ def view_of(view: View, unavailable: Unavailable | None) -> dict[str, Any]:
 
 
 def history_of(points: Iterable[Point], sees: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the history as columns. Those by name have None for points without a value.
+    """Return the history as columns: lists with one value for each point.
 
-    `sees`: returns whether the caller sees the job of that title.
+    Columns of a switch or a job have None for points at which it has no value.
+
+    `sees`: returns whether the caller may see a job; its argument is what `titled` returns for the job.
     """
     points = list(points)
     switches = sorted({name for point in points for name in point.switches})
@@ -97,23 +99,23 @@ def _job(job: pb.Job, members: Iterable[pb.Member]) -> dict[str, Any]:
 
 
 def _rank(member: pb.Member) -> dict[str, Any]:
-    """Return a rank as JSON. at: its ports, each with the switch's number."""
-    told: dict[str, Any] = {
+    """Return a rank as JSON. `at` lists [switch, port] pairs: a switch as an index into `switches`, and the port."""
+    fields: dict[str, Any] = {
         **_fields(member, "rank", "heard_s"),
-        "at": [[number, place.port] for number, place in enumerate(member.places) if place.heard],
+        "at": [[index, place.port] for index, place in enumerate(member.places) if place.heard],
         "is": "away" if member.away else "leaving" if member.leaving else "here",
     }
     if member.HasField("leader") and member.leader != member.rank:
-        told["leader"] = member.leader
+        fields["leader"] = member.leader
     if member.HasField("report"):
         rates = member.rates
-        told |= _fields(member.report, "operations", "retransmissions", "packets_sent", "stuck_s")
-        told |= _fields(rates, "busy", "awaiting")
-        told |= {
+        fields |= _fields(member.report, "operations", "retransmissions", "packets_sent", "stuck_s")
+        fields |= _fields(rates, "busy", "awaiting")
+        fields |= {
             "awaiting_s": member.awaiting_s,
             "sent_s": rates.bytes_sent,
             "received_s": rates.bytes_received,
             "rounds_s": rates.rounds,
             "retransmissions_s": rates.retransmissions,
         }
-    return told
+    return fields

@@ -83,7 +83,7 @@ def as_before(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
     ]
     return {
         "version": 3,
-        "switches": [setup.described(site, place) for place in range(site.switches)],
+        "switches": [setup.description(site, index) for index in range(site.switches)],
         "children": {at(f"0:{name}"): heard for name, heard in root["children"].items()},
         "jobs": jobs,
     }
