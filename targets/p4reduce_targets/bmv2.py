@@ -22,7 +22,7 @@ from p4reduce.control.diagnostics import cannot_listen, of_os
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_targets import offloads
 from p4reduce_targets.launch import with_parent_death_signal
-from p4reduce_targets.ports import PortError, check_interface, check_ports, split_port
+from p4reduce_targets.ports import PortError, PortSpec, check_interface, check_ports
 
 BINARY = "simple_switch_grpc"
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
@@ -49,31 +49,25 @@ def find() -> str:
     return path
 
 
-def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
-    """Return the interface of each port number from texts like "1=eth:veth0".
-
-    Raises PortError for UDP ports, which BMv2 does not have, and for interfaces that cannot be used.
-    """
-    found: list[tuple[int, str]] = []
-    for text in ports:
-        number, kind, name = split_port(text)
-        if kind != "eth":
+def check_interfaces(ports: Sequence[PortSpec], cpu_port: int) -> None:
+    """Raise PortError for UDP ports, which BMv2 does not have, and for interfaces that it cannot use."""
+    for port in ports:
+        if port.kind != "eth":
             raise PortError(
-                f"port {number}: BMv2 needs a network interface, {number}=eth:INTERFACE; {kind} is for sim and native"
+                f"port {port.number}: BMv2 needs a network interface, {port.number}=eth:INTERFACE; "
+                f"{port.kind} is for sim and native"
             )
-        found.append((number, name))
     check_ports(ports, cpu_port)
-    for number, name in found:
+    for port in ports:
         try:
-            socket.if_nametoindex(name)
+            socket.if_nametoindex(port.address)
         except OSError:
-            raise PortError(f"port {number}: there is no interface {name!r}") from None
-        check_interface(number, name)
-    if found and os.geteuid() != 0:
+            raise PortError(f"port {port.number}: there is no interface {port.address!r}") from None
+        check_interface(port.number, port.address)
+    if ports and os.geteuid() != 0:
         raise PortError("BMv2 needs root to use network interfaces")
-    if found:
+    if ports:
         _check_capability()
-    return dict(found)
 
 
 def _check_capability() -> None:
@@ -92,7 +86,7 @@ class Bmv2:
 
     def __init__(
         self,
-        ports: dict[int, str],
+        ports: Sequence[PortSpec] = (),
         *,
         grpc_address: str = "127.0.0.1:9559",
         device_id: int = 1,
@@ -112,9 +106,9 @@ class Bmv2:
             command += ["--notifications-addr", f"ipc://{self._folder.name}/notifications"]
         if "thrift-port" in known:
             command += ["--thrift-port", _free_address("0.0.0.0:0").rpartition(":")[2]]
-        for number, interface in sorted(ports.items()):
-            offloads.switch_off(interface)
-            command += ["-i", f"{number}@{interface}"]
+        for port in sorted(ports, key=lambda port: port.number):
+            offloads.switch_off(port.address)
+            command += ["-i", f"{port.number}@{port.address}"]
         if log_file is not None:
             command += ["--log-file", str(log_file), "--log-flush"]
         if pcap is not None:

@@ -8,7 +8,7 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
@@ -20,9 +20,9 @@ from grpc import ServerCredentials
 from p4reduce.commands.signals import termination_signals
 from p4reduce.control import diagnostics
 from p4reduce.control.certificates import CertificateError, TlsFiles, server_credentials
-from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
+from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, check_interfaces
 from p4reduce_targets.p4runtime import Server
-from p4reduce_targets.ports import Port, PortError, check_ports, open_port
+from p4reduce_targets.ports import Port, PortError, PortInfo, PortSpec, check_ports, open_port
 from p4reduce_targets.switch import Switch
 
 
@@ -85,7 +85,8 @@ def switch(
     if tls_cert is not None and target is Target.bmv2:
         raise typer.BadParameter("needs --target sim or native", param_hint="--tls-cert")
     try:
-        check_ports(port, cpu_port)
+        ports = [PortSpec.parse(text) for text in port]
+        check_ports(ports, cpu_port)
         _check_address(grpc, insecure=insecure or tls_ca is not None)
         tls = _tls(tls_cert, tls_key, tls_ca)
         if pcap is not None:
@@ -94,20 +95,20 @@ def switch(
         raise typer.BadParameter(str(error)) from None
     try:
         if target is Target.bmv2:
-            _run_bmv2(port, grpc, device_id, cpu_port, log_level, log_file, pcap, as_json=as_json)
+            _run_bmv2(ports, grpc, device_id, cpu_port, log_level, log_file, pcap, as_json=as_json)
         else:
             _log_to(log_level, log_file)
             if target is Target.native:
-                _run_native(port, grpc, device_id, cpu_port, threads, tls, as_json=as_json)
+                _run_native(ports, grpc, device_id, cpu_port, threads, tls, as_json=as_json)
             else:
-                _run_sim(port, grpc, device_id, cpu_port, tls, as_json=as_json)
+                _run_sim(ports, grpc, device_id, cpu_port, tls, as_json=as_json)
     except (PortError, TargetMissing, TargetFailed, OSError) as error:
         typer.echo(f"p4reduce switch: {error}", err=True)
         raise typer.Exit(1) from None
 
 
 def _run_sim(
-    texts: list[str],
+    specs: Sequence[PortSpec],
     address: str,
     device_id: int,
     cpu_port: int,
@@ -119,22 +120,19 @@ def _run_sim(
 
     with ExitStack() as stack:
         ports: list[Port] = []
-        for text in texts:
-            ports.append(open_port(text))
+        for spec in specs:
+            ports.append(open_port(spec))
             stack.callback(ports[-1].close)
         device = stack.enter_context(Switch(load, ports, cpu_port))
-        names = {one.number: one.name for one in ports}
-        server = Server(
-            device, address=address, device_id=device_id, tls=tls, ports=names, interfaces=device.interfaces
-        )
+        server = Server(device, address=address, device_id=device_id, tls=tls, ports=ports)
         stack.enter_context(server)
         _on_signals(device.stop)
-        _print_ready(Target.sim, server.address, names, as_json=as_json)
+        _print_ready(Target.sim, server.address, ports, as_json=as_json)
         device.run()
 
 
 def _run_native(
-    texts: list[str],
+    specs: Sequence[PortSpec],
     address: str,
     device_id: int,
     cpu_port: int,
@@ -147,20 +145,19 @@ def _run_native(
 
     with ExitStack() as stack:
         try:
-            device = stack.enter_context(NativeSwitch(texts, cpu_port, threads))
+            device = stack.enter_context(NativeSwitch(specs, cpu_port, threads))
         except LibraryMissing as error:
             raise TargetMissing(str(error)) from None
-        server = Server(
-            device, address=address, device_id=device_id, tls=tls, ports=device.names, interfaces=device.interfaces
-        )
+        ports = device.ports.values()
+        server = Server(device, address=address, device_id=device_id, tls=tls, ports=ports)
         stack.enter_context(server)
         _on_signals(device.stop)
-        _print_ready(Target.native, server.address, device.names, as_json=as_json)
+        _print_ready(Target.native, server.address, ports, as_json=as_json)
         device.run()
 
 
 def _run_bmv2(
-    texts: list[str],
+    specs: Sequence[PortSpec],
     address: str,
     device_id: int,
     cpu_port: int,
@@ -170,11 +167,11 @@ def _run_bmv2(
     *,
     as_json: bool,
 ) -> None:
-    ports = interfaces(texts, cpu_port)
+    check_interfaces(specs, cpu_port)
     ended = threading.Event()
     _on_signals(ended.set)
     with Bmv2(
-        ports,
+        specs,
         grpc_address=address,
         device_id=device_id,
         cpu_port=cpu_port,
@@ -182,8 +179,7 @@ def _run_bmv2(
         log_file=log_file,
         pcap=pcap,
     ) as bmv2:
-        named = {number: f"eth:{name}" for number, name in ports.items()}
-        _print_ready(Target.bmv2, bmv2.address, named, as_json=as_json)
+        _print_ready(Target.bmv2, bmv2.address, specs, as_json=as_json)
         while not ended.wait(0.5):
             bmv2.check()
 
@@ -193,12 +189,13 @@ def _on_signals(stop: Callable[[], None]) -> None:
         signal.signal(number, lambda *_: stop())
 
 
-def _print_ready(target: Target, address: str, ports: Mapping[int, str], *, as_json: bool) -> None:
+def _print_ready(target: Target, address: str, ports: Iterable[PortInfo | PortSpec], *, as_json: bool) -> None:
     if as_json:
-        named = {str(number): name for number, name in ports.items()}
+        named = {str(port.number): port.name for port in ports}
         line = json.dumps({"ready": True, "target": target.value, "grpc": address, "ports": named})
     else:
-        line = " ".join([f"ready target={target.value} grpc={address}", *(f"port={n}={p}" for n, p in ports.items())])
+        words = [f"ready target={target.value} grpc={address}", *(f"port={port.number}={port.name}" for port in ports)]
+        line = " ".join(words)
     print(line, flush=True)
 
 

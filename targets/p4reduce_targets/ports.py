@@ -8,7 +8,8 @@ import errno
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from p4reduce.control.diagnostics import of_os
@@ -52,11 +53,49 @@ def cannot_open(number: int, name: str, error: OSError) -> PortError:
     return PortError(f"port {number}: cannot open {name}: {of_os(error)}{advice}")
 
 
-class Port(Protocol):
-    """A switch port. Its socket does not block: a frame that cannot be sent at once is dropped and counted."""
+@dataclass(frozen=True, slots=True)
+class PortSpec:
+    """A port as given by --port: `kind` is eth or udp, and `address` an interface or ADDRESS:PORT."""
 
     number: int
-    name: str  # as in --port, the actual address filled in
+    kind: str
+    address: str
+
+    @classmethod
+    def parse(cls, text: str) -> PortSpec:
+        """Return the port that a text like "1=udp:127.0.0.1:31314" describes. Raises PortError."""
+        number, equals, rest = text.partition("=")
+        kind, colon, address = rest.partition(":")
+        if not (equals and colon and address and _is_number(number)) or kind not in ("eth", "udp"):
+            raise PortError(f"--port {text!r}: accepted are 1=eth:INTERFACE and 1=udp:ADDRESS:PORT")
+        return cls(int(number), kind, address)
+
+    @property
+    def name(self) -> str:
+        """The part of the text after the number."""
+        return f"{self.kind}:{self.address}"
+
+
+class PortInfo(Protocol):
+    """The identity of a switch port. All parts of a switch use its number; only users see its name."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def name(self) -> str:
+        """As in --port, with the actual UDP port in place of 0."""
+        ...
+
+    @property
+    def interface(self) -> BoundInterface | None:
+        """The port's network interface, or None for a socket."""
+        ...
+
+
+class Port(PortInfo, Protocol):
+    """A switch port. Its socket does not block: a frame that cannot be sent at once is dropped and counted."""
+
     received: int  # frames, as are the next two
     sent: int
     dropped: int
@@ -80,6 +119,7 @@ class UdpPort:
 
     def __init__(self, number: int, host: str, port: int) -> None:
         self.number = number
+        self.interface = None
         self.received = self.sent = self.dropped = 0
         try:
             address = ipaddress.IPv4Address(host)
@@ -225,37 +265,28 @@ def _with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> byte
     return frame
 
 
-def split_port(text: str) -> tuple[int, str, str]:
-    """Split "1=udp:127.0.0.1:31314" into (1, "udp", "127.0.0.1:31314"). Raises PortError."""
-    number, equals, rest = text.partition("=")
-    kind, colon, address = rest.partition(":")
-    if not (equals and colon and address and _is_number(number)) or kind not in ("eth", "udp"):
-        raise PortError(f"--port {text!r}: accepted are 1=eth:INTERFACE and 1=udp:ADDRESS:PORT")
-    return int(number), kind, address
-
-
-def check_ports(texts: Iterable[str], cpu_port: int) -> None:
+def check_ports(ports: Sequence[PortSpec], cpu_port: int) -> None:
     """Raise PortError for repeated numbers or interfaces, invalid numbers, and a mixture of eth and udp ports.
 
     Ports are not mixed: a frame that is only forwarded would leave a UDP port as a datagram of the switch itself.
     """
-    ports = [split_port(text) for text in texts]
-    if len({kind for _, kind, _ in ports}) > 1:
+    if len({port.kind for port in ports}) > 1:
         raise PortError(
             "the ports of a switch are either all network interfaces (eth:) or all UDP sockets (udp:); here are both"
         )
     seen: set[int] = set()
-    for number, _, _ in ports:
+    for number in (port.number for port in ports):
         if not 1 <= number <= 510 or number == cpu_port:
             raise PortError(f"port {number}: accepted are 1 to 510, without the CPU port {cpu_port}")
         if number in seen:
             raise PortError(f"port {number} is given twice")
         seen.add(number)
-    check_interfaces({number: name for number, kind, name in ports if kind == "eth"})
+    check_interfaces(ports)
 
 
-def check_interfaces(names: Mapping[int, str]) -> None:
-    """Raise PortError if two ports of `names` (port number -> interface) share an interface."""
+def check_interfaces(ports: Iterable[PortSpec]) -> None:
+    """Raise PortError if two ports share an interface."""
+    names = {port.number: port.address for port in ports if port.kind == "eth"}
     if twice := same_interface(names):
         first, second = twice
         raise PortError(
@@ -273,18 +304,15 @@ def check_interface(number: int, name: str) -> None:
             raise PortError(f"port {number}: {error}") from None
 
 
-def open_port(text: str) -> Port:
-    """Open a port given as in --port: "1=eth:veth0", or "1=udp:127.0.0.1:31314" (0: any free UDP port).
-
-    Raises PortError.
-    """
-    number, kind, address = split_port(text)
-    if kind == "eth":
-        return EthPort(number, address)
-    host, _, port = address.rpartition(":")
+def open_port(spec: PortSpec) -> Port:
+    """Open a port; UDP port 0 is any free one. Raises PortError."""
+    if spec.kind == "eth":
+        return EthPort(spec.number, spec.address)
+    host, _, port = spec.address.rpartition(":")
     if not _is_number(port):
-        raise PortError(f"--port {text!r}: accepted is {number}=udp:ADDRESS:PORT, PORT a number (0: any free one)")
-    return UdpPort(number, host, int(port))
+        text = f"{spec.number}={spec.name}"
+        raise PortError(f"--port {text!r}: accepted is {spec.number}=udp:ADDRESS:PORT, PORT a number (0: any free one)")
+    return UdpPort(spec.number, host, int(port))
 
 
 def _is_number(text: str) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from p4reduce_targets.dataplane import DataPlane
 from p4reduce_targets.interfaces import InterfaceWatch
-from p4reduce_targets.ports import EthPort, Port
+from p4reduce_targets.ports import Port
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,7 @@ class Switch:
         self._next = threading.Lock()
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.interfaces = {port.number: port.interface for port in ports if isinstance(port, EthPort)}
-        self._watch = InterfaceWatch(self.interfaces.values())
+        self._watch = InterfaceWatch(port.interface for port in ports if port.interface is not None)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from p4reduce_targets.native import NativeSwitch
+from p4reduce_targets.ports import PortSpec
 from tests.support.dataplane import frames
 from tests.support.dataplane.direct import Direct
 from tests.support.dataplane.frames import Aggregation
@@ -58,7 +59,7 @@ def hosts(alone: None) -> Iterator[tuple[NativeSwitch, list[Host]]]:  # noqa: AR
     """Yield a switch that floods and answers for an address, and two hosts at its ports 1 and 2."""
     with ExitStack() as stack:
         made = [Host(stack, number) for number in (1, 2)]
-        switch = stack.enter_context(NativeSwitch(["1=eth:port1", "2=eth:port2"]))
+        switch = stack.enter_context(NativeSwitch([PortSpec(1, "eth", "port1"), PortSpec(2, "eth", "port2")]))
         plane = switch.load(CONFIG)
         switch.run_program(plane)
         direct = Direct("native", plane, SHIPPED)

@@ -15,6 +15,7 @@ from typing import Any
 
 from p4reduce_targets.dataplane import DataPlane
 from p4reduce_targets.native import NativeSwitch, load
+from p4reduce_targets.ports import PortSpec
 from tests.support.dataplane import frames
 from tests.support.dataplane.direct import Direct
 from tests.support.dataplane.fuzz import counters
@@ -51,7 +52,9 @@ class UdpSwitch(ExitStack):
         self, workers: int, *, ports: int = 1, threads: int = 1, pool_base: int = 0, slots: int = 4, ip: str = LOOPBACK
     ) -> None:
         super().__init__()
-        self.switch = NativeSwitch([f"{number}=udp:{ip}:0" for number in range(1, ports + 1)], threads=threads)
+        self.switch = NativeSwitch(
+            [PortSpec(number, "udp", f"{ip}:0") for number in range(1, ports + 1)], threads=threads
+        )
         self.packet_ins: queue.Queue[bytes] = queue.Queue()
         self.switch.on_packet_in = self.packet_ins.put
         self.enter_context(self.switch)
@@ -62,7 +65,7 @@ class UdpSwitch(ExitStack):
         self.both.own_address(self.host)
         self.workers: list[socket.socket] = []
         self._sent: Counter[int] = Counter()
-        self._addresses = [self.switch.names[port].split(":")[1:] for port in range(1, ports + 1)]
+        self._addresses = [self.switch.ports[port].name.split(":")[1:] for port in range(1, ports + 1)]
         self.job = Job(self.both, workers, number=5, generation=3, pool_base=pool_base, slots=slots)
         for rank in range(workers):
             worker = self.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))

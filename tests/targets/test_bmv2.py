@@ -44,7 +44,7 @@ def test_a_build_is_given_the_options_that_it_knows(
 ) -> None:
     given = tmp_path / "given"
     install(fake(given, *known))
-    with Bmv2({}, grpc_address=ANY, device_id=7):
+    with Bmv2(grpc_address=ANY, device_id=7):
         options = json.loads(given.read_text())
     assert options[:5] == ["--no-p4", "--device-id", "7", "-L", "off"]
     assert [option for option in options if option in (NANOMSG, THRIFT)] == list(known)
@@ -55,7 +55,7 @@ def test_instances_share_neither_socket_nor_port(install: Callable[[str], None],
     install(fake(given, NANOMSG, THRIFT))
     started = []
     for _ in range(2):
-        with Bmv2({}, grpc_address=ANY):
+        with Bmv2(grpc_address=ANY):
             started.append(json.loads(given.read_text()))
     for option in (NANOMSG, THRIFT):
         first, second = (options[options.index(option) + 1] for options in started)
@@ -88,13 +88,13 @@ def test_one_that_cannot_be_asked_is_named(
     monkeypatch.setattr(bmv2, "START_TIMEOUT_S", 0.5)
     install(script)
     with pytest.raises(TargetFailed, match=f"{BINARY} .*{named}"):
-        Bmv2({}, grpc_address=ANY)
+        Bmv2(grpc_address=ANY)
 
 
 @pytest.mark.bmv2
 @pytest.mark.skipif(shutil.which(BINARY) is None, reason=f"{BINARY} is not on PATH")
 def test_the_real_one_starts_whatever_it_was_built_with() -> None:
-    with Bmv2({}, grpc_address=ANY) as one, Bmv2({}, grpc_address=ANY) as other:
+    with Bmv2(grpc_address=ANY) as one, Bmv2(grpc_address=ANY) as other:
         assert one.address != other.address
         one.check()
         other.check()

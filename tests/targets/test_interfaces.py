@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
 import pytest
 
-from p4reduce_targets.bmv2 import interfaces
+from p4reduce_targets.bmv2 import check_interfaces
 from p4reduce_targets.dataplane import Call, Replica
 from p4reduce_targets.native import NativeSwitch
-from p4reduce_targets.p4runtime.gnmi import PortStates
-from p4reduce_targets.ports import EthPort, PortError, check_ports, open_port
+from p4reduce_targets.p4runtime.gnmi import oper_status
+from p4reduce_targets.ports import EthPort, PortError, PortInfo, PortSpec, check_ports, open_port
 from p4reduce_targets.sim import load
 from p4reduce_targets.switch import Switch
 from tests.support.dataplane.switch import SHIPPED
@@ -30,13 +30,13 @@ FRAME = b"\xff" * 6 + b"\x02\x00\x00\x00\x00\x05" + b"\x88\xb5" + bytes(range(50
 
 
 @contextmanager
-def running(target: str, *names: str) -> Iterator[PortStates]:
-    """Run a switch that floods between ports 1, 2, ..., and yield the states of its ports."""
-    texts = [f"{number}=eth:{name}" for number, name in enumerate(names, start=1)]
+def running(target: str, *names: str) -> Iterator[Mapping[int, PortInfo]]:
+    """Run a switch that floods between ports 1, 2, ..., and yield its ports."""
+    specs = [PortSpec(number, "eth", name) for number, name in enumerate(names, start=1)]
     made = (
-        NativeSwitch(texts, CPU_PORT)
+        NativeSwitch(specs, CPU_PORT)
         if target == "native"
-        else Switch(load, [open_port(text) for text in texts], CPU_PORT)
+        else Switch(load, [open_port(spec) for spec in specs], CPU_PORT)
     )
     with made as switch:
         plane = switch.load((SHIPPED / "p4reduce.json").read_bytes())
@@ -44,7 +44,7 @@ def running(target: str, *names: str) -> Iterator[PortStates]:
         plane.set_default("SwitchIngress.forwarding.mac_addresses", Call("SwitchIngress.forwarding.flood", (1,)))
         switch.run_program(plane)
         with looping(switch):
-            yield PortStates(dict(enumerate((f"eth:{name}" for name in names), start=1)), switch.interfaces)
+            yield switch.ports
 
 
 def passes(source: str, destination: str) -> int:
@@ -84,46 +84,46 @@ def connect(host: str, wire: str) -> None:
 @TARGETS
 def test_an_interface_that_is_made_again(target: str, caplog: pytest.LogCaptureFixture) -> None:
     """Deleted, the port is told as gone; made again under its name, it passes frames both ways, each once."""
-    with own_cables(2), running(target, "switch1", "switch2") as states:
+    with own_cables(2), running(target, "switch1", "switch2") as ports:
         assert passes("host1", "host2") == 1
         ip("link", "del", "switch1")
         wait_until(
-            lambda: states.oper_status(1) == "NOT_PRESENT" and "switch1 is gone" in caplog.text, "port 1 to be seen so"
+            lambda: oper_status(ports[1]) == "NOT_PRESENT" and "switch1 is gone" in caplog.text, "port 1 to be seen so"
         )
         connect("host1", "switch1")
-        wait_until(lambda: states.oper_status(1) == "UP", "port 1 to be seen so")
+        wait_until(lambda: oper_status(ports[1]) == "UP", "port 1 to be seen so")
         assert (passes("host1", "host2"), passes("host2", "host1")) == (1, 1)
-        assert states.oper_status(2) == "UP"
+        assert oper_status(ports[2]) == "UP"
     assert "port 1: interface switch1 is there again" in caplog.text
 
 
 @TARGETS
 def test_an_interface_that_goes_to_another_namespace_and_back(target: str) -> None:
-    with own_cables(2), closing(Namespace()) as other, running(target, "switch1", "switch2") as states:
+    with own_cables(2), closing(Namespace()) as other, running(target, "switch1", "switch2") as ports:
         ip("link", "set", "switch1", "netns", other.path)
-        wait_until(lambda: states.oper_status(1) == "NOT_PRESENT", "port 1 to be seen so")
+        wait_until(lambda: oper_status(ports[1]) == "NOT_PRESENT", "port 1 to be seen so")
         back = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         with closing(os.fdopen(back)), other.entered():
             ip("link", "set", "switch1", "netns", f"/proc/{os.getpid()}/fd/{back}")
         ip("link", "set", "switch1", "up")
-        wait_until(lambda: states.oper_status(1) == "UP", "port 1 to be seen so")
+        wait_until(lambda: oper_status(ports[1]) == "UP", "port 1 to be seen so")
         assert passes("host1", "host2") == 1
 
 
 @TARGETS
 def test_a_port_follows_its_interface_through_other_names(target: str, caplog: pytest.LogCaptureFixture) -> None:
     """The state that is told is that of the interface which passes the frames, not of another that has its name now."""
-    with own_cables(2), running(target, "switch1", "switch2") as states:
+    with own_cables(2), running(target, "switch1", "switch2") as ports:
         ip("link", "set", "switch1", "down")
         ip("link", "set", "switch1", "name", "renamed")
         wait_until(
-            lambda: states.oper_status(1) == "DOWN" and "its interface switch1 is called renamed now" in caplog.text,
+            lambda: oper_status(ports[1]) == "DOWN" and "its interface switch1 is called renamed now" in caplog.text,
             "port 1 to be seen so",
         )
         ip("link", "set", "renamed", "up")
         wait_until_up("renamed")
         ip("link", "add", "switch1", "type", "veth", "peer", "name", "stranger")  # and stays down
-        assert states.oper_status(1) == "UP"
+        assert oper_status(ports[1]) == "UP"
         assert passes("host1", "host2") == 1
 
 
@@ -161,9 +161,9 @@ def test_interfaces_without_ethernet_frames_are_refused(name: str, message: str)
     with pytest.raises(PortError, match=message):
         EthPort(1, name)
     with pytest.raises(PortError, match=message):
-        NativeSwitch([f"1=eth:{name}"])
+        NativeSwitch([PortSpec(1, "eth", name)])
     with pytest.raises(PortError, match=message):
-        interfaces([f"1=eth:{name}"], CPU_PORT)
+        check_interfaces([PortSpec(1, "eth", name)], CPU_PORT)
 
 
 @pytest.mark.usefixtures("cables")
@@ -176,7 +176,7 @@ def test_a_tap_is_accepted() -> None:
 @pytest.mark.usefixtures("cables")
 def test_the_same_interface_twice_is_refused(second: str) -> None:
     ip("link", "property", "add", "dev", "switch1", "altname", "other-name")
-    ports = ["1=eth:switch1", "2=eth:host1", f"3=eth:{second}"]
+    ports = [PortSpec(number, "eth", name) for number, name in enumerate(["switch1", "host1", second], start=1)]
     message = rf"port 1 \(eth:switch1\) and port 3 \(eth:{second}\) are the same interface"
     with pytest.raises(PortError, match=message):
         check_ports(ports, CPU_PORT)

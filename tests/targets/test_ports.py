@@ -16,10 +16,10 @@ from p4reduce_targets.ports import (
     EthPort,
     Port,
     PortError,
+    PortSpec,
     UdpPort,
     check_ports,
     open_port,
-    split_port,
 )
 from tests.support.own_network import ip, own_cables, wait_until_up
 
@@ -145,7 +145,7 @@ def test_what_is_remembered_is_bounded(port: UdpPort, peer: socket.socket) -> No
 )
 def test_a_port_that_is_written_wrongly(text: str) -> None:
     with pytest.raises(PortError, match=r"accepted are 1=eth:INTERFACE and 1=udp:ADDRESS:PORT"):
-        split_port(text)
+        PortSpec.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -164,23 +164,23 @@ def test_a_port_that_is_written_wrongly(text: str) -> None:
 )
 def test_a_port_that_cannot_be_opened(text: str, message: str) -> None:
     with pytest.raises(PortError, match=message):
-        open_port(text)
+        open_port(PortSpec.parse(text))
 
 
 def test_an_address_that_is_taken(port: UdpPort) -> None:
     with pytest.raises(PortError, match=r"another program uses the port; `ss -lunp 'sport = :\d+'` shows which"):
-        open_port(f"2={port.name}")
+        open_port(PortSpec.parse(f"2={port.name}"))
 
 
 @pytest.mark.parametrize("numbers", [[1, 1], [0], [511], [510], [1, 2, 1]])
 def test_port_numbers_that_are_refused(numbers: list[int]) -> None:
     with pytest.raises(PortError, match="port"):
-        check_ports([f"{number}=eth:lo" for number in numbers], 510)
+        check_ports([PortSpec(number, "eth", "lo") for number in numbers], 510)
 
 
 def test_ports_of_both_kinds_are_refused() -> None:
     with pytest.raises(PortError, match="here are both"):
-        check_ports(["1=eth:lo", "2=udp:127.0.0.1:0"], 510)
+        check_ports([PortSpec(1, "eth", "lo"), PortSpec(2, "udp", "127.0.0.1:0")], 510)
 
 
 @pytest.mark.root

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from p4reduce_targets.native.dataplane import NativeDataPlane
 from p4reduce_targets.native.handle import Handle
 from p4reduce_targets.native.loading import load
 from p4reduce_targets.native.numbers import MAX_FRAME, MAX_THREADS
-from p4reduce_targets.ports import PortError, cannot_open, check_interface, check_interfaces, split_port
+from p4reduce_targets.ports import PortError, PortSpec, cannot_open, check_interface, check_interfaces
 
 _JOIN_TIMEOUT_S = 5.0
 
@@ -36,19 +36,27 @@ class PortCounts:
     dropped: int
 
 
+@dataclass(frozen=True, slots=True)
+class NativePort:
+    """A port in the C library, as `ports.PortInfo`."""
+
+    number: int
+    name: str
+    interface: BoundInterface | None = None
+
+
 class NativeSwitch:
     """An implementation of `p4runtime.Device`; use it as a context manager. Entering it starts the packet processing.
 
-    `ports` are given as in --port. The constructor raises PortError for one that cannot be opened.
+    The constructor raises PortError for a port that cannot be opened.
     """
 
-    def __init__(self, ports: Sequence[str] = (), cpu_port: int = 510, threads: int = 1) -> None:
+    def __init__(self, ports: Sequence[PortSpec] = (), cpu_port: int = 510, threads: int = 1) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise ValueError(f"threads is {threads}; accepted are 1 to {MAX_THREADS}")
         self.cpu_port = cpu_port
         self.on_packet_in: Callable[[bytes], None] = _discard
-        self._names: dict[int, str] = {}
-        self.interfaces: dict[int, BoundInterface] = {}
+        self.ports: dict[int, NativePort] = {}
         self._handle = Handle(threads)
         self._lock = threading.RLock()
         self._stopped = threading.Event()
@@ -56,17 +64,12 @@ class NativeSwitch:
         self._reader = threading.Thread(target=self._read_packet_ins, name="native-packet-ins", daemon=True)
         try:
             for port in ports:
-                self._open(*split_port(port))
-            check_interfaces({number: interface.name for number, interface in self.interfaces.items()})
+                self.ports[port.number] = self._open(port)
+            check_interfaces(ports)
         except BaseException:
             self._close()
             raise
-        self._watch = InterfaceWatch(self.interfaces.values())
-
-    @property
-    def names(self) -> Mapping[int, str]:
-        """The name of each port by its number: as in --port, with the actual UDP port in place of 0."""
-        return self._names
+        self._watch = InterfaceWatch(self._interfaces())
 
     def add_socket(self, number: int, descriptor: int) -> None:
         """Add a port that is a socket on which each message is a frame; the switch then owns the socket.
@@ -74,7 +77,7 @@ class NativeSwitch:
         This is possible only before the switch is entered.
         """
         self._check(number, "socket", self._handle.call("add_socket", number, descriptor))
-        self._names[number] = f"socket:{descriptor}"
+        self.ports[number] = NativePort(number, f"socket:{descriptor}")
 
     def port_counts(self, number: int) -> PortCounts:
         """Return a port's counters. Raises KeyError if there is no such port."""
@@ -134,7 +137,7 @@ class NativeSwitch:
         self._close()
 
     def _close(self) -> None:
-        for interface in self.interfaces.values():
+        for interface in self._interfaces():
             interface.close()
         self._handle.close()
 
@@ -146,15 +149,17 @@ class NativeSwitch:
             except Exception:
                 log.exception("a packet-in of %d bytes is dropped", length)
 
-    def _open(self, number: int, kind: str, address: str) -> None:
-        if kind == "eth":
-            check_interface(number, address)
-            self._check(number, f"eth:{address}", self._handle.call("add_ethernet", number, os.fsencode(address)))
-            self._names[number] = f"eth:{address}"
+    def _interfaces(self) -> list[BoundInterface]:
+        return [port.interface for port in self.ports.values() if port.interface is not None]
+
+    def _open(self, spec: PortSpec) -> NativePort:
+        number, name = spec.number, spec.name
+        if spec.kind == "eth":
+            check_interface(number, spec.address)
+            self._check(number, name, self._handle.call("add_ethernet", number, os.fsencode(spec.address)))
             sock = socket.socket(fileno=os.dup(self._handle.call("port_descriptor", number)))
-            self.interfaces[number] = BoundInterface(number, address, sock, offloads_off=False)
-            return
-        host, _, port = address.rpartition(":")
+            return NativePort(number, name, BoundInterface(number, spec.address, sock, offloads_off=False))
+        host, _, port = spec.address.rpartition(":")
         try:
             ip = ipaddress.IPv4Address(host)
             udp_port = ctypes.c_uint16(int(port))
@@ -162,9 +167,9 @@ class NativeSwitch:
             raise PortError(f"port {number}: accepted is {number}=udp:ADDRESS:PORT ({error})") from None
         if ip.is_unspecified or ip.is_multicast or int(port) > 65535:
             # The frame needs the address that the peer sent to, which a wildcard socket does not report.
-            raise PortError(f"port {number}: udp:{address} must be one of this machine's own addresses and a UDP port")
-        self._check(number, f"udp:{address}", self._handle.call("add_udp", number, int(ip), ctypes.byref(udp_port)))
-        self._names[number] = f"udp:{host}:{udp_port.value}"
+            raise PortError(f"port {number}: {name} must be one of this machine's own addresses and a UDP port")
+        self._check(number, name, self._handle.call("add_udp", number, int(ip), ctypes.byref(udp_port)))
+        return NativePort(number, f"udp:{host}:{udp_port.value}")
 
     @staticmethod
     def _check(number: int, name: str, error: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
@@ -17,31 +17,22 @@ from typing import Any, NoReturn
 import grpc
 from finsy.proto import gnmi, gnmi_grpc
 
-from p4reduce_targets.interfaces import BoundInterface
 from p4reduce_targets.p4runtime.arbitration import FIRST_MESSAGE_TIMEOUT_S
+from p4reduce_targets.ports import PortInfo
 
 MAX_SUBSCRIPTIONS = 8  # each occupies a thread of the server
 POLL_INTERVAL_S = 0.2  # between checks of the interfaces
 _LEAVES = ("ifindex", "oper-status")
 
 
-class PortStates:
-    """The states of this machine's ports. An interface is up while its link is up, a socket always."""
-
-    def __init__(self, names: Mapping[int, str], interfaces: Mapping[int, BoundInterface]) -> None:
-        """Take the ports' names, as in --port, and the interfaces of the ports that have one, both by port number."""
-        self.names = dict(names)
-        self._interfaces = dict(interfaces)
-
-    def oper_status(self, number: int) -> str:
-        """Return the oper-status of a port, in OpenConfig's terms."""
-        interface = self._interfaces.get(number)
-        return interface.state() if interface is not None else "UP"
+def oper_status(port: PortInfo) -> str:
+    """Return OpenConfig's oper-status of a port. An interface is up while its link is up, a socket always."""
+    return "UP" if port.interface is None else port.interface.state()
 
 
 class GnmiService(gnmi_grpc.gNMIServicer):
-    def __init__(self, ports: PortStates) -> None:
-        self._ports = ports
+    def __init__(self, ports: Iterable[PortInfo]) -> None:
+        self._ports = {port.number: port for port in ports}
         self._subscriptions = threading.Semaphore(MAX_SUBSCRIPTIONS)
 
     def Capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:  # noqa: ARG002
@@ -104,14 +95,14 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             leaves = " and ".join(_LEAVES)
             _refuse(context, grpc.StatusCode.NOT_FOUND, f"{text}: interfaces/interface[name=*]/state has {leaves}")
         name = parts[1].key.get("name", "*")
-        numbers = [number for number, one in self._ports.names.items() if name in ("*", one)]
+        numbers = [number for number, port in self._ports.items() if name in ("*", port.name)]
         if not numbers and name != "*":
             _refuse(context, grpc.StatusCode.NOT_FOUND, f"there is no interface {name!r}")
         return [(number, leaf) for number in sorted(numbers) for leaf in names[3:] or _LEAVES]
 
     def _value(self, leaf: tuple[int, str]) -> int | str:
         number, what = leaf
-        return number if what == "ifindex" else self._ports.oper_status(number)
+        return number if what == "ifindex" else oper_status(self._ports[number])
 
     def _notification(
         self, leaves: list[tuple[int, str]], values: Mapping[tuple[int, str], int | str] | None = None
@@ -124,7 +115,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         return notification
 
     def _path(self, number: int, leaf: str) -> gnmi.Path:
-        interface = gnmi.PathElem(name="interface", key={"name": self._ports.names[number]})
+        interface = gnmi.PathElem(name="interface", key={"name": self._ports[number].name})
         return gnmi.Path(
             elem=[gnmi.PathElem(name="interfaces"), interface, gnmi.PathElem(name="state"), gnmi.PathElem(name=leaf)]
         )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -11,11 +11,11 @@ from finsy.proto import gnmi_grpc, p4r_grpc
 
 from p4reduce.control import diagnostics
 from p4reduce.control.grpc_channels import grpc_target
-from p4reduce_targets.interfaces import BoundInterface
 from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
 from p4reduce_targets.p4runtime.device import Device
-from p4reduce_targets.p4runtime.gnmi import MAX_SUBSCRIPTIONS, GnmiService, PortStates
+from p4reduce_targets.p4runtime.gnmi import MAX_SUBSCRIPTIONS, GnmiService
 from p4reduce_targets.p4runtime.service import P4RuntimeService
+from p4reduce_targets.ports import PortInfo
 
 _OTHER_CALLS = 8  # threads beside those that streams occupy
 _OPTIONS = (
@@ -44,13 +44,9 @@ class Server:
         address: str = "127.0.0.1:9559",
         device_id: int = 1,
         tls: grpc.ServerCredentials | None = None,
-        ports: Mapping[int, str] | None = None,
-        interfaces: Mapping[int, BoundInterface] | None = None,
+        ports: Iterable[PortInfo] | None = None,
     ) -> None:
-        """Start the server. With `ports` (names as in --port, by number), it also offers gNMI.
-
-        `interfaces`: those of the ports that have one, by port number.
-        """
+        """Start the server. With `ports`, it also offers gNMI."""
         if why := diagnostics.cannot_listen(address):  # before gRPC logs a less clear message
             raise OSError(f"cannot listen for P4Runtime at {address}: {why}")
         self.arbitration = Arbitration(device_id)
@@ -60,8 +56,7 @@ class Server:
         self._server = grpc.server(self._pool, options=_OPTIONS)
         p4r_grpc.add_P4RuntimeServicer_to_server(P4RuntimeService(device, self.arbitration), self._server)
         if ports is not None:
-            service = GnmiService(PortStates(ports, interfaces or {}))
-            gnmi_grpc.add_gNMIServicer_to_server(service, self._server)
+            gnmi_grpc.add_gNMIServicer_to_server(GnmiService(ports), self._server)
         try:
             if tls is None:
                 port = self._server.add_insecure_port(grpc_target(address))

@@ -167,6 +167,7 @@ class SocketPort:
 
     def __init__(self, number: int, sock: socket.socket) -> None:
         self.number, self.name, self._socket = number, f"socket:{number}", sock
+        self.interface = None
         self.received = self.sent = self.dropped = 0
         sock.setblocking(False)
 

@@ -42,5 +42,5 @@ def sim() -> Iterator[str]:
 def bmv2() -> Iterator[str]:
     if shutil.which(BINARY) is None:
         pytest.skip(f"{BINARY} is not on PATH")
-    with Bmv2({}, grpc_address="127.0.0.1:0", cpu_port=CPU_PORT) as process:
+    with Bmv2(grpc_address="127.0.0.1:0", cpu_port=CPU_PORT) as process:
         yield process.address

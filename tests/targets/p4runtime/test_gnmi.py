@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import Queue
@@ -19,10 +19,11 @@ from finsy.proto import gnmi, gnmi_grpc
 from p4reduce.control.grpc_channels import open_aio_channel, open_grpc_channel
 from p4reduce_controller.p4runtime.port_watch import NO_GNMI, States, watch_ports
 from p4reduce_targets.bmv2 import BINARY, Bmv2
+from p4reduce_targets.native.switch import NativePort
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.p4runtime import gnmi as gnmi_module
 from p4reduce_targets.p4runtime.gnmi import MAX_SUBSCRIPTIONS
-from p4reduce_targets.ports import EthPort, Port
+from p4reduce_targets.ports import EthPort, Port, PortInfo
 from p4reduce_targets.switch import Switch
 from tests.support.own_network import ip, own_cables
 
@@ -32,10 +33,10 @@ DEADLINE = 15.0
 
 
 @contextmanager
-def served(ports: dict[int, str], address: str = "127.0.0.1:0", *opened: Port) -> Iterator[str]:
+def served(ports: Sequence[PortInfo], address: str = "127.0.0.1:0", opened: Sequence[Port] = ()) -> Iterator[str]:
     with (
         Switch(FakeDataPlane, opened, CPU_PORT) as switch,
-        Server(switch, address=address, ports=ports, interfaces=switch.interfaces) as server,
+        Server(switch, address=address, ports=ports) as server,
     ):
         yield server.address
 
@@ -71,7 +72,7 @@ def test_interfaces_come_and_go(tmp_path: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(own_cables(2))
         ports = [EthPort(1, "switch1"), EthPort(7, "switch2")]
-        address = stack.enter_context(served({one.number: one.name for one in ports}, everywhere, *ports))
+        address = stack.enter_context(served(ports, everywhere, ports))
         watched(
             address,
             [
@@ -85,7 +86,7 @@ def test_interfaces_come_and_go(tmp_path: Path) -> None:
 
 
 def test_sockets_are_up() -> None:
-    with served({3: "udp:127.0.0.1:1", 4: "udp:127.0.0.1:2"}) as address:
+    with served([NativePort(3, "udp:127.0.0.1:1"), NativePort(4, "udp:127.0.0.1:2")]) as address:
         watched(address, [((), {3: "UP", 4: "UP"})])
 
 
@@ -99,7 +100,7 @@ def test_a_switch_that_tells_nothing() -> None:
 def test_bmv2_tells_nothing() -> None:
     if shutil.which(BINARY) is None:
         pytest.skip(f"{BINARY} is not on PATH")
-    with Bmv2({}, grpc_address="127.0.0.1:0", cpu_port=CPU_PORT) as process:
+    with Bmv2(grpc_address="127.0.0.1:0", cpu_port=CPU_PORT) as process:
         assert asyncio.run(watch(process.address, lambda _: None)) == NO_GNMI
 
 
@@ -120,7 +121,7 @@ def test_what_is_there_to_get(path: str, found: object) -> None:
             await client.open(channel=channel)
             return [update.value for update in await client.get(fy.GNMIPath(path))]
 
-    with served({3: "eth:nobody", 4: "udp:x"}) as address:
+    with served([NativePort(3, "eth:nobody"), NativePort(4, "udp:x")]) as address:
         if isinstance(found, list):
             assert asyncio.run(get(address)) == found
         else:
@@ -131,7 +132,7 @@ def test_what_is_there_to_get(path: str, found: object) -> None:
 
 def test_who_says_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gnmi_module, "FIRST_MESSAGE_TIMEOUT_S", 0.5)
-    with served({4: "udp:x"}) as address, open_grpc_channel(address) as channel:
+    with served([NativePort(4, "udp:x")]) as address, open_grpc_channel(address) as channel:
         stub = gnmi_grpc.gNMIStub(channel)
         silent = [stub.Subscribe(iter(Queue().get, None), timeout=DEADLINE) for _ in range(MAX_SUBSCRIPTIONS)]
         for stream in silent:
@@ -145,7 +146,7 @@ def test_so_many_may_watch() -> None:
     once = gnmi.SubscribeRequest(
         subscribe=gnmi.SubscriptionList(subscription=[gnmi.Subscription(path=path)], mode=gnmi.SubscriptionList.ONCE)
     )
-    with served({4: "udp:x"}) as address, open_grpc_channel(address) as channel:
+    with served([NativePort(4, "udp:x")]) as address, open_grpc_channel(address) as channel:
         stub = gnmi_grpc.gNMIStub(channel)
         assert len(list(stub.Subscribe(iter([once]), timeout=DEADLINE))) == 2
         once.subscribe.mode = gnmi.SubscriptionList.STREAM
