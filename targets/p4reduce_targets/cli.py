@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from grpc import ServerCredentials
@@ -24,6 +24,9 @@ from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, check_inter
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.ports import Port, PortError, PortInfo, PortSpec, check_ports, open_port
 from p4reduce_targets.switch import Switch
+
+if TYPE_CHECKING:
+    from p4reduce_targets.native import NativeSwitch
 
 
 class Target(str, Enum):
@@ -98,61 +101,51 @@ def switch(
             _run_bmv2(ports, grpc, device_id, cpu_port, log_level, log_file, pcap, as_json=as_json)
         else:
             _log_to(log_level, log_file)
-            if target is Target.native:
-                _run_native(ports, grpc, device_id, cpu_port, threads, tls, as_json=as_json)
-            else:
-                _run_sim(ports, grpc, device_id, cpu_port, tls, as_json=as_json)
+            with ExitStack() as stack:
+                device = (
+                    _open_native(stack, ports, cpu_port, threads)
+                    if target is Target.native
+                    else _open_sim(stack, ports, cpu_port)
+                )
+                _serve(target, device, grpc, device_id, tls, as_json=as_json)
     except (PortError, TargetMissing, TargetFailed, OSError) as error:
         typer.echo(f"p4reduce switch: {error}", err=True)
         raise typer.Exit(1) from None
 
 
-def _run_sim(
-    specs: Sequence[PortSpec],
-    address: str,
-    device_id: int,
-    cpu_port: int,
-    tls: ServerCredentials | None,
-    *,
-    as_json: bool,
-) -> None:
+def _open_sim(stack: ExitStack, specs: Sequence[PortSpec], cpu_port: int) -> Switch:
     from p4reduce_targets.sim import load
 
-    with ExitStack() as stack:
-        ports: list[Port] = []
-        for spec in specs:
-            ports.append(open_port(spec))
-            stack.callback(ports[-1].close)
-        device = stack.enter_context(Switch(load, ports, cpu_port))
-        server = Server(device, address=address, device_id=device_id, tls=tls, ports=ports)
-        stack.enter_context(server)
-        _on_signals(device.stop)
-        _print_ready(Target.sim, server.address, ports, as_json=as_json)
-        device.run()
+    ports: list[Port] = []
+    for spec in specs:
+        ports.append(open_port(spec))
+        stack.callback(ports[-1].close)
+    return stack.enter_context(Switch(load, ports, cpu_port))
 
 
-def _run_native(
-    specs: Sequence[PortSpec],
+def _open_native(stack: ExitStack, specs: Sequence[PortSpec], cpu_port: int, threads: int) -> NativeSwitch:
+    from p4reduce_targets.native import LibraryMissing, NativeSwitch
+
+    try:
+        return stack.enter_context(NativeSwitch(specs, cpu_port, threads))
+    except LibraryMissing as error:
+        raise TargetMissing(str(error)) from None
+
+
+def _serve(
+    target: Target,
+    device: Switch | NativeSwitch,
     address: str,
     device_id: int,
-    cpu_port: int,
-    threads: int,
     tls: ServerCredentials | None,
     *,
     as_json: bool,
 ) -> None:
-    from p4reduce_targets.native import LibraryMissing, NativeSwitch
-
-    with ExitStack() as stack:
-        try:
-            device = stack.enter_context(NativeSwitch(specs, cpu_port, threads))
-        except LibraryMissing as error:
-            raise TargetMissing(str(error)) from None
-        ports = device.ports.values()
-        server = Server(device, address=address, device_id=device_id, tls=tls, ports=ports)
-        stack.enter_context(server)
+    """Run a switch with a P4Runtime server in front of it until a signal ends it."""
+    ports: Iterable[PortInfo] = device.ports.values()
+    with Server(device, address=address, device_id=device_id, tls=tls, ports=ports) as server:
         _on_signals(device.stop)
-        _print_ready(Target.native, server.address, ports, as_json=as_json)
+        _print_ready(target, server.address, ports, as_json=as_json)
         device.run()
 
 
