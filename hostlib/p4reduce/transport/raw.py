@@ -25,7 +25,9 @@ from p4reduce.transport.base import (
 from p4reduce.transport.frames import ETHERTYPE_IPV4, HEADERS, UDP, frame_headers
 from p4reduce.transport.routes import addresses_of, interface_toward, route_to
 
-_LENGTHS_AND_CHECKSUM = slice(16, 18), slice(24, 26), slice(38, 40)  # IPv4's length and checksum, UDP's length
+# Bytes of a frame's headers that depend on the payload: IPv4's length and checksum, and UDP's length.
+_LENGTHS_AND_CHECKSUM = slice(16, 18), slice(24, 26), slice(38, 40)
+# Requests of netdevice(7).
 _SIOCGIFMTU = 0x8921
 _SIOCGIFHWADDR = 0x8927
 
@@ -48,14 +50,15 @@ class RawTransport(SocketTransport):
             self._port_holder = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             self._interface = interface or interface_toward(switch)
             self._ip = _source_toward(switch, self._interface)
-            self._mac = _ask(self._port_holder, _SIOCGIFHWADDR, self._interface)[2:8]
-            mtu = int.from_bytes(_ask(self._port_holder, _SIOCGIFMTU, self._interface)[:4], sys.byteorder)
+            # ifr_hwaddr is a `struct sockaddr`, in which the address follows 2 bytes of family; ifr_mtu is an int.
+            self._mac = _interface_request(self._port_holder, _SIOCGIFHWADDR, self._interface)[2:8]
+            mtu = int.from_bytes(_interface_request(self._port_holder, _SIOCGIFMTU, self._interface)[:4], sys.byteorder)
             check_mtu(mtu, largest_payload, f"{self._interface!r}")
             packet_filter.attach(self._port_holder, packet_filter.DROP_ALL)
             self._port_holder.bind((self._ip, 0))
             self._port: int = self._port_holder.getsockname()[1]
+            # A socket of protocol 0 receives nothing until bind(), so no frame arrives before the filter is attached.
             self._socket = undo.enter_context(_packet_socket())
-            # Protocol 0 receives nothing, so no unfiltered frame arrives between socket() and the filter.
             packet_filter.attach(self._socket, packet_filter.only_datagrams(switch.ip, self._ip, self._port))
             enlarge_buffers(self._socket)
             self._socket.bind((self._interface, ETHERTYPE_IPV4))
@@ -81,7 +84,7 @@ class RawTransport(SocketTransport):
         self._port_holder.close()
 
     def headers_without_lengths(self) -> bytes:
-        """Return the headers of every frame to the switch, with lengths and checksums 0."""
+        """Return the headers that all frames to the switch have in common: lengths and checksums are 0."""
         headers = bytearray(self._make_headers(0))
         for field in _LENGTHS_AND_CHECKSUM:
             headers[field] = bytes(2)
@@ -96,6 +99,7 @@ class RawTransport(SocketTransport):
         return headers + payload
 
     def _payload(self, frame: bytes) -> bytes | None:
+        """Return the datagram's payload, without Ethernet padding; None if its UDP length is impossible."""
         (udp_length,) = struct.unpack_from("!H", frame, HEADERS.size - 4)
         end = HEADERS.size - UDP.size + udp_length
         return frame[HEADERS.size : end] if HEADERS.size <= end <= len(frame) else None
@@ -129,7 +133,7 @@ def _source_toward(switch: Switch, interface: str) -> str:
         ) from error
 
 
-def _ask(sock: socket.socket, request: int, interface: str) -> bytes:
-    """Return the union of `struct ifreq` after an ioctl about `interface`, as in netdevice(7)."""
+def _interface_request(sock: socket.socket, request: int, interface: str) -> bytes:
+    """Return the kernel's answer to a request about `interface`: the union in `struct ifreq` of netdevice(7)."""
     answer: bytes = fcntl.ioctl(sock, request, struct.pack("16s24x", interface.encode()[:15]))
     return answer[16:]
