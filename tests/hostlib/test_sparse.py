@@ -121,7 +121,7 @@ def test_only_ones_own_rows_are_sent(trio: list[Communicator]) -> None:
     ]
     together(trio, lambda each: each.allreduce(tensors[each.rank]))
     assert [tensor.indices().shape[1] for tensor in tensors] == [30] * SIZE
-    # One block of the header, one or two of the numbers, and the ten of the rows.
+    # One block of the header, one or two of the indices, and the ten of the rows.
     assert all(12 <= each.stats().blocks_sent <= 13 for each in trio)
 
 
@@ -135,7 +135,7 @@ def test_what_is_small_takes_one_operation(join: Join) -> None:
         assert all(torch.equal(tensor.values(), torch.full((rows,), 2.0)) for tensor in tensors)
 
 
-@pytest.mark.parametrize("what", ["count", "numbers"])
+@pytest.mark.parametrize("what", ["count", "indices"])
 def test_rows_that_cannot_be_are_an_error_that_names_the_rank(
     trio: list[Communicator], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +149,7 @@ def test_rows_that_cannot_be_are_an_error_that_names_the_rank(
     tensors = [torch.sparse_coo_tensor(torch.arange(80)[None] * 7, torch.ones(80), (10_000,)) for _ in trio]
     tensors[1] = torch.sparse_coo_tensor(torch.arange(77)[None] * 7, torch.ones(77), (10_000,))
     if what == "count":
-        monkeypatch.setattr(sparse.Reduction, "_described", lambda self: [*self._rows.description, 77 * 10**6, 0, 0])
+        monkeypatch.setattr(sparse.Reduction, "_own_header", lambda self: [*self._rows.description, 77 * 10**6, 0, 0])
     errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))
     wanted = "rank 0" if what == "count" else "rank 1"
     assert all(isinstance(error, P4ReduceError) and f"{wanted} announced rows" in str(error) for error in errors)
@@ -160,15 +160,15 @@ def test_rows_that_cannot_be_are_an_error_that_names_the_rank(
 def test_more_than_there_could_be_is_an_error_before_there_is_memory_for_it(
     trio: list[Communicator], dense: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    described = sparse.Reduction._described
+    own_header = sparse.Reduction._own_header
 
     def faulty(reduction: sparse.Reduction) -> list[int]:
-        said = described(reduction)
+        header = own_header(reduction)
         if reduction._group.rank == 2:
-            said[-3:-1] = (11, 12) if dense else (2**61, 0)
-        return said
+            header[-3:-1] = (11, 12) if dense else (2**61, 0)
+        return header
 
-    monkeypatch.setattr(sparse.Reduction, "_described", faulty)
+    monkeypatch.setattr(sparse.Reduction, "_own_header", faulty)
     tensors = [torch.sparse_coo_tensor(torch.arange(80)[None], torch.ones(80), (2**62,)) for _ in trio]
     if dense:
         tensors = [torch.eye(12) for _ in trio]
@@ -236,14 +236,14 @@ def test_whose_rows_were_overwritten_ends_the_job(
 def test_an_error_of_one_rank_between_operations_ends_the_job(
     trio: list[Communicator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed = sparse._packed
+    scatter = sparse._scatter
 
-    def without_memory(union: Any, numbers: Any, values: Any) -> Any:
-        if numbers.size == 599:
+    def without_memory(union: Any, indices: Any, values: Any) -> Any:
+        if indices.size == 599:
             raise MemoryError("no room")
-        return packed(union, numbers, values)
+        return scatter(union, indices, values)
 
-    monkeypatch.setattr(sparse, "_packed", without_memory)
+    monkeypatch.setattr(sparse, "_scatter", without_memory)
     errors = ends(trio, [many(), many(599), many()])
     assert isinstance(errors[1], MemoryError)
     assert [type(error) for error in errors[::2]] == [JobAborted] * 2

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allreduce of tensors with few non-zero rows: the rows' indices, and the values of the union of all ranks' rows.
 
-It takes up to three operations: a header, with the number of each rank's rows; all ranks' indices; the values of the
-union. Rows no larger than `INLINE` travel with the header. If those of all ranks do, the header is the only operation.
+It takes up to three operations: all ranks' headers, which say how many rows each rank has; all ranks' indices; and the
+values of the union. A rank's rows travel with its header if they take at most `INLINE` words. If that is so for all
+ranks, the headers are the only operation.
 
 Headers and indices are sums of each rank's words and the other ranks' zeros, so a faulty rank could change another's
 words. Each rank therefore compares its own words in the sum with those that it sent. All ranks find an error in data
-that all have received, and raise it alike (`Alike`). After any other error between two operations, the ranks no longer
-agree on which operation is next.
+that all have received, and raise it alike (`AgreedError`). After any other error between two operations, the ranks no
+longer agree on which operation is next.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ LARGEST = 1 << 31
 """Most values of a rank, so that a wrong count from one rank makes no other rank run out of memory."""
 
 _Inline = tuple[list[tuple[npt.NDArray[np.int64], Values]], int]
-"""All ranks' rows, and the seed of int8's rounding noise: a checksum of all that ranks sent, so it differs by call."""
+"""The indices and values of each rank's rows, and the seed of int8's rounding noise.
+
+The seed is a checksum of all that ranks sent, so it differs by call. Its lower 8 bits are 0, for a rank's number.
+"""
 Run = Callable[[Plan[Any]], None]
 """Executes a plan, and returns when it has ended."""
 
@@ -49,7 +53,7 @@ def fits_header(code: Code, width: int = 1) -> bool:
     return code.words + code.count * width <= INLINE
 
 
-class Alike(Exception):
+class AgreedError(Exception):
     """Holds an error that all ranks raise; they still agree on which of the communicator's operations is next."""
 
     def __init__(self, error: Exception) -> None:
@@ -58,10 +62,10 @@ class Alike(Exception):
 
 
 class Reduction:
-    """A rank's rows during their reduction."""
+    """The reduction of a rank's rows with those of all other ranks."""
 
     estimate: Estimate | None = None
-    """Costs of a dense tensor in both layouts, by the ranks' headers: known when there is a plan."""
+    """Costs of a dense tensor in both layouts, from the ranks' headers. `plan` sets it."""
     inline = False
     """Whether all rows went with the header."""
 
@@ -86,7 +90,7 @@ class Reduction:
         self._block = block_size * values_per_word(self._wire)
 
     def plan(self, result: T, run: Run, by_blocks: Callable[[], Plan[T]] | None = None) -> Plan[T]:
-        """Return the plan of the last operation; `run` carries out those before.
+        """Return the plan of the last operation, after `run` has executed the operations before it.
 
         by_blocks: makes the plan that replaces this one if blocks are cheaper; for dense tensors.
         """
@@ -100,14 +104,14 @@ class Reduction:
             return Plan(self._name, None, result, finish, transfers=self._rows.transfers)
         if by_blocks is not None and self.estimate is not None and self.estimate.layout == "blocks":
             return by_blocks()
-        places = union(self._numbers(run, codes), self._rows.bound)
-        packed = _packed(places, self._rows.numbers, self._values)
+        all_ = union(self._exchange_indices(run, codes), self._rows.bound)
+        scattered = _scatter(all_, self._rows.indices, self._values)
         dtype = self._rows.dtype
         operation = Operation(
-            packed.reshape(-1), dtype=dtype, reduce_op=self._op, divisor=self._divisor, wire=self._wire
+            scattered.reshape(-1), dtype=dtype, reduce_op=self._op, divisor=self._divisor, wire=self._wire
         )
 
-        finish = partial(self._rows.write_back, places, packed)
+        finish = partial(self._rows.write_back, all_, scattered)
         return Plan(self._name, operation, result, finish, transfers=self._rows.transfers)
 
     def _header(self, run: Run) -> tuple[_Inline | None, list[Code], list[int], list[int]]:
@@ -117,100 +121,101 @@ class Reduction:
         indices, the number of its non-zero blocks (of a dense tensor), and the rate of its link.
         """
         rows, rank = self._rows, self._group.rank
-        said = np.array(self._described(), np.int64).view(np.int32)
-        sent = np.zeros((self._group.size, said.size + INLINE), np.int32)
-        sent[rank, : said.size] = said
-        code = Code(rows.numbers.size, rows.bound)
+        # The header is int64 numbers, which are added as pairs of int32 words.
+        header = np.array(self._own_header(), np.int64).view(np.int32)
+        sent = np.zeros((self._group.size, header.size + INLINE), np.int32)
+        sent[rank, : header.size] = header
+        code = Code(rows.indices.size, rows.bound)
         if fits_header(code, rows.width):
-            words = np.concatenate([code.encode(rows.numbers), self._values.reshape(-1).view(np.int32)])
-            sent[rank, said.size : said.size + words.size] = words
+            words = np.concatenate([code.encode(rows.indices), self._values.reshape(-1).view(np.int32)])
+            sent[rank, header.size : header.size + words.size] = words
         own = sent[rank].copy()
         # Ranks can read each other's headers only if these names agree, which the fingerprint makes sure of.
-        what = f"{rows.dtype}:{self._wire}"
-        operation = Operation(sent.reshape(-1), dtype=what, reduce_op=f"rows {self._op}")
+        dtypes = f"{rows.dtype}:{self._wire}"
+        operation = Operation(sent.reshape(-1), dtype=dtypes, reduce_op=f"rows {self._op}")
         run(Plan(f"{self._name}, their number", operation, None))
         if not np.array_equal(own, sent[rank]):
-            raise self._overwritten()
-        descriptions = np.ascontiguousarray(sent[:, : said.size]).view(np.int64)
-        agreed = len(rows.description)
+            raise self._overwritten_error()
+        descriptions = np.ascontiguousarray(sent[:, : header.size]).view(np.int64)
+        agreed = len(rows.description)  # the numbers of a header that must be the same at all ranks
         if (descriptions[:, :agreed] != descriptions[0, :agreed]).any():
-            raise Alike(_different_shapes(descriptions[:, :agreed].tolist()))
+            raise AgreedError(_different_shapes(descriptions[:, :agreed].tolist()))
         counts, all_blocks, links = descriptions[:, agreed:].T.tolist()
         codes = self._codes(counts, all_blocks)
         for code in codes:
             if not fits_header(code, rows.width):
                 return None, codes, all_blocks, links
         values = []
-        for of, code in enumerate(codes):
-            words = sent[of, said.size + code.words :][: code.count * rows.width]
+        for other, code in enumerate(codes):
+            words = sent[other, header.size + code.words :][: code.count * rows.width]
             values.append(words.view(self._values.dtype).reshape(code.count, rows.width))
-        numbers = self._decoded(codes, [words[said.size :] for words in sent])
-        return (list(zip(numbers, values, strict=True)), zlib.crc32(sent.data) & ~0xFF), codes, all_blocks, links
+        indices = self._decode(codes, [words[header.size :] for words in sent])
+        return (list(zip(indices, values, strict=True)), zlib.crc32(sent.data) & ~0xFF), codes, all_blocks, links
 
-    def _described(self) -> list[int]:
+    def _own_header(self) -> list[int]:
         """Return this rank's header: its shape, its number of rows, its non-zero blocks and its link's rate."""
         rows = self._rows
         blocks = rows.blocks(self._block) if isinstance(rows, Elements) else 0
-        return [*rows.description, rows.numbers.size, blocks, self._link]
+        return [*rows.description, rows.indices.size, blocks, self._link]
 
     def _codes(self, counts: list[int], blocks: list[int]) -> list[Code]:
-        """Return the codes of all ranks' indices. Raises `Alike` for counts that no rank can have."""
+        """Return the codes of all ranks' indices. Raises `AgreedError` for counts that no rank can have."""
         rows = self._rows
         codes = []
-        for rank, (count, full) in enumerate(zip(counts, blocks, strict=True)):
+        for rank, (count, nonzero_blocks) in enumerate(zip(counts, blocks, strict=True)):
             if isinstance(rows, Elements):
-                is_possible = -(-count // self._block) <= full <= count <= rows.bound
-                what = f"{count} elements of {rows.bound} in {full} blocks"
+                is_possible = -(-count // self._block) <= nonzero_blocks <= count <= rows.bound
+                what = f"{count} elements of {rows.bound} in {nonzero_blocks} blocks"
             else:
-                is_possible = full == 0 and count * max(1, rows.width) <= LARGEST
+                is_possible = nonzero_blocks == 0 and count * max(1, rows.width) <= LARGEST
                 what = f"{count} rows of {rows.width} values: accepted are up to {LARGEST} values a rank"
             if not is_possible:
-                raise _impossible(rank, what)
+                raise _impossible_error(rank, what)
             try:
                 codes.append(Code(count, rows.bound))
             except ValueError as error:
-                raise _impossible(rank, error) from None
+                raise _impossible_error(rank, error) from None
         return codes
 
-    def _numbers(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
+    def _exchange_indices(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
         """Exchange the indices of all ranks' rows, and return them."""
         ends = np.cumsum([code.words for code in codes])
         words = np.zeros(int(ends[-1]), np.int32)
         parts = np.split(words, ends[:-1])
         own = self._group.rank
-        code = codes[own].encode(self._rows.numbers)
+        code = codes[own].encode(self._rows.indices)
         parts[own][:] = code
         run(Plan(f"{self._name}, their numbers", Operation(words, reduce_op="rows"), None))
         if not np.array_equal(code, parts[own]):
-            raise self._overwritten()
-        return self._decoded(codes, parts)
+            raise self._overwritten_error()
+        return self._decode(codes, parts)
 
-    def _overwritten(self) -> P4ReduceError:
+    def _overwritten_error(self) -> P4ReduceError:
         return P4ReduceError(
             f"another rank overwrote the row numbers that this rank, {self._group.rank}, sent; packets do not tell "
             "which rank. Check that all ranks run the same version, and that no machine is faulty"
         )
 
-    def _decoded(self, codes: list[Code], parts: Sequence[Words]) -> list[npt.NDArray[np.int64]]:
+    def _decode(self, codes: list[Code], parts: Sequence[Words]) -> list[npt.NDArray[np.int64]]:
         """Return each rank's indices, decoded from the first words of its part."""
-        numbers: list[npt.NDArray[np.int64]] = []
+        indices: list[npt.NDArray[np.int64]] = []
         try:
             for code, words in zip(codes, parts, strict=True):
-                numbers.append(code.decode(words[: code.words]))
+                indices.append(code.decode(words[: code.words]))
         except ValueError as error:
-            raise _impossible(len(numbers), error) from None
-        return numbers
+            raise _impossible_error(len(indices), error) from None
+        return indices
 
     def _write_sum(self, rows: list[tuple[npt.NDArray[np.int64], Values]], noise: int) -> None:
         """Reduce all ranks' rows here, with the same bits as on a switch. noise: seed of int8's rounding."""
-        places = union([numbers for numbers, _ in rows], self._rows.bound)
-        packed = [_packed(places, numbers, values) for numbers, values in rows]
+        all_ = union([indices for indices, _ in rows], self._rows.bound)
+        scattered = [_scatter(all_, indices, values) for indices, values in rows]
         op = "avg" if self._op == "average" else "sum"
-        self._rows.write_back(places, reference_allreduce(packed, op, self._block_size, self._wire, noise))
+        self._rows.write_back(all_, reference_allreduce(scattered, op, self._block_size, self._wire, noise))
 
 
-def _impossible(rank: int, what: object) -> Alike:
-    return Alike(P4ReduceError(f"rank {rank} announced rows that cannot exist: {what}"))
+def _impossible_error(rank: int, what: object) -> AgreedError:
+    return AgreedError(P4ReduceError(f"rank {rank} announced rows that cannot exist: {what}"))
 
 
 def _different_shapes(descriptions: list[list[int]]) -> MismatchError:
@@ -223,8 +228,8 @@ def _different_shapes(descriptions: list[list[int]]) -> MismatchError:
     return MismatchError(f"ranks reduce tensors of different shapes: {shapes}")
 
 
-def _packed(all_: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], values: Values) -> Values:
-    """Return a row for each index in `all_`, zeros for those that `numbers` lacks: shape (rows, width)."""
-    packed = np.zeros((all_.size, values.shape[1]), values.dtype)
-    packed[locate(all_, numbers)] = values
-    return packed
+def _scatter(all_: npt.NDArray[np.int64], indices: npt.NDArray[np.int64], values: Values) -> Values:
+    """Return a row for each index in `all_`, zeros for those that `indices` lacks: shape (rows, width)."""
+    scattered = np.zeros((all_.size, values.shape[1]), values.dtype)
+    scattered[locate(all_, indices)] = values
+    return scattered

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from p4reduce.collectives.plan import Plan, nothing
-from p4reduce.collectives.sparse import Alike, Reduction
+from p4reduce.collectives.sparse import AgreedError, Reduction
 from p4reduce.engine.continuations import SerialExecutor
 from p4reduce.engine.engine import Engine, Prepared, error_of
 from p4reduce.engine.handle import BlockingCall, Handle
@@ -164,7 +164,7 @@ class Submission:
             begun = plan.name
             error = _end(self._execute(plan, limit))
             if isinstance(error, OperationRefused):  # on all ranks alike
-                raise Alike(error)
+                raise AgreedError(error)
             if error is not None:
                 raise without_frames(error)
 
@@ -182,8 +182,8 @@ class Submission:
                     return self.submit(plan, limit)
                 plan.finish = partial(finish_last, plan.finish)
                 failure = _end(self._execute(plan, limit))
-        except Alike as alike:
-            failure = alike.error
+        except AgreedError as agreed_error:
+            failure = agreed_error.error
         except BaseException as error:
             if begun and not has_ended and self._engine.failure is None:
                 self._engine.fail(as_failure(begun, "go on", error))

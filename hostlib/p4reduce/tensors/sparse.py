@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors with few non-zero rows, in the form that the protocol reduces: the numbers of the rows, and their values.
+"""Tensors with few non-zero rows, in the form that the protocol reduces: the indices of the rows, and their values.
 
-Ranks exchange the numbers of their rows. Then they reduce one dense tensor of the rows that any of them has, in order.
+Ranks exchange the indices of their rows. Then they reduce one dense tensor of the rows that any of them has, in order.
 It is the case of key-value pairs in OmniReduce (SIGCOMM 2021).
 """
 
@@ -27,7 +27,7 @@ Values = npt.NDArray[Any]
 
 
 class Rows(Protocol):
-    """A rank's tensor while its rows are reduced. `numbers` and `values` are those of the rows that it has."""
+    """A rank's tensor while its rows are reduced. `indices` and `values` are those of the rows that it has."""
 
     transfers: tuple[DeviceTransfer, ...]
     """Transfers of CUDA tensors that are written."""
@@ -39,12 +39,12 @@ class Rows(Protocol):
     """How many rows there could be."""
     width: int
     """Values in a row."""
-    numbers: npt.NDArray[np.int64]
-    """Numbers of the rows, in order."""
+    indices: npt.NDArray[np.int64]
+    """Indices of the rows, in order; those of several sparse dimensions are flattened."""
     values: Values
     """Values of shape (rows, width), in the dtype in which the protocol adds."""
 
-    def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
+    def write_back(self, indices: npt.NDArray[np.int64], values: Values) -> None:
         """Write these rows into the tensor, and make all other rows zero."""
 
 
@@ -68,39 +68,39 @@ class SparseTensor:
         _check_indices(here)
         # Values with the same index are added in the dtype in which the protocol adds.
         coalesced = here.to(carried).coalesce()
-        self.numbers = self._numbers_of(coalesced)
-        if not (np.diff(self.numbers) > 0).all():  # it was marked as coalesced, but is not
+        self.indices = self._flat_indices(coalesced)
+        if not (np.diff(self.indices) > 0).all():  # it was marked as coalesced, but is not
             again: Any = coalesced
             coalesced = again._coalesced_(False).coalesce()
-            self.numbers = self._numbers_of(coalesced)
+            self.indices = self._flat_indices(coalesced)
         self.description = [len(self._sparse_shape), *spec.shape]
         self.bound = math.prod(self._sparse_shape)
         self.width = math.prod(spec.shape[len(self._sparse_shape) :])
-        self.values = coalesced.values().reshape(self.numbers.size, self.width).numpy()
+        self.values = coalesced.values().reshape(self.indices.size, self.width).numpy()
 
-    def _numbers_of(self, coalesced: torch.Tensor) -> npt.NDArray[np.int64]:
+    def _flat_indices(self, coalesced: torch.Tensor) -> npt.NDArray[np.int64]:
         if not self._sparse_shape:
             return np.zeros(coalesced._nnz(), np.int64)
-        numbers, *others = coalesced.indices().numpy()
+        flat: npt.NDArray[np.int64]
+        flat, *others = coalesced.indices().numpy()
         for index, size in zip(others, self._sparse_shape[1:], strict=True):
-            numbers = numbers * size + index
-        found: npt.NDArray[np.int64] = numbers
-        return found
+            flat = flat * size + index
+        return flat
 
-    def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
+    def write_back(self, indices: npt.NDArray[np.int64], values: Values) -> None:
         """Make the tensor the coalesced one of these rows."""
         import torch
 
-        indices = np.empty((len(self._sparse_shape), places.size), np.int64)
-        rest = places
+        by_dimension = np.empty((len(self._sparse_shape), indices.size), np.int64)
+        rest = indices
         for dimension in reversed(range(1, len(self._sparse_shape))):
-            rest, indices[dimension] = np.divmod(rest, max(1, self._sparse_shape[dimension]))
-        indices[:1] = rest
-        shape = (places.size, *self._tensor.shape[len(self._sparse_shape) :])
+            rest, by_dimension[dimension] = np.divmod(rest, max(1, self._sparse_shape[dimension]))
+        by_dimension[:1] = rest
+        shape = (indices.size, *self._tensor.shape[len(self._sparse_shape) :])
         rows = torch.empty(shape, dtype=self._tensor.dtype, device="cpu")
         copy_values(rows, torch.from_numpy(values).reshape(shape))
         result = torch.sparse_coo_tensor(
-            torch.from_numpy(indices),
+            torch.from_numpy(by_dimension),
             rows,
             self._tensor.shape,
             device="cpu",
@@ -129,17 +129,17 @@ class Elements:
         self._host = numbers(host, describe(host) if spec.is_cuda else spec, carried)
         self.bound = self._host.work.size
         self.description = [-1, self.bound]
-        self.numbers = find(self._host.work)
-        self.values = self._host.work[self.numbers][:, np.newaxis]
+        self.indices = find(self._host.work)
+        self.values = self._host.work[self.indices][:, np.newaxis]
 
     def blocks(self, size: int) -> int:
         """Return how many blocks of `size` elements are not zero."""
-        return int(np.count_nonzero(np.diff(self.numbers // size, prepend=-1)))
+        return int(np.count_nonzero(np.diff(self.indices // size, prepend=-1)))
 
-    def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
-        """Write the elements at these places, and make all others zero."""
+    def write_back(self, indices: npt.NDArray[np.int64], values: Values) -> None:
+        """Write the elements with these indices, and make all others zero."""
         self._host.work.fill(0)
-        self._host.work[places] = values[:, 0]
+        self._host.work[indices] = values[:, 0]
         self._host.write_back()
         for transfer in self.transfers:
             transfer.write(self._host.host)
@@ -148,7 +148,7 @@ class Elements:
 def _check_indices(tensor: torch.Tensor) -> None:
     """Raise ValueError if an index is outside the shape. Torch checks that only on demand.
 
-    Such an index would become the number of another row, or one beyond the bound.
+    Flattened, such an index would name another row, or one beyond the bound.
     """
     indices = tensor._indices()
     if not tensor._nnz() or not indices.shape[0]:
