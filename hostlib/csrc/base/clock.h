@@ -6,6 +6,7 @@
 #include <math.h>
 #include <time.h>
 
+// Returns the time in seconds since an arbitrary moment.
 static inline double clock_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

@@ -163,10 +163,10 @@ static p4reduce_engine *prepare(const p4reduce_membership *all, const p4reduce_o
 static bool check_jobs(const p4reduce_membership *all, const p4reduce_options *options, p4reduce_error *error) {
     for (uint32_t i = 0; i + 1 < options->threads; i++) {
         const uint32_t job = options->more_jobs[i] >> 16;
-        bool taken = job == 0 || job == all->job;
+        bool refused = job == 0 || job == all->job;
         for (uint32_t before = 0; before < i; before++)
-            taken |= job == options->more_jobs[before] >> 16;
-        if (taken) {
+            refused |= job == options->more_jobs[before] >> 16;
+        if (refused) {
             error_tell(error, P4REDUCE_INVALID,
                        "more_jobs has job %" PRIu32 ": accepted are numbers from 1 on, each once, but the first thread's, "
                        "%" PRIu32,

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+// Returns the socket with number `index` of all that the options have.
 static int32_t socket_of(const p4reduce_options *options, uint32_t index) {
     return index == 0 ? options->socket : options->more_sockets[index - 1];
 }
@@ -14,10 +15,10 @@ static int32_t socket_of(const p4reduce_options *options, uint32_t index) {
 bool engine_check_sockets(const p4reduce_options *options, p4reduce_error *error) {
     for (uint32_t i = 0; i <= options->more_count; i++) {
         const int32_t socket = socket_of(options, i);
-        bool taken = socket < 0;
+        bool refused = socket < 0;
         for (uint32_t before = 0; before < i; before++)
-            taken |= socket == socket_of(options, before);
-        if (taken) {
+            refused |= socket == socket_of(options, before);
+        if (refused) {
             error_tell(error, P4REDUCE_INVALID, "a socket is %" PRId32 ": accepted are open ones, each once", socket);
             return false;
         }
@@ -25,6 +26,7 @@ bool engine_check_sockets(const p4reduce_options *options, p4reduce_error *error
     return true;
 }
 
+// Opens a link to several aggregators, one socket each.
 static struct link *open_striped(const p4reduce_options *options, p4reduce_error *error) {
     int sockets[MAX_AGGREGATORS];
     if (options->link != P4REDUCE_LINK_UDP || options->more_count >= MAX_AGGREGATORS) {

@@ -12,13 +12,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MOST_OPERATIONS = 8, MOST_VALUES = 4000, LARGEST_PACKET = 4096 };
+enum { MOST_OPERATIONS = 8, MOST_VALUES = 4000, LARGEST_PACKET = 4096 }; // LARGEST_PACKET: bytes
 
 struct input {
     const uint8_t *bytes;
     size_t left;
 };
 
+// Takes one byte of the input, as a number below `below`. An input that has ended goes on with zeros.
 static unsigned take(struct input *input, unsigned below) {
     if (input->left == 0)
         return 0;
@@ -40,10 +41,11 @@ static void submit(struct job *job, struct input *input) {
     if (job->operations == MOST_OPERATIONS)
         return;
     const size_t count = (size_t)take(input, 256) * take(input, 16) % MOST_VALUES;
-    const unsigned zeros = take(input, 8), type = P4REDUCE_FLOAT32 + take(input, 4), sent = take(input, 3);
+    const unsigned zero_eighths = take(input, 8), type = P4REDUCE_FLOAT32 + take(input, 4), zeros = take(input, 3);
     uint32_t *values = malloc(4 * count + (count == 0));
+    // That many of each 8 blocks are zeros, +0 and -0 in turn. The others are a multiplicative hash of the index.
     for (size_t i = 0; i < count; i++)
-        values[i] = i / job->block_size % 8 < zeros ? (uint32_t)(i & 1) << 31 : (uint32_t)(i * 2654435761u);
+        values[i] = i / job->block_size % 8 < zero_eighths ? (uint32_t)(i & 1) << 31 : (uint32_t)(i * 2654435761u);
     job->arrays[job->operations++] = values;
     const p4reduce_request request = {
         .size = sizeof request,
@@ -52,7 +54,7 @@ static void submit(struct job *job, struct input *input) {
         .count = count,
         .divisor = type != P4REDUCE_INT32 && take(input, 2) ? 3 : 0,
         .wire = type != P4REDUCE_INT32 ? take(input, 3) : P4REDUCE_WIRE_INT32,
-        .zeros = sent,
+        .zeros = zeros,
     };
     p4reduce_worker_submit(job->worker, &request, job->now, NULL);
 }
@@ -64,7 +66,8 @@ static void receive(struct job *job, const uint8_t *bytes, size_t length) {
     free(exact);
 }
 
-// Makes an answer from the last packet: its op, and perhaps its keys and other fields, are changed.
+// Makes an answer from the worker's last packet, with another op. The input says whether keys and a bit of the header
+// change, and gives the values.
 static void answer(struct job *job, struct input *input) {
     if (job->last_length == 0)
         return;
@@ -74,7 +77,7 @@ static void answer(struct job *job, struct input *input) {
     packet[AGGREGATION_VERSION] = version_and_op(op);
     packet[AGGREGATION_PRESENT] = (uint8_t)(op == OP_RESULT ? active : 0);
     if (op == OP_ABORT && take(input, 2) == 0)
-        memset(packet + AGGREGATION_SEQ, 0, 8); // the job's secret
+        memset(packet + AGGREGATION_SEQ, 0, 8); // the job's secret, 0, instead of seq and fingerprint
     for (unsigned change = take(input, 8); change > 0; change--) {
         const unsigned lane = take(input, job->lanes);
         const uint8_t value = (uint8_t)take(input, 256);
@@ -89,6 +92,7 @@ static void answer(struct job *job, struct input *input) {
     receive(job, packet, length < sizeof packet ? length : sizeof packet);
 }
 
+// Takes all packets that the worker has to send, and keeps the last one.
 static void take_packets(struct job *job) {
     p4reduce_payload payloads[3];
     size_t count;
@@ -111,7 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         .slots = 1 + take(&input, 5),
         .lanes = job.lanes,
         .block_size = job.block_size,
-        .first_seq = UINT32_MAX - 3,
+        .first_seq = UINT32_MAX - 3, // round numbers soon wrap around; even
     };
     job.worker = p4reduce_worker_new(&membership, NULL, NULL);
     if (job.worker == NULL)

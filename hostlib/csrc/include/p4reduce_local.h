@@ -14,7 +14,7 @@ extern "C" {
 typedef struct p4reduce_local_options {
     uint32_t size;
     uint32_t copies;         /* not 0: values are copied through shared memory, even if ranks can read each other's */
-    const char *meeting;     /* name by which ranks find each other: at most 64 characters, unique and not guessable */
+    const char *meeting;     /* name of the rendezvous: at most 64 characters, unique and not guessable */
     double timeout;          /* seconds in which all ranks must call */
     const char *thread_name; /* at most 15 characters; NULL for "p4reduce" */
 } p4reduce_local_options;
@@ -37,9 +37,9 @@ P4REDUCE_API p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *m
                                                     const p4reduce_options *options,
                                                     const p4reduce_local_options *local, p4reduce_error *error);
 
-/* Allocates zeroed memory that other ranks of the host may map. If a tensor lies in it, they add it and write its sums
- * in place. They access it only while an operation of an engine of p4reduce_open_local is under way. Otherwise it is
- * ordinary memory. A forked child shares it. p4reduce_shared_free frees it. Returns NULL on error. */
+/* Allocates zeroed memory that other ranks of the host may map. If a tensor lies in it, they read its values and write
+ * the sums there, without copies. They access it only while an operation of an engine of p4reduce_open_local is under
+ * way. Otherwise it is ordinary memory. A forked child shares it. p4reduce_shared_free frees it. Returns NULL on error. */
 P4REDUCE_API void *p4reduce_shared_new(size_t bytes, p4reduce_error *error);
 
 /* Frees memory of p4reduce_shared_new. No operation may be under way in it. NULL is accepted. */

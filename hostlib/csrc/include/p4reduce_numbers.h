@@ -24,8 +24,8 @@ P4REDUCE_API p4reduce_status p4reduce_scan(const char *simd, uint32_t type, cons
                                            uint32_t block_size, uint8_t *exponents);
 
 /* Quantises one block's values to big-endian words, with the agreed exponent `exponent`, in a job of `world_size`
- * ranks. `wire` (p4reduce_wire) is the number of values in a word. INT8 rounds by `seed` and by the values' indices,
- * from `first` on. */
+ * ranks. `wire` is a p4reduce_wire. On INT8, rounding is stochastic: `seed` and each value's index in the tensor
+ * determine its noise. The first value has index `first`. */
 P4REDUCE_API p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, uint32_t wire, const void *values,
                                                uint64_t count, uint32_t world_size, uint32_t exponent, uint32_t seed,
                                                uint64_t first, uint8_t *words);
@@ -35,14 +35,14 @@ P4REDUCE_API p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type
                                                  uint64_t count, uint32_t world_size, uint32_t exponent, void *values);
 
 /* Converts 16-bit floats, FLOAT16 or BFLOAT16, to float32; and float32 to them, rounded to nearest, ties to even. NaNs
- * become quiet, and keep the bits that there is room for. */
+ * become quiet, and keep as much of their payload as there is room for. */
 P4REDUCE_API p4reduce_status p4reduce_widen(const char *simd, uint32_t type, const void *values, uint64_t count,
                                             void *wide);
 P4REDUCE_API p4reduce_status p4reduce_narrow(const char *simd, uint32_t type, const void *wide, uint64_t count,
                                              void *values);
 
-/* Returns the fingerprint of a job's operation number `counter`, whose lower 8 bits are 0. Names have at most 31
- * characters. */
+/* Returns the fingerprint of the operation that is number `counter` in its job. The fingerprint's lower 8 bits are 0.
+ * `dtype` and `reduce_op` have at most 31 characters. */
 P4REDUCE_API uint32_t p4reduce_fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count);
 
 #ifdef __cplusplus
