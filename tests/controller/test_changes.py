@@ -353,7 +353,7 @@ def test_what_is_below_one_that_waits_comes_after_it() -> None:
     upper = {**ONE, "name": "upper"}
     lower = {**LEAF, "uplink": {"port": 2, "to": "upper"}}
     beginning = Changes(leaving=(spec(ONE),)).begin_with(specs_of(settings(upper, lower, TWO)))
-    assert (names(beginning.specs), names(beginning.waiting), names(beginning.filed)) == (
+    assert (names(beginning.specs), names(beginning.waiting), names(beginning.configured)) == (
         ["one", "two"], ["upper", "leaf"], ["upper", "leaf", "two"],
     )  # fmt: skip
 

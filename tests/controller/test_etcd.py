@@ -51,14 +51,14 @@ class TestLease:
         first = taken(etcd, "first")
         assert run(holder(etcd, KEY, 1.0)) == ("first", 1)
         second = Lease(etcd, KEY, etcd.clock)
-        assert not run(second.take("second", 2))
+        assert not run(second.campaign("second", 2))
         etcd.now += 1.9
         beat(first)
         etcd.now += 1.9
-        assert not run(second.take("second", 2))
+        assert not run(second.campaign("second", 2))
         assert not first.maybe_lost_leadership
         etcd.now += 0.2
-        assert run(second.take("second", 2))
+        assert run(second.campaign("second", 2))
         assert second.term > first.term
         assert first.maybe_lost_leadership
         assert not first.lost.is_set()  # it has not heard yet
@@ -83,7 +83,7 @@ class TestLease:
 
         async def ask() -> None:
             lease, other = (Lease(etcd, KEY, etcd.clock) for _ in range(2))
-            assert await lease.take("me", 2)
+            assert await lease.campaign("me", 2)
             etcd.away = True
             asking = asyncio.ensure_future(lease.is_ours())
             await asyncio.sleep(0.05)
@@ -93,9 +93,9 @@ class TestLease:
             if how in ("revoked", "another's"):
                 await etcd.revoke(1)
             if how == "another's":
-                assert await other.take("other", 2)
+                assert await other.campaign("other", 2)
             if how == "given back":
-                await lease.give_back()
+                await lease.resign()
             for _ in range(2):
                 assert await asking == (how == "ours")
                 assert lease.lost.is_set() == (how != "ours")
@@ -106,7 +106,7 @@ class TestLease:
 
     def test_given_back_it_is_free(self, etcd: FakeEtcd) -> None:
         lease = taken(etcd)
-        run(lease.give_back())
+        run(lease.resign())
         assert lease.lost.is_set()
         assert run(holder(etcd, KEY, 1.0)) is None
 
@@ -290,14 +290,14 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
 async def test_a_lease_is_one_controllers_until_it_runs_out(members: Members) -> None:
     etcd = Etcd(["127.0.0.1:9", *members.addresses])  # one does not listen
     first, second = Lease(etcd, KEY), Lease(etcd, KEY)
-    assert await first.take("first", 2)
+    assert await first.campaign("first", 2)
     keeping = asyncio.ensure_future(first.keep())
     await asyncio.sleep(3)
     found = await holder(etcd, KEY, 5.0)
     assert found[0] == "first"
     assert not first.maybe_lost_leadership
     assert await first.is_ours()
-    assert not await second.take("second", 2)
+    assert not await second.campaign("second", 2)
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     deadline = time.monotonic() + 10
@@ -305,13 +305,13 @@ async def test_a_lease_is_one_controllers_until_it_runs_out(members: Members) ->
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
     assert first.maybe_lost_leadership  # before anybody can have it
-    assert await second.take("second", 2)
+    assert await second.campaign("second", 2)
     assert second.term > first.term
     assert await second.is_ours()
     await asyncio.wait_for(first.keep(), 10)
     assert first.lost.is_set()
     assert not await first.is_ours()
-    await second.give_back()
+    await second.resign()
     assert await holder(etcd, KEY, 5.0) is None
     await etcd.revoke(12345)  # which is not there
     await etcd.close()
@@ -356,7 +356,7 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
 async def test_without_standby_one_that_finds_another_serving_says_so(members: Members) -> None:
     etcd = Etcd(members.addresses)
     lease = Lease(etcd, "/found/serving")
-    assert await lease.take('{"host": "h", "listen": "127.0.0.1:1", "pid": 7}', 60)
+    assert await lease.campaign('{"host": "h", "listen": "127.0.0.1:1", "pid": 7}', 60)
     command = [sys.executable, "-m", "p4reduce", "controller", "--store", f"{members.url}/found"]
     command += ["--listen", "127.0.0.1:0"]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -18,7 +18,7 @@ import pytest
 from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.service import run
 from p4reduce_controller.settings.settings import Settings, load
-from p4reduce_controller.standby import turns
+from p4reduce_controller.standby import leader_election
 
 ONE = {"name": "one", "switch": "127.0.0.1:1", "address": ["10.0.0.1"]}
 TWO = {"name": "two", "switch": "127.0.0.1:2", "address": ["10.0.0.2"]}
@@ -88,7 +88,9 @@ def test_one_of_two_has_what_was_read_while_its_turn_began(monkeypatch: pytest.M
 
     async def turn() -> Served:
         served = Served()
-        mine = turns.LeaderElection(settings(ONE, store="etcd://127.0.0.1:3/x"), 1.0, lambda _: None, lambda *_: None)
+        mine = leader_election.LeaderElection(
+            settings(ONE, store="etcd://127.0.0.1:3/x"), 1.0, lambda _: None, lambda *_: None
+        )
 
         @asynccontextmanager
         async def starting(begun: Settings, *_: Any) -> AsyncIterator[Served]:
@@ -97,14 +99,14 @@ def test_one_of_two_has_what_was_read_while_its_turn_began(monkeypatch: pytest.M
                 mine.read_again(lambda: settings(ONE, TWO))
             yield served
 
-        monkeypatch.setattr(turns, "running", starting)
+        monkeypatch.setattr(leader_election, "running", starting)
         monkeypatch.setattr(mine, "_state", lambda _: Kept())
 
         class Ours:
             term, maybe_lost_leadership = 1, None
 
         with pytest.raises(Over):
-            await mine._turn(cast(Lease, Ours()))
+            await mine._lead(cast(Lease, Ours()))
         await mine._etcd.close()
         mine._entrance.close()
         return served

@@ -59,7 +59,7 @@ def controller(
     from p4reduce_controller.base.listening import ListenError, take_all_sockets
     from p4reduce_controller.p4runtime.program import PipelineError
     from p4reduce_controller.service.run import Stopped, run
-    from p4reduce_controller.standby.turns import take_turns
+    from p4reduce_controller.standby.leader_election import serve_or_stand_by
     from p4reduce_controller.store.state import StateError
     from p4reduce_controller.switches.aggregator import SwitchError
 
@@ -71,13 +71,13 @@ def controller(
             raise SettingsError(f"--log-format {settings.log_format}: accepted are {' or '.join(FORMATS)}")
         start_logging(settings.log_format, logging.INFO if verbose else logging.WARNING)
         take_all_sockets()
-        again = partial(load, config, given) if config is not None else None
+        load_again = partial(load, config, given) if config is not None else None
         say = partial(_say_ready, as_json=as_json)
         if settings.store:
             say_standby = partial(_say_standby, as_json=as_json)
-            asyncio.run(take_turns(settings, switch_timeout, say, say_standby, again))
+            asyncio.run(serve_or_stand_by(settings, switch_timeout, say, say_standby, load_again))
         else:
-            asyncio.run(run(settings, switch_timeout, say, again))
+            asyncio.run(run(settings, switch_timeout, say, load_again))
     except Stopped as stopped:
         fail(str(stopped), 130)
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:

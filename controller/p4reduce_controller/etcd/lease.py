@@ -39,21 +39,21 @@ class Lease:
         self._clock = clock
         self._id = 0
         self._seconds = 0.0
-        self._sure_until = 0.0
+        self._valid_until = 0.0
         self._trouble = ""
 
-    async def take(self, said: str, seconds: int) -> bool:
+    async def campaign(self, value: str, seconds: int) -> bool:
         """Campaign for the lease. Return whether this controller holds it now. Raises EtcdError.
 
-        `said`: what others can read about the holder.
+        `value`: what others can read about the holder.
         """
-        asked = self._clock()
+        sent_at = self._clock()
         granted = await self._etcd.grant(seconds)
         if granted.error:
             raise EtcdError(f"etcd did not grant a lease of {seconds} s: {granted.error}")
         self._id, self._seconds = granted.ID, float(granted.TTL)
         vacant = rpc.Compare(target=rpc.Compare.CREATE, key=self._key.encode(), create_revision=0)
-        put = rpc.RequestOp(request_put=rpc.PutRequest(key=self._key.encode(), value=said.encode(), lease=self._id))
+        put = rpc.RequestOp(request_put=rpc.PutRequest(key=self._key.encode(), value=value.encode(), lease=self._id))
         look = rpc.RequestOp(request_range=rpc.RangeRequest(key=self._key.encode()))
         reply = await self._etcd.transact(rpc.TxnRequest(compare=[vacant], success=[put], failure=[look]))
         if reply.succeeded:
@@ -65,7 +65,7 @@ class Lease:
             with contextlib.suppress(EtcdError):
                 await self._etcd.revoke(self._id, timeout=ATTEMPT_TIMEOUT)
             return False
-        self._sure_until = asked + self._seconds
+        self._valid_until = sent_at + self._seconds
         return True
 
     @property
@@ -73,7 +73,7 @@ class Lease:
         """The reason why another controller may hold the lease by now."""
         if self.lost.is_set():
             return Unavailable(self.why)
-        late = self._clock() - self._sure_until
+        late = self._clock() - self._valid_until
         if late < 0:
             return None
         trouble = f": {self._trouble}" if self._trouble else ""
@@ -117,11 +117,11 @@ class Lease:
 
     async def keep(self) -> None:
         """Renew the lease until it is lost."""
-        every = self._seconds / _RENEWALS
+        interval = self._seconds / _RENEWALS
         while not self.lost.is_set():
-            asked = self._clock()
+            sent_at = self._clock()
             try:
-                left = await self._etcd.keep_alive(self._id, timeout=every)
+                left = await self._etcd.keep_alive(self._id, timeout=interval)
             except EtcdUnavailable as error:
                 self._trouble = str(error)
             except EtcdError as error:
@@ -131,10 +131,10 @@ class Lease:
                 if left <= 0:
                     self.lose("the lease in etcd ran out before it was renewed")
                     return
-                self._sure_until, self._trouble = asked + left, ""
-            await asyncio.sleep(max(0.0, min(every, asked + every - self._clock())))
+                self._valid_until, self._trouble = sent_at + left, ""
+            await asyncio.sleep(max(0.0, min(interval, sent_at + interval - self._clock())))
 
-    async def give_back(self) -> None:
+    async def resign(self) -> None:
         """Revoke the lease, so that another controller need not wait until it expires."""
         if self.term and not self.lost.is_set():
             self.lose("this controller gave it back")

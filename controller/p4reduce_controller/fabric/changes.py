@@ -41,10 +41,10 @@ def spec_of(text: str, common: Settings) -> SwitchConfig:
         raise SettingsError(f"the switch's settings: {error}") from None
     if not isinstance(one, dict):
         raise SettingsError("the switch's settings: must be an object like an entry of [[switches]]")
-    way = one.pop("uplink", None)
+    uplink = one.pop("uplink", None)
     of_one: dict[str, Any] = {key: SCHEMA[key].default for key in SCHEMA if SCHEMA[key].spec.scope == "switch"}
     [spec] = specs_of(replace(common, **of_one, uplink=[], switches=[one]))
-    return spec if way is None else replace(spec, uplink=as_uplink(way))
+    return spec if uplink is None else replace(spec, uplink=as_uplink(uplink))
 
 
 def other_changes(before: Settings, after: Settings) -> list[str]:
@@ -81,23 +81,23 @@ class Changes:
             "draining": sorted(self.draining)
         }
 
-    def begin_with(self, filed: Sequence[SwitchConfig]) -> InitialSwitches:
+    def begin_with(self, configured: Sequence[SwitchConfig]) -> InitialSwitches:
         """Return the switches to begin with. Raises ValueError if new jobs would have none.
 
-        `filed`: the switches of the settings.
+        `configured`: the switches of the settings.
 
         Where two switches cannot exist together, one that is leaving has precedence, because jobs may run there. Then
         come the switches of the settings, then those of `added`. A removed switch comes back if the settings now
         describe it differently.
         """
         specs = list(self.leaving)
-        retained = [one for one in self.replaced if one not in filed or one in self.removed]
+        retained = [one for one in self.replaced if one not in configured or one in self.removed]
         waiting = []
-        for spec in [*(one for one in filed if one not in self.removed), *self.added]:
-            same = [other for other in specs if other.name == spec.name or _meet(other, spec)]
+        for spec in [*(one for one in configured if one not in self.removed), *self.added]:
+            same = [other for other in specs if other.name == spec.name or _collide(other, spec)]
             if spec in specs:
                 continue
-            if any(other in self.leaving for other in same) or any(_meet(other, spec) for other in retained):
+            if any(other in self.leaving for other in same) or any(_collide(other, spec) for other in retained):
                 waiting.append(spec)
             elif same:
                 log.warning("the switch %s is ignored: %s of the settings has taken its place", spec.name, same[0].name)
@@ -112,20 +112,20 @@ class Changes:
                 retained.append(orphans[0])
             else:
                 log.warning("the switch %s is ignored: its parent is no longer a switch", orphans[0].name)
-                filed = [one for one in filed if one != orphans[0]]
+                configured = [one for one in configured if one != orphans[0]]
         if not specs:
-            away = ", ".join(spec.name for spec in waiting)
+            names = ", ".join(spec.name for spec in waiting)
             raise ValueError(
-                f"fabric: {away or 'all'} of the settings wait until jobs have left the switches in their place"
+                f"fabric: {names or 'all'} of the settings wait until jobs have left the switches in their place"
             )
-        return InitialSwitches(specs, filed, waiting, self.draining, self.leaving, retained, self.replaced)
+        return InitialSwitches(specs, configured, waiting, self.draining, self.leaving, retained, self.replaced)
 
 
 @dataclass(frozen=True)
 class InitialSwitches:
     """The switches that a controller begins with.
 
-    `filed`: the switches of the settings, without those whose parent is not a switch.
+    `configured`: the switches of the settings, without those whose parent is not a switch.
     `waiting`: switches that wait until others with their names or addresses are gone, or whose parent waits.
     `draining`: names of switches.
     `retained`: more switches, only for jobs that already run there. If they are also in `replaced`, others have their
@@ -133,7 +133,7 @@ class InitialSwitches:
     """
 
     specs: Sequence[SwitchConfig]
-    filed: Sequence[SwitchConfig]
+    configured: Sequence[SwitchConfig]
     waiting: Sequence[SwitchConfig] = ()
     draining: Collection[str] = frozenset()
     leaving: Sequence[SwitchConfig] = ()
@@ -189,7 +189,8 @@ def _is_below(one: SwitchConfig, waiting: Sequence[SwitchConfig], specs: Sequenc
     return one.uplink is not None and _has(waiting, one.uplink[1]) and not _has(specs, one.uplink[1])
 
 
-def _meet(one: SwitchConfig, other: SwitchConfig) -> bool:
+def _collide(one: SwitchConfig, other: SwitchConfig) -> bool:
+    """Return whether two switches cannot exist together: they have one P4Runtime server, or one address for workers."""
     return one.target == other.target or one.address == other.address
 
 

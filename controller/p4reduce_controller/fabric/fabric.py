@@ -37,14 +37,17 @@ class Dependencies:
 
 
 class Fabric:
-    """The switches of the controller, which it changes in the inventory that the jobs use too."""
+    """The switches of the controller, which it changes in the inventory that the jobs use too.
+
+    The caller makes one change at a time. Only `add` and `reload` await, and `sweep` may run meanwhile.
+    """
 
     def __init__(self, inventory: Inventory, jobs: Jobs) -> None:
         self.inventory = inventory
         self._members = inventory.members
         self._jobs = jobs
         self._dependencies: Dependencies | None = None
-        self._filed: dict[str, SwitchConfig] = {}
+        self._configured: dict[str, SwitchConfig] = {}
         self._waiting: list[SwitchConfig] = []  # each until another has left its address, or its parent has been added
 
     def retain(self, initial: InitialSwitches, switches: Sequence[Aggregator]) -> None:
@@ -59,7 +62,7 @@ class Fabric:
     def open(self, dependencies: Dependencies, initial: InitialSwitches) -> None:
         """Allow changes from now on. `initial`: contains the switches that exist."""
         self._dependencies = dependencies
-        self._filed = {spec.name: spec for spec in initial.filed}
+        self._configured = {spec.name: spec for spec in initial.configured}
         self._waiting = list(initial.waiting)
         specs = {spec.name: spec for spec in initial.specs}
         for member in [one for one in self._members.values() if not one.leaving]:  # the others are retained
@@ -75,15 +78,15 @@ class Fabric:
 
     def changes(self) -> Changes:
         """Return what a later controller does not find in its settings."""
-        mine = [one for one in self._members.values() if not one.replaced]
-        filed = self._filed.values()
-        staying = [*(one.config for one in mine if not one.leaving), *self._waiting]
-        there = [*(one.config for one in mine), *self._waiting]
+        named = [one for one in self._members.values() if not one.replaced]
+        configured = self._configured.values()
+        staying = [*(one.config for one in named if not one.leaving), *self._waiting]
+        existing = [*(one.config for one in named), *self._waiting]
         return Changes(
-            tuple(spec for spec in staying if spec not in filed),
-            tuple(spec for spec in filed if spec not in there),
-            tuple(one.config for one in mine if one.leaving),
-            frozenset(one.name for one in mine if one.draining),
+            tuple(spec for spec in staying if spec not in configured),
+            tuple(spec for spec in configured if spec not in existing),
+            tuple(one.config for one in named if one.leaving),
+            frozenset(one.name for one in named if one.draining),
             tuple(one.config for one in self._members.values() if one.replaced),
         )
 
@@ -96,20 +99,21 @@ class Fabric:
             self._waiting.append(spec)
             return [f"the switch {spec.name} will be added {awaited}"]
         switch = dependencies.make(spec)
-        away = ""
+        unreachable = ""
         try:
             await switch.look(ADD_TIMEOUT)
         except SwitchUnavailable as error:
-            away = str(error)
-        if self._awaited_by(spec):  # others may have been added or removed meanwhile
+            unreachable = str(error)
+        if self._awaited_by(spec):  # `sweep` may have added or removed others during `look`
             raise SettingsError(f"the switch {spec.name}: another switch was added or removed meanwhile; try again")
         number = self._enter(spec, switch)
         self._change_site()
         try:
-            await switch.start(dependencies.listener(number), 0.0 if away else ADD_TIMEOUT)
+            await switch.start(dependencies.listener(number), 0.0 if unreachable else ADD_TIMEOUT)
         except SwitchUnavailable as error:
-            away = away or str(error)
-        return [f"the switch {spec.name} is added" + (f", and will be used when it answers: {away}" if away else "")]
+            unreachable = unreachable or str(error)
+        later = f", and will be used when it answers: {unreachable}" if unreachable else ""
+        return [f"the switch {spec.name} is added{later}"]
 
     def drain(self, name: str, *, undo: bool = False) -> list[str]:
         number = self.inventory.must(name)
@@ -119,7 +123,7 @@ class Fabric:
         member.draining = not undo
         if undo:
             return [f"the switch {name} takes new jobs again"]
-        return [f"the switch {name} takes no new jobs; {self._who_is_there(number)}"]
+        return [f"the switch {name} takes no new jobs; {self._jobs_text(number)}"]
 
     def remove(self, name: str, *, now: bool = False) -> list[str]:
         number = self.inventory.must(name)
@@ -138,21 +142,21 @@ class Fabric:
         self._open()
         said: list[str] = []
         wanted = {spec.name: spec for spec in specs}
-        for name, spec in list(self._filed.items()):
+        for name, spec in list(self._configured.items()):
             if wanted.get(name) != spec:
-                del self._filed[name]
+                del self._configured[name]
                 self._waiting = [one for one in self._waiting if one.name != name]
                 number = self.inventory.named(name)
                 if number is not None and not self._members[number].leaving:
                     said += self._leave(number, now=False)
         for spec in sorted(specs, key=lambda spec: _depth(spec, wanted)):  # parents first
-            if spec.name not in self._filed:
+            if spec.name not in self._configured:
                 try:
-                    there = self.inventory.named(spec.name)
-                    known = there is not None and self._members[there].config == spec
-                    if there is None or not known or self._members[there].leaving:  # otherwise it was added by command
+                    number = self.inventory.named(spec.name)
+                    known = number is not None and self._members[number].config == spec
+                    if number is None or not known or self._members[number].leaving:  # else it was added by command
                         said += await self.add(spec)
-                    self._filed[spec.name] = spec
+                    self._configured[spec.name] = spec
                 except (SettingsError, SwitchError) as error:
                     said.append(f"the switch {spec.name} is not added: {error}")
         return said + self._drop_orphans()
@@ -168,12 +172,12 @@ class Fabric:
             held = self._jobs.held_at(number) if member.leaving and member.now else []
             if held and self.inventory.switches[number].unavailable and all(job.over for job in held):
                 self.inventory.switches[number].give_up()
-        if heirs := self._heirs([]):  # their parents exist now
+        if added := self._addable([]):  # their parents exist now
             with contextlib.suppress(SettingsError):
-                self.inventory.site_of(heirs)
-                entered = self._enter_heirs(heirs)
+                self.inventory.site_of(added)
+                entered = self._enter_waiting(added)
                 self._change_site()
-                self._open().tasks.start(self._start_heirs(entered), "switches that come")
+                self._open().tasks.start(self._start_added(entered), "switches that come")
         return removed
 
     # Parts.
@@ -182,11 +186,11 @@ class Fabric:
         member = self._members[number]
         member.leaving = True
         member.now = member.now or now
-        there = self._who_is_there(number)
+        jobs = self._jobs_text(number)
         if now:
             self._jobs.end_at(number, "was removed by an operator")
-            there = there.replace("run there", "ended")
-        return [f"the switch {member.name} will be removed when no job uses it; {there}"]
+            jobs = jobs.replace("run there", "ended")
+        return [f"the switch {member.name} will be removed when no job uses it; {jobs}"]
 
     def _awaited_by(self, spec: SwitchConfig) -> str:
         """Return when the switch can be added, or "" if now. Raises SettingsError if it can never be added.
@@ -195,8 +199,8 @@ class Fabric:
         """
         if spec.name in {one.name for one in self._waiting}:
             raise SettingsError(f"the switch {spec.name} already waits to take the place of another")
-        there = self.inventory.named(spec.name)
-        if there is not None and not self._members[there].leaving:
+        existing = self.inventory.named(spec.name)
+        if existing is not None and not self._members[existing].leaving:
             raise SettingsError(f"the switch {spec.name} exists already; remove it first, or give another name")
         same = [number for number in self._members if self.inventory.shares(number, spec)]
         if staying := [self.inventory.name(number) for number in same if not self._members[number].leaving]:
@@ -236,7 +240,7 @@ class Fabric:
         ]:
             for spec in orphans:
                 self._waiting.remove(spec)
-                self._filed.pop(spec.name, None)  # so that the switch is added when the file is read again
+                self._configured.pop(spec.name, None)  # so that the switch is added when the file is read again
                 said.append(
                     f"the switch {spec.name} is not added: its parent {spec.uplink and spec.uplink[1]} is not a switch"
                 )
@@ -244,9 +248,9 @@ class Fabric:
 
     def _enter(self, spec: SwitchConfig, switch: Aggregator) -> int:
         """Enter the switch and return its number. `_change_site` has to follow."""
-        there = self.inventory.named(spec.name)
-        if there is not None:
-            self._members[there].replaced = True
+        predecessor = self.inventory.named(spec.name)
+        if predecessor is not None:
+            self._members[predecessor].replaced = True
         return self._number(spec, switch)
 
     def _number(self, spec: SwitchConfig, switch: Aggregator) -> int:
@@ -254,7 +258,7 @@ class Fabric:
         self._jobs.switch_comes(number, spec.address, spec.fixed)
         return number
 
-    def _heirs(self, gone: Collection[int]) -> list[SwitchConfig]:
+    def _addable(self, gone: Collection[int]) -> list[SwitchConfig]:
         """Return the waiting switches that can be added once `gone` are gone, parents first.
 
         They wait for switches in `gone` alone; if `gone` is empty, they no longer wait for any. Switches whose parent
@@ -265,22 +269,22 @@ class Fabric:
             return self.inventory.shares(other, spec) or self.inventory.name(other) == spec.name
 
         others = {other: one for other, one in self._members.items() if other not in gone}
-        there = {one.name for one in others.values() if not one.replaced}
+        names = {one.name for one in others.values() if not one.replaced}
         free = [spec for spec in self._waiting if not any(awaits(spec, other) for other in others)]
-        heirs: list[SwitchConfig] = []
-        above = there
-        come = [spec for spec in free if not gone or any(awaits(spec, one) for one in gone)]
-        while come := [spec for spec in come if not spec.uplink or spec.uplink[1] in above]:
-            heirs += come
-            above = {spec.name for spec in heirs}
-            come = [spec for spec in free if spec not in heirs and spec.uplink and spec.uplink[1] in above]
-        return heirs
+        added: list[SwitchConfig] = []
+        above = names
+        candidates = [spec for spec in free if not gone or any(awaits(spec, one) for one in gone)]
+        while candidates := [spec for spec in candidates if not spec.uplink or spec.uplink[1] in above]:
+            added += candidates
+            above = {spec.name for spec in added}
+            candidates = [spec for spec in free if spec not in added and spec.uplink and spec.uplink[1] in above]
+        return added
 
-    def _enter_heirs(self, heirs: Sequence[SwitchConfig]) -> dict[int, Aggregator]:
+    def _enter_waiting(self, added: Sequence[SwitchConfig]) -> dict[int, Aggregator]:
         """Enter the switches, and return their connections by number. `_change_site` has to follow."""
         assert self._dependencies is not None
         entered = {}
-        for spec in heirs:
+        for spec in added:
             self._waiting.remove(spec)
             switch = self._dependencies.make(spec)
             entered[self._enter(spec, switch)] = switch
@@ -292,39 +296,39 @@ class Fabric:
         Return False if one of them is the last root, or if waiting switches need one of them as their parent.
         """
         try:
-            self.inventory.site_of(self._heirs(gone), less=gone)
+            self.inventory.site_of(self._addable(gone), less=gone)
         except SettingsError:
             return False
         if self._are_awaited_above(gone):
             return False
-        heirs = self._enter_heirs(self._heirs(gone))
+        added = self._enter_waiting(self._addable(gone))
         ends = [(self._members.pop(number).name, self.inventory.switches.pop(number)) for number in gone]
         self._change_site()
         for number in gone:
             self._jobs.switch_goes(number)
         names = ", ".join(name for name, _ in ends)
-        self._open().tasks.start(self._hand_over(ends, heirs), f"the end of the switch {names}")
+        self._open().tasks.start(self._hand_over(ends, added), f"the end of the switch {names}")
         return True
 
-    async def _hand_over(self, ends: Sequence[tuple[str, Aggregator]], heirs: Mapping[int, Aggregator]) -> None:
+    async def _hand_over(self, ends: Sequence[tuple[str, Aggregator]], added: Mapping[int, Aggregator]) -> None:
         for name, switch in ends:
             try:
                 await switch.close()
             except Exception:
                 log.exception("closing the connection to the switch %s", name)
             log.warning("the switch %s at %s is removed", name, switch.target)
-        await self._start_heirs(heirs)
+        await self._start_added(added)
 
-    async def _start_heirs(self, heirs: Mapping[int, Aggregator]) -> None:
+    async def _start_added(self, added: Mapping[int, Aggregator]) -> None:
         assert self._dependencies is not None
-        for number, heir in heirs.items():
+        for number, switch in added.items():
             if number not in self._members:
                 continue  # it was removed meanwhile
             log.warning(
-                "the switch %s at %s is added, now that its place is free", self.inventory.name(number), heir.target
+                "the switch %s at %s is added, now that its place is free", self.inventory.name(number), switch.target
             )
             with contextlib.suppress(SwitchUnavailable):
-                await heir.start(self._dependencies.listener(number), ADD_TIMEOUT)
+                await switch.start(self._dependencies.listener(number), ADD_TIMEOUT)
 
     def _change_site(self) -> None:
         """Compute the site again after the members have changed."""
@@ -341,7 +345,8 @@ class Fabric:
             raise SettingsError("the controller has not started yet")
         return self._dependencies
 
-    def _who_is_there(self, number: int) -> str:
+    def _jobs_text(self, number: int) -> str:
+        """Return a text about the jobs that run at the switch; it names at most 8."""
         names = [job.name for job in self._jobs.held_at(number) if not job.over]
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         return f"{', '.join(names[:8])}{more} run there" if names else "no jobs run there"

@@ -52,9 +52,9 @@ class Inventory(Switches):
         super().__init__(switches[0].layout, addresses, trees, default_slots=default_slots)
         self.switches: dict[int, Aggregator] = dict(enumerate(switches))
         trees = self.site.trees
-        ways = {at: (up.port, trees.names[up.parent]) for at, up in trees.uplinks.items()}
+        uplinks = {index: (up.port, trees.names[up.parent]) for index, up in trees.uplinks.items()}
         self.members = {
-            number: Member(SwitchConfig(switch.target, switch.address, name=name, uplink=ways.get(number)))
+            number: Member(SwitchConfig(switch.target, switch.address, name=name, uplink=uplinks.get(number)))
             for (number, switch), name in zip(self.switches.items(), trees.names, strict=True)
         }
         self._next = len(self.members)
@@ -113,16 +113,19 @@ class Inventory(Switches):
         An uplink is a port and the name of the parent.
         """
         site = self.site
-        return {at: (one.name, one.config.uplink) for at, one in self.members.items() if site.index_of(at) is None}
+        outside = [(number, one) for number, one in self.members.items() if site.index_of(number) is None]
+        return {number: (one.name, one.config.uplink) for number, one in outside}
 
     def named(self, name: str) -> int | None:
+        """Return the number of the switch with that name, which may be leaving; None if there is none."""
         return next((number for number, one in self.members.items() if one.name == name and not one.replaced), None)
 
     def must(self, name: str) -> int:
+        """Return the number of the switch with that name. Raises SettingsError if there is none."""
         number = self.named(name)
         if number is None:
-            there = ", ".join(one.name for one in self.members.values() if not one.replaced)
-            raise SettingsError(f"there is no switch {name[:200]!r}; the switches are {there}")
+            names = ", ".join(one.name for one in self.members.values() if not one.replaced)
+            raise SettingsError(f"there is no switch {name[:200]!r}; the switches are {names}")
         return number
 
     def shares(self, number: int, config: SwitchConfig) -> bool:

@@ -118,8 +118,8 @@ class Rollout:
             if not self.ending:
                 await self._move()
         self._enter(Stage.REMOVING)
-        gone = await asyncio.gather(*[self._remove_from(*one) for one in self._places()])
-        if all(gone):
+        forgotten = await asyncio.gather(*[self._remove_from(*one) for one in self._placements()])
+        if all(forgotten):
             self._enter(Stage.REMOVED)
             self.progress.freed(self.job)
         else:
@@ -130,7 +130,7 @@ class Rollout:
             raise RuntimeError(f"job {self.job.name!r} is {self.stage.value}, and cannot become {stage.value}")
         self.stage = stage
 
-    def _places(self) -> list[tuple[Aggregator, Placement]]:
+    def _placements(self) -> list[tuple[Aggregator, Placement]]:
         number = self.job.site.number
         return [(self.switches[number(at)], placement) for at, placement in self.job.placements.items()]
 
@@ -138,7 +138,7 @@ class Rollout:
 
     async def _install(self) -> None:
         """Install on all switches at once. Wait for all, so that none is written to after the job has failed."""
-        problems = await asyncio.gather(*[self._install_on(*one) for one in self._places()])
+        problems = await asyncio.gather(*[self._install_on(*one) for one in self._placements()])
         if self.ending:
             return
         if why := "; ".join(filter(None, problems)):
@@ -161,14 +161,15 @@ class Rollout:
         return ""
 
     async def _put_on(self, switch: Aggregator, placement: Placement) -> None:
+        """Write the job's entries and reset its slots. If the job ends meanwhile, the later steps are left out."""
         with contextlib.suppress(asyncio.TimeoutError):
             await with_timeout(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
         if not self.ending:
-            await _in_time(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, self.job.timeout))
+            await _run_step(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, self.job.timeout))
         if not self.ending:  # resets of jobs queue up: at most all slots of the switch
             limit = max(STEP_TIMEOUT, self.job.timeout) + time_for(switch.layout.slots)
             with self.traces.step(self.job, "reset"):
-                await _in_time(switch, "resetting its slots", switch.reset(placement, self.job.timeout), limit)
+                await _run_step(switch, "resetting its slots", switch.reset(placement, self.job.timeout), limit)
 
     # Moves to other slots.
 
@@ -177,7 +178,7 @@ class Rollout:
         while self._moving.is_set() and not self.ending:
             # Cleared first: a `move` during the work below leads to one more round.
             self._moving.clear()
-            await asyncio.gather(*[self._move_on(*one) for one in self._places()])
+            await asyncio.gather(*[self._move_on(*one) for one in self._placements()])
         if not self.ending:
             self._enter(Stage.INSTALLED)
             self.progress.moved(self.job)
@@ -188,7 +189,7 @@ class Rollout:
         while not self.ending:
             try:
                 if tries:  # the last try may have written anything
-                    await _in_time(switch, "fencing it", switch.fence(placement))
+                    await _run_step(switch, "fencing it", switch.fence(placement))
                 tries += 1
                 await self._put_on(switch, placement)
                 return
@@ -202,18 +203,18 @@ class Rollout:
 
     async def _remove_from(self, switch: Aggregator, placement: Placement) -> bool:
         """Take the job off one switch. Return whether the switch has forgotten it."""
-        fenced = await self._insist(switch, "fencing it", lambda: switch.fence(placement))
-        abort = self._packet()
+        fenced = await self._repeat(switch, "fencing it", lambda: switch.fence(placement))
+        abort = self._abort_packet()
         # If a switch is away, the service has to tell the ranks first.
         if abort is not None and placement.has_ranks and not any(one.unavailable for one in self.switches.values()):
             worker = abort.rank if abort.HasField("rank") else None
             try:
-                await _in_time(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
+                await _run_step(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
             except Exception as error:  # the service tells the ranks too
                 log.warning("cannot send an ABORT from the switch at %s: %s", switch.target, error)
-        return await self._insist(switch, "forgetting it", lambda: switch.forget(placement)) and fenced
+        return await self._repeat(switch, "forgetting it", lambda: switch.forget(placement)) and fenced
 
-    def _packet(self) -> pb.Abort | None:
+    def _abort_packet(self) -> pb.Abort | None:
         """Return the abort that the switch sends as a packet; None if the packet would say too little.
 
         An ABORT packet only names the lost rank. If there is none, ranks that are away must get the reason when they
@@ -224,14 +225,14 @@ class Rollout:
             return None
         return abort if abort.HasField("rank") or not self.job.away else None
 
-    async def _insist(self, switch: Aggregator, doing: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    async def _repeat(self, switch: Aggregator, doing: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Repeat the work until it is done: a slot range with entries left must not be given to another job.
 
         Return False if the controller ends before.
         """
         while True:
             try:
-                await _in_time(switch, doing, work())
+                await _run_step(switch, doing, work())
                 return True
             except SwitchUnavailable:
                 if switch.given_up:
@@ -247,8 +248,10 @@ class Rollout:
                 await asyncio.sleep(RETRY)
 
 
-async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, None], limit: float | None = None) -> None:
-    """Raise SwitchError, which names the switch, if the work takes longer than `limit` or `STEP_TIMEOUT` seconds."""
+async def _run_step(
+    switch: Aggregator, doing: str, work: Coroutine[Any, Any, None], limit: float | None = None
+) -> None:
+    """Do the work. Raise SwitchError if it takes longer than `limit` seconds (None: `STEP_TIMEOUT`)."""
     limit = STEP_TIMEOUT if limit is None else limit
     try:
         await with_timeout(isolate_cancellation(work), limit)

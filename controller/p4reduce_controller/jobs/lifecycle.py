@@ -72,8 +72,8 @@ class Lifecycle:
 
     def add_member(self, job: Job, session: Session, join: pb.Join) -> None:
         key = secrets.token_hex(16) if self._options.returns else ""
-        kept, nonce = digest(key) if key else "", secrets.randbits(64)
-        member = Member(join.rank, session, nonce, kept, join.switch, join.host, join.stream, holds=join.holds)
+        key_digest, nonce = digest(key) if key else "", secrets.randbits(64)
+        member = Member(join.rank, session, nonce, key_digest, join.switch, join.host, join.stream, holds=join.holds)
         job.members[join.rank] = member
         # The shortest timeout decides: a job cannot become ready after one of its ranks has given up.
         timeout = join.timeout_s or DEFAULT_TIMEOUT

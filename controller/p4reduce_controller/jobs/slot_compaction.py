@@ -72,15 +72,16 @@ class SlotCompaction:
         if job.moving or member.rank not in job.workers or held.number != move.numbers.get(member.rank):
             return  # an answer to an earlier Hold, sent before its Release
         move.held[member.rank] = held
-        most = max(one.operations for one in move.held.values())
+        furthest = max(one.operations for one in move.held.values())
         for rank, one in move.held.items():
-            if one.operations < most and move.asked.get(rank, 0) < most:
-                self._hold(job, job.members[rank], most)
-        there = [one for one in move.held.values() if one.operations == most and one.quiet]
-        if len(there) == len(job.workers):
-            seqs = {one.first_seq for one in there}
-            if len(seqs) == 1 and not seqs.copy().pop() % 2:
-                self._change(job, seqs.pop(), now)
+            if one.operations < furthest and move.asked.get(rank, 0) < furthest:
+                self._hold(job, job.members[rank], furthest)
+        quiet = [one for one in move.held.values() if one.operations == furthest and one.quiet]
+        if len(quiet) == len(job.workers):
+            seqs = {one.first_seq for one in quiet}
+            first_seq = next(iter(seqs))
+            if len(seqs) == 1 and first_seq % 2 == 0:
+                self._change(job, first_seq, now)
             else:
                 job.failed_pauses += 1
                 self._withdraw(job, now, f"its ranks are at different rounds, {sorted(seqs)}")
@@ -121,12 +122,12 @@ class SlotCompaction:
 
         Jobs that did not all pause when asked come last, and other jobs of their tenants before them."""
         jobs = [job for job in self._registry.live if job.movable and now >= job.cooldown_until]
-        doubtful = {job.tenant for job in self._registry.live if job.failed_pauses}
-        good = [job for job in jobs if job.tenant not in doubtful]
-        better = [job for job in jobs if not job.failed_pauses]
-        for some in (good, better, jobs) if doubtful else (jobs,):
+        failed_tenants = {job.tenant for job in self._registry.live if job.failed_pauses}
+        of_other_tenants = [job for job in jobs if job.tenant not in failed_tenants]
+        without_failure = [job for job in jobs if not job.failed_pauses]
+        for candidates in (of_other_tenants, without_failure, jobs) if failed_tenants else (jobs,):
             try:
-                change = self._wanted(some)
+                change = self._wanted(candidates)
             except Exception:  # jobs run on as they are
                 log.exception("no slots are moved for the next %g s", LONG_REST_S)
                 self._look_at = now + LONG_REST_S

@@ -79,12 +79,14 @@ class DesiredState:
     async def forget(self, job: Placement) -> None:
         program = self._program
         hosts = self._hosts_of(job)
-        nobodys = [entry for entry in hosts if self._unlearn(entry, job.job)]
-        await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job), *nobodys])
-        left = [next(iter(jobs.values())) for host in hosts if (jobs := self._learned.get(self._canonical(host)[0]))]
-        elsewhere = [entry for entry in left if not self._has(entry)]  # switches with one address, at different ports
-        if elsewhere:
-            await self._put_hosts(elsewhere)
+        unused = [entry for entry in hosts if self._unlearn(entry, job.job)]
+        await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job), *unused])
+        # Other jobs may need a host with the same MAC address at another port, if switches share the address.
+        by_host = (self._learned.get(self._canonical(host)[0]) for host in hosts)
+        still_used = [next(iter(jobs.values())) for jobs in by_host if jobs]
+        missing = [entry for entry in still_used if not self._has(entry)]
+        if missing:
+            await self._put_hosts(missing)
 
     async def _put_hosts(self, entries: Sequence[Entry]) -> None:
         try:
@@ -116,9 +118,9 @@ class DesiredState:
     def _hosts_of(self, job: Placement) -> list[Entry]:
         """Return the entries for learned hosts. If switches share a MAC address, the first one's port counts."""
         learned = [self._program.host(mac, port) for mac, port in job.hosts]
-        return [entry for entry in self._one_a_key(learned) if self._canonical(entry)[0] not in self._base]
+        return [entry for entry in self._first_of_each_key(learned) if self._canonical(entry)[0] not in self._base]
 
-    def _one_a_key(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _first_of_each_key(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return the entries without those whose key occurs earlier, since a table holds one entry per key."""
         return list({self._canonical(entry)[0]: entry for entry in reversed(entries)}.values())[::-1]
 
@@ -142,20 +144,20 @@ class DesiredState:
         their slots' contents are gone as well.
         """
         async with self._writing:
-            there = await self._read(link)
-            intact = {key for key, wanted in self._wanted.items() if key in there and there[key][0] == wanted.value}
+            present = await self._read(link)
+            intact = {key for key, wanted in self._wanted.items() if key in present and present[key][0] == wanted.value}
             lost = {wanted.owner for key, wanted in self._wanted.items() if wanted.owner and key not in intact}
             for key in [key for key, wanted in self._wanted.items() if wanted.owner in lost and wanted.owner]:
                 del self._wanted[key]
 
             updates = [
                 p4r.Update(type=p4r.Update.DELETE, entity=entity)
-                for key, (_, entity) in there.items()
+                for key, (_, entity) in present.items()
                 if key not in self._wanted
             ]
             for key, wanted in self._wanted.items():
                 if key not in intact:
-                    exists = key in there or wanted.entity.table_entry.is_default_action
+                    exists = key in present or wanted.entity.table_entry.is_default_action
                     kind = p4r.Update.MODIFY if exists else p4r.Update.INSERT
                     updates.append(p4r.Update(type=kind, entity=wanted.entity))
             await link.write([*updates, *self._limits(self._config.hello_rate)])
@@ -185,15 +187,16 @@ class DesiredState:
         return [p4r.Update(type=p4r.Update.MODIFY, entity=one.encode(self._program.schema)) for one in limits]
 
     async def _read(self, link: Link) -> dict[object, tuple[object, p4r.Entity]]:
-        there: dict[object, tuple[object, p4r.Entity]] = {}
+        """Return the value and the message of each entry that the switch has, by key."""
+        present: dict[object, tuple[object, p4r.Entity]] = {}
         async for table_entry in link.read(self._program.every_entry()):
             if not (table_entry.is_default_action or table_entry.is_const):
                 key, value, entity = self._canonical(table_entry)
-                there[key] = (value, entity)
+                present[key] = (value, entity)
         async for group in link.read([fy.P4MulticastGroupEntry()]):
             key, value, entity = self._canonical(group)
-            there[key] = (value, entity)
-        return there
+            present[key] = (value, entity)
+        return present
 
     # Parts of the state.
 
@@ -221,8 +224,8 @@ class DesiredState:
         """Delete those of the entries that the switch has. If that fails, it may be tried again."""
         async with self._writing:
             link = self._link()
-            every = dict.fromkeys(self._canonical(entry)[0] for entry in entries)
-            keys = [key for key in every if key in self._wanted]
+            asked = dict.fromkeys(self._canonical(entry)[0] for entry in entries)
+            keys = [key for key in asked if key in self._wanted]
             deletes = [p4r.Update(type=p4r.Update.DELETE, entity=self._wanted[key].entity) for key in keys]
             await link.write(deletes, missing_ok=True)
             for key in keys:

@@ -82,10 +82,10 @@ class EffectRunner:
 
     async def _say_hello(self, switch: int, hello: Heard) -> None:
         """Answer a HELLO that was heard at that switch."""
-        if (there := self.inventory.switches.get(switch)) is not None:
+        if (found := self.inventory.switches.get(switch)) is not None:
             with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
                 await isolate_cancellation(
-                    there.say_hello(hello.port, hello.sender, hello.worker, hello.nonce, short=hello.short)
+                    found.say_hello(hello.port, hello.sender, hello.worker, hello.nonce, short=hello.short)
                 )
 
     async def _look(self, job: Job, half: int) -> None:
@@ -156,8 +156,8 @@ class EffectRunner:
         self.telemetry.moved(move.why, now - move.since)
         text = "job %r was %s: %d slots instead of %d, the first at %s; its ranks paused for %.0f ms"
         firsts = ", ".join(str(taken.first) for taken in job.ranges.values())
-        held = 1000 * (now - move.since)
-        log.info(text, job.name, move.why, job.slots, move.slots_before, firsts, held, extra=about(job))
+        paused_ms = 1000 * (now - move.since)
+        log.info(text, job.name, move.why, job.slots, move.slots_before, firsts, paused_ms, extra=about(job))
         self.run()
 
     async def _persist(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 OTHERS_TIMEOUT = 3.0  # seconds for more switches once one has answered; ranks of kept jobs wait at most the rejoin time
 BIND_TIMEOUT = 2.0  # seconds for a port that this process has just released
+BIND_RETRY = 0.05  # seconds
 TAKEOVER_OTHERS_TIMEOUT = 0.5  # instead of `OTHERS_TIMEOUT`, because ranks are waiting
 
 
@@ -88,21 +89,22 @@ class Leadership:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, switch_timeout: float, turn: Leadership | None = None
+    settings: Settings, switch_timeout: float, leadership: Leadership | None = None
 ) -> AsyncIterator[Controller]:
-    """Yield a controller that serves. With a state file or a `turn`, its jobs outlive it, unless `keeps_jobs` is unset.
+    """Yield a controller that serves.
 
+    With a state file or a `leadership`, its jobs outlive it, unless `keeps_jobs` is unset.
     Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
     """
-    config = turn.config if turn else service_config(settings)
+    config = leadership.config if leadership else service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
     tls = settings.switch_tls()
     election = Election(settings.election_id, settings.take_over)
-    state: Store | None = turn.state if turn else None
-    if turn:
-        kept = turn.state
+    state: Store | None = leadership.state if leadership else None
+    if leadership:
+        stored = leadership.state
         election = Election(
-            election.rank, take_over=True, term=turn.term, reason_to_wait=lambda: kept.maybe_lost_leadership
+            election.rank, take_over=True, term=leadership.term, reason_to_wait=lambda: stored.maybe_lost_leadership
         )
 
     def make(spec: SwitchConfig, *, first: bool = False) -> P4RuntimeSwitch:
@@ -113,7 +115,7 @@ async def running(
             state = ends.enter_context(closing(StateFile(Path(settings.state))))
         initial = _initial_switches(settings, state)
         switches, retained = ([make(one, first=True) for one in specs] for specs in (initial.specs, initial.retained))
-        entrance = turn.entrance if turn else ends.enter_context(closing(Entrance.of(settings)))
+        entrance = leadership.entrance if leadership else ends.enter_context(closing(Entrance.of(settings)))
         audit, gate = entrance.audit, entrance.gate
         trees = trees_of({one.name: one.uplink for one in initial.specs})
         inventory = Inventory(switches, trees, default_slots=settings.slots)
@@ -129,15 +131,17 @@ async def running(
         ends.push_async_callback(asyncio.to_thread, traces.close)
         controller = Controller(inventory, jobs, config, state, gate, audit, traces)
         controller.fabric.retain(initial, retained)
-        if turn:
-            await turn.release()
-        await _bind(controller, BIND_TIMEOUT if turn else 0.0)
+        if leadership:
+            await leadership.release()
+        await _bind(controller, BIND_TIMEOUT if leadership else 0.0)
         ends.push_async_callback(inventory.close, lambda: controller.has_kept_jobs)
         ends.push_async_callback(controller.close)
-        await ends.enter_async_context(_web(settings, config, controller, tls, turn.store_tls if turn else None))
+        await ends.enter_async_context(
+            _web(settings, config, controller, tls, leadership.store_tls if leadership else None)
+        )
         controller.restore()
         await controller.service.listen()
-        latecomers = TAKEOVER_OTHERS_TIMEOUT if turn else OTHERS_TIMEOUT
+        latecomers = TAKEOVER_OTHERS_TIMEOUT if leadership else OTHERS_TIMEOUT
         await start_switches([*switches, *retained], controller.listener, switch_timeout, latecomers)
         await controller.uplinks.find_all(min(switch_timeout, latecomers))
         controller.open(settings, make, initial)
@@ -156,8 +160,9 @@ def _initial_switches(settings: Settings, state: Store | None) -> InitialSwitche
         raise state.refusal(str(error)) from None
 
 
-async def _bind(controller: Controller, again: float) -> None:
-    deadline = time.monotonic() + again
+async def _bind(controller: Controller, timeout: float) -> None:
+    """Bind the service's port, and try again for `timeout` seconds while it is in use. Raises ListenError."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
             controller.bind()
@@ -165,7 +170,7 @@ async def _bind(controller: Controller, again: float) -> None:
         except ListenError:
             if time.monotonic() >= deadline:
                 raise
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(BIND_RETRY)
 
 
 def service_config(settings: Settings) -> ServiceConfig:
@@ -183,11 +188,11 @@ async def run(
     settings: Settings,
     switch_timeout: float,
     on_ready: Callable[[Controller], None],
-    again: Callable[[], Settings] | None = None,
+    load_again: Callable[[], Settings] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Jobs in a state file go on after SIGTERM, but not after SIGINT.
 
-    At SIGHUP, `again` reads the settings once more, and changes of switches take effect as soon as the controller
+    At SIGHUP, `load_again` reads the settings once more, and changes of switches take effect as soon as the controller
     serves.
 
     Raises the error that the service has failed with, and Stopped at a SIGINT while it still waits for switches.
@@ -204,7 +209,7 @@ async def run(
     handle(signal.SIGINT, interrupt)
     handle(signal.SIGTERM, task.cancel)
     early = asyncio.Event()  # a SIGHUP before the controller serves
-    if again is not None:
+    if load_again is not None:
         handle(signal.SIGHUP, early.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # the command line has blocked it until now
     try:
@@ -215,10 +220,10 @@ async def run(
                 task.cancel()
 
             handle(signal.SIGINT, end_jobs_too)
-            if again is not None:
-                handle(signal.SIGHUP, controller.operations.read_again, again)
+            if load_again is not None:
+                handle(signal.SIGHUP, controller.operations.read_again, load_again)
                 if early.is_set():
-                    controller.operations.read_again(again)
+                    controller.operations.read_again(load_again)
             on_ready(controller)
             await controller.failed.wait()
             assert controller.failure is not None
@@ -266,7 +271,7 @@ async def start_switches(
     cancellation while waiting carries a text about the missing switches.
     """
     try:
-        found = await _those_that_come([switch.look(timeout) for switch in switches], timeout, latecomers)
+        found = await _gather_in_time([switch.look(timeout) for switch in switches], timeout, latecomers)
     except asyncio.CancelledError:
         away = ((one.target, one.unavailable) for one in switches)
         awaited = "; ".join(f"the switch at {target} ({why.reason})" for target, why in away if why)
@@ -278,7 +283,7 @@ async def start_switches(
     starts = [
         switch.start(listener(number), 0.0 if found[number] else timeout) for number, switch in enumerate(switches)
     ]
-    for number, error in enumerate(await _those_that_come(starts, timeout, latecomers)):
+    for number, error in enumerate(await _gather_in_time(starts, timeout, latecomers)):
         if error is not None:
             log.warning("the switch at %s is not connected yet: %s", switches[number].target, found[number] or error)
     unavailable = [why.reason for one in switches if (why := one.unavailable)]
@@ -286,7 +291,7 @@ async def start_switches(
         raise SwitchUnavailable(f"no switch after {timeout:g} s: {'; '.join(unavailable)}")
 
 
-async def _those_that_come(
+async def _gather_in_time(
     works: Sequence[Coroutine[Any, Any, None]], timeout: float, latecomers: float
 ) -> list[BaseException | None]:
     """Return what each raised. Once one has succeeded, the others have `latecomers` seconds more."""

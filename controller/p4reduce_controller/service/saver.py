@@ -57,7 +57,7 @@ class Saver:
     async def save(self) -> None:
         """Save the jobs that are ready, or will be once they are saved. Raises StateError."""
 
-        def kept() -> list[Job]:
+        def jobs_to_store() -> list[Job]:
             return [job for job in self.jobs if job.state is State.READY or (job.installed and not job.over)]
 
         if (store := self.store) is None:
@@ -66,7 +66,7 @@ class Saver:
         store.queue = self.jobs.queue.to_keep(self.clock())
         if self.fabric.is_open:  # until then it contains what an earlier controller has saved
             store.fabric = self.fabric.changes().to_json()
-        await store.keep(kept, self.fabric.inventory.children, self.clock())
+        await store.keep(jobs_to_store, self.fabric.inventory.children, self.clock())
 
     def save_soon(self) -> None:
         """Save in a task. If that fails, the store has jobs that have ended, whose ranks will not come back."""

@@ -24,7 +24,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def taken(etcd: FakeEtcd, said: str = "me") -> Lease:
     lease = Lease(etcd, KEY, etcd.clock)
-    assert run(lease.take(said, 2))
+    assert run(lease.campaign(said, 2))
     return lease
 
 

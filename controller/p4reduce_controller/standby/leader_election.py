@@ -46,27 +46,27 @@ _CONNECT_TIMEOUT = 2.0  # seconds; a connection without an answer says nothing a
 OnStandby = Callable[[Mapping[str, str], str], None]
 
 
-async def take_turns(
+async def serve_or_stand_by(
     settings: Settings,
     switch_timeout: float,
     on_ready: Callable[[Controller], None],
     on_standby: OnStandby,
-    again: Callable[[], Settings] | None = None,
+    load_again: Callable[[], Settings] | None = None,
 ) -> None:
     """Serve or stand by until SIGINT or SIGTERM. Raises what `LeaderElection` raises.
 
-    At SIGHUP, `again` reads the settings once more, for changes of switches.
+    At SIGHUP, `load_again` reads the settings once more, for changes of switches.
     """
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    turns = LeaderElection(settings, switch_timeout, on_ready, on_standby)
-    if again is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, turns.read_again, again)
+    election = LeaderElection(settings, switch_timeout, on_ready, on_standby)
+    if load_again is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, election.read_again, load_again)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # the command line has blocked it until now
     with suppress(asyncio.CancelledError):
-        await turns.run()
+        await election.run()
 
 
 class LeaderElection:
@@ -95,10 +95,10 @@ class LeaderElection:
         self._name = f"--store {settings.store}"
         self._server: Standby | None = None
         self._web: Web | None = None
-        self._other = ""
-        self._watched: tuple[str, int] | None = None
-        self._watch: asyncio.Future[None] | None = None
-        self._met = False  # etcd has answered at least once
+        self._leader = ""  # a text about the controller that serves; "" if none is known
+        self._watched: tuple[str, int] | None = None  # the value and the id of the lease of the watched leader
+        self._watch: asyncio.Future[None] | None = None  # ends when this leader no longer listens
+        self._reached_etcd = False  # etcd has answered at least once
         self._served = False
         self._controller: Controller | None = None
 
@@ -126,7 +126,7 @@ class LeaderElection:
                     await self._serve(lease)
                 finally:
                     await self._release()
-                    await lease.give_back()
+                    await lease.resign()
         finally:
             await self._unwatch()
             await self._release()
@@ -137,64 +137,64 @@ class LeaderElection:
 
     async def _wait(self) -> Lease:
         gate = self._entrance.gate
-        server = self._server = Standby(self._config, lambda: self._other, self._entrance.guard(self._config))
+        server = self._server = Standby(self._config, lambda: self._leader, self._entrance.guard(self._config))
         await server.start()
         self._config = replace(self._config, listen=server.listen)  # if any port was allowed, keep this one from now on
-        await self._show()
-        self._other = ""
+        await self._serve_pages()
+        self._leader = ""
         deadline = math.inf
         if not (self._settings.standby or self._served):
             deadline = time.monotonic() + self._settings.store_lease + PREDECESSOR_TIMEOUT
         while True:
             try:
-                if lease := await self._look():
+                if lease := await self._try_to_lead():
                     return lease
             except EtcdError as error:
-                if not self._met:
+                if not self._reached_etcd:
                     raise StateError(f"{self._name}: {error}") from None
                 log.warning("standing by: %s", error)
             if gate is not None:
                 gate.users.refresh()
             if self._config.tls is not None:
                 self._config.tls.current()  # problems are logged
-            if self._other and time.monotonic() >= deadline:
+            if self._leader and time.monotonic() >= deadline:
                 raise StateError(
-                    f"{self._name}: another controller serves, {self._other}; give --standby to take over from it when "
-                    "it ends"
+                    f"{self._name}: another controller serves, {self._leader}; give --standby to take over from it "
+                    "when it ends"
                 )
             await asyncio.sleep(POLL_INTERVAL)
 
-    async def _show(self) -> None:
+    async def _serve_pages(self) -> None:
         """Serve the pages of a standby over HTTP. Raises ListenError or OSError."""
         if not self._settings.metrics and not self._settings.page:
             return
         from p4reduce_controller.standby.standby_web import standby_web
 
         guard = self._entrance.guard(self._config)
-        self._web = standby_web(self._settings, self._config, lambda: self._other, guard, self._tls)
+        self._web = standby_web(self._settings, self._config, lambda: self._leader, guard, self._tls)
         if self._web is not None:
             await self._web.start()
             self._settings = replace(self._settings, metrics=self._web.metrics, page=self._web.page)
 
-    async def _look(self) -> Lease | None:
+    async def _try_to_lead(self) -> Lease | None:
         """Campaign for the lease: return it if nobody holds it, else None. Raises EtcdError."""
-        found = await holder(self._etcd, self._key, timeout=1.0 if self._met else self._switch_timeout)
-        self._met = True
+        found = await holder(self._etcd, self._key, timeout=1.0 if self._reached_etcd else self._switch_timeout)
+        self._reached_etcd = True
         if found is not None and self._watched == found and self._watch is not None and self._watch.done():
-            log.info("%s: %s no longer listens", self._name, self._other)
+            log.info("%s: %s no longer listens", self._name, self._leader)
             await self._etcd.revoke(found[1])
             found = None
         if found is None:
             lease = Lease(self._etcd, self._key)
-            return lease if await lease.take(self._said(), self._settings.store_lease) else None
+            return lease if await lease.campaign(self._lease_value(), self._settings.store_lease) else None
         if found != self._watched or self._watch is None:
             await self._check_state()
             await self._unwatch()
-            self._other, listen = _who(found[0])
+            self._leader, listen = _parse_holder(found[0])
             self._watched, self._watch = found, asyncio.ensure_future(until_gone(listen))
             if self._settings.standby or self._served:
                 served = {"listen": self._config.listen, "page": self._settings.page, "metrics": self._settings.metrics}
-                self._on_standby({name: address for name, address in served.items() if address}, self._other)
+                self._on_standby({name: address for name, address in served.items() if address}, self._leader)
         return None
 
     async def _check_state(self) -> None:
@@ -216,7 +216,7 @@ class LeaderElection:
         server, web, self._server, self._web = self._server, self._web, None, None
         await asyncio.gather(*(one.close() for one in (server, web) if one is not None))
 
-    def _said(self) -> str:
+    def _lease_value(self) -> str:
         return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "listen": self._config.listen})
 
     # Serving.
@@ -226,7 +226,7 @@ class LeaderElection:
         name = self._name
         log.info("%s: this controller holds the lease, term %d", name, lease.term)
         renewing = asyncio.ensure_future(lease.keep())
-        serving = asyncio.ensure_future(self._turn(lease))
+        serving = asyncio.ensure_future(self._lead(lease))
         losing = asyncio.ensure_future(lease.lost.wait())
         try:
             await asyncio.wait([serving, losing, renewing], return_when=asyncio.FIRST_COMPLETED)
@@ -239,13 +239,13 @@ class LeaderElection:
             if not (self._settings.standby or self._served):
                 raise error if isinstance(error, SwitchUnavailable) else StateError(f"{name}: {error}") from None
             log.warning("%s: this controller cannot serve: %s", name, error)
-            await lease.give_back()
+            await lease.resign()
             await asyncio.sleep(CAMPAIGN_BACKOFF)
         finally:
             for task in (serving, losing, renewing):
                 await cancel_and_wait(task)
 
-    async def _turn(self, lease: Lease) -> None:
+    async def _lead(self, lease: Lease) -> None:
         state = self._state(lease)
         try:
             await state.fetch()
@@ -253,9 +253,9 @@ class LeaderElection:
             raise
         except EtcdError as error:
             raise StateError(f"{self._name}: {error}") from None
-        turn = Leadership(state, self._entrance, self._config, lease.term, self._release, self._tls)
+        leadership = Leadership(state, self._entrance, self._config, lease.term, self._release, self._tls)
         begun = self._settings
-        async with running(begun, self._switch_timeout, turn) as controller:
+        async with running(begun, self._switch_timeout, leadership) as controller:
             self._served, self._controller = True, controller
             if (now := self._settings) != begun:  # they were read again meanwhile
                 controller.operations.read_again(lambda: now)
@@ -268,14 +268,14 @@ class LeaderElection:
                 self._controller = None
 
 
-def _who(said: str) -> tuple[str, str]:
-    """Return a text about the leader, and the address where it listens."""
+def _parse_holder(value: str) -> tuple[str, str]:
+    """Return a text about the leader, and the address where it listens, from the value that it wrote with its lease."""
     try:
-        known = json.loads(said)
+        known = json.loads(value)
         host, listen = str(known["host"]), str(known["listen"])
         address, _, port = listen.rpartition(":")
-        there = f"{host}:{int(port)}" if address.strip("[]") in ("0.0.0.0", "::") else listen
-        return f"at {listen} on {host}, process {known['pid']}", there
+        reachable = f"{host}:{int(port)}" if address.strip("[]") in ("0.0.0.0", "::") else listen
+        return f"at {listen} on {host}, process {known['pid']}", reachable
     except (ValueError, KeyError, TypeError):
         return "an unknown controller", "127.0.0.1:0"
 
