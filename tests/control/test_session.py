@@ -22,7 +22,7 @@ import pytest
 from p4reduce.control import client, stream
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Session, Tls
-from p4reduce.control.messages import MOST_SAID
+from p4reduce.control.messages import LONGEST_FAILURE
 from p4reduce.errors import CollectiveTimeout, JoinError
 from tests.support.certificates import self_signed
 from tests.support.scripted_controller import (
@@ -106,7 +106,7 @@ def test_a_failure_is_told_once_and_until_the_session_is_closed(controller: Scri
     session.fail("another")
     session.ask(4)
     told = controller.script.next().failed
-    assert (told.message, told.HasField("rank")) == ("x" * MOST_SAID, False)
+    assert (told.message, told.HasField("rank")) == ("x" * LONGEST_FAILURE, False)
     assert controller.script.next().WhichOneof("message") == "unanswered"
     session.close()
     session.fail("too late")

@@ -15,7 +15,7 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.holding import Holding
 from p4reduce_controller.jobs.job import Job, State
-from p4reduce_controller.jobs.slot_compaction import HOLD_S, LONG_REST_S, LOOK_S, REST_S
+from p4reduce_controller.jobs.slot_compaction import CHECK_INTERVAL_S, COOLDOWN_S, LONG_COOLDOWN_S, PAUSE_TIMEOUT_S
 from p4reduce_controller.jobs.waitlist import HOLD_BACK
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.pools import SlotRange
@@ -69,12 +69,12 @@ def test_ranks_that_do_not_hold_soon_go_on_as_they_were_and_are_left_alone_for_l
     hall = MovingDesk()
     hall.make_room()
     hall.hold("c", 7, rank=0, quiet=False)
-    hall.tick(HOLD_S)
+    hall.tick(PAUSE_TIMEOUT_S)
     assert hall.released("c") == [[(0, 0)], [(0, 0)]]
     assert hall.job("c").ranges == {0: SlotRange(8, 4)}
-    hall.tick(LONG_REST_S / 2)
+    hall.tick(LONG_COOLDOWN_S / 2)
     assert hall.asked("c") == [[0], [0]]
-    hall.tick(LONG_REST_S)
+    hall.tick(LONG_COOLDOWN_S)
     assert hall.asked("c") == [[0, 0], [0, 0]]
 
 
@@ -102,7 +102,7 @@ def test_a_rank_that_is_lost_meanwhile_ends_the_job_and_all_its_slots_are_freed(
         assert hall.released("c") == [[], []]
     hall.removed()
     assert hall.jobs.pools[0].used == 4
-    hall.tick(LOOK_S)
+    hall.tick(CHECK_INTERVAL_S)
     assert hall.kinds(waiting)[-1] == "assigned"
 
 
@@ -134,7 +134,7 @@ def test_a_job_that_hardly_uses_its_slots_gives_some_back_and_has_them_again_whe
     hall.tick(60.0)
     assert hall.asked("a") == [[], []], "nobody knows yet what it uses"
     report(hall, "a", 2)
-    hall.tick(LOOK_S)
+    hall.tick(CHECK_INTERVAL_S)
     hall.all_hold("a", 3)
     job = hall.moved()
     assert (job.slots, job.ranges) == (2, {0: SlotRange(0, 2)})
@@ -143,9 +143,9 @@ def test_a_job_that_hardly_uses_its_slots_gives_some_back_and_has_them_again_whe
     assert hall.kinds(waiting)[-1] == "assigned"
     hall.lose(waiting)
     report(hall, "a", 2, times=15)
-    hall.tick(REST_S / 2)
+    hall.tick(COOLDOWN_S / 2)
     assert hall.asked("a") == [[0], [0]]
-    hall.tick(REST_S)
+    hall.tick(COOLDOWN_S)
     hall.all_hold("a", 9, first_seq=300)
     job = hall.moved()
     assert (job.slots, job.ranges, hall.jobs.pools[0].used) == (16, {0: SlotRange(0, 16)}, 16)
@@ -243,7 +243,7 @@ def test_a_job_of_several_threads_in_memory_is_left_where_it_is() -> None:
     job = desk.jobs.named("job")
     assert job.in_memory
     desk.join(0, 1, "waits", slots=8, queue_s=100.0)
-    desk.tick(LOOK_S)
+    desk.tick(CHECK_INTERVAL_S)
     assert not desk.changes
     assert (job.slots, desk.jobs.pools[0].used) == (8, 8)
 
@@ -258,9 +258,9 @@ def test_an_error_of_ours_in_looking_costs_nobody_anything(caplog: pytest.LogCap
     hall.make_room()
     assert "no slots are moved for the next 60 s" in caplog.text
     hall.jobs._compaction._wanted = wanted
-    hall.tick(LONG_REST_S / 2)
+    hall.tick(LONG_COOLDOWN_S / 2)
     assert hall.asked("c") == [[], []]
-    hall.tick(LONG_REST_S)
+    hall.tick(LONG_COOLDOWN_S)
     assert hall.asked("c") == [[0], [0]]
 
 
@@ -271,7 +271,7 @@ def test_a_job_is_not_moved_while_its_switch_is_away() -> None:
     hall.make_room()
     assert hall.asked("c") == [[], []]
     away.clear()
-    hall.tick(LOOK_S)
+    hall.tick(CHECK_INTERVAL_S)
     hall.hold("c", 7, rank=0)
     away.append(Unavailable("it is not reached"))
     hall.hold("c", 7, rank=1)
@@ -283,8 +283,8 @@ def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> N
     hall = MovingDesk()
     hall.queue(8)
     asked = 0
-    for _ in range(int(1000 / (10 * HOLD_S))):
-        hall.tick(10 * HOLD_S)
+    for _ in range(int(1000 / (10 * PAUSE_TIMEOUT_S))):
+        hall.tick(10 * PAUSE_TIMEOUT_S)
         asked += bool(hall.asked("c")[0])
         hall.told.clear()
     assert 4 <= asked <= 6, "after 60, 120, 240 and 480 s"
@@ -301,7 +301,7 @@ def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> N
     hall.jobs._compaction._wanted = wanted
     hall.job("a").tenant, hall.job("c").tenant = "anna", "carla"
     hall.job("e").tenant = "carla"
-    hall.tick(LOOK_S)
+    hall.tick(CHECK_INTERVAL_S)
     assert tried == [["a"], ["a", "e"], ["a", "c", "e"]]
 
 
@@ -322,10 +322,10 @@ def test_nobody_is_shrunk_for_slots_that_are_kept_for_its_tenant() -> None:
     for member in job.members.values():
         member.used.extend([1] * 5)
     hall.jobs.join(("o", 0, 0), pb.Join(job="o", world_size=1, slots=8, queue_s=1000.0), hall.now, dave)
-    hall.tick(LOOK_S)
+    hall.tick(CHECK_INTERVAL_S)
     assert hall.asked("big") == [[], []]
     hall.jobs.tenancy.policy = Policy(reservations=[Reservation("carol", 1, now - 10, now + 1e6)])
-    hall.tick(LOOK_S)
+    hall.tick(CHECK_INTERVAL_S)
     assert hall.asked("big") == [[0], [0]]
 
 
@@ -339,7 +339,7 @@ def test_a_job_grows_while_another_waits_for_its_own_quota_but_not_while_one_gat
     hall.jobs.join(("e", 0, 0), join, hall.now, Caller("eve", Role.USER, "eve"))
     if gathers:
         hall.join(0, 2, "g", slots=1)
-    hall.tick(LOOK_S)
+    hall.tick(CHECK_INTERVAL_S)
     assert hall.asked("a") == ([[], []] if gathers else [[0], [0]])
 
 
@@ -355,7 +355,7 @@ class AnyMove(AnyOrder):
         self.desk.leave(self.sessions[1])
         self.desk.removed()
         self.sessions.append(self.desk.join(0, 1, "f", 99, slots=8, queue_s=1000.0))
-        self.desk.tick(REST_S)
+        self.desk.tick(COOLDOWN_S)
 
     @rule(name=st.sampled_from("abcdef"), slots=st.integers(1, 9))
     def begin(self, name: str, slots: int) -> None:
@@ -366,7 +366,7 @@ class AnyMove(AnyOrder):
 
     @rule()
     def a_while_passes(self) -> None:
-        self.desk.tick(REST_S)
+        self.desk.tick(COOLDOWN_S)
 
     @rule(again=st.booleans())
     def all_hold(self, again: bool) -> None:
@@ -571,7 +571,7 @@ def test_a_rank_that_has_missed_its_release_is_asked_for_the_next_move() -> None
     hall.tick(0.1)
     hall.lose(waiting)
     report(hall, "a", job.slots, times=15)
-    hall.tick(REST_S)
+    hall.tick(COOLDOWN_S)
     assert job.move is not None, "to grow again"
     ranks.hear(0)
     ranks.say(0)
@@ -603,7 +603,7 @@ def test_a_job_does_not_grow_beyond_a_quota_that_another_has_used_meanwhile() ->
     job = hall.jobs.named("a", "eve")
     job.most_slots = 8  # it has given 6 back
     report_to(job, 2)
-    hall.tick(LOOK_S)
+    hall.tick(CHECK_INTERVAL_S)
     assert job.move.slots == 8
     hall.jobs.join(("e", 0, 0), pb.Join(job="e", world_size=1, slots=6), hall.now, eve)
     hall.carry_out()
@@ -658,7 +658,7 @@ def test_a_job_that_gathers_finds_its_slots_at_a_leaf_while_another_is_moved(mov
     """Before and after the move there is room for it. In between, c has its former slots and its new ones."""
     desk, c, g = crowded()
     if moves:
-        desk.tick(LOOK_S)
+        desk.tick(CHECK_INTERVAL_S)
         desk.hold(c)
         assert desk.changes, "c is moved"
     for session in g:
@@ -674,7 +674,7 @@ def test_a_job_does_not_grow_into_what_one_that_gathers_meanwhile_needs(grows: b
     job.most_slots = 16  # it has given half back
     report_to(job, 8)
     if grows:
-        desk.tick(LOOK_S)
+        desk.tick(CHECK_INTERVAL_S)
         assert job.move is not None
     g = [desk.join(rank, 2, "g", slots=4) for rank in range(2)]
     assert desk.kinds(g[0])[0] == "assigned"
@@ -688,9 +688,9 @@ def test_who_would_not_wait_does_so_while_a_job_has_its_former_slots_and_its_new
     hall = MovingDesk()
     hall.queue(8)
     hall.tick(HOLD_BACK)  # from now on, others may go ahead
-    for _ in range(int(2 * LONG_REST_S / HOLD_S)):
+    for _ in range(int(2 * LONG_COOLDOWN_S / PAUSE_TIMEOUT_S)):
         if hall.job("c").move is None:
-            hall.tick(HOLD_S)
+            hall.tick(PAUSE_TIMEOUT_S)
     hall.all_hold("c", 7)
     assert hall.job("c").moving
     first, second = (hall.join(0, 1, name, slots=4) for name in "ef")

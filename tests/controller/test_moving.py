@@ -151,7 +151,7 @@ async def test_the_switch_has_it_in_its_new_slots_before_its_rank_goes_on() -> N
 
 @pytest.mark.parametrize("what", ["install", "reset"])
 async def test_a_switch_that_refuses_is_asked_again_after_fencing(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(rollout, "RETRY", 0.05)
+    monkeypatch.setattr(rollout, "RETRY_INTERVAL", 0.05)
     async with moving() as hall:
         hall.switch.fail[what] = SwitchError("busy")
         waiting = hall.wants_room()

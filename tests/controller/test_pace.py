@@ -21,7 +21,7 @@ from p4reduce_controller.base.limits import BURST_S, Bucket, Rates
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.sizes import LARGEST_REQUEST, MOST_READ
 from p4reduce_controller.tenants import pace as pace_module
-from p4reduce_controller.tenants.pace import FREE_REFUSALS, REFUSAL_DELAY, UNIT, Pace, host_of
+from p4reduce_controller.tenants.pace import FREE_REFUSALS, REFUSAL_DELAY, UNIT_BYTES, Pace, host_of
 from tests.support.controller.house import USERS, House, refused, refused_or_none
 from tests.support.controller.running import Running, Starter
 from tests.support.controller.web import Site
@@ -42,9 +42,9 @@ def test_what_is_owed_is_waited_for_once_by_each() -> None:
 def test_a_long_message_counts_as_several() -> None:
     now = 0.0
     pace = Pace(lambda: now)
-    assert pace.due("a", 1.0, 10 * UNIT - 1) == 0.0
-    assert pace.due("a", 1.0, 3 * UNIT) == pytest.approx(4.0)
-    assert pace.due("b", 1.0, 3 * UNIT) == 0.0
+    assert pace.due("a", 1.0, 10 * UNIT_BYTES - 1) == 0.0
+    assert pace.due("a", 1.0, 3 * UNIT_BYTES) == pytest.approx(4.0)
+    assert pace.due("b", 1.0, 3 * UNIT_BYTES) == 0.0
 
 
 def test_whoever_comes_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

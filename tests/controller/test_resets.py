@@ -16,7 +16,7 @@ from p4reduce.protocol.packet import Packet
 from p4reduce.protocol.packet import hello as hello_packet
 from p4reduce_controller.p4runtime import cpu_channel
 from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
-from p4reduce_controller.p4runtime.resets import RETRY, WINDOW, ResetBatch
+from p4reduce_controller.p4runtime.resets import RETRY_INTERVAL, WINDOW, ResetBatch
 from p4reduce_controller.switches.aggregator import Heard, Layout, Placement, SwitchError
 from p4reduce_controller.switches.frames import Endpoint, build
 from p4reduce_controller.switches.pools import SlotRange
@@ -90,7 +90,7 @@ def test_when_done_no_reset_is_on_its_way(seed: int, slots: int, loss: float) ->
                 back.append(packet)
         if back and chance.random() < 0.8:
             batch.acknowledged(back.popleft())
-        now += chance.choice((0.0, RETRY / 20, RETRY / 2))
+        now += chance.choice((0.0, RETRY_INTERVAL / 20, RETRY_INTERVAL / 2))
     assert batch.done
     assert not there
 
@@ -100,7 +100,7 @@ def test_acknowledgements_may_come_between_packets() -> None:
     batch = ResetBatch(1, 1, SlotRange(0, 2), first_seq=2, lanes=4)
     first = list(batch.to_send(0.0))
     again = []
-    for packet in batch.to_send(RETRY):
+    for packet in batch.to_send(RETRY_INTERVAL):
         again.append(packet.slot)
         for earlier in first[1:3]:
             batch.acknowledged(earlier)

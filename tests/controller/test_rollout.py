@@ -50,7 +50,7 @@ STEPS = 200  # of the event loop: more than there are until a job is ready
 def test_a_removal_that_fails_is_tried_until_it_is_done(
     running: Running, monkeypatch: pytest.MonkeyPatch, what: str, error: Exception
 ) -> None:
-    monkeypatch.setattr(rollout_module, "RETRY", 0.1)
+    monkeypatch.setattr(rollout_module, "RETRY_INTERVAL", 0.1)
     running.switch.fail[what] = error
     ranks = running.job(2)
     ranks[1].session.close()

@@ -19,7 +19,7 @@ from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.sizes import MOST_READ
 
 HANDSHAKE_S = 5  # seconds until a new client must speak HTTP/2; gRPC's default is 120
-QUIET = (("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_S),)
+HANDSHAKE_OPTIONS = (("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_S),)
 
 
 def take_all_sockets() -> None:
@@ -82,7 +82,7 @@ def bound_server(
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", MOST_READ),
         ("grpc.max_concurrent_streams", MOST_STREAMS),
-        *QUIET,
+        *HANDSHAKE_OPTIONS,
         *keepalive(config.lease),
     ]
     server = grpc.aio.server(interceptors=list(interceptors), options=options)

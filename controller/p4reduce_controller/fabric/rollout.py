@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_WAIT = 30.0  # seconds for a switch that is away when a job is to be installed
 STEP_TIMEOUT = 60.0  # at least, for one step at one switch, which may wait for steps of other jobs; RESETs have more
-RETRY = 0.5  # seconds until a step that has failed is tried again
+RETRY_INTERVAL = 0.5  # seconds until a step that has failed is tried again
 
 
 class Stage(Enum):
@@ -197,7 +197,7 @@ class Rollout:
                 known = isinstance(error, SwitchError | Interrupted)
                 text = "moving job %r at the switch at %s: %s"
                 log.warning(text, self.job.name, switch.target, error, exc_info=None if known else error)
-            await first_of(self._ending.wait(), asyncio.sleep(RETRY))
+            await first_of(self._ending.wait(), asyncio.sleep(RETRY_INTERVAL))
 
     # Removal.
 
@@ -242,10 +242,10 @@ class Rollout:
                 await first_of(switch.wait_connected(), self.stopping.wait())
             except (Interrupted, SwitchError) as error:
                 log.warning("taking job %r off the switch at %s: %s", self.job.name, switch.target, error)
-                await asyncio.sleep(RETRY)
+                await asyncio.sleep(RETRY_INTERVAL)
             except Exception:
                 log.exception("taking job %r off the switch at %s", self.job.name, switch.target)
-                await asyncio.sleep(RETRY)
+                await asyncio.sleep(RETRY_INTERVAL)
 
 
 async def _run_step(

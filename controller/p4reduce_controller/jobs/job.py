@@ -17,7 +17,7 @@ from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.site import Site
 
-REPORTS = 15  # the latest reports of a rank, of intervals with operations, by which its use of slots is judged
+REPORTS_JUDGED = 15  # the latest reports of a rank, of intervals with operations, by which its use of slots is judged
 LEAST_REPORTS = 5  # of each worker, before its use of slots is judged
 
 Session = object  # a hashable value by which the caller identifies a stream
@@ -61,7 +61,8 @@ class Member:
     rates: pb.Rates | None = None
     awaiting_s: float = 0.0  # how long it has waited so far for ranks that came later
     holds: bool = False  # whether it can pause its operations while the job's slots change
-    used: deque[int] = field(default_factory=lambda: deque(maxlen=REPORTS))  # most slots used, one value per report
+    # Most slots used, one value per report.
+    used: deque[int] = field(default_factory=lambda: deque(maxlen=REPORTS_JUDGED))
 
     @property
     def link(self) -> object:

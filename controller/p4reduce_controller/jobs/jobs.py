@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control.messages import MOST_SAID
+from p4reduce.control.messages import LONGEST_FAILURE
 from p4reduce_controller.jobs.admission import conflict_with, problem_of, refusal
 from p4reduce_controller.jobs.admission_queue import AdmissionQueue, Admitted, Queued, Refused
 from p4reduce_controller.jobs.deadlines import awaited, overdue
@@ -164,7 +164,7 @@ class Jobs:
         job, member = found
         if member.leaving:
             return
-        why = "".join(each if each.isprintable() else " " for each in failed.message[:MOST_SAID])
+        why = "".join(each if each.isprintable() else " " for each in failed.message[:LONGEST_FAILURE])
         if failed.mismatch:
             reason = pb.WORKER_LOST  # earlier releases know this reason
             self.lifecycle.abort(job, pb.Abort(rank=member.rank, reason=reason, message=why, mismatch=True))

@@ -4,7 +4,7 @@
 | state | event | next |
 |---|---|---|
 | ranks told to pause | all have paused, and have ended the operations that they had begun | on the switches |
-| ranks told to pause | some have not paused after `HOLD_S` | ranks told to go on as before |
+| ranks told to pause | some have not paused after `PAUSE_TIMEOUT_S` | ranks told to go on as before |
 | on the switches | every switch has the job in its new slots | ranks told to go on in the new slots |
 
 Ranks call collectives in the same order. A rank that is behind therefore only has to begin as many operations as the
@@ -29,11 +29,11 @@ from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.switches.pools import PoolFull, SlotPool
 
-HOLD_S = 0.75  # seconds that ranks may take to pause, before the move is given up
-LOOK_S = 0.5  # seconds between searches for a job to move
-REST_S = 10.0  # cooldown of a job that was moved, in seconds
-LONG_REST_S = 60.0  # cooldown if not all ranks paused; it doubles each further time in a row
-LONGEST_REST_S = 3600.0
+PAUSE_TIMEOUT_S = 0.75  # seconds that ranks may take to pause, before the move is given up
+CHECK_INTERVAL_S = 0.5  # seconds between searches for a job to move
+COOLDOWN_S = 10.0  # cooldown of a job that was moved, in seconds
+LONG_COOLDOWN_S = 60.0  # cooldown if not all ranks paused; it doubles each further time in a row
+MAX_COOLDOWN_S = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +56,11 @@ class SlotCompaction:
         job = self._job
         if job is not None and (job.over or job.move is None):
             self._job = job = None
-        if job is not None and job.move is not None and not job.moving and now - job.move.since >= HOLD_S:
+        if job is not None and job.move is not None and not job.moving and now - job.move.since >= PAUSE_TIMEOUT_S:
             job.failed_pauses += 1
-            self._withdraw(job, now, f"not all ranks paused within {HOLD_S:g} s")
+            self._withdraw(job, now, f"not all ranks paused within {PAUSE_TIMEOUT_S:g} s")
         if self._job is None and now >= self._look_at:
-            self._look_at = now + LOOK_S
+            self._look_at = now + CHECK_INTERVAL_S
             if (change := self._next(now)) is not None:
                 self._begin(change, now)
 
@@ -107,7 +107,7 @@ class SlotCompaction:
         """End the move: every switch has the job in its new slots, and the new state has been kept."""
         if not job.over and job.moving:
             self._registry.end_move(job)
-            job.cooldown_until, job.failed_pauses = now + REST_S, 0
+            job.cooldown_until, job.failed_pauses = now + COOLDOWN_S, 0
             self.go_on(job, _workers(job))
 
     def failed(self, job: Job, why: str, now: float) -> None:
@@ -129,8 +129,8 @@ class SlotCompaction:
             try:
                 change = self._wanted(candidates)
             except Exception:  # jobs run on as they are
-                log.exception("no slots are moved for the next %g s", LONG_REST_S)
-                self._look_at = now + LONG_REST_S
+                log.exception("no slots are moved for the next %g s", LONG_COOLDOWN_S)
+                self._look_at = now + LONG_COOLDOWN_S
                 return None
             if change is not None:
                 return change
@@ -166,7 +166,7 @@ class SlotCompaction:
     def _withdraw(self, job: Job, now: float, why: str) -> None:
         log.info("job %r keeps its slots: %s", job.name, why)
         job.move = self._job = None
-        job.cooldown_until = now + min(LONGEST_REST_S, LONG_REST_S * 2 ** max(0, job.failed_pauses - 1))
+        job.cooldown_until = now + min(MAX_COOLDOWN_S, LONG_COOLDOWN_S * 2 ** max(0, job.failed_pauses - 1))
         for member in _workers(job):
             self._lifecycle.tell(member.session, _release(0, 0))
 

@@ -14,7 +14,7 @@ from p4reduce.protocol.packet import Packet
 from p4reduce_controller.switches.pools import SlotRange
 
 WINDOW = 32  # unacknowledged RESETs at a switch: half of what simple_switch queues for its CPU port
-RETRY = 0.25  # seconds until the second attempt, twice as long until the third, and so on
+RETRY_INTERVAL = 0.25  # seconds until the second attempt, twice as long until the third, and so on
 MIN_ACK_RATE = 200.0  # RESETs per second that every switch can acknowledge
 
 
@@ -34,7 +34,7 @@ class _Sent:
 
         With a fixed interval, a slow switch might never acknowledge the latest attempt.
         """
-        return self.at + RETRY * self.attempt
+        return self.at + RETRY_INTERVAL * self.attempt
 
 
 class ResetBatch:

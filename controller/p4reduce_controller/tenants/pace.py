@@ -19,7 +19,7 @@ MOST_KNOWN = 4096  # tenants and hosts whose rates are remembered
 FREE_REFUSALS = 2.0  # refusals per second without a delay, in bursts of up to ten seconds' worth
 REFUSAL_DELAY = 1.0  # seconds by which further refusals are delayed, so that repeating a call at once gains nothing
 MOST_DELAYED_REFUSALS = 1024  # concurrent delays; beyond them, refusals are not delayed
-UNIT = 1024  # bytes of a message; a longer one counts as several
+UNIT_BYTES = 1024  # bytes of a message; a longer one counts as several
 
 
 class Pace(Collector):
@@ -37,7 +37,7 @@ class Pace(Collector):
 
     def due(self, whose: str, rate: float, size: int) -> float:
         """Return the seconds that a received message of so many bytes has to wait."""
-        return self._bucket(whose, "message", rate).owe(1 + size // UNIT, self._clock())
+        return self._bucket(whose, "message", rate).owe(1 + size // UNIT_BYTES, self._clock())
 
     async def penalty(self, whose: str) -> None:
         """Delay a refusal if its recipient has had many."""

@@ -26,10 +26,10 @@ _SAMPLE = 1024  # blocks of a result that are sampled
 _LONGEST_PAUSE = 64  # calls
 _WORD = 4  # bytes
 # Seconds of a host, from `p4reduce bench allreduce` on loopback: rough figures are enough here.
-_PER_BYTE = 1.2e-9  # sent: time in the kernel and in workers
-_PER_ELEMENT = 3e-9  # of a dense tensor: to scan and write it
-_PER_NUMBER = 70e-9  # index that any rank sends: to code, merge and look it up
-_HEADERS = 300e-6  # the operations before that of the values
+_SECONDS_PER_BYTE = 1.2e-9  # sent: time in the kernel and in workers
+_SECONDS_PER_ELEMENT = 3e-9  # of a dense tensor: to scan and write it
+_SECONDS_PER_NUMBER = 70e-9  # index that any rank sends: to code, merge and look it up
+_SECONDS_OF_HEADERS = 300e-6  # the operations before that of the values
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Costs:
     def estimate(self, links: Sequence[int]) -> Estimate:
         """Return the times of both layouts. links: all ranks' rates in bits a second, 0 where one is not known."""
         slowest = min(filter(None, links), default=0)
-        per_byte = max(_PER_BYTE, 8 / slowest if slowest > 0 else 0.0)
-        computed = _HEADERS + _PER_ELEMENT * self.size + _PER_NUMBER * self.numbers
+        per_byte = max(_SECONDS_PER_BYTE, 8 / slowest if slowest > 0 else 0.0)
+        computed = _SECONDS_OF_HEADERS + _SECONDS_PER_ELEMENT * self.size + _SECONDS_PER_NUMBER * self.numbers
         return Estimate(
             blocks=Way(self.full, self.blocks, self.blocks * per_byte),
             elements=Way(self.numbers, self.elements, self.elements * per_byte + computed),

@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 Metadata = tuple[tuple[str, str], ...]
 ANSWER_TIMEOUT = 10.0  # seconds, for calls that the controller answers by itself
 _CONNECT_TIMEOUT = 3.0  # seconds: a person waits for the command
-_ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)  # another controller may serve
+_RETRY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)  # another controller may serve
 
 
 def ask(addresses: str, token: str | None, tls: Tls | None, call: Callable[[rpc.JobsStub, Metadata], _T]) -> _T:
@@ -33,6 +33,6 @@ def ask(addresses: str, token: str | None, tls: Tls | None, call: Callable[[rpc.
                 return call(rpc.JobsStub(channel), metadata)
         except grpc.RpcError as error:
             troubles.append(explain(error, one.strip(), tls))
-            if code_of(error) not in _ELSEWHERE:
+            if code_of(error) not in _RETRY_CODES:
                 break
     raise JoinError("; ".join(troubles))

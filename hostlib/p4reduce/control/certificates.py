@@ -16,7 +16,7 @@ import grpc
 
 log = logging.getLogger(__name__)
 
-_MOST_READ = 5  # attempts to read files that change meanwhile
+_MAX_READS = 5  # attempts to read files that change meanwhile
 
 
 class CertificateError(Exception):
@@ -82,7 +82,7 @@ class TlsFiles:
 
     def _read(self, version: int) -> Pem:
         """Read all files in a consistent state: if one changes meanwhile, read again. Raises CertificateError."""
-        for _ in range(_MOST_READ):
+        for _ in range(_MAX_READS):
             self._seen = self._stamps()
             try:
                 pem = self._read_once(version)

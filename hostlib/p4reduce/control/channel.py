@@ -18,7 +18,7 @@ LEASE = 60.0  # seconds
 _CA = "--tls-ca (P4REDUCE_TLS_CA)"
 _STANDS_BY = "stands by"  # text in the reply of a controller that does not serve, since another one does
 _CONNECT_TIMEOUT = 20.0  # seconds, gRPC's default; many ranks may connect at once
-_STANDSTILL = 300.0  # seconds for which the other side's process may be stopped
+_MAX_STANDSTILL = 300.0  # seconds for which the other side's process may be stopped
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def keepalive(lease: float) -> list[tuple[str, int]]:
     return [
         ("grpc.keepalive_time_ms", max(1, round(250 * lease))),
         ("grpc.keepalive_timeout_ms", max(1, round(750 * lease))),
-        ("grpc.http2.ping_timeout_ms", round(1000 * max(_STANDSTILL, lease))),
+        ("grpc.http2.ping_timeout_ms", round(1000 * max(_MAX_STANDSTILL, lease))),
         ("grpc.http2.max_pings_without_data", 0),  # no limit
         ("grpc.http2.max_ping_strikes", 0),  # no limit on the other side's pings
     ]

@@ -52,7 +52,7 @@ from p4reduce.control.channel import (
 from p4reduce.control.connections import Connections
 from p4reduce.control.holding import Holder, Holding
 from p4reduce.control.jobs_pb2 import Assigned
-from p4reduce.control.messages import MOST_SAID, awaited_text, refusal, take_abort
+from p4reduce.control.messages import LONGEST_FAILURE, awaited_text, refusal, take_abort
 from p4reduce.control.stream import ControllerStream
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
@@ -346,7 +346,7 @@ class Session:
         rank: the rank that is the cause, if it is another one. mismatch: whether ranks called different collectives.
         Returns at once, and False if there is no job to abort. `await_abort` waits until all ranks have been notified.
         """
-        text = why[:MOST_SAID].encode(errors="replace").decode()  # so that any text can be sent
+        text = why[:LONGEST_FAILURE].encode(errors="replace").decode()  # so that any text can be sent
         with self._changed:
             if self._failed is None and self._assigned is not None and not (self._leaving or self._is_over()):
                 self._failed = pb.Failed(message=text, rank=rank, mismatch=mismatch)

@@ -52,7 +52,7 @@ _OF_TLS = (
     ("Hostname Verification", "its certificate is for another host name; use an address that the certificate names"),
     ("WRONG_VERSION_NUMBER", "it does not use TLS; leave out {ca}"),
 )
-_PROBE = 2.0  # seconds
+_PROBE_TIMEOUT = 2.0  # seconds
 
 
 def of_os(error: OSError) -> str:
@@ -87,7 +87,7 @@ def speaks_tls(address: str) -> bool:
     context.set_alpn_protocols(["h2"])
     try:
         with (
-            socket.create_connection((plain_host(host), int(port)), _PROBE) as probe,
+            socket.create_connection((plain_host(host), int(port)), _PROBE_TIMEOUT) as probe,
             context.wrap_socket(probe),
         ):
             return True

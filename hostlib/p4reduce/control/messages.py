@@ -6,7 +6,7 @@ from __future__ import annotations
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import JobAborted, JoinError, SlotsExhausted
 
-MOST_SAID = 1000
+LONGEST_FAILURE = 1000
 """Most characters of a rank's report of its failure."""
 
 MOST_AWAITED = 8

@@ -40,11 +40,11 @@ class Unwaited:
     without which its `wait` never returns. So the latest of them are kept, with their results if these are small.
     """
 
-    MOST = 64
+    MOST_KEPT = 64
     LARGEST_BYTES = 4096
 
     def __init__(self) -> None:
-        self._works: deque[PythonWork] = deque(maxlen=self.MOST)
+        self._works: deque[PythonWork] = deque(maxlen=self.MOST_KEPT)
 
     def add(self, work: PythonWork) -> None:
         self._works.append(work)

@@ -65,7 +65,7 @@ from p4reduce.protocol.timing import RetransmissionTimer
 
 _PROBES = 2  # packets that are probed at each time-out
 _BACKOFF_LEVELS = 8  # for packets in PARTIAL_ACK
-_COST = 64  # retransmit budget that an overtaken packet costs; a round that ends earns one
+_RETRANSMIT_COST = 64  # retransmit budget that an overtaken packet costs; a round that ends earns one
 
 
 class Recovery:
@@ -86,9 +86,9 @@ class Recovery:
         self._rack_rtt = 0.0
         self._last_activity = -NEVER  # when a round last ended, or a packet was last sent
         self._backoff = 0  # doublings of the probe time-out
-        self._budget = len(slots) * _COST
+        self._budget = len(slots) * _RETRANSMIT_COST
         # A loss makes all ranks send the slot's packet again. So a proven loss earns two packets for each stream.
-        self._budget_of_loss = 2 * streams * _COST
+        self._budget_of_loss = 2 * streams * _RETRANSMIT_COST
         self._max_budget = self._budget + self._budget_of_loss
 
     # Calls of the worker.
@@ -240,7 +240,7 @@ class Recovery:
 
         NEVER if it was not overtaken, or if the retransmit budget is used up.
         """
-        if slot.sent_at >= self._rack_sent_at or self._budget < _COST:
+        if slot.sent_at >= self._rack_sent_at or self._budget < _RETRANSMIT_COST:
             return NEVER
         return slot.sent_at + (self._rack_rtt + 4 * self.timer.rttvar) * (1 << slot.backoff_level)
 
@@ -250,7 +250,7 @@ class Recovery:
             for slot in unacked:
                 if self._overtaken_at(slot) > now:
                     break
-                self._budget -= _COST
+                self._budget -= _RETRANSMIT_COST
                 yield slot
 
     def _take_probes(self) -> list[Slot]:

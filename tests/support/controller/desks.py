@@ -16,7 +16,7 @@ from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.lifecycle import JobOptions, digest
 from p4reduce_controller.jobs.reports import Reports
-from p4reduce_controller.jobs.slot_compaction import LOOK_S
+from p4reduce_controller.jobs.slot_compaction import CHECK_INTERVAL_S
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.switches.aggregator import Heard, Layout, Placement
@@ -419,7 +419,7 @@ class MovingDesk(Desk):
         held: whether c then holds.
         """
         waiting = self.queue(8)
-        self.tick(LOOK_S)
+        self.tick(CHECK_INTERVAL_S)
         if held:
             self.all_hold("c", 7, first_seq=100)
         return waiting
