@@ -181,7 +181,7 @@ def test_the_text_is_numbered_by_frequency() -> None:
     assert counts[0] > 50 * counts[-1], "skewed"
 
 
-class Line:
+class OneWeightEach:
     """A workload with one weight for each sample, so that each rank's gradient is known."""
 
     samples, batch = 8, 2
@@ -197,7 +197,7 @@ class Line:
 
 
 def test_parameters_follow_the_average_and_chosen_steps_are_recorded(tmp_path: Path) -> None:
-    task = Line()
+    task = OneWeightEach()
     before = task.module.weight.detach().clone()
     plan = Plan(workers=2, steps=2, record_at=[2], ratio=1.0, batch=0, seed=3)
     assert [step.number for step in train(task, "none", plan, tmp_path)] == [1, 2]

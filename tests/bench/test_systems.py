@@ -109,9 +109,9 @@ def test_what_needs_no_link_has_no_limit_of_one() -> None:
     here = Memory(read=1e9, written=5e8, copied=1e9)
     links: Any = SimpleNamespace(rate=10**6)
     linked = replace(SETUP, links=links, local="auto")
-    one, apart = (Case(4, 1000, "float32", 1.0, "all", "block", ranks_per_host=each) for each in (4, 2))
+    one, separate = (Case(4, 1000, "float32", 1.0, "all", "block", ranks_per_host=each) for each in (4, 2))
     assert limit(one, linked, 10**6, None) is None
-    assert limit(apart, linked, 10**6, None) == least_traffic(apart, linked).seconds(10**6)
+    assert limit(separate, linked, 10**6, None) == least_traffic(separate, linked).seconds(10**6)
     alone = Case(4, 1000, "float32", 1.0, "all", "block")
     assert limit(alone, replace(SETUP, local="auto"), None, here) == pytest.approx((16000 + 2 * 16000) * 1e-9)
     sent = limit(alone, SETUP, None, here)
@@ -164,10 +164,10 @@ def test_mpi_shares_memory_or_uses_one_interface(monkeypatch: pytest.MonkeyPatch
 def test_the_limit_is_one_stream_a_host() -> None:
     """If no two workers have a block in common, a host's stream has the blocks of all its workers."""
     one = Case(4, 64 * 64, "float32", 0.25, "none", "block", ranks_per_host=4)
-    apart = Case(4, 64 * 64, "float32", 0.25, "none", "block")
+    separate = Case(4, 64 * 64, "float32", 0.25, "none", "block")
     same = Case(4, 64 * 64, "float32", 0.25, "all", "block", ranks_per_host=4)
-    least = {case: least_traffic(case, SETUP) for case in (one, apart, same)}
+    least = {case: least_traffic(case, SETUP) for case in (one, separate, same)}
     values = 4 * 64
-    assert least[one].sent - 16 * values > least[apart].sent
-    assert least[one].received == least[apart].received
+    assert least[one].sent - 16 * values > least[separate].sent
+    assert least[one].received == least[separate].received
     assert least[same].sent < least[one].sent - 16 * values

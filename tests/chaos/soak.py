@@ -109,7 +109,7 @@ def _follow(
 ) -> Run:
     """Collect the ranks' reports until they end."""
     started = time.monotonic()
-    latest: dict[int, Run] = {}
+    last_reports: dict[int, Run] = {}
     memory: dict[str, list[Sample]] = defaultdict(list)
     run: Run = {"interrupted": False}
     events = family.events(ranks, SILENCE_S)
@@ -121,10 +121,10 @@ def _follow(
             _, event = next(events)
             if "error" in event:
                 raise ChildFailed(event["error"])
-            latest[event["rank"]] = event
-            if len(latest) < len(ranks):
+            last_reports[event["rank"]] = event
+            if len(last_reports) < len(ranks):
                 continue
-            said = latest.values()
+            said = last_reports.values()
             run |= {name: sum(each[name] for each in said) for name in ("elements_checked", "packets", "resent")}
             run["operations"] = min(each["operations"] for each in said)
             run["rounds"] = max(each["rounds"] for each in said)  # a stream's are its sender's
