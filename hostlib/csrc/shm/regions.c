@@ -20,8 +20,9 @@ enum {
     ADVICE_POPULATE_WRITE = 23, // MADV_POPULATE_WRITE of <linux/mman.h>, since Linux 5.14
 };
 
-struct held {
-    struct held *next;
+// Memory of p4reduce_shared_new in this process.
+struct allocation {
+    struct allocation *next;
     uint8_t *base;
     struct region region; // its offset is 0
     bool exported;
@@ -33,7 +34,7 @@ struct held {
 // Guards the variables below, and the regions in the list. A leaf lock: no other lock is taken under it. It is
 // held across a fork, so that the child finds the list consistent.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct held *all;
+static struct allocation *all;
 static uint64_t made;
 static bool watching; // whether the handlers of fork are registered
 
@@ -42,95 +43,98 @@ static void before_fork(void) {
 }
 
 static void after_fork(void) {
-    for (struct held *held = all; held != NULL; held = held->next)
-        held->forked = true;
+    for (struct allocation *allocation = all; allocation != NULL; allocation = allocation->next)
+        allocation->forked = true;
     pthread_mutex_unlock(&lock);
 }
 
 static void in_child(void) {
-    for (struct held *held = all; held != NULL; held = held->next)
-        held->inherited = true;
+    for (struct allocation *allocation = all; allocation != NULL; allocation = allocation->next)
+        allocation->inherited = true;
     pthread_mutex_unlock(&lock);
 }
 
 // Makes memory without a name, which is sealed so that no process can shrink it. Otherwise a process that has mapped it
 // could get SIGBUS.
-static bool map(struct held *held, size_t size) {
-    held->region.file = memfd_create("p4reduce tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (held->region.file < 0)
+static bool map(struct allocation *allocation, size_t size) {
+    allocation->region.file = memfd_create("p4reduce tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (allocation->region.file < 0)
         return false;
     struct stat status;
-    held->region.size = size;
-    held->base = MAP_FAILED;
-    if (ftruncate(held->region.file, (off_t)size) == 0 &&
-        fcntl(held->region.file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
-        fstat(held->region.file, &status) == 0) {
-        held->region.inode = status.st_ino;
-        held->base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, held->region.file, 0);
+    allocation->region.size = size;
+    allocation->base = MAP_FAILED;
+    if (ftruncate(allocation->region.file, (off_t)size) == 0 &&
+        fcntl(allocation->region.file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
+        fstat(allocation->region.file, &status) == 0) {
+        allocation->region.inode = status.st_ino;
+        allocation->base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, allocation->region.file, 0);
     }
-    if (held->base != MAP_FAILED)
+    if (allocation->base != MAP_FAILED)
         return true;
     const int error = errno;
-    close(held->region.file);
+    close(allocation->region.file);
     errno = error;
     return false;
 }
 
 void *p4reduce_shared_new(size_t bytes, p4reduce_error *error) {
-    struct held *held = bytes > 0 && bytes <= SIZE_MAX / 2 ? calloc(1, sizeof *held) : NULL;
-    if (held == NULL) {
+    struct allocation *allocation = bytes > 0 && bytes <= SIZE_MAX / 2 ? calloc(1, sizeof *allocation) : NULL;
+    if (allocation == NULL) {
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory of %zu bytes", bytes);
         return NULL;
     }
-    if (!map(held, align_up(bytes, LEAST_PAGE_BYTES))) {
+    if (!map(allocation, align_up(bytes, LEAST_PAGE_BYTES))) {
         error_tell(error, errno == ENOMEM ? P4REDUCE_NO_MEMORY : P4REDUCE_SYSTEM,
                    "no memory of %zu bytes that ranks can share: %s", bytes, strerror(errno));
-        free(held);
+        free(allocation);
         return NULL;
     }
     pthread_mutex_lock(&lock);
     if (!watching)
         watching = pthread_atfork(before_fork, after_fork, in_child) == 0;
-    held->forked = !watching; // without the handlers, forks are not noticed
-    held->region.number = ++made;
-    held->next = all;
-    all = held;
+    allocation->forked = !watching; // without the handlers, forks are not noticed
+    allocation->region.number = ++made;
+    allocation->next = all;
+    all = allocation;
     pthread_mutex_unlock(&lock);
-    return held->base;
+    return allocation->base;
 }
 
 void p4reduce_shared_free(void *memory) {
     pthread_mutex_lock(&lock);
-    struct held **place = &all;
+    struct allocation **place = &all;
     while (*place != NULL && (*place)->base != memory)
         place = &(*place)->next;
-    struct held *held = *place;
-    if (held != NULL)
-        *place = held->next;
+    struct allocation *allocation = *place;
+    if (allocation != NULL)
+        *place = allocation->next;
     pthread_mutex_unlock(&lock);
-    if (held == NULL)
+    if (allocation == NULL)
         return;
     // Other ranks may keep it mapped until they look for freed regions. So its pages are freed now, unless another
     // process may still use them.
-    if (!held->revoked && !held->forked && !held->inherited)
-        fallocate(held->region.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)held->region.size);
-    munmap(held->base, held->region.size);
-    close(held->region.file);
-    free(held);
+    if (!allocation->revoked && !allocation->forked && !allocation->inherited)
+        fallocate(allocation->region.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                  (off_t)allocation->region.size);
+    munmap(allocation->base, allocation->region.size);
+    close(allocation->region.file);
+    free(allocation);
 }
 
 bool region_export(const void *data, size_t size, struct region *region) {
     const uintptr_t begin = (uintptr_t)data;
     region->number = 0;
     pthread_mutex_lock(&lock);
-    for (struct held *held = all; held != NULL && region->number == 0; held = held->next) {
-        const uintptr_t offset = begin - (uintptr_t)held->base;
-        if (begin < (uintptr_t)held->base || offset > held->region.size || size > held->region.size - offset)
+    for (struct allocation *allocation = all; allocation != NULL && region->number == 0;
+         allocation = allocation->next) {
+        const uintptr_t offset = begin - (uintptr_t)allocation->base;
+        if (begin < (uintptr_t)allocation->base || offset > allocation->region.size ||
+            size > allocation->region.size - offset)
             continue;
-        if (held->exported || held->revoked || held->inherited)
+        if (allocation->exported || allocation->revoked || allocation->inherited)
             break;
-        held->exported = true;
-        *region = held->region;
+        allocation->exported = true;
+        *region = allocation->region;
         region->offset = offset;
     }
     pthread_mutex_unlock(&lock);
@@ -138,18 +142,18 @@ bool region_export(const void *data, size_t size, struct region *region) {
 }
 
 // Under the lock: returns the region with this number, or NULL.
-static struct held *find(uint64_t number) {
-    struct held *held = all;
-    while (held != NULL && held->region.number != number)
-        held = held->next;
-    return held;
+static struct allocation *find(uint64_t number) {
+    struct allocation *allocation = all;
+    while (allocation != NULL && allocation->region.number != number)
+        allocation = allocation->next;
+    return allocation;
 }
 
 void region_release(const struct region *region) {
     pthread_mutex_lock(&lock);
-    struct held *held = find(region->number);
-    if (held != NULL)
-        held->exported = false;
+    struct allocation *allocation = find(region->number);
+    if (allocation != NULL)
+        allocation->exported = false;
     pthread_mutex_unlock(&lock);
 }
 
@@ -162,30 +166,31 @@ static void own_page(_Atomic uint8_t *byte) {
 
 // Replaces a shared mapping by a private one of the same file. The new one is made elsewhere first, and then moved. So
 // if the kernel refuses, for example for lack of memory, the shared mapping is unchanged.
-static bool make_private(const struct held *held) {
-    void *own = mmap(NULL, held->region.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, held->region.file, 0);
+static bool make_private(const struct allocation *allocation) {
+    void *own = mmap(NULL, allocation->region.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, allocation->region.file, 0);
     if (own == MAP_FAILED)
         return false;
-    if (mremap(own, held->region.size, held->region.size, MREMAP_MAYMOVE | MREMAP_FIXED, held->base) != MAP_FAILED)
+    if (mremap(own, allocation->region.size, allocation->region.size, MREMAP_MAYMOVE | MREMAP_FIXED,
+               allocation->base) != MAP_FAILED)
         return true;
-    munmap(own, held->region.size);
+    munmap(own, allocation->region.size);
     return false;
 }
 
 bool region_revoke(const struct region *region, size_t size) {
     pthread_mutex_lock(&lock);
-    struct held *held = find(region->number);
-    bool well = held != NULL;
-    if (well && !held->revoked) {
+    struct allocation *allocation = find(region->number);
+    bool well = allocation != NULL;
+    if (well && !allocation->revoked) {
         // All that this process has written so far is in the file, and it writes to private pages from now on. So no
         // write of its other threads is lost meanwhile.
-        well = make_private(held);
-        held->revoked = well;
+        well = make_private(allocation);
+        allocation->revoked = well;
     }
     if (well)
         for (uint64_t at = region->offset / LEAST_PAGE_BYTES * LEAST_PAGE_BYTES; at < region->offset + size;
              at += LEAST_PAGE_BYTES)
-            own_page((_Atomic uint8_t *)held->base + at);
+            own_page((_Atomic uint8_t *)allocation->base + at);
     pthread_mutex_unlock(&lock);
     return well;
 }

@@ -71,9 +71,9 @@ struct rank_record {
 
 // The first failure on this host.
 struct failure {
-    _Atomic uint64_t claimed; // by compare-and-swap: the first call that fails, and the rank (intranode/calls.c)
+    _Atomic uint64_t claimed;   // by compare-and-swap: the first call that fails, and the rank (intranode/calls.c)
     _Atomic uint32_t published; // `error` is written
-    p4reduce_error error;     // the error for other ranks
+    p4reduce_error error;       // the error for other ranks
 };
 
 // The head of the segment, common to all ranks.
@@ -84,7 +84,7 @@ struct segment_head {
     // The leader's report, for other ranks' texts only, which may see parts of two reports. The ranks for which it
     // waits, and the time of the report in whole seconds.
     _Atomic uint32_t awaited[8], awaited_at;
-    _Atomic uint32_t held; // whether the controller has paused operations
+    _Atomic uint32_t paused; // whether the controller has paused operations
 };
 
 // A rank's view of the segment.
