@@ -97,7 +97,7 @@ static void finish(p4reduce_engine *engine, p4reduce_operation *operation) {
     if (operation->unreported && operation->waiters == 0)
         pthread_cond_signal(&engine->reportable);
     pthread_cond_broadcast(&engine->changed);
-    if (!operation->unreported && !operation->held)
+    if (!operation->unreported && !operation->has_handle)
         free(operation);
     if (on_end == NULL)
         return;
@@ -132,7 +132,7 @@ void engine_take_snapshot(p4reduce_engine *engine, double now, struct snapshot *
 }
 
 // Under the lock: answers the threads that have asked for a snapshot.
-static void answer(p4reduce_engine *engine, double now) {
+static void answer_queries(p4reduce_engine *engine, double now) {
     if (engine->answered == engine->asked)
         return;
     engine_take_snapshot(engine, now, &engine->snapshot);
@@ -188,7 +188,7 @@ void engine_handle_requests(p4reduce_engine *engine, double now) {
         engine->ops->fail(engine, &error);
         pthread_mutex_lock(&engine->lock);
     }
-    answer(engine, now);
+    answer_queries(engine, now);
     pthread_mutex_unlock(&engine->lock);
 }
 

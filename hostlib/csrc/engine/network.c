@@ -139,7 +139,7 @@ bool network_turn(p4reduce_engine *engine) {
 }
 
 struct wait_set network_wait(p4reduce_engine *engine, double limit) {
-    engine_let_answers_gather(engine);
+    engine_coalesce_answers(engine);
     struct wait_set set = {
         .descriptors = {{.fd = engine->link->socket,
                          .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},

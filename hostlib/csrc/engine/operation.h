@@ -23,7 +23,7 @@ struct p4reduce_operation {
     p4reduce_operation *next_queued;       // in the inbox, or in `done`
     p4reduce_operation *prev_unreported, *next_unreported;
     bool ended;
-    bool held;               // its caller has a handle
+    bool has_handle;         // its caller still uses it; p4reduce_release clears this, or p4reduce_allreduce itself
     bool unreported;         // p4reduce_next_ended is to report it
     unsigned waiters;        // threads that wait for its end
     unsigned pending_shards; // shards that other engines of the group still carry

@@ -7,34 +7,34 @@
 #include <poll.h>
 
 enum {
-    SEND_AT = 61,     // packets: a super-packet of the usual size
-    GATHERED = 8,     // answers that one wake-up is to find, if they come singly
-    GATHER_SHARE = 4, // waiting for them may take 1 / GATHER_SHARE of a round trip
+    SEND_AT = 61,       // packets: a super-packet of the usual size
+    COALESCED = 8,      // answers that one wake-up is to find, if they come singly
+    COALESCE_SHARE = 4, // waiting for them may take 1 / COALESCE_SHARE of a round trip
 };
 static const double LEAST_PAUSE_S = 50e-6; // a shorter pause is less than the kernel's timer slack
 
-// Returns the rank of a slot's packet in the order of sending: aggregator by aggregator, for each the longest first.
-static unsigned rank_of(const p4reduce_engine *engine, const struct slot *slot) {
+// Returns a slot's sort key in the order of sending: aggregator by aggregator, for each the longest packets first.
+static unsigned send_order(const p4reduce_engine *engine, const struct slot *slot) {
     const unsigned lanes = engine->worker->rounds.layout.lanes, shorter = lanes - slot_lanes(slot);
     const uint32_t aggregators = engine->link->aggregators;
     return aggregators == 0 ? shorter : slot->index % aggregators * (lanes + 1) + shorter;
 }
 
-// Sorts the outbox, so that packets of equal length to one aggregator are adjacent.
+// Sorts the outbox by counting sort, so that packets of equal length to one aggregator are adjacent.
 static void sort_packets(p4reduce_engine *engine) {
     const struct sending *sending = &engine->worker->recovery.sending;
     const uint32_t aggregators = engine->link->aggregators ? engine->link->aggregators : 1;
-    const unsigned ranks = aggregators * (engine->worker->rounds.layout.lanes + 1);
+    const unsigned orders = aggregators * (engine->worker->rounds.layout.lanes + 1);
     uint32_t starts[MAX_AGGREGATORS * (MAX_LANES + 1) + 1] = {0};
     for (uint32_t i = 0; i < sending->queued; i++)
-        starts[rank_of(engine, sending->outbox[i]) + 1]++;
-    for (unsigned i = 1; i < ranks; i++)
+        starts[send_order(engine, sending->outbox[i]) + 1]++;
+    for (unsigned i = 1; i < orders; i++)
         starts[i] += starts[i - 1];
     for (uint32_t i = 0; i < sending->queued; i++) {
         struct slot *slot = sending->outbox[i];
-        const uint32_t place = starts[rank_of(engine, slot)]++;
-        engine->sorted[place] = slot;
-        engine->payloads[place] = (struct iovec){slot->payload, slot->length};
+        const uint32_t position = starts[send_order(engine, slot)]++;
+        engine->sorted[position] = slot;
+        engine->payloads[position] = (struct iovec){slot->payload, slot->length};
     }
     memcpy(sending->outbox, engine->sorted, sending->queued * sizeof *sending->outbox);
 }
@@ -70,7 +70,7 @@ bool engine_receive_packets(p4reduce_engine *engine) {
     }
 }
 
-void engine_let_answers_gather(p4reduce_engine *engine) {
+void engine_coalesce_answers(p4reduce_engine *engine) {
     const double now = clock_now();
     const uint64_t received = engine->worker->stats.packets_received;
     if (engine->oldest == NULL)
@@ -81,9 +81,9 @@ void engine_let_answers_gather(p4reduce_engine *engine) {
         engine->counted = received;
         engine->counted_at = now;
     }
-    const double wanted = GATHERED * engine->gap;
-    const double pause = fmin(wanted, p4reduce_worker_deadline(engine->worker) - now);
-    if (pause < LEAST_PAUSE_S || GATHER_SHARE * wanted > engine->worker->recovery.timer.srtt || engine->link->full)
+    const double needed = COALESCED * engine->gap;
+    const double pause = fmin(needed, p4reduce_worker_deadline(engine->worker) - now);
+    if (pause < LEAST_PAUSE_S || COALESCE_SHARE * needed > engine->worker->recovery.timer.srtt || engine->link->full)
         return;
     struct pollfd wakeup = {.fd = engine->wake, .events = POLLIN};
     const struct timespec timeout = as_timespec(pause);

@@ -13,6 +13,6 @@ bool engine_receive_packets(p4reduce_engine *engine);
 
 // Waits a moment for several answers, if many are on their way. On a slow link answers come singly, and a wake-up for
 // each costs more than the answer: it takes a processor from other threads, and makes this rank send in small pieces.
-void engine_let_answers_gather(p4reduce_engine *engine);
+void engine_coalesce_answers(p4reduce_engine *engine);
 
 #endif

@@ -29,7 +29,7 @@ static void remove_unreported(p4reduce_engine *engine, p4reduce_operation *opera
 
 // Under the lock: frees an operation that no thread needs any more.
 static void free_if_unused(p4reduce_operation *operation) {
-    if (operation->ended && !operation->held && !operation->unreported && operation->waiters == 0)
+    if (operation->ended && !operation->has_handle && !operation->unreported && operation->waiters == 0)
         free(operation);
 }
 
@@ -81,7 +81,7 @@ p4reduce_status p4reduce_submit(p4reduce_engine *engine, const p4reduce_request 
     const p4reduce_status refused = enqueue(engine, request, &operation, error);
     if (refused)
         return refused;
-    operation->held = handle != NULL;
+    operation->has_handle = handle != NULL;
     if (handle != NULL)
         *handle = operation;
     else if (operation->on_end == NULL)
@@ -117,7 +117,7 @@ static void make_progress(p4reduce_engine *engine, const p4reduce_operation *ope
 }
 
 // Under the lock: waits until the operation has ended, and makes progress itself if the progress lock is free. Returns
-// false if `deadline` is over before. The operation is not freed while it is held, unreported or waited for.
+// false if `deadline` is over before. The operation is not freed while it has a handle, is unreported or waited for.
 static bool wait_for_end(p4reduce_engine *engine, p4reduce_operation *operation, double deadline) {
     bool timed_out = false;
     while (!operation->ended && !timed_out) {
@@ -158,7 +158,7 @@ p4reduce_status p4reduce_wait(p4reduce_operation *operation, double timeout, p4r
 void p4reduce_release(p4reduce_operation *operation) {
     p4reduce_engine *engine = operation->engine;
     pthread_mutex_lock(&engine->lock);
-    operation->held = false;
+    operation->has_handle = false;
     free_if_unused(operation);
     pthread_mutex_unlock(&engine->lock);
 }
@@ -168,10 +168,10 @@ p4reduce_status p4reduce_allreduce(p4reduce_engine *engine, const p4reduce_reque
     const p4reduce_status refused = enqueue(engine, request, &operation, error);
     if (refused)
         return refused;
-    operation->held = true;
+    operation->has_handle = true;
     begin_and_wait(engine, operation, (double)INFINITY);
     const p4reduce_status status = error_out(error, &operation->error);
-    operation->held = false;
+    operation->has_handle = false;
     free_if_unused(operation);
     pthread_mutex_unlock(&engine->lock);
     return status;
