@@ -39,7 +39,8 @@ P4REDUCE_API p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *m
 
 /* Allocates zeroed memory that other ranks of the host may map. If a tensor lies in it, they read its values and write
  * the sums there, without copies. They access it only while an operation of an engine of p4reduce_open_local is under
- * way. Otherwise it is ordinary memory. A forked child shares it. p4reduce_shared_free frees it. Returns NULL on error. */
+ * way. Otherwise it is ordinary memory. A forked child shares it. p4reduce_shared_free frees it. Returns NULL on
+ * error. */
 P4REDUCE_API void *p4reduce_shared_new(size_t bytes, p4reduce_error *error);
 
 /* Frees memory of p4reduce_shared_new. No operation may be under way in it. NULL is accepted. */

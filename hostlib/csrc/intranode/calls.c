@@ -25,7 +25,7 @@ const struct call *calls_get(const struct intranode *node, uint32_t index, uint6
 }
 
 // Returns another rank's call of that number that differs from this rank's; NULL if none is known.
-static const struct call *other_call(const struct intranode *node, uint64_t number, uint32_t *index) {
+static const struct call *differing_call(const struct intranode *node, uint64_t number, uint32_t *index) {
     const uint32_t fingerprint = own_call(node, number)->fingerprint;
     for (*index = 0; *index < node->segment.count; ++*index) {
         const struct call *call = calls_get(node, *index, number);
@@ -55,7 +55,7 @@ void calls_announce(struct intranode *node, const struct task *task, const struc
 void calls_compare(const struct intranode *node, uint64_t number) {
     uint32_t index;
     uint64_t none = 0;
-    if (node->segment.base != NULL && other_call(node, number, &index) != NULL) {
+    if (node->segment.base != NULL && differing_call(node, number, &index) != NULL) {
         atomic_compare_exchange_strong(&segment_head(&node->segment)->mismatch, &none, number);
         wakeup_broadcast(node);
     }
@@ -81,7 +81,7 @@ bool calls_differ(const struct intranode *node, p4reduce_error *error) {
     if (number == 0 || number > node->announced)
         return false;
     uint32_t index;
-    const struct call *own = own_call(node, number), *other = other_call(node, number, &index);
+    const struct call *own = own_call(node, number), *other = differing_call(node, number, &index);
     char those[CALL_TEXT_BYTES + 80] = "two other ranks disagree";
     if (other != NULL)
         snprintf(those, sizeof those, "rank %u has %s, fingerprint %08" PRIx32, node->segment.ranks[index],

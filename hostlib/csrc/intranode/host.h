@@ -44,7 +44,7 @@ struct host {
     // The leader's.
     uint64_t submitted; // parts that the worker has got
     double reported_at; // when it last reported for which ranks it waits
-    bool reported_held; // whether it then reported that the controller has paused operations
+    bool reported_paused; // whether it then reported that the controller has paused operations
     // A follower's.
     uint64_t taken, scanned; // parts whose sums it has taken; blocks scanned of the part begun last
 };

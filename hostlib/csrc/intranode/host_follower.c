@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK_VALUES = 16384 };
+enum { CHUNK_VALUES = 16384 }; // values scanned and copied in one step
 // Age from which the leader's report of the ranks it waits for is out of date. The leader reports at least every
 // second, and the report's time is in whole seconds.
-static const double KNOWN_S = 3;
+static const double REPORT_VALID_S = 3;
 
 // Texts.
 
@@ -34,10 +34,10 @@ static bool lags(const struct host *host, uint32_t index) {
 static void describe_wait(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
     const struct host *host = host_of(engine);
     const struct segment_head *head = segment_head(&host->node.segment);
-    const bool known = engine->oldest != NULL && clock_now() - atomic_load(&head->awaited_at) < KNOWN_S;
+    const bool has_report = engine->oldest != NULL && clock_now() - atomic_load(&head->awaited_at) < REPORT_VALID_S;
     char ranks[AWAITED_TEXT_BYTES];
     memset(awaited, 0, 8 * sizeof *awaited);
-    if (known && atomic_load(&head->held)) {
+    if (has_report && atomic_load(&head->paused)) {
         snprintf(text, room, "the controller has paused operations to change the job's slots, as it told rank %u, "
                              "which sends for this host", host->node.segment.ranks[0]);
         return;
@@ -50,7 +50,7 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
         return;
     }
     const uint32_t leader = host->node.segment.ranks[0];
-    for (unsigned i = 0; known && i < 8; i++)
+    for (unsigned i = 0; has_report && i < 8; i++)
         awaited[i] = atomic_load(&head->awaited[i]);
     if (engine->oldest == NULL)
         snprintf(text, room, "waiting for no rank");
@@ -93,7 +93,8 @@ static bool has_sums(const struct host *host) {
 // from the sums.
 
 // Copies blocks that are not zero.
-static void copy(struct host *host, const struct part *part, uint64_t block, size_t blocks, const uint8_t *exponents) {
+static void copy_nonzero(struct host *host, const struct part *part, uint64_t block, size_t blocks,
+                         const uint8_t *exponents) {
     const struct task *task = part->task;
     const size_t value_bytes = task->numbers.value_bytes, block_bytes = task->block_size * value_bytes;
     uint8_t *copies = host_copies(host, part->number, host->node.segment.index) + block * block_bytes;
@@ -119,13 +120,13 @@ static void scan(struct host *host) {
     uint8_t *exponents = buffers_exponents(&host->staging, part->number, index) + host->scanned;
     if (blocks > 0)
         task_scan(task, host->scanned, blocks, exponents);
-    copy(host, part, host->scanned, blocks, exponents);
+    copy_nonzero(host, part, host->scanned, blocks, exponents);
     host->scanned += blocks;
     atomic_store_explicit(&host_call(host, part->number, index)->scanned, host->scanned, memory_order_release);
 }
 
 // Computes this rank's result from the sums of a part that has ended.
-static void take(struct host *host, const struct part *part) {
+static void compute_result(struct host *host, const struct part *part) {
     const struct task *task = part->task;
     const struct numbers *numbers = &task->numbers;
     const uint8_t *own = buffers_exponents(&host->staging, part->number, host->node.segment.index);
@@ -146,14 +147,15 @@ static void take(struct host *host, const struct part *part) {
     }
 }
 
-// Steps. Each returns whether there was something to do.
+// Steps. Each returns whether there was something to do. A turn takes one step, in this order: sums first, because they
+// free buffers for all; then the scan of the part begun last; then a new part.
 
 static bool take_sums(p4reduce_engine *engine) {
     struct host *host = host_of(engine);
     if (!has_sums(host))
         return false;
     struct part *part = parts_get(host, host->taken);
-    take(host, part);
+    compute_result(host, part);
     task_free(part->task);
     part->task = NULL;
     atomic_store(&segment_rank(&host->node.segment, host->node.segment.index)->taken, ++host->taken);
@@ -176,7 +178,7 @@ static bool begin_part(p4reduce_engine *engine) {
     scan(host); // before the announcement, so that a small part is completely scanned when the leader sees it
     calls_announce(&host->node, part->task, NULL, false);
     if (calls_have_all_come(&host->node, part->number + 1))
-        wakeup_rank(&host->node, 0);
+        wakeup_rank(&host->node, 0); // the leader can submit the part
     return true;
 }
 
@@ -203,7 +205,7 @@ static bool step(p4reduce_engine *engine, double now) {
 
 // Waiting.
 
-static bool has_something(const p4reduce_engine *engine) {
+static bool has_work(const p4reduce_engine *engine) {
     const struct host *host = host_of(engine);
     p4reduce_error error;
     return engine->oldest != NULL && (has_sums(host) || calls_fail(&host->node, &error));
@@ -212,7 +214,7 @@ static bool has_something(const p4reduce_engine *engine) {
 static struct wait_set wait(p4reduce_engine *engine, double limit) {
     struct host *host = host_of(engine);
     struct wait_set set = wakeup_announce_sleep(&host->node, fmin(limit, host_trim_due(host)));
-    if (has_something(engine))
+    if (has_work(engine))
         set.deadline = 0;
     return set;
 }

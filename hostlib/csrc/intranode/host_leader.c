@@ -88,6 +88,7 @@ static bool may_begin(struct host *host) {
     return may;
 }
 
+// Returns whether there is a part that the worker does not have, and that all ranks of the host have called.
 static bool may_submit(const struct host *host) {
     return host->submitted < host->begun && calls_have_all_come(&host->node, host->submitted + 1);
 }
@@ -96,6 +97,8 @@ static bool is_active(const p4reduce_engine *engine) {
     return engine->oldest != NULL && engine->worker->failure.status == P4REDUCE_OK;
 }
 
+// Begins parts and gives them to the worker, as far as possible. Returns false if the engine must fail, and `error`
+// says why.
 static bool advance(p4reduce_engine *engine, double now, p4reduce_error *error) {
     struct host *host = host_of(engine);
     if (calls_fail(&host->node, error))
@@ -107,7 +110,7 @@ static bool advance(p4reduce_engine *engine, double now, p4reduce_error *error) 
         calls_announce(&host->node, part->task, NULL, false);
     }
     while (may_submit(host)) {
-        calls_compare(&host->node, host->submitted + 1);
+        calls_compare(&host->node, host->submitted + 1); // the last rank to come may not have compared it yet
         if (calls_fail(&host->node, error))
             return false;
         if (!submit(host, parts_get(host, host->submitted), now)) {
@@ -152,20 +155,21 @@ static bool find_awaited(const p4reduce_engine *engine, uint32_t awaited[8]) {
     return some;
 }
 
+// Publishes the ranks that the leader waits for: those of its host, or else those that the switch waits for.
 static void report_awaited(const p4reduce_engine *engine, double now) {
     struct host *host = host_of(engine);
-    const bool held = engine_oldest_is_held_back(engine);
-    if (host->node.segment.base == NULL || (held == host->reported_held && now - host->reported_at <= REPORT_S))
+    const bool paused = engine_oldest_is_held_back(engine);
+    if (host->node.segment.base == NULL || (paused == host->reported_paused && now - host->reported_at <= REPORT_S))
         return;
     uint32_t awaited[8];
     if (!find_awaited(engine, awaited))
         p4reduce_worker_awaited(engine->worker, awaited);
     for (unsigned i = 0; i < 8; i++)
         atomic_store(&segment_head(&host->node.segment)->awaited[i], awaited[i]);
-    atomic_store(&segment_head(&host->node.segment)->held, held);
+    atomic_store(&segment_head(&host->node.segment)->paused, paused);
     atomic_store(&segment_head(&host->node.segment)->awaited_at, (uint32_t)now);
     host->reported_at = now;
-    host->reported_held = held;
+    host->reported_paused = paused;
 }
 
 static bool turn(p4reduce_engine *engine) {
@@ -189,10 +193,11 @@ static struct wait_set wait(p4reduce_engine *engine, double limit) {
     struct wait_set set = network_wait(engine, fmin(limit, host_trim_due(host)));
     const struct wait_set own = wakeup_announce_sleep(&host->node, set.deadline);
     p4reduce_error error;
-    set.descriptors[2] = own.descriptors[1];
+    set.descriptors[2] = own.descriptors[1]; // notifications of this host's ranks
     set.deadline = own.deadline;
     if (is_active(engine) && host->node.segment.base != NULL)
         set.deadline = fmin(set.deadline, host->reported_at + REPORT_AGAIN_S);
+    // The conditions must be checked again after the announcement (wakeup.h).
     if (is_active(engine) && (may_begin(host) || may_submit(host) || calls_fail(&host->node, &error)))
         set.deadline = 0;
     engine->poll_deadline = set.deadline;

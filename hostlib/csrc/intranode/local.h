@@ -167,9 +167,9 @@ unsigned local_agree(const struct local *local, const struct piece *piece, const
 void local_scan_source(const struct local *local, const struct piece *piece, uint32_t rank, struct source *source,
                        uint8_t *exponents);
 
-// Adds the sources' values, and writes the sums into the `places` tensors `to`: all ranks', or this rank's alone.
+// Adds the sources' values, and writes the sums into the `tensor_count` tensors `to`: all ranks', or this rank's alone.
 void local_sum(struct local *local, const struct piece *piece, struct source *sources, const uint8_t *agreed,
-               void *const *to, size_t places);
+               void *const *to, size_t tensor_count);
 
 // In place.
 

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { PIECES_AT_ONCE = 4, SHARES = 16 };
+// A rank takes PIECES_AT_ONCE pieces at once if each rank then has at least LEAST_SHARES such shares. Smaller
+// shares balance the load better.
+enum { PIECES_AT_ONCE = 4, LEAST_SHARES = 16 };
 // If an operation fails while others may write to this rank's tensor, and the kernel refuses to revoke the region: the
 // longest time to wait until they have stopped.
 static const double WRITERS_TIMEOUT_S = 30;
@@ -25,7 +27,7 @@ void in_place_export(struct local *local) {
 // Finding tensors.
 
 // Returns the address of another rank's tensor in this process; NULL if it lies in no region, or cannot be mapped.
-static uint8_t *mapped(struct local *local, uint32_t rank, const struct region *region, size_t bytes) {
+static uint8_t *map_tensor(struct local *local, uint32_t rank, const struct region *region, size_t bytes) {
     if (region->number == 0 || region->offset > region->size || bytes > region->size - region->offset)
         return NULL;
     uint8_t *base = mappings_find(&local->mappings, segment_rank(&local->node.segment, rank)->pid, region, bytes);
@@ -55,7 +57,7 @@ void in_place_find_tensors(struct local *local) {
         local->uniform &= call->type == task->request.type && call->divisor == task->numbers.divisor;
         const size_t bytes = task->request.count * local->numbers[rank].value_bytes;
         const bool is_mapped = rank != local->rank && !local->one_shot;
-        local->mapped[rank] = is_mapped ? mapped(local, rank, &call->region, bytes) : NULL;
+        local->mapped[rank] = is_mapped ? map_tensor(local, rank, &call->region, bytes) : NULL;
         local->unmappable |= rank != local->rank && local->mapped[rank] == NULL;
     }
     local->reduces_in_place = local->in_place && all_in_place(local);
@@ -83,10 +85,10 @@ static void reduce(struct local *local, const struct piece *piece, struct added 
     local_sum(local, piece, sources, agreed, tensors, local->ranks);
 }
 
-// Returns how many blocks a rank takes at once: a piece, or several pieces if there are many for each rank.
-static uint64_t share_of(const struct local *local) {
+// Returns how many blocks a rank takes at once.
+static uint64_t share_blocks(const struct local *local) {
     const uint64_t large = (uint64_t)PIECES_AT_ONCE * local->piece_blocks;
-    return local->task->blocks / local->ranks >= SHARES * large ? large : local->piece_blocks;
+    return local->task->blocks / local->ranks >= LEAST_SHARES * large ? large : local->piece_blocks;
 }
 
 // Reduces a share in small parts: all ranks' values of a part stay in the L1 cache, and its scan prefetches the next
@@ -103,13 +105,14 @@ static void reduce_share(struct local *local, uint64_t first, uint64_t share, st
 }
 
 // Adds this rank's counts to the shared counters. Other ranks have counted blocks of this rank, too.
-static void tell_added(const struct local *local, const struct added *added) {
+static void publish_counts(const struct local *local, const struct added *added) {
     for (uint32_t rank = 0; rank < local->ranks; rank++)
         atomic_fetch_add(&segment_rank(&local->node.segment, rank)->added, added->blocks[rank]);
     atomic_fetch_add(&segment_head(&local->node.segment)->added, added->together);
 }
 
-static void count(struct local *local) {
+// Adds the blocks of this operation to this rank's statistics.
+static void update_stats(struct local *local) {
     const uint64_t own = atomic_load(&segment_rank(&local->node.segment, local->rank)->added);
     const uint64_t together = atomic_load(&segment_head(&local->node.segment)->added);
     local->node.stats.blocks_sent += own - local->added;
@@ -124,7 +127,7 @@ bool in_place_add_up(p4reduce_engine *engine) {
     struct local *local = local_of(engine);
     struct window *head = local_window(local, local->first_window);
     struct added added = {.together = 0};
-    const uint64_t share = share_of(local);
+    const uint64_t share = share_blocks(local);
     if (!local->unmappable)
         atomic_store(&head->adds_in_place, local->first_window + 1);
     for (uint64_t first; !local->unmappable && (first = atomic_fetch_add(&head->next_piece, 1) * share) <
@@ -133,7 +136,7 @@ bool in_place_add_up(p4reduce_engine *engine) {
             return false;
         reduce_share(local, first, share, &added);
     }
-    tell_added(local, &added);
+    publish_counts(local, &added);
     local_arrive(local, GATHERED, local->first_window); // in place, there is nothing left to gather after REDUCED
     local_arrive(local, REDUCED, local->first_window);
     return true;
@@ -142,7 +145,7 @@ bool in_place_add_up(p4reduce_engine *engine) {
 bool in_place_was_added_up(struct local *local) {
     const bool was = atomic_load(&local_window(local, local->first_window)->adds_in_place) == local->first_window + 1;
     if (was)
-        count(local);
+        update_stats(local);
     return was;
 }
 

@@ -7,19 +7,18 @@
 enum {
     VALUE_BYTES = 4,
     WORD_BYTES = 4,
-    FEW_BYTES = 32 << 10,
-    LARGE_BYTES = 8 << 20, // from this size on, little of a tensor is in a core's own caches
+    ONE_SHOT_BYTES = 32 << 10, // the largest tensor of a one-shot operation
+    LARGE_BYTES = 8 << 20,     // from this size on, little of a tensor is in a core's own caches
     WINDOW_BYTES = 8 << 20,
     MOST_PIECE_BYTES = 64 << 10,
     LEAST_PIECE_BYTES = 16 << 10,
-    CACHED_BYTES = 512 << 10,
+    CACHED_BYTES = 512 << 10, // all ranks' values of a piece, so that they fit into a core's cache
     MOST_COPIES_BYTES = 2 << 20, // of a rank in a window
     COPIES_BYTES = 16 << 20,     // of all ranks in a window
 };
 
 size_t local_lay_out(struct local *local) {
     size_t piece_bytes = MOST_PIECE_BYTES, copies_bytes = MOST_COPIES_BYTES;
-    // All ranks' values in a piece must fit into a core's cache.
     while (piece_bytes > LEAST_PIECE_BYTES && local->ranks * piece_bytes > CACHED_BYTES)
         piece_bytes /= 2;
     while (copies_bytes > piece_bytes && local->ranks * copies_bytes > COPIES_BYTES)
@@ -46,7 +45,7 @@ void local_begin(struct local *local, struct task *task) {
     local->postponed_count = 0;
     const size_t most = local->piece_bytes / ((size_t)task->block_size * VALUE_BYTES);
     local->piece_blocks = (unsigned)min_of(most, MOST_PIECE_BLOCKS);
-    local->one_shot = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= FEW_BYTES;
+    local->one_shot = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= ONE_SHOT_BYTES;
 }
 
 // Copies a rank's values. Returns false if they cannot be read.
@@ -71,13 +70,16 @@ struct piece local_blocks(const struct local *local, uint64_t first, uint64_t bl
 
 bool local_piece(const struct local *local, uint64_t number, unsigned index, struct piece *piece) {
     const struct task *task = local->task;
-    const bool again = number >= local->regular_count;
-    const unsigned pieces = again ? local->copied_pieces : local->pieces;
-    const uint64_t place = (number - (again ? local->regular_count : 0)) * pieces + index;
-    if (index >= pieces || (again ? place >= local->postponed_count : place * local->piece_blocks >= task->blocks))
+    const bool is_retry = number >= local->regular_count;
+    const unsigned pieces = is_retry ? local->copied_pieces : local->pieces;
+    const uint64_t position = (number - (is_retry ? local->regular_count : 0)) * pieces + index;
+    if (index >= pieces)
         return false;
-    const struct postponed *postponed = again ? &local->postponed[place] : NULL;
-    *piece = local_blocks(local, again ? postponed->first_block : place * local->piece_blocks, local->piece_blocks);
+    if (is_retry ? position >= local->postponed_count : position * local->piece_blocks >= task->blocks)
+        return false;
+    const struct postponed *postponed = is_retry ? &local->postponed[position] : NULL;
+    const uint64_t first = is_retry ? postponed->first_block : position * local->piece_blocks;
+    *piece = local_blocks(local, first, local->piece_blocks);
     piece->window = local->first_window + number;
     piece->index = index;
     piece->postponed = postponed;
@@ -90,7 +92,7 @@ static void postpone(const struct local *local, const struct piece *piece) {
     atomic_store(&local_window(local, piece->window)->postponed, piece->window + 1);
 }
 
-static bool add(struct local *local, struct postponed postponed) {
+static bool append_postponed(struct local *local, struct postponed postponed) {
     if (local->postponed_count == local->postponed_room) {
         const size_t room = local->postponed_room ? 2 * local->postponed_room : MOST_PIECES;
         struct postponed *all = realloc(local->postponed, room * sizeof *all);
@@ -112,7 +114,7 @@ bool local_collect(struct local *local, uint64_t windows) {
                                  local_piece(local, local->collected, index, &piece); index++) {
             const bool unread = atomic_load(&head->unread[index]) == window + 1;
             const struct postponed postponed = {piece.first_block, unread, head->owners[index]};
-            if ((unread || head->kinds[index] == POSTPONED) && !add(local, postponed))
+            if ((unread || head->kinds[index] == POSTPONED) && !append_postponed(local, postponed))
                 return false;
         }
     }
@@ -173,7 +175,7 @@ static void sum_block(struct local *local, const struct piece *piece, struct sou
                      unsigned exponent, uint8_t *sums) {
     const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
     const size_t words = numbers_words(&local->task->numbers, count);
-    uint8_t *more = local->words;
+    uint8_t *addend = local->words;
     bool begun = false;
     for (uint32_t rank = 0; rank < local->ranks; rank++) {
         struct source *source = &sources[rank];
@@ -184,15 +186,15 @@ static void sum_block(struct local *local, const struct piece *piece, struct sou
         const uint8_t *values = source->values + (source->packed ? 0 : block * block_bytes);
         if (source->packed)
             source->values += block_bytes;
-        numbers_quantise(numbers, values, count, exponent, piece->first_value + first, begun ? more : sums);
+        numbers_quantise(numbers, values, count, exponent, piece->first_value + first, begun ? addend : sums);
         if (begun)
-            numbers->kernels->add(more, words, sums);
+            numbers->kernels->add(addend, words, sums);
         begun = true;
     }
 }
 
 // Writes the residual of this rank's values.
-static void take_residual(struct local *local, const struct piece *piece, const uint8_t *agreed) {
+static void write_residual(struct local *local, const struct piece *piece, const uint8_t *agreed) {
     const struct task *task = local->task;
     const uint8_t *exponents = piece_exponents(local, piece, local->rank);
     if (task->request.residual == NULL || *piece_content(local, piece, local->rank) == EMPTY)
@@ -255,7 +257,7 @@ static void sum_to_words(struct local *local, const struct piece *piece, struct 
 
 // Collects the addresses of ranks' values that are not all zero. Returns how many these ranks are, or 0 if some have
 // packed copies.
-static size_t plain_values(const struct local *local, const struct source *sources, const void **values) {
+static size_t unpacked_values(const struct local *local, const struct source *sources, const void **values) {
     size_t count = 0;
     for (uint32_t rank = 0; rank < local->ranks; rank++) {
         if (sources[rank].exponents == NULL)
@@ -268,23 +270,23 @@ static size_t plain_values(const struct local *local, const struct source *sourc
 }
 
 void local_sum(struct local *local, const struct piece *piece, struct source *sources, const uint8_t *agreed,
-               void *const *to, size_t places) {
+               void *const *to, size_t tensor_count) {
     const struct numbers *numbers = &local->task->numbers;
     uint8_t *sums = local->words + word_bytes_a_block(local);
     const void *values[MAX_RANKS];
-    const size_t plain = plain_values(local, sources, values);
+    const size_t unpacked = unpacked_values(local, sources, values);
     for (unsigned block = 0; block < piece->blocks; block++) {
         const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
         const size_t at = first * numbers->value_bytes, bytes = count * numbers->value_bytes;
         if (agreed[block] == BLOCK_ZERO) {
-            for (size_t i = 0; i < places; i++)
-                if (sources[places == 1 ? local->rank : i].has_negative_zeros)
+            for (size_t i = 0; i < tensor_count; i++)
+                if (sources[tensor_count == 1 ? local->rank : i].has_negative_zeros)
                     memset((uint8_t *)to[i] + at, 0, bytes);
-        } else if (plain == 0 ||
-                   !numbers_sum(numbers, values, plain, first, first + count, agreed[block], to, places)) {
+        } else if (unpacked == 0 ||
+                   !numbers_sum(numbers, values, unpacked, first, first + count, agreed[block], to, tensor_count)) {
             sum_block(local, piece, sources, block, agreed[block], sums);
             numbers_dequantise(numbers, sums, count, agreed[block], (uint8_t *)to[0] + at);
-            for (size_t i = 1; i < places; i++)
+            for (size_t i = 1; i < tensor_count; i++)
                 memcpy((uint8_t *)to[i] + at, (uint8_t *)to[0] + at, bytes);
         }
     }
@@ -322,7 +324,7 @@ void local_reduce(struct local *local, const struct piece *piece) {
         uint8_t agreed[MOST_PIECE_BLOCKS];
         local_agree(local, piece, sources, agreed);
         sum_to_words(local, piece, sources, agreed, local->scratch);
-        take_residual(local, piece, agreed);
+        write_residual(local, piece, agreed);
         count_blocks(local, piece, count_nonzero(agreed, piece->blocks));
         if (!local->task->request.read_only)
             write_values(local, piece, agreed, local->scratch, false);
@@ -330,13 +332,14 @@ void local_reduce(struct local *local, const struct piece *piece) {
     }
     uint8_t *agreed = piece_agreed(local, piece);
     const unsigned nonzero = local_agree(local, piece, sources, agreed);
+    // Dense sums stay in this rank's tensor, if others can read them there and want them in the same form.
     const bool may_be_whole =
         piece_is_readable(local, piece) && local->uniform && !local->task->request.read_only;
     head->owners[piece->index] = (uint8_t)local->rank;
     if (nonzero == 0) {
         head->kinds[piece->index] = NOTHING;
     } else if (may_be_whole && (any_in_tensor(local, piece) || 2 * nonzero > piece->blocks)) {
-        take_residual(local, piece, agreed);
+        write_residual(local, piece, agreed);
         void *const own = piece_own_values(local, piece);
         local_sum(local, piece, sources, agreed, &own, 1);
         head->kinds[piece->index] = WHOLE;
@@ -349,7 +352,7 @@ void local_reduce(struct local *local, const struct piece *piece) {
 // Taking the sums.
 
 // Copies the sums of a piece that its owner has put into the window.
-static void take_given(struct local *local, const struct piece *piece) {
+static void copy_given_sums(struct local *local, const struct piece *piece) {
     if (!local->task->request.read_only && piece->postponed->owner != local->rank)
         memcpy(piece_own_values(local, piece), piece_sums(local, piece),
                piece->values * local->task->numbers.value_bytes);
@@ -363,14 +366,14 @@ void local_gather(struct local *local, const struct piece *piece) {
     const uint8_t kind = head->kinds[piece->index], owner = head->owners[piece->index];
     const uint8_t *agreed = piece_agreed(local, piece);
     if (kind == GIVEN)
-        take_given(local, piece);
+        copy_given_sums(local, piece);
     if (kind == GIVEN || kind == POSTPONED)
         return;
     count_blocks(local, piece, kind == NOTHING ? 0 : count_nonzero(agreed, piece->blocks));
     const bool clear = *piece_content(local, piece, local->rank) == UNSCANNED;
     if ((kind == NOTHING && !clear) || (kind == WHOLE && owner == local->rank))
         return;
-    take_residual(local, piece, agreed);
+    write_residual(local, piece, agreed);
     if (request->read_only)
         return;
     if (kind != WHOLE) {

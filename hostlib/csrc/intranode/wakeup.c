@@ -10,7 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { AT_ONCE = 16, OWN_SOCKET = 2 * MAX_RANKS }; // events: of connections by their index, of processes MAX_RANKS more
+// Numbers of epoll events: a rank's index for its connection, MAX_RANKS more for its process, and OWN_SOCKET for this
+// rank's socket.
+enum { EVENTS_AT_ONCE = 16, OWN_SOCKET = 2 * MAX_RANKS };
 enum { DATAGRAM_BYTES = 1024 }; // more than the kernel accounts for a datagram that was not read yet: 768 to 896
 
 // Opens a pidfd of the process at the other end of the socket. Returns -1 if the kernel has no pidfds, or if the
@@ -33,7 +35,7 @@ static bool watch(const struct intranode *node, int descriptor, uint32_t number)
 
 // Makes room for a datagram to each other rank. A wakeup that cannot be sent is lost, and the default has room for as
 // few as 237. If the kernel's limit is lower, some wakeups may still be lost.
-static void make_room(int socket) {
+static void enlarge_send_buffer(int socket) {
     const int bytes = MAX_RANKS * DATAGRAM_BYTES;
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
@@ -45,7 +47,7 @@ bool wakeup_open(struct intranode *node, const char *meeting) {
     const socklen_t length = rendezvous_address(node->name, node->segment.index, &own);
     node->poll = epoll_create1(EPOLL_CLOEXEC);
     node->socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    make_room(node->socket);
+    enlarge_send_buffer(node->socket);
     bool well = node->poll >= 0 && node->socket >= 0 &&
                 bind(node->socket, (const struct sockaddr *)&own, length) == 0 && watch(node, node->socket, OWN_SOCKET);
     for (uint32_t index = 0; well && index < node->segment.count; index++)
@@ -100,7 +102,7 @@ struct wait_set wakeup_announce_sleep(struct intranode *node, double limit) {
 
 // Closes a descriptor, and first removes it from the epoll set: if a forked child keeps the same open file, closing
 // alone does not end its events.
-static void let_go(const struct intranode *node, int *descriptor) {
+static void stop_watching(const struct intranode *node, int *descriptor) {
     if (*descriptor < 0)
         return;
     if (node->poll >= 0)
@@ -109,17 +111,17 @@ static void let_go(const struct intranode *node, int *descriptor) {
     *descriptor = -1;
 }
 
-static void lose(struct intranode *node, uint32_t index) {
-    let_go(node, &node->segment.connections[index]);
-    let_go(node, &node->processes[index]);
+static void mark_gone(struct intranode *node, uint32_t index) {
+    stop_watching(node, &node->segment.connections[index]);
+    stop_watching(node, &node->processes[index]);
     node->gone[index] = true;
     if (node->gone_at == 0)
         node->gone_at = clock_now();
 }
 
-// Returns whether nothing can be read any more. It reads at most as many datagrams as there may be ranks, so that a
-// sender without end cannot keep this rank here.
-static bool has_ended(int socket) {
+// Reads and discards what a socket has received. Returns whether the other end is closed. It reads at most as often as
+// there may be ranks, so that a sender without end cannot keep this rank here.
+static bool drain(int socket) {
     uint8_t byte;
     ssize_t got = 1;
     for (unsigned i = 0; i < MAX_RANKS && got > 0; i++)
@@ -128,33 +130,33 @@ static bool has_ended(int socket) {
 }
 
 void wakeup_receive(struct intranode *node) {
-    struct epoll_event events[AT_ONCE];
-    const int count = node->poll < 0 || !node->has_slept ? 0 : epoll_wait(node->poll, events, AT_ONCE, 0);
+    struct epoll_event events[EVENTS_AT_ONCE];
+    const int count = node->poll < 0 || !node->has_slept ? 0 : epoll_wait(node->poll, events, EVENTS_AT_ONCE, 0);
     node->has_slept = false;
     for (int i = 0; i < count; i++) {
         const uint32_t number = events[i].data.u32, index = number % MAX_RANKS;
         if (number == OWN_SOCKET)
-            has_ended(node->socket); // called to read all notifications
+            drain(node->socket);
         else if (number >= MAX_RANKS || (node->segment.connections[index] >= 0 &&
-                                         has_ended(node->segment.connections[index])))
-            lose(node, index);
+                                         drain(node->segment.connections[index])))
+            mark_gone(node, index);
     }
 }
 
-static void leave(struct intranode *node) {
+static void close_connections(struct intranode *node) {
     for (uint32_t index = 0; index < node->segment.count; index++) {
         if (node->segment.connections[index] >= 0)
             shutdown(node->segment.connections[index], SHUT_RDWR); // also ends it in forked children
-        let_go(node, &node->segment.connections[index]);
-        let_go(node, &node->processes[index]);
+        stop_watching(node, &node->segment.connections[index]);
+        stop_watching(node, &node->processes[index]);
     }
-    let_go(node, &node->socket);
+    stop_watching(node, &node->socket);
     if (node->poll >= 0)
         close(node->poll);
     node->poll = -1;
 }
 
 void intranode_close(struct intranode *node) {
-    leave(node);
+    close_connections(node);
     segment_close(&node->segment);
 }
