@@ -325,6 +325,8 @@ def _run_congestion(
 def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, as_json: bool) -> None:
     """Check the inputs, enter a new network namespace, and do the work there.
 
+    To enter it, the process executes this program again, so the inputs are checked once outside and once inside.
+
     Errors and signals end the process with a message and an exit status, as those of every command do.
     """
     console = Console(stderr=as_json)
@@ -334,7 +336,7 @@ def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, 
         from p4reduce_topos.emulation.network import check_tools
 
         check_tools()
-        with signals.blocked():
+        with signals.blocked():  # until the new program has called `signals.install`
             own_network.enter()
         work(console, checked)
 

@@ -9,6 +9,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import bits_per_second
 from p4reduce_topos.model import LinkProperties
 
+# An example with every property, for help and errors.
 LINK_PROPERTIES = "rate=100mbit,queue=64kB,delay=5ms,jitter=1ms,loss=0.01,duplicate=0.01,corrupt=0.01"
 
 

@@ -32,17 +32,18 @@ class Direction:
         self._options = options
         self._to = to
         self._random = random.Random(seed)
-        self._waiting: list[tuple[float, int, bytes]] = []
-        self._number = count()
+        self._waiting: list[tuple[float, int, bytes]] = []  # a heap: when each frame is due, its number, the frame
+        self._number = count()  # frames that are due at the same time keep their order
 
     def enqueue(self, frame: bytes, now: float) -> None:
+        """Decide what happens to a frame that arrived at this time, and queue it, or copies of it."""
         options, draw = self._options, self._random.random
         if draw() < options.loss:
             return
         for _ in range(2 if draw() < options.duplicate else 1):
             copy = self._corrupted(frame) if draw() < options.corrupt else frame
             if not options.unchecked and zlib.crc32(copy) != zlib.crc32(frame):
-                continue
+                continue  # a network card drops it, as its FCS is wrong
             late = options.jitter * draw() if draw() < _DELAYED else 0.0
             due = now + options.delay + late
             if len(self._waiting) < _LONGEST_QUEUE:
@@ -78,7 +79,7 @@ def main() -> None:
         first.fileno(): (first, Direction(options, second, options.seed)),
         second.fileno(): (second, Direction(options, first, -options.seed)),
     }
-    print("{}", flush=True)
+    print("{}", flush=True)  # the line that says that the process is ready
     with select.epoll() as poll:
         for descriptor in directions:
             poll.register(descriptor, select.EPOLLIN)

@@ -55,17 +55,19 @@ class P4Switch(Switch):  # type: ignore[misc]
         """Start the process, unless it runs. `wait` waits until it is ready."""
         if self.child is not None and self.child.process.poll() is None:
             return
+        # Port 0 is the loopback interface.
         ports = [f"{port}=eth:{interface.name}" for port, interface in sorted(self.intfs.items()) if port > 0]
         options = [part for port in ports for part in ("--port", port)]
         self.child = self._family.start(f"switch {self.name}", "p4reduce", *self._command, *options, "--json")
 
     def wait(self) -> None:
+        """Wait until the switch has printed that it is ready, at most `START_UP_S` seconds."""
         assert self.child is not None
         self.child.first(START_UP_S)
 
     def stop(self, deleteIntfs: bool = True) -> None:
         if self.child is not None:
-            if self.child in self._family.children:
+            if self.child in self._family.children:  # otherwise the family has stopped it already
                 self._family.children.remove(self.child)
                 self.child.stop()
             self.child = None
@@ -80,6 +82,7 @@ class EmulatedLink(Link):  # type: ignore[misc]
         super().__init__(*nodes, **options)
 
     def makeIntfPair(self, *arguments: Any, **_: Any) -> None:
+        """Make both veth pairs. The arguments are Mininet's: two names, two addresses, two nodes."""
         names, addresses, nodes = arguments[0:2], arguments[2:4], arguments[4:6]
         for name, address, node, middle in zip(names, addresses, nodes, self._inner, strict=True):
             end = ["name", name, "address", address, "netns", str(node.pid)]

@@ -45,18 +45,18 @@ def postponed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     former = {}
     try:
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                former[number] = signal.signal(number, lambda received, _: came.append(received))
+                former[number] = signal.signal(number, lambda number, _: received.append(number))
         yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
+        if received:  # the first one raises the exception that ends the program
+            signal.raise_signal(received[0])
 
 
 __all__ = ["ENDING", "blocked", "install", "postponed"]

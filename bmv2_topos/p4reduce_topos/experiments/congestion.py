@@ -28,10 +28,11 @@ from p4reduce_topos.topologies import bottleneck
 SUMMARY = "Aggregation beside TCP on one slow link."
 RATE, QUEUE = 100_000_000, 250_000  # bits a second; bytes, which take 20 ms at this rate
 WORKERS = 4
-_ALONE_S, _LONGEST_S = 5.0, 600.0
-_PORT = 5201  # iperf3's
+_ALONE_S = 5.0  # how long TCP is measured alone
+_LONGEST_S = 600.0  # a limit for iperf3's client, which is ended earlier
+_PORT = 5201  # iperf3's default
 _CASE = Case(WORKERS, 1 << 20, "float32", 1.0, "all", "block")
-_SAMPLE_S = 0.1
+_SAMPLE_S = 0.1  # seconds between samples
 _WINDOW = 5  # samples: the spread of throughput is that over windows of 0.5 s
 _BUSY = 10_000  # bytes: a sample with more from one worker counts as busy
 
@@ -66,6 +67,7 @@ def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str,
         for algorithm in algorithms():
             with _tcp(network, algorithm), _Sampler(network) as sampler:
                 time.sleep(_ALONE_S)
+            # No aggregation runs: the rest of the traffic is ARP and the like.
             found[f"{algorithm} alone"] = replace(sampler.throughput(), aggregation=0.0, aggregation_deviation=0.0)
         for one in slots:
             setup = Setup(target=target, slots=one, threads=1, repeat=repeat, warm_up=1, timeout=120)
@@ -118,7 +120,7 @@ class _Sampler:
         self._network = network
         self._samples: list[Sample] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample)  # it inherits the network namespace
+        self._thread = threading.Thread(target=self._sample)  # in the network namespace of the thread that starts it
 
     def _sample(self) -> None:
         carried = self._network.carried
@@ -134,8 +136,8 @@ class _Sampler:
         samples = self._samples
         if busy:
             pairs = enumerate(pairwise(samples))
-            during = [at for at, (one, other) in pairs if other[3] - one[3] > _BUSY]
-            samples = samples[during[0] : during[-1] + 2]
+            busy_pairs = [at for at, (one, other) in pairs if other[3] - one[3] > _BUSY]
+            samples = samples[busy_pairs[0] : busy_pairs[-1] + 2]  # both samples of the last pair
         windows = [_rates(one, other) for one, other in pairwise(samples[::_WINDOW])] or [(0.0, 0.0)]
         tcp, aggregation = zip(*windows, strict=True)
         return Throughput(*_rates(samples[0], samples[-1]), pstdev(tcp), pstdev(aggregation))
@@ -174,8 +176,8 @@ def plot(path: Path, found: dict[str, Throughput], target: str, repeat: int) -> 
             if (deviation := getattr(one, f"{name}_deviation"))
         ]
         if bars:
-            places, heights, deviations = zip(*bars, strict=True)
-            axis.errorbar(places, heights, deviations, fmt="none", ecolor="black", elinewidth=1, capsize=3)
+            positions, heights, deviations = zip(*bars, strict=True)
+            axis.errorbar(positions, heights, deviations, fmt="none", ecolor="black", elinewidth=1, capsize=3)
     axis.axhline(RATE / 1e6, color="black", linewidth=1, linestyle="dashed", label="the link's rate")
     axis.set(
         xlabel="run",

@@ -33,20 +33,20 @@ def with_options(experiment: Experiment, values: str, systems: str, **fixed: str
         if wrong := [one for one in named if one not in SYSTEMS]:
             raise P4ReduceError(f"--systems {wrong[0]}: accepted are {', '.join(SYSTEMS)}")
         made = replace(made, systems=named)
-    words = {name: value for name in ("topology", "shape") if (value := fixed.pop(name, ""))}
+    texts = {name: value for name in ("topology", "shape") if (value := fixed.pop(name, ""))}
     given = {name: value for name, value in fixed.items() if value}
     if made.varied in given:
         raise P4ReduceError(
             f"{option(made.varied)} {given[made.varied]}: the experiment varies it; give its values with --values"
         )
     numbers = {name: _number(name, option(name), value) for name, value in given.items()}
-    same: dict[str, Any] = {**made.fixed, **numbers, **words}
-    file = str(same.get("topology", ""))
-    if file.endswith(SUFFIXES) and "workers" not in {made.varied, *same}:
-        same["workers"] = len(build(file, None, "", "", "").workers)
-    made = replace(made, fixed=same)
+    all_fixed: dict[str, Any] = {**made.fixed, **numbers, **texts}
+    file = str(all_fixed.get("topology", ""))
+    if file.endswith(SUFFIXES) and "workers" not in {made.varied, *all_fixed}:  # the file has the number of workers
+        all_fixed["workers"] = len(build(file, None, "", "", "").workers)
+    made = replace(made, fixed=all_fixed)
     for point in made.points():
-        point.build()
+        point.build()  # raises if the topology is not accepted
     return made
 
 
@@ -87,14 +87,16 @@ def _read(file: str) -> Experiment:
             f"{varied!r}, {values!r}"
         )
     topology = str(made.get("topology", Point.topology))
-    beside = Path(file).parent / topology.rpartition(":")[0] if ":" in topology else Path(file).parent / topology
-    if beside.is_file():  # a topology's file is relative to the experiment's
-        topology = str(beside.parent / Path(topology).name)
-    same = {"topology": topology, "shape": str(made.get("shape", ""))}
+    # A topology's file, or FILE.py:NAME, is relative to the experiment's file.
+    topology_file = Path(file).parent / (topology.rpartition(":")[0] if ":" in topology else topology)
+    if topology_file.is_file():
+        topology = str(topology_file.parent / Path(topology).name)
+    fixed = {"topology": topology, "shape": str(made.get("shape", ""))}
     systems = made.get("systems", list(Experiment.systems))
     if not isinstance(systems, list):
         raise P4ReduceError(f"{file}: systems: {systems!r}: accepted is a list")
-    experiment = Experiment(str(made.get("summary", "")), varied, (), fixed=same)
+    # Values, systems and numbers become texts, so that they are checked as those on the command line are.
+    experiment = Experiment(str(made.get("summary", "")), varied, (), fixed=fixed)
     numbers = {name: str(made[name]) for name in _NUMBERS if name in made}
     return with_options(experiment, ",".join(map(str, values)), ",".join(map(str, systems)), **numbers)
 
@@ -105,6 +107,7 @@ def option(name: str) -> str:
 
 
 def _parts(text: str) -> list[str]:
+    """Split a list with commas. Raises P4ReduceError."""
     parts = [one.strip() for one in text.split(",")]
     if not all(parts):
         raise P4ReduceError(f"{text!r}: accepted is one or several, separated by commas")
@@ -112,7 +115,10 @@ def _parts(text: str) -> list[str]:
 
 
 def _number(name: str, called: str, text: str) -> float:
-    """Return the value of a field of `Point` from its text, such as "4MiB" for numel or "50mbit" for rate."""
+    """Return the value of a field of `Point` from its text, such as "4MiB" for numel or "50mbit" for rate.
+
+    called: the option that errors name.
+    """
     assert name in {field.name for field in fields(Point)}
     if name == "rate":
         return bits_per_second(text, called)
@@ -123,8 +129,11 @@ def _number(name: str, called: str, text: str) -> float:
     except ValueError:
         raise P4ReduceError(f"{called} {text}: accepted for {name} are numbers") from None
     least, most = {
-        "workers": (1, MOST_WORKERS), "slots": (1, 512), "block_size": (32, 256), "late": (0, 60),
-    }.get(name, (0, 1))  # fmt: skip
+        "workers": (1, MOST_WORKERS),
+        "slots": (1, 512),
+        "block_size": (32, 256),
+        "late": (0, 60),
+    }.get(name, (0, 1))  # density and drop_rate are shares
     if not least <= number <= most:
         raise P4ReduceError(f"{called} {text}: accepted for {name} is {least} to {most}")
     return number

@@ -27,8 +27,8 @@ from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
 from p4reduce_topos.topologies.parts import with_extra_host
 
-VERSION = 1
-_BEFORE = {"topology": "star", "shape": ""}  # fields that old files of figures lack
+VERSION = 1  # of the files of figures
+_OLD_DEFAULTS = {"topology": "star", "shape": ""}  # fields that old files lack, with their values at that time
 _VALUES = 256  # values in a packet, for every block size
 _P4SRC = Path(__file__).resolve().parents[3] / "p4src"
 _AXES = {  # by field of `Point`: the label of its axis in plots, and the factor from the value to the label's unit
@@ -47,6 +47,8 @@ _AXES = {  # by field of `Point`: the label of its axis in plots, and the factor
 class Point:
     """The parameters of one measurement.
 
+    numel: the number of float32 elements of the tensor.
+    density: the share of blocks that are not zero.
     rate: the rate of every link, in bits a second.
     drop_rate: the share of packets that switches lose, at every port and in each direction.
     late: the delay of the last worker's calls, in seconds.
@@ -130,18 +132,18 @@ def run(
     """
     known = [row for row in _read(file) if row["measured"]["error"] is None]
     points = experiment.points()
-    at: tuple[object, ...] | None = None
+    running: tuple[object, ...] | None = None  # `Point.network` of the network in `stack`
     with contextlib.ExitStack() as stack:
         for point in points:
             key = {**asdict(point), "target": target, "repeat": repeat}
             if point.topology not in TOPOLOGIES:
-                key["made"] = _digest(point)  # the user's file may have changed
-            row = next((row for row in known if {**_BEFORE, **row["point"]} == key), None)
+                key["made"] = _digest(point)  # so that the point is measured again if the user's file has changed
+            row = next((row for row in known if {**_OLD_DEFAULTS, **row["point"]} == key), None)
             if row is None:
-                if at != point.network:
+                if running != point.network:
                     stack.close()
                     network = _start(point, target, stack)
-                    at = point.network
+                    running = point.network
                 setup = Setup(target=target, slots=point.slots, threads=1, repeat=repeat, warm_up=1, timeout=120)
                 case = Case(point.workers, point.numel, "float32", point.density, "random", "block")
                 try:
@@ -149,7 +151,7 @@ def run(
                     if point.block_size != Point.block_size:  # the limit holds for the shipped program only
                         measured = replace(measured, row=replace(measured.row, limit_s=None, over_limit=None))
                 except ChildFailed as error:
-                    at = None  # start a new network: more than this may have failed
+                    running = None  # start a new network, since other processes may have failed too
                     failed = report.row(point.system, target, case, Failed(str(error)), None, point.rate)
                     measured = Measurement(failed)
                 row = {"point": key, "measured": measured.as_dict(), "machine": outputs.machine()}
@@ -159,12 +161,14 @@ def run(
 
 
 def _digest(point: Point) -> str:
+    """Return a digest of the point's topology."""
     return hashlib.sha256(repr(point.build()).encode()).hexdigest()[:16]
 
 
 def _start(point: Point, target: str, stack: contextlib.ExitStack) -> Network:
+    """Start the point's network, which runs until the stack is closed."""
     topology = point.build()
-    options = ["--drop-rate", str(point.drop_rate), "--lease", "30"]
+    options = ["--drop-rate", str(point.drop_rate), "--lease", "30"]  # the lease in seconds
     if point.block_size != Point.block_size:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-pipeline-")))
         _compile(folder, point.block_size)
@@ -186,10 +190,11 @@ def _compile(folder: Path, block_size: int) -> None:
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
+    """Return the figures in the file; [] if there is none, or if it has another version."""
     if not file.exists():
         return []
-    made = json.loads(file.read_text())
-    rows: list[dict[str, Any]] = made["rows"] if made.get("version") == VERSION else []
+    content = json.loads(file.read_text())
+    rows: list[dict[str, Any]] = content["rows"] if content.get("version") == VERSION else []
     return rows
 
 
@@ -221,16 +226,16 @@ def plot(
     figure, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
     label, factor = _AXES[experiment.varied]
     for system in experiment.systems:
-        here = [
+        rows = [
             (getattr(point, experiment.varied) * factor, row, point.build().hosts)
             for point, row in measured
             if point.system == system and row["error"] is None
         ]
-        varied = [value for value, _, _ in here]
-        least, median, most = ([row[key] * 1e3 for _, row, _ in here] for key in ("min_s", "median_s", "max_s"))
+        varied = [value for value, _, _ in rows]
+        least, median, most = ([row[key] * 1e3 for _, row, _ in rows] for key in ("min_s", "median_s", "max_s"))
         axes[0].plot(varied, median, marker="o", label=system)
         axes[0].fill_between(varied, least, most, alpha=0.2)
-        axes[1].plot(varied, [busiest(row, hosts) / 1e6 for _, row, hosts in here], marker="o", label=system)
+        axes[1].plot(varied, [busiest(row, hosts) / 1e6 for _, row, hosts in rows], marker="o", label=system)
     titles = (
         ("time of a reduction: median, and minimum to maximum", "time (ms)"),
         ("bytes of a reduction at the busiest host: average", "sent and received (MB)"),
@@ -241,9 +246,9 @@ def plot(
         axis.grid(alpha=0.3)
         ticks = sorted(value * factor for value in experiment.values)
         least_value = min((tick for tick in ticks if tick), default=0)
-        if least_value and ticks[-1] > 20 * least_value:
-            axis.set_xscale("symlog", linthresh=least_value)  # as logarithmic, with a place for 0
-            axis.set_xlim(ticks[0] / 1.3 or -least_value / 3, ticks[-1] * 1.3)
+        if least_value and ticks[-1] > 20 * least_value:  # too wide for a linear axis
+            axis.set_xscale("symlog", linthresh=least_value)  # logarithmic, but with a linear part that shows 0
+            axis.set_xlim(ticks[0] / 1.3 or -least_value / 3, ticks[-1] * 1.3)  # a margin at both ends
             axis.minorticks_off()
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     figure.suptitle(title_of(name, experiment, target, repeat), wrap=True)
@@ -267,14 +272,17 @@ def title_of(name: str, experiment: Experiment, target: str, repeat: int) -> str
         "late": f"the last worker {point.late * 1e3:.4g} ms late" if point.late else "",
         "block_size": f"blocks of {point.block_size} values" if point.block_size != Point.block_size else "",
     }
-    fixed = [said for key, said in parts.items() if said and key != experiment.varied]
+    fixed = [text for key, text in parts.items() if text and key != experiment.varied]
     return f"{name}: {', '.join(fixed)}; target {target}, {repeat} reductions at each point"
 
 
 def busiest(measured: Mapping[str, Any], hosts: Collection[str]) -> int:
-    """Return the bytes of a reduction, sent and received, at the host whose link carries most."""
+    """Return the bytes of a reduction, sent and received, at the host whose link carries most.
+
+    measured: has the bytes by direction of a link in `carried`, such as "h1>s1".
+    """
     totals: dict[str, int] = {}
-    for way, count in measured["carried"].items():
-        for end in way.split(">"):
-            totals[end] = totals.get(end, 0) + count
+    for direction, count in measured["carried"].items():
+        for node in direction.split(">"):
+            totals[node] = totals.get(node, 0) + count
     return max(count for node, count in totals.items() if node in hosts)

@@ -30,6 +30,7 @@ def tensor(rank: int, call: int, numel: int, density: float, block: int) -> npt.
     """Return the input of a rank for a call. Its values differ by many magnitudes, so that wrong rounding shows.
 
     density: the share of blocks that contain values.
+    block: the number of values in a block.
     """
     random = np.random.default_rng([call, rank])
     values = (random.standard_normal(numel) * 10.0 ** random.integers(-3, 4, numel)).astype(np.float32)
@@ -48,7 +49,7 @@ def reduce(communicator: Communicator, options: argparse.Namespace) -> dict[str,
     rank, block = communicator.rank, communicator.block_size
     digest = hashlib.sha256()
     for call in range(options.calls):
-        numel = options.numel + (64 if rank == options.odd else 0)
+        numel = options.numel + (64 if rank == options.odd else 0)  # elements; any other number is a mismatch
         expected = sums(communicator.world_size, call, numel, options.density, block)
         result = communicator.allreduce(tensor(rank, call, numel, options.density, block))
         wrong = int((result.view(np.int32) != expected.view(np.int32)).sum())
@@ -58,11 +59,12 @@ def reduce(communicator: Communicator, options: argparse.Namespace) -> dict[str,
         say(done=call + 1)
         time.sleep(options.pause)
     communicator.barrier(timeout=options.timeout)
-    again = communicator.stats().retransmissions
-    return {"right": options.calls, "digest": digest.hexdigest(), "retransmissions": again}
+    retransmissions = communicator.stats().retransmissions
+    return {"right": options.calls, "digest": digest.hexdigest(), "retransmissions": retransmissions}
 
 
 def say(**event: object) -> None:
+    """Print an event as a line of JSON."""
     print(json.dumps(event), flush=True)
 
 
