@@ -84,7 +84,7 @@ class PortInfo(Protocol):
 
     @property
     def name(self) -> str:
-        """As in --port, with the actual UDP port in place of 0."""
+        """The value for --port, with the actual UDP port in place of 0."""
         ...
 
     @property

@@ -255,7 +255,7 @@ def test_a_leaf_that_its_spine_does_not_hear_is_named_and_taken_in_when_it_is_he
 
 def test_people_see_at_which_switch_a_rank_is() -> None:
     console = Console(record=True, width=160, file=io.StringIO())
-    places = [pb.Place(), pb.Place(heard=True, port=5, ip="10.0.0.1", udp_port=5001), pb.Place()]
+    places = [pb.Attachment(), pb.Attachment(heard=True, port=5, ip="10.0.0.1", udp_port=5001), pb.Attachment()]
     switches = [
         pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", state="Ready")
         for n, name in enumerate(TWO_LEAVES.names)

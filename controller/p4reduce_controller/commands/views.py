@@ -276,7 +276,7 @@ def _has_leader(member: pb.Member) -> bool:
     return member.HasField("leader") and member.leader != member.rank
 
 
-def _at(place: pb.Place) -> str:
+def _at(place: pb.Attachment) -> str:
     return f"{place.ip}:{place.udp_port} on port {place.port}" if place.heard else "no HELLO yet"
 
 

@@ -151,7 +151,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
                 leaving=member.leaving,
                 away=member.session is None,
                 leader=leaders.get(member.rank),
-                places=[_place(member, job.site.index_of(number)) for number in switches],
+                places=[_attachment(member, job.site.index_of(number)) for number in switches],
                 report=member.report,
                 rates=member.rates,
                 heard_s=now - member.heard_at if member.heard_at else 0.0,
@@ -174,8 +174,8 @@ def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:
     return ("to send its share", ranks) if ranks and now - then < LOOK_MAX_AGE else ("", [])
 
 
-def _place(member: Member, switch: int | None) -> pb.Place:
+def _attachment(member: Member, switch: int | None) -> pb.Attachment:
     heard = member.heard.get(switch) if switch is not None else None
     if heard is None:
-        return pb.Place()
-    return pb.Place(heard=True, port=heard.port, **vars(heard.sender))
+        return pb.Attachment()
+    return pb.Attachment(heard=True, port=heard.port, **vars(heard.sender))

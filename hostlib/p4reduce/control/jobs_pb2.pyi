@@ -332,14 +332,14 @@ class Tenant(_message.Message):
 class Member(_message.Message):
     rank: int
     leaving: bool
-    places: _containers.RepeatedCompositeFieldContainer[Place]
+    places: _containers.RepeatedCompositeFieldContainer[Attachment]
     away: bool
     leader: int
     report: Report
     rates: Rates
     heard_s: float
     awaiting_s: float
-    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ..., leader: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ..., heard_s: _Optional[float] = ..., awaiting_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Attachment, _Mapping]]] = ..., away: bool = ..., leader: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ..., heard_s: _Optional[float] = ..., awaiting_s: _Optional[float] = ...) -> None: ...
 
 class Straggler(_message.Message):
     rank: int
@@ -358,7 +358,7 @@ class Rates(_message.Message):
     awaiting: float
     def __init__(self, operations: _Optional[float] = ..., rounds: _Optional[float] = ..., retransmissions: _Optional[float] = ..., packets_sent: _Optional[float] = ..., packets_received: _Optional[float] = ..., bytes_sent: _Optional[float] = ..., bytes_received: _Optional[float] = ..., busy: _Optional[float] = ..., awaiting: _Optional[float] = ...) -> None: ...
 
-class Place(_message.Message):
+class Attachment(_message.Message):
     heard: bool
     port: int
     mac: str
