@@ -105,7 +105,7 @@ struct p4reduce_engine {
     struct progress_lock progress;
     p4reduce_error failure; // status P4REDUCE_OK while there is none
     p4reduce_error external_failure; // the first failure that another thread has set
-    struct counted counted_by_switch;
+    struct counted counted_by_switch; // the last report of the controller
     struct pause pause;
     atomic_uint most_slots;  // used by one operation since the last query
     bool closing, stopped, joined; // p4reduce_close was called; the thread is about to end; it was joined
@@ -120,13 +120,15 @@ struct p4reduce_engine {
     bool *grouped;
     p4reduce_operation *oldest, *newest; // in flight
     unsigned callbacks;                  // operations in flight that have a callback
-    double oldest_since, busy_since, heard_at, seconds;
+    double oldest_since;             // when the oldest operation became the oldest; its time limit counts from then on
+    double busy_since, seconds;      // since when operations are in flight; the time with some in flight before that
+    double heard_at;                 // the last packet
     double last_poll, poll_deadline; // the last turn, and when the next one was due
     double stall_start, stall_end;   // the last interval in which the process was stopped past `poll_deadline`
     unsigned polls_with_backlog;     // turns in a row after which the link had more
     double gap, counted_at;          // seconds between two packets, smoothed; when so many packets had been `counted`
-    uint64_t counted;
-    bool must_stop;
+    uint64_t counted;                // packets received
+    bool must_stop;                  // the engine is closed: take no more turns
 };
 
 // Under the lock: returns the failure after which no operations are accepted; its status is P4REDUCE_OK without one.

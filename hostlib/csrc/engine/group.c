@@ -59,6 +59,7 @@ static void shard_ended(void *context, const p4reduce_error *error) {
     pthread_mutex_unlock(&first->lock);
 }
 
+// Makes shards for the other engines whose slots the operation uses.
 static bool split(p4reduce_operation *operation, const p4reduce_request *request, p4reduce_error *error) {
     p4reduce_operation *last = operation;
     for (p4reduce_engine *engine = operation->engine->next_shard; engine != NULL; engine = engine->next_shard) {
@@ -145,6 +146,7 @@ static p4reduce_membership membership_of_thread(const p4reduce_membership *all, 
     return share;
 }
 
+// Makes the engine of one thread, with its share of slots and sockets.
 static p4reduce_engine *prepare(const p4reduce_membership *all, const p4reduce_options *options, uint32_t thread,
                                 p4reduce_error *error) {
     const uint32_t each = (options->more_count + 1) / options->threads;
@@ -177,6 +179,7 @@ static bool check_jobs(const p4reduce_membership *all, const p4reduce_options *o
     return true;
 }
 
+// Checks the options of a group. The membership must have all of the job's slots, not a share (all_slots).
 static bool check(const p4reduce_membership *all, const p4reduce_options *options, p4reduce_error *error) {
     const uint32_t threads = options->threads;
     const uint64_t sockets = (uint64_t)options->more_count + 1;
@@ -221,6 +224,7 @@ p4reduce_engine *group_open(const p4reduce_membership *theirs, const p4reduce_op
             break;
         (*next)->state = group;
         next = &(*next)->next_shard;
+        // Once all engines are made, their threads start.
         if (thread + 1 == options->threads && start(group->first, options->thread_name, error))
             return group->first;
     }

@@ -61,6 +61,7 @@ p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error 
     return failure;
 }
 
+// Adds the newest operation in flight. By the driver, like the next function.
 static void append_inflight(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
     if (engine->oldest == NULL)
         engine->oldest_since = engine->busy_since = now;
@@ -71,6 +72,7 @@ static void append_inflight(p4reduce_engine *engine, p4reduce_operation *operati
     engine->callbacks += operation->on_end != NULL;
 }
 
+// Removes an operation that ends. The time limit of the next oldest counts from now on.
 static void remove_inflight(p4reduce_engine *engine, const p4reduce_operation *operation) {
     const double now = clock_now();
     *(operation->prev ? &operation->prev->next : &engine->oldest) = operation->next;
@@ -118,7 +120,7 @@ void engine_ended(void *context, const p4reduce_error *error) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-// Under the lock: ends the operations whose last shards other engines have carried.
+// Under the lock: ends the operations whose last shards other engines have completed.
 static void finish_done(p4reduce_engine *engine) {
     p4reduce_operation *operation;
     while ((operation = operation_pop(&engine->done)) != NULL)
@@ -166,6 +168,7 @@ void engine_handle_requests(p4reduce_engine *engine, double now) {
         handle_pause_requests(engine, now);
         pthread_mutex_lock(&engine->lock);
     }
+    // The controller has read this round from the switch. No rank can be in it if this rank has not sent the one before.
     const struct counted *counted = &engine->counted_by_switch;
     if (counted->pending && engine->external_failure.status == P4REDUCE_OK &&
         p4reduce_worker_is_impossible(engine->worker, counted->half, counted->seq))

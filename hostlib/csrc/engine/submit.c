@@ -150,7 +150,7 @@ p4reduce_status p4reduce_wait(p4reduce_operation *operation, double timeout, p4r
     if (wait_for_end(engine, operation, deadline))
         status = error_out(error, &operation->error);
     else
-        status = error_tell(error, P4REDUCE_TIMEOUT, "%s", "");
+        status = error_tell(error, P4REDUCE_TIMEOUT, "%s", ""); // without a message, as p4reduce.h says
     pthread_mutex_unlock(&engine->lock);
     return status;
 }
@@ -179,7 +179,7 @@ p4reduce_status p4reduce_allreduce(p4reduce_engine *engine, const p4reduce_reque
 
 // Operations that have neither a handle nor a callback.
 
-// Under the lock: returns the unreported operation with this context; NULL if there is none.
+// Under the lock: returns the last unreported operation with this context; NULL if there is none.
 static p4reduce_operation *find_unreported(const p4reduce_engine *engine, const void *context) {
     p4reduce_operation *operation = engine->unreported.tail;
     while (operation != NULL && operation->context != context)
@@ -201,7 +201,7 @@ p4reduce_status p4reduce_run(p4reduce_engine *engine, const p4reduce_request *re
     operation->waiters--;
     if (*ended)
         error_out(error, &operation->error);
-    free_if_unused(operation);
+    free_if_unused(operation); // it stays until p4reduce_next_ended reports it, or p4reduce_forget drops it
     pthread_mutex_unlock(&engine->lock);
     return P4REDUCE_OK;
 }
@@ -233,6 +233,7 @@ void p4reduce_forget(p4reduce_engine *engine, const void *context) {
     pthread_mutex_unlock(&engine->lock);
 }
 
+// Under the lock: returns the first unreported operation that has ended; NULL if there is none.
 static p4reduce_operation *first_unreported_ended(const p4reduce_engine *engine) {
     p4reduce_operation *operation = engine->unreported.head;
     while (operation != NULL && !operation->ended)

@@ -37,7 +37,7 @@ struct part *parts_next(struct host *host, p4reduce_error *error) {
     host->next_block += blocks;
     operation->all_parts = blocks == left;
     if (operation->all_parts) {
-        // An operation that is held back has no number yet.
+        // An operation that is held back is in the list of those in flight, but was not enqueued.
         host->next = operation->next == host->node.engine->pause.held_back ? NULL : operation->next;
         host->next_block = 0;
     }

@@ -4,7 +4,7 @@
 // step blocks: if other ranks must do something first, `advance` returns WAITS, and is called again when they may have
 // done it.
 //
-// - If others may write to this rank's tensor, the first window only announces that this rank has come. If all ranks
+// - If others may write to this rank's tensor, the rank does not scan its first window, but only arrives. If all ranks
 //   allow that, the whole operation takes place in this window (local_in_place.c). If they do not, or if no rank could
 //   map all tensors, windows follow as in any other operation.
 // - When all ranks have gathered the regular windows, more windows follow for values that could not be read, by copies.
@@ -62,7 +62,7 @@ static bool poll_briefly(const p4reduce_engine *engine) {
     return false;
 }
 
-// Returns whether an operation that waits goes on. Otherwise it has failed, or another rank has failed or ended.
+// Returns whether the operation may go on waiting. Otherwise it has failed, for example because another rank has.
 static bool may_keep_waiting(p4reduce_engine *engine) {
     p4reduce_error error;
     if (!local_may_continue(engine))
@@ -85,6 +85,7 @@ static bool collect(p4reduce_engine *engine, uint64_t windows) {
     return false;
 }
 
+// Returns how many windows the operation's blocks take; an empty operation takes one.
 static uint64_t count_windows(const struct local *local) {
     const uint64_t blocks = (uint64_t)local->pieces * local->piece_blocks;
     return local->task->blocks > blocks ? (local->task->blocks + blocks - 1) / blocks : 1;
