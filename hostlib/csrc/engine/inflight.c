@@ -168,7 +168,8 @@ void engine_handle_requests(p4reduce_engine *engine, double now) {
         handle_pause_requests(engine, now);
         pthread_mutex_lock(&engine->lock);
     }
-    // The controller has read this round from the switch. No rank can be in it if this rank has not sent the one before.
+    // The controller has read this round from the switch. No rank can be in it until this rank has sent the
+    // round before.
     const struct counted *counted = &engine->counted_by_switch;
     if (counted->pending && engine->external_failure.status == P4REDUCE_OK &&
         p4reduce_worker_is_impossible(engine->worker, counted->half, counted->seq))
