@@ -10,7 +10,7 @@ from pathlib import Path
 from website.repository import ROOT
 
 INCLUDE = "hostlib/csrc/include"
-HEADERS = ("p4reduce.h", "p4reduce_local.h", "p4reduce_worker.h", "p4reduce_numbers.h", "p4reduce_places.h")
+HEADERS = ("p4reduce.h", "p4reduce_local.h", "p4reduce_worker.h", "p4reduce_numbers.h", "p4reduce_indices.h")
 
 _NAMES = re.compile(
     r"\*?\b(\w+)\((?=[^()]*\)\s*;|[^()]*\([^()]*\)[^()]*\)\s*;)"  # a function

@@ -109,7 +109,7 @@ def test_threads_with_a_sanitizer(what: str, sanitizers: str) -> None:
 @pytest.mark.parametrize(("compiler", "standard", "suffix"), [("c++", "c++11", "cpp"), ("cc", "c99", "c")])
 def test_headers_need_no_others(compiler: str, standard: str, suffix: str, tmp_path: Path) -> None:
     names = sorted(path.name for path in (CSRC / "include").iterdir())
-    assert names == ["p4reduce.h", "p4reduce_local.h", "p4reduce_numbers.h", "p4reduce_places.h", "p4reduce_worker.h"]
+    assert names == ["p4reduce.h", "p4reduce_indices.h", "p4reduce_local.h", "p4reduce_numbers.h", "p4reduce_worker.h"]
     source = tmp_path / f"headers.{suffix}"
     source.write_text("".join(f"#include <{name}>\n" for name in names))
     strict = (f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-pedantic")

@@ -16,7 +16,7 @@ from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.fingerprint import fingerprint, of_round
 from p4reduce.protocol.halves import widened
 from p4reduce.protocol.numbers import numbers_for
-from p4reduce.tensors.places import Code
+from p4reduce.tensors.indices import Code
 from p4reduce.tensors.spec import describe
 from tests.support.protocol.model_switch import ModelSwitch
 from tests.support.protocol.worker_pair import new_worker

@@ -13,7 +13,7 @@ from p4reduce.collectives.choice import LEAST, Costs, elements_may_save
 from p4reduce.collectives.sparse import fits_header
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 from p4reduce.protocol.numbers import Wire, values_per_word
-from p4reduce.tensors.places import Code
+from p4reduce.tensors.indices import Code
 from p4reduce_bench.analyze.measures import block_mask
 from p4reduce_bench.analyze.recordings import Mask
 

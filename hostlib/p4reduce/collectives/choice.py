@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from p4reduce.collectives.plan import Layout, Taken
-from p4reduce.tensors.places import Code
+from p4reduce.tensors.indices import Code
 
 LEAST = 1 << 14
 """Fewest elements of a tensor for which a header is worth its time."""

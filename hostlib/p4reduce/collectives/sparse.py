@@ -27,7 +27,7 @@ from p4reduce.collectives.plan import SUMS, Collective, Group, Plan
 from p4reduce.errors import MismatchError, P4ReduceError, UnsupportedDtype
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import check_ranks, reference_allreduce, values_per_word
-from p4reduce.tensors.places import Code, locate, union
+from p4reduce.tensors.indices import Code, locate, union
 from p4reduce.tensors.sparse import Elements, Rows, Values
 from p4reduce.tensors.spec import wire_for
 

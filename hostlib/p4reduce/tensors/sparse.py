@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.tensors.dense import copy_values
-from p4reduce.tensors.places import find
+from p4reduce.tensors.indices import find
 from p4reduce.tensors.spec import TensorSpec, describe
 from p4reduce.tensors.staging import numbers, target
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C version of `tensors.places`: see hostlib/csrc/include/p4reduce_places.h. Arrays are 1-d and contiguous."""
+"""The C version of `tensors.indices`: see hostlib/csrc/include/p4reduce_indices.h. Arrays are 1-d and contiguous."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "p4reduce_places.h"
+#include "p4reduce_indices.h"
 
 #include "base/min.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The indices of a tensor's non-zero elements, which increase and are below a bound, and their compact code.
- * hostlib/p4reduce/tensors/places.py describes the code, and does the same in Python.
+ * hostlib/p4reduce/tensors/indices.py describes the code, and does the same in Python.
  */
-#ifndef P4REDUCE_PLACES_H
-#define P4REDUCE_PLACES_H
+#ifndef P4REDUCE_INDICES_H
+#define P4REDUCE_INDICES_H
 
 #include "p4reduce.h"
 

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from p4reduce.tensors import places
-from p4reduce.tensors.places import Code, find, locate, union
+from p4reduce.tensors import indices
+from p4reduce.tensors.indices import Code, find, locate, union
 
 
 def both(work: Callable[[], Any]) -> tuple[Any, Any]:
     """Return the results in C and in NumPy. An error's text takes the place of a result."""
-    assert places._in_c() is not None
+    assert indices._in_c() is not None
     results = []
-    for in_c in (places._in_c(), None):
+    for in_c in (indices._in_c(), None):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(places, "_in_c", lambda in_c=in_c: in_c)
+            patch.setattr(indices, "_in_c", lambda in_c=in_c: in_c)
             try:
                 results.append(work().tolist())
             except ValueError as error:

@@ -128,13 +128,13 @@ def locate(all_: Places, places: Places) -> Places:
 
 @cache
 def _in_c() -> Any:
-    """Return `fastpath.places`, or None without the C library."""
+    """Return `fastpath.indices`, or None without the C library."""
     from p4reduce.fastpath import library
 
     try:
         library.library()
     except library.LibraryError:
         return None
-    from p4reduce.fastpath import places
+    from p4reduce.fastpath import indices
 
-    return places
+    return indices
