@@ -70,11 +70,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_char_p, c_uint32, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_void_p],
     ),
-    "p4reduce_find_places": (c_uint64, [c_void_p, c_uint64, c_uint32, c_void_p]),
-    "p4reduce_encode_places": (None, [c_void_p, c_uint64, c_uint32, c_void_p]),
-    "p4reduce_decode_places": (c_int, [c_void_p, c_uint64, c_uint64, c_uint32, c_uint64, c_void_p]),
-    "p4reduce_union_places": (c_uint64, [c_void_p, c_void_p, c_uint32, c_void_p, c_uint64, c_void_p]),
-    "p4reduce_locate_places": (None, [c_void_p, c_void_p, c_uint64, c_void_p]),
+    "p4reduce_find_indices": (c_uint64, [c_void_p, c_uint64, c_uint32, c_void_p]),
+    "p4reduce_encode_indices": (None, [c_void_p, c_uint64, c_uint32, c_void_p]),
+    "p4reduce_decode_indices": (c_int, [c_void_p, c_uint64, c_uint64, c_uint32, c_uint64, c_void_p]),
+    "p4reduce_union_indices": (c_uint64, [c_void_p, c_void_p, c_uint32, c_void_p, c_uint64, c_void_p]),
+    "p4reduce_locate_indices": (None, [c_void_p, c_void_p, c_uint64, c_void_p]),
 }
 
 

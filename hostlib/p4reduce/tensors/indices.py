@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.int32]
-Places = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
 
 _WORD = 32  # bits
 _BYTES = 64  # bitmap bytes for each number, up to which a bitmap is faster than sorting
@@ -43,25 +43,25 @@ class Code:
             self._bits = min(bound, elias_fano)
         self.words = -(-self._bits // _WORD)
 
-    def encode(self, places: npt.NDArray[Any]) -> Words:
-        """Return the code of `places`, which increase: shape (words,)."""
+    def encode(self, indices: npt.NDArray[Any]) -> Words:
+        """Return the code of `indices`, which increase: shape (words,)."""
         c = _in_c()
         if c is not None and self._bits:
             low = c.BITMAP if self._is_bitmap else self._low
-            encoded: Words = c.encode(np.ascontiguousarray(places, np.int64), low, self.words)
+            encoded: Words = c.encode(np.ascontiguousarray(indices, np.int64), low, self.words)
             return encoded
         bits = np.zeros(self.words * _WORD, np.uint8)
         if not self._bits:
             pass
         elif self._is_bitmap:
-            bits[places] = 1
+            bits[indices] = 1
         else:
             for bit, plane in enumerate(self._planes(bits)):
-                np.not_equal(places >> bit & 1, 0, out=plane)
-            bits[self._low * self.count + (places >> self._low) + np.arange(self.count)] = 1
+                np.not_equal(indices >> bit & 1, 0, out=plane)
+            bits[self._low * self.count + (indices >> self._low) + np.arange(self.count)] = 1
         return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
-    def decode(self, words: Words) -> Places:
+    def decode(self, words: Words) -> Indices:
         """Return the numbers that `words`, of shape (words,), encode. Raises ValueError if the code is not valid."""
         if not self._bits:
             return np.arange(self.count)
@@ -71,45 +71,45 @@ class Code:
             return self._checked(c.decode(np.ascontiguousarray(words), self._bits, self.count, low, self.bound))
         bits = np.unpackbits(words.astype("<i4", copy=False).view(np.uint8), bitorder="little")[: self._bits]
         if self._is_bitmap:
-            places = np.flatnonzero(bits)
-            return self._checked(places if places.size == self.count else None)
+            indices = np.flatnonzero(bits)
+            return self._checked(indices if indices.size == self.count else None)
         high = np.flatnonzero(bits[self._low * self.count :])
         if high.size != self.count:
             return self._checked(None)
-        places = high - np.arange(self.count) << self._low
+        indices = high - np.arange(self.count) << self._low
         for bit, plane in enumerate(self._planes(bits)):
-            places |= plane.astype(np.int64) << bit
-        increase = places[-1] < self.bound and (np.diff(places) > 0).all()
-        return self._checked(places if increase else None)
+            indices |= plane.astype(np.int64) << bit
+        increase = indices[-1] < self.bound and (np.diff(indices) > 0).all()
+        return self._checked(indices if increase else None)
 
     def _planes(self, bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """Return a view of the lower bits, bit by bit: shape (lower bits, count)."""
         return bits[: self._low * self.count].reshape(self._low, self.count)
 
-    def _checked(self, places: Places | None) -> Places:
-        if places is None:
+    def _checked(self, indices: Indices | None) -> Indices:
+        if indices is None:
             raise ValueError(f"the code of {self.count} numbers below {self.bound} is invalid")
-        return places
+        return indices
 
 
-def find(values: npt.NDArray[Any]) -> Places:
+def find(values: npt.NDArray[Any]) -> Indices:
     """Return the indices of the non-zero elements of a flat array of float32 or int32."""
     c = _in_c()
     if c is not None:
-        found: Places = c.find(values)
+        found: Indices = c.find(values)
         return found
     words = values.view(np.int32)  # so that no floating-point mode takes a subnormal for zero
     return np.flatnonzero(words << 1 if values.dtype == np.float32 else words)
 
 
-def union(lists: Sequence[Places], bound: int) -> Places:
+def union(lists: Sequence[Indices], bound: int) -> Indices:
     """Return the union of the lists, whose numbers increase and are below `bound`."""
     c = _in_c()
     bitmap = bound if c is None else bound // 8  # bytes
     if bitmap > _BYTES * sum(map(len, lists)):
         return np.unique(np.concatenate(lists))
     if c is not None:
-        found: Places = c.union([np.ascontiguousarray(some, np.int64) for some in lists], bound)
+        found: Indices = c.union([np.ascontiguousarray(some, np.int64) for some in lists], bound)
         return found
     there = np.zeros(bound, np.bool_)
     for some in lists:
@@ -117,12 +117,12 @@ def union(lists: Sequence[Places], bound: int) -> Places:
     return np.flatnonzero(there)
 
 
-def locate(all_: Places, places: Places) -> Places:
-    """Return the index in `all_` of each of `places`. `all_` contains all of them, and both increase."""
+def locate(all_: Indices, indices: Indices) -> Indices:
+    """Return the index in `all_` of each of `indices`. `all_` contains all of them, and both increase."""
     c = _in_c()
     if c is None:
-        return np.searchsorted(all_, places)
-    where: Places = c.locate(np.ascontiguousarray(all_, np.int64), np.ascontiguousarray(places, np.int64))
+        return np.searchsorted(all_, indices)
+    where: Indices = c.locate(np.ascontiguousarray(all_, np.int64), np.ascontiguousarray(indices, np.int64))
     return where
 
 
