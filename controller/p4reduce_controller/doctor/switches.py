@@ -50,11 +50,11 @@ def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: 
             yield _refused(error, subject, address, tls is not None)
             return
     yield Finding(subject, "ok", f"{address} answers")
-    there = reply.config.cookie.cookie
-    program, has = f"program of {name}", f"the cookie of its program is {there:#x}"
+    actual = reply.config.cookie.cookie
+    program, has = f"program of {name}", f"the cookie of its program is {actual:#x}"
     if cookie is None:
         yield Finding(program, "skipped", f"{has}; the expected cookie is not known")
-    elif there != cookie:
+    elif actual != cookie:
         found = f"{has}; that of the program on this host is {cookie:#x}"
         advice = (
             "restart the controller, which installs its program; or give the --pipeline and --mtu of the controller"

@@ -156,15 +156,15 @@ class Etcd:
             await asyncio.sleep(_RETRY_INTERVAL)
 
     def _explain(self, troubles: dict[str, str]) -> str:
-        told = {member: of_tls(text, "--store-ca") for member, text in troubles.items()}
-        said = "; ".join(f"{member}: {told[member] or of_grpc(text)}" for member, text in troubles.items())
+        tls_texts = {member: of_tls(text, "--store-ca") for member, text in troubles.items()}
+        said = "; ".join(f"{member}: {tls_texts[member] or of_grpc(text)}" for member, text in troubles.items())
         advice = ""
         if self._tls is not None and any("TSI_" in one or is_tls_trouble(one) for one in troubles.values()):
             check = (
                 "; check that etcd uses TLS, the name in its certificate, --store-ca, and whether it asks for "
                 "--store-cert"
             )
-            advice = "" if any(told.values()) else check
+            advice = "" if any(tls_texts.values()) else check
         elif self._tls is None and any("reset" in one or "losed" in one for one in troubles.values()):
             advice = "; if etcd uses TLS, give --store-ca"
         return f"etcd does not answer ({said}){advice}"

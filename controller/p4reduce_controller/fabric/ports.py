@@ -41,12 +41,12 @@ def uplink_down(
 
 def troubles_of(job: Job, children: Mapping[int, Heard], switches: Mapping[int, Aggregator]) -> list[str]:
     """Return a text for each port that the job needs and that is down, with what is connected there."""
-    site, held = job.site, {at % job.site.switches for at in job.ranges}
+    site, used = job.site, {at % job.site.switches for at in job.ranges}  # switches where the job has slots
     found = []
-    for at in sorted(held):
+    for at in sorted(used):
         number = site.number(at)
         up = site.trees.uplinks.get(at)
-        if up is not None and up.parent in held and (why := uplink_down(site, at, children, switches)):
+        if up is not None and up.parent in used and (why := uplink_down(site, at, children, switches)):
             found.append(str(why))
         ranks: dict[int, list[int]] = {}
         for member in job.members.values():
@@ -54,8 +54,8 @@ def troubles_of(job: Job, children: Mapping[int, Heard], switches: Mapping[int, 
                 ranks.setdefault(member.heard[at].port, []).append(member.rank)
         name = site.trees.names[at]
         found += [
-            f"port {port} of {name} is down, where {list_ranks(there)} {'is' if len(there) == 1 else 'are'}"
-            for port, there in sorted(ranks.items())
+            f"port {port} of {name} is down, where {list_ranks(behind)} {'is' if len(behind) == 1 else 'are'}"
+            for port, behind in sorted(ranks.items())
         ]
     return found
 

@@ -22,12 +22,12 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
     site = job.site.for_threads(job.threads)
     reply = pb.SlotsReply(slots=job.slots)
     for half in range(2 * first, 2 * min(first + count, job.slots)):
-        tree, there = site.slot_at(half, job.slots)
+        tree, tree_half = site.slot_at(half, job.slots)
         for at in sorted(at for at in job.placements if site.trees.tree(at) == tree):
             switch = switches.get(site.number(at))
             if job.over or switch is None:
                 raise SwitchError(f"job {job.name!r}: it has left the switch {site.trees.names[at]} meanwhile")
-            state = await isolate_cancellation(switch.query(2 * job.placements[at].slots.first + there))
+            state = await isolate_cancellation(switch.query(2 * job.placements[at].slots.first + tree_half))
             ranks, children = job.workers_at(at), below(site, job, at)
             counted = [bit for bit in range(len(ranks) + len(children)) if state.bitmap >> bit & 1]
             age = (state.seq - job.first_seq + 2**31) % 2**32 - 2**31
@@ -35,7 +35,7 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
                 slot=half // 2,
                 half=half % 2,
                 switch=site.trees.names[at],
-                at=job.placements[at].slots.first + there // 2,
+                at=job.placements[at].slots.first + tree_half // 2,
                 seq=state.seq,
                 round=max(-1, age),
                 ranks=[ranks[bit] for bit in counted if bit < len(ranks)],
@@ -52,13 +52,13 @@ async def look(job: Job, half: int, switches: Mapping[int, Aggregator]) -> pb.Co
     Raises SwitchError.
     """
     site = job.site.for_threads(job.threads)
-    tree, there = site.slot_at(half, job.slots)
+    tree, tree_half = site.slot_at(half, job.slots)
     rounds: dict[int, list[int]] = {}
     for at, placement in job.placements.items():
         if placement.has_ranks and site.trees.tree(at) == tree:
-            state = await isolate_cancellation(switches[site.number(at)].query(2 * placement.slots.first + there))
+            state = await isolate_cancellation(switches[site.number(at)].query(2 * placement.slots.first + tree_half))
             ranks = job.workers_at(at)
             rounds.setdefault(state.seq, []).extend(rank for bit, rank in enumerate(ranks) if state.bitmap >> bit & 1)
-    some = next(iter(rounds))
-    newest = max(rounds, key=lambda seq: (seq - some + 2**31) % 2**32)
+    reference = next(iter(rounds))  # sequence numbers wrap around, so they are compared as signed distances
+    newest = max(rounds, key=lambda seq: (seq - reference + 2**31) % 2**32)
     return pb.Counted(half=half, seq=newest, ranks=sorted(rounds[newest]))

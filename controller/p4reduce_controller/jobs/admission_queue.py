@@ -250,8 +250,8 @@ class AdmissionQueue:
         for entry in self.waitlist:
             notice = pb.Waiting(what=pb.Waiting.QUEUE, place=order[id(entry)], queued=len(order), why=entry.why)
             for rank, (session, _, _) in entry.ranks.items():
-                if entry.told.get(rank) != notice:
-                    entry.told[rank] = notice
+                if entry.last_notices.get(rank) != notice:
+                    entry.last_notices[rank] = notice
                     yield session, notice
 
     def described(self, now: float) -> list[pb.QueuedJob]:

@@ -54,7 +54,7 @@ class Member:
     short: Counter[int] = field(default_factory=Counter)
     leaving: bool = False
     away_since: float = 0.0
-    told: pb.Waiting | None = None
+    last_notice: pb.Waiting | None = None  # the latest message about what the job waits for, on its present stream
     heard_at: float = 0.0  # time of the latest message on its stream
     report: pb.Report | None = None  # the latest
     reported_at: float = 0.0

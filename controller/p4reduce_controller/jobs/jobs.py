@@ -277,8 +277,8 @@ class Jobs:
             elif now - job.started >= NOTIFY_AFTER and (waits := awaited(job, site)):
                 notice, waiting = waits
                 for member in waiting:
-                    if member.told != notice:
-                        member.told = notice
+                    if member.last_notice != notice:
+                        member.last_notice = notice
                         self.lifecycle.tell(member.session, pb.ServerMessage(waiting=notice))
 
     def end(self, name: str, caller: Caller, tenant: str, why: str) -> str:

@@ -15,7 +15,7 @@ from p4reduce_controller.jobs.admission import DEFAULT_TIMEOUT
 from p4reduce_controller.jobs.deadlines import LEAVE_GRACE, LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.jobs.effects import Effect, Install, Note, Remove, Tell
 from p4reduce_controller.jobs.job import Job, Member, Session, State
-from p4reduce_controller.jobs.placement import told_when_ready
+from p4reduce_controller.jobs.placement import ready_message
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.switches.site import Site
@@ -121,7 +121,7 @@ class Lifecycle:
             self.tell(member.session, pb.ServerMessage(abort=moved), last=True)
         elif job.leave_deadline is not None:  # the returning rank did not know that others were leaving
             job.leave_deadline = self.now + self._options.leave_grace
-        member.session, member.told = session, None
+        member.session, member.last_notice = session, None
         self.sessions[session] = (job, member)
         self._tell_ready(job, member)
         return job, member
@@ -167,7 +167,7 @@ class Lifecycle:
                 self._tell_ready(job, member)
 
     def _tell_ready(self, job: Job, member: Member) -> None:
-        ready = told_when_ready(self._registry.site_of(job), job, member)
+        ready = ready_message(self._registry.site_of(job), job, member)
         self.tell(member.session, pb.ServerMessage(ready=ready))
 
     def end(self, job: Job, reason: pb.AbortReason, why: str) -> None:

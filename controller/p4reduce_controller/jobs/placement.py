@@ -140,18 +140,18 @@ def _parent(site: Site, node: Node, by_switch: Mapping[int, Node]) -> Parent | N
     return Parent(site.trees.uplinks[node.switch].port, site.addresses[node.parent], index)
 
 
-def told_when_ready(site: Site, job: Job, member: Member) -> pb.Ready:
+def ready_message(site: Site, job: Job, member: Member) -> pb.Ready:
     """Build the Ready message of that rank. It has no worker numbers if every rank sends for itself to every switch."""
-    told = pb.Ready(hosts=job.hosts, answers=True, report_s=interval(job.world_size))
-    shared = len(job.workers) < job.world_size
+    ready = pb.Ready(hosts=job.hosts, answers=True, report_s=interval(job.world_size))
+    shared = len(job.workers) < job.world_size  # some ranks share a stream
     if shared:
-        told.leaders.extend(job.leaders.values())
+        ready.leaders.extend(job.leaders.values())
     if site.trees.uplinks:
-        could = site.within_reach(member.switch)
-        told.aggregators.extend(sorted(could.index(at) for at in member.heard))
+        reachable = site.within_reach(member.switch)
+        ready.aggregators.extend(sorted(reachable.index(at) for at in member.heard))
     if shared or site.trees.uplinks:
-        told.peers.extend(job.workers_at(next(iter(member.heard))))
-    return told
+        ready.peers.extend(job.workers_at(next(iter(member.heard))))
+    return ready
 
 
 def how_to_be_fewer(job: Job) -> str:

@@ -33,16 +33,17 @@ class Entry:
     name: str
     slots: int
     world_size: int
-    since: float
+    since: float  # when it began to wait, also at an earlier controller
     ranks: dict[int, tuple[Session, pb.Join, Caller]] = field(default_factory=dict)
-    deadline: float = math.inf
+    deadline: float = math.inf  # when the first of its ranks no longer waits
     why: str = "its turn has not come"  # why it is not admitted
     no_room: bool = False  # free slots of switches are missing
     for_others: bool = False  # other jobs have what is missing: slots, numbers, or their tenant's quota
-    told: dict[int, pb.Waiting] = field(default_factory=dict)
+    last_notices: dict[int, pb.Waiting] = field(default_factory=dict)  # by rank, the latest message about its position
 
     @property
     def first(self) -> tuple[Session, pb.Join, Caller]:
+        """The rank that joined first. The requests of the others must agree with its request."""
         return next(iter(self.ranks.values()))
 
     def conflict_with(self, join: pb.Join, default_slots: int) -> str | None:
@@ -85,8 +86,9 @@ class Waitlist:
         key = caller.tenant, join.job
         entry = self._entries.get(key)
         if entry is None or not entry.ranks:
-            kept = entry is not None and (entry.slots, entry.world_size) == (slots, join.world_size)
-            since = entry.since if entry is not None and kept else now
+            # A restored entry keeps its position if its ranks ask for the same as before.
+            is_same = entry is not None and (entry.slots, entry.world_size) == (slots, join.world_size)
+            since = entry.since if entry is not None and is_same else now
             entry = self._entries[key] = Entry(caller.tenant, join.job, slots, join.world_size, since)
         entry.ranks[join.rank] = (session, join, caller)
         entry.deadline = min(entry.deadline, now + join.queue_s)

@@ -21,8 +21,8 @@ _ABOUT: ContextVar[Mapping[str, str] | None] = ContextVar("about", default=None)
 
 def about(job: Job) -> dict[str, str]:
     """Return the extra fields of a log record: `extra=about(job)`."""
-    told = {"job": job.name, "job_number": f"{job.number}.{job.generation}"}
-    return {**told, "tenant": job.tenant} if job.tenant else told
+    fields = {"job": job.name, "job_number": f"{job.number}.{job.generation}"}
+    return {**fields, "tenant": job.tenant} if job.tenant else fields
 
 
 @contextmanager
@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -70,10 +70,10 @@ class JsonFormatter(logging.Formatter):
         }
         for key in ("job", "job_number", "tenant"):
             if value := getattr(record, key, ""):
-                told[key] = str(value)
+                fields[key] = str(value)
         if record.exc_info:
-            told["error"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False)
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def _add_job(record: logging.LogRecord) -> bool:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from p4reduce_controller.jobs.job import Job, State
 
-_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # upper limits in seconds
 
 
 def serving(registry: CollectorRegistry, value: int) -> None:
@@ -28,7 +28,7 @@ class Telemetry(grpc.aio.ServerInterceptor):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        seconds = partial(Histogram, buckets=_SECONDS, registry=self.registry)
+        seconds = partial(Histogram, buckets=_BUCKETS, registry=self.registry)
         text = "Time from the last rank's HELLO until the job is ready on its switches"
         self._install = seconds("p4reduce_install_seconds", text)
         self._join = seconds("p4reduce_join_seconds", "Time from a job's first join until it is ready")
@@ -73,8 +73,8 @@ class Telemetry(grpc.aio.ServerInterceptor):
             finally:
                 self._calls.labels(method, _code(context, code).name).inc()
 
-        make = getattr(grpc, f"{kind}_rpc_method_handler")
-        return make(counted, handler.request_deserializer, handler.response_serializer)
+        make_handler = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make_handler(counted, handler.request_deserializer, handler.response_serializer)
 
 
 def _code(context: Any, otherwise: grpc.StatusCode) -> grpc.StatusCode:

@@ -56,7 +56,7 @@ class Traces:
         if self._tracer is not None and (spans := self._joins.get(job.number)):
             if gathering := spans.pop("gathering", None):
                 gathering.end()
-            spans["installing"] = self._below(spans["join"], "installing")
+            spans["installing"] = self._child(spans["join"], "installing")
 
     def settled(self, number: int, error: str = "") -> None:
         """End the spans of that job, which is ready, or was aborted for the reason in `error`."""
@@ -89,8 +89,8 @@ class Traces:
         from opentelemetry import context, trace
 
         current = trace.get_current_span()
-        below = current if current.is_recording() else spans["installing"]
-        span = self._below(below, name, **attributes)
+        parent = current if current.is_recording() else spans["installing"]
+        span = self._child(parent, name, **attributes)
         token = context.attach(trace.set_span_in_context(span))
         try:
             yield
@@ -109,14 +109,14 @@ class Traces:
     def _begin(self, tracer: Tracer, job: Job) -> None:
         attributes = {f"p4reduce.{name}": value for name, value in about(job).items()}
         span = tracer.start_span("join", attributes={**attributes, "p4reduce.ranks": job.world_size})
-        self._joins[job.number] = {"join": span, "gathering": self._below(span, "gathering")}
+        self._joins[job.number] = {"join": span, "gathering": self._child(span, "gathering")}
 
-    def _below(self, span: Span, name: str, **attributes: str) -> Span:
+    def _child(self, parent: Span, name: str, **attributes: str) -> Span:
         from opentelemetry import trace
 
         assert self._tracer is not None
-        told = {f"p4reduce.{key}": value for key, value in attributes.items()}
-        return self._tracer.start_span(name, trace.set_span_in_context(span), attributes=told)
+        prefixed = {f"p4reduce.{key}": value for key, value in attributes.items()}
+        return self._tracer.start_span(name, trace.set_span_in_context(parent), attributes=prefixed)
 
 
 def configured() -> Traces:

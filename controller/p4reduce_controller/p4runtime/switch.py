@@ -100,7 +100,7 @@ class P4RuntimeSwitch:
     # The connection.
 
     async def look(self, timeout: float) -> None:
-        deadline, told = time.monotonic() + timeout, time.monotonic() + _LOG_AWAY_AFTER
+        deadline, log_at = time.monotonic() + timeout, time.monotonic() + _LOG_AWAY_AFTER
         for failures in count():
             link = self._new_link()
             try:
@@ -118,8 +118,8 @@ class P4RuntimeSwitch:
                 await link.close()
             if time.monotonic() + _backoff(failures) >= deadline:
                 raise SwitchUnavailable(f"no switch after {timeout:g} s: {self._reason}")
-            if time.monotonic() >= told:
-                told, left = math.inf, deadline - time.monotonic()
+            if time.monotonic() >= log_at:
+                log_at, left = math.inf, deadline - time.monotonic()  # it is logged once
                 log.warning("waiting for a switch, for %.0f s more: %s", left, self._reason)
             await asyncio.sleep(_backoff(failures))
 

@@ -38,8 +38,8 @@ async def status_of(jobs: Jobs, inventory: Inventory, now: float) -> pb.StatusRe
     running = [_job(job, switches, now) for job in holding]
     counted = [_count(switch, one) for switch, one in zip(switches.values(), described, strict=True)]
     traffic = await asyncio.gather(*counted)
-    for job, told in zip(holding, running, strict=True):
-        told.traffic.extend(_traffic(job, traffic))
+    for job, message in zip(holding, running, strict=True):
+        message.traffic.extend(_traffic(job, traffic))
     return pb.StatusReply(
         switches=described,
         jobs=running,

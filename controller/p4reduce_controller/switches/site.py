@@ -94,8 +94,8 @@ class Site:
         """Return the tree with this half of a job of so many slots, and the number of the half there."""
         thread, own = to_thread(half, slots, self.threads)
         trees = len(self.trees.roots) // self.threads
-        tree, there = to_aggregator(own, trees)
-        return thread * trees + tree, there
+        tree, tree_half = to_aggregator(own, trees)
+        return thread * trees + tree, tree_half
 
     def pool_at(self, index: int, slots: int) -> int:
         """Return how many of a job's slots are at that site index, if its tree uses that switch."""

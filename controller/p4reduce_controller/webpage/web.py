@@ -42,7 +42,7 @@ _STATUS = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
 }
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_OfCaller = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
+_HandlerForCaller = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 
 
 class Served(Protocol):
@@ -118,12 +118,12 @@ class Web:
 
     def _page(self, names: Names | None) -> web.Application:
         files = {"/": _file("index.html"), **{f"/{name}": _file(name) for name in _FILES}}
-        behind = {"/metrics": self._metrics_of_all, "/api/status": self._status, "/api/history": self._history}
-        open_to_all = {"/healthz": self._healthz, "/readyz": self._readyz, **files}
-        checked = {path: self._with_token(handler) for path, handler in behind.items()}
-        return _application({**checked, **open_to_all}, names)
+        protected = {"/metrics": self._metrics_of_all, "/api/status": self._status, "/api/history": self._history}
+        public = {"/healthz": self._healthz, "/readyz": self._readyz, **files}
+        checked = {path: self._with_token(handler) for path, handler in protected.items()}
+        return _application({**checked, **public}, names)
 
-    def _with_token(self, handler: _OfCaller) -> _Handler:
+    def _with_token(self, handler: _HandlerForCaller) -> _Handler:
         async def checked(request: web.Request) -> web.StreamResponse:
             peer = _peer(request)
             try:
@@ -159,10 +159,10 @@ class Web:
     async def _status(self, _: web.Request, caller: Caller) -> web.Response:
         view = self.watch.last_view
         if view is None:
-            told = {"error": "there is no status yet"}
+            body = {"error": "there is no status yet"}
             if self.served.stands_by:
-                told = {"error": str(self.served.unavailable), "standby": "yes"}
-            return web.json_response(told, status=503)
+                body = {"error": str(self.served.unavailable), "standby": "yes"}
+            return web.json_response(body, status=503)
         view = replace(view, status=seen_by(caller, view.status))
         return web.json_response(view_of(view, self.served.unavailable))
 
@@ -203,8 +203,8 @@ def _peer(request: web.Request) -> str:
 
 
 def _health(unavailable: Unavailable | None) -> web.Response:
-    told = {"ok": unavailable is None, "problem": str(unavailable or "")}
-    return web.json_response(told, status=503 if unavailable else 200)
+    body = {"ok": unavailable is None, "problem": str(unavailable or "")}
+    return web.json_response(body, status=503 if unavailable else 200)
 
 
 def _address(option: str, listen: str) -> tuple[str, int]:
