@@ -6,7 +6,7 @@
 
 static unsigned bucket_of(const struct destination *to, size_t size) {
     uint32_t hash = to->address.sin_addr.s_addr ^ (uint32_t)to->address.sin_port << 16 ^ (uint32_t)size;
-    return hash * UINT32_C(2654435769) >> 26; // Fibonacci hashing, to 6 bits
+    return hash_to_6_bits(hash);
 }
 
 _Static_assert(BATCHES == 64, "the hash has six bits");

@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include "spinlock.h"
+
 // Levels are in billionths of a token: rates are tokens a second, and times are in nanoseconds.
 #define SECOND UINT64_C(1000000000)
 
@@ -16,8 +18,7 @@ void meter_configure(struct meter *meter, uint64_t rate, uint64_t burst, uint64_
 bool meter_pass(struct meter *meter, uint64_t now) {
     if (!meter->configured)
         return true;
-    while (atomic_exchange_explicit(&meter->locked, 1, memory_order_acquire) != 0) {
-    }
+    spin_lock(&meter->locked);
     if (now > meter->last) { // another thread may have read the clock later, but got the lock first
         uint64_t elapsed = now - meter->last, lacking = meter->capacity - meter->level;
         bool full = meter->rate != 0 && elapsed >= lacking / meter->rate + 1;
@@ -29,7 +30,7 @@ bool meter_pass(struct meter *meter, uint64_t now) {
     bool passes = meter->level >= SECOND;
     if (passes)
         meter->level -= SECOND;
-    atomic_store_explicit(&meter->locked, 0, memory_order_release);
+    spin_unlock(&meter->locked);
     return passes;
 }
 

@@ -235,7 +235,8 @@ int native_insert(struct native_switch *native, struct plane *plane, unsigned ta
     pthread_rwlock_wrlock(&native->lock);
     int error = table_insert(&plane->tables[table], &words, &call);
     if (error == 0 && table == TABLE_JOBS)
-        plane_count_member(plane, table_find(&plane->tables[table], &words)->number, 0, 0);
+        plane_write_count(plane, &plane->counters[0].jobs[table_find(&plane->tables[table], &words)->number],
+                          (const uint64_t[]){0, 0});
     plane->version++;
     pthread_rwlock_unlock(&native->lock);
     return error;
@@ -287,56 +288,47 @@ int native_set_group(struct native_switch *native, struct plane *plane, unsigned
 int native_read_counter(struct native_switch *native, struct plane *plane, unsigned counter, unsigned index,
                         uint64_t *count) {
     (void)native;
-    count[0] = count[1] = 0;
-    for (unsigned set = 0; set < COUNTER_SETS; set++) {
-        const struct count *cell = counters_cell(&plane->counters[set], (enum counter_id)counter, index);
-        if (cell == NULL)
-            return -ERANGE;
-        count[0] += atomic_load_explicit(&cell->packets, memory_order_relaxed);
-        count[1] += atomic_load_explicit(&cell->bytes, memory_order_relaxed);
-    }
+    const struct count *cell = counters_cell(plane->counters, (enum counter_id)counter, index);
+    if (cell == NULL)
+        return -ERANGE;
+    plane_read_count(plane, cell, count);
     return 0;
 }
 
 int native_write_counter(struct native_switch *native, struct plane *plane, unsigned counter, unsigned index,
                          const uint64_t *count) {
-    int error = 0;
+    const struct count *cell = counters_cell(plane->counters, (enum counter_id)counter, index);
+    if (cell == NULL)
+        return -ERANGE;
     pthread_rwlock_wrlock(&native->lock);
-    for (unsigned set = 0; set < COUNTER_SETS; set++) {
-        struct count *cell = counters_cell(&plane->counters[set], (enum counter_id)counter, index);
-        if (cell == NULL) {
-            error = -ERANGE;
-            break;
-        }
-        atomic_store_explicit(&cell->packets, set == 0 ? count[0] : 0, memory_order_relaxed);
-        atomic_store_explicit(&cell->bytes, set == 0 ? count[1] : 0, memory_order_relaxed);
-    }
+    plane_write_count(plane, cell, count);
     pthread_rwlock_unlock(&native->lock);
-    return error;
+    return 0;
+}
+
+// Returns the cell of a member's counter in the first set, or NULL. The caller holds the lock.
+static const struct count *member_cell(const struct plane *plane, const uint64_t *key) {
+    const struct key words = key_of(key);
+    const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &words);
+    return entry != NULL ? &plane->counters[0].jobs[entry->number] : NULL;
 }
 
 int native_read_member(struct native_switch *native, struct plane *plane, const uint64_t *key, uint64_t *count) {
-    const struct key words = key_of(key);
-    count[0] = count[1] = 0;
     pthread_rwlock_rdlock(&native->lock);
-    const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &words);
-    for (unsigned set = 0; entry != NULL && set < COUNTER_SETS; set++) {
-        const struct count *cell = &plane->counters[set].jobs[entry->number];
-        count[0] += atomic_load_explicit(&cell->packets, memory_order_relaxed);
-        count[1] += atomic_load_explicit(&cell->bytes, memory_order_relaxed);
-    }
+    const struct count *cell = member_cell(plane, key);
+    if (cell != NULL)
+        plane_read_count(plane, cell, count);
     pthread_rwlock_unlock(&native->lock);
-    return entry != NULL ? 0 : -ENOENT;
+    return cell != NULL ? 0 : -ENOENT;
 }
 
 int native_write_member(struct native_switch *native, struct plane *plane, const uint64_t *key, const uint64_t *count) {
-    const struct key words = key_of(key);
     pthread_rwlock_wrlock(&native->lock);
-    const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &words);
-    if (entry != NULL)
-        plane_count_member(plane, entry->number, count[0], count[1]);
+    const struct count *cell = member_cell(plane, key);
+    if (cell != NULL)
+        plane_write_count(plane, cell, count);
     pthread_rwlock_unlock(&native->lock);
-    return entry != NULL ? 0 : -ENOENT;
+    return cell != NULL ? 0 : -ENOENT;
 }
 
 int native_limit_hellos(struct native_switch *native, struct plane *plane, unsigned port, const uint64_t *limit) {

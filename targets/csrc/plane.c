@@ -54,14 +54,6 @@ int plane_set_group(struct plane *plane, unsigned group, const struct replica *r
     return 0;
 }
 
-void plane_count_member(struct plane *plane, uint32_t number, uint64_t packets, uint64_t bytes) {
-    for (unsigned set = 0; set < COUNTER_SETS; set++) {
-        struct count *cell = &plane->counters[set].jobs[number];
-        atomic_store_explicit(&cell->packets, set == 0 ? packets : 0, memory_order_relaxed);
-        atomic_store_explicit(&cell->bytes, set == 0 ? bytes : 0, memory_order_relaxed);
-    }
-}
-
 struct count *counters_cell(struct counters *counters, enum counter_id counter, unsigned index) {
     switch (counter) {
     case COUNTER_LOSSES_IN:
@@ -74,5 +66,28 @@ struct count *counters_cell(struct counters *counters, enum counter_id counter, 
         return index < PORTS ? &counters->forgeries[index] : NULL;
     default:
         return NULL;
+    }
+}
+
+// The cell of a counter in a set, given its cell in the first one.
+static struct count *cell_of(const struct plane *plane, unsigned set, const struct count *first) {
+    size_t offset = (size_t)((const char *)first - (const char *)plane->counters);
+    return (struct count *)(void *)((char *)&plane->counters[set] + offset);
+}
+
+void plane_read_count(const struct plane *plane, const struct count *first, uint64_t *count) {
+    count[0] = count[1] = 0;
+    for (unsigned set = 0; set < COUNTER_SETS; set++) {
+        const struct count *cell = cell_of(plane, set, first);
+        count[0] += atomic_load_explicit(&cell->packets, memory_order_relaxed);
+        count[1] += atomic_load_explicit(&cell->bytes, memory_order_relaxed);
+    }
+}
+
+void plane_write_count(struct plane *plane, const struct count *first, const uint64_t *count) {
+    for (unsigned set = 0; set < COUNTER_SETS; set++) {
+        struct count *cell = cell_of(plane, set, first);
+        atomic_store_explicit(&cell->packets, set == 0 ? count[0] : 0, memory_order_relaxed);
+        atomic_store_explicit(&cell->bytes, set == 0 ? count[1] : 0, memory_order_relaxed);
     }
 }

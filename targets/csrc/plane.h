@@ -67,10 +67,11 @@ static inline void count_packet(struct count *count, size_t bytes) {
     atomic_store_explicit(&count->bytes, sum + bytes, memory_order_relaxed);
 }
 
-// Sets the counter of an entry of TABLE_JOBS.
-void plane_count_member(struct plane *plane, uint32_t number, uint64_t packets, uint64_t bytes);
-
 // Returns a cell of a counter, or NULL if the index is out of range.
 struct count *counters_cell(struct counters *counters, enum counter_id counter, unsigned index);
+
+// Read and set a counter (packets, bytes), given its cell in the first set.
+void plane_read_count(const struct plane *plane, const struct count *first, uint64_t *count);
+void plane_write_count(struct plane *plane, const struct count *first, const uint64_t *count);
 
 #endif

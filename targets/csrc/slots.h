@@ -2,8 +2,7 @@
 // The registers of the slots. Each half has a struct, with the keys in network byte order, followed by the sums of all
 // lanes.
 //
-// A half's spin lock guards its fields and sums. Acquire and release order their accesses between threads. A thread
-// that is the only one does not take the lock on the fast path.
+// A half's spin lock guards its fields and sums. A thread that is the only one does not take it on the fast path.
 #ifndef NATIVE_SLOTS_H
 #define NATIVE_SLOTS_H
 
@@ -13,6 +12,7 @@
 #include <stdint.h>
 
 #include "layout.h"
+#include "spinlock.h"
 #include "sums.h"
 
 #define ALIGNMENT 64 // of each half and of its sums
@@ -66,20 +66,12 @@ static inline uint8_t *half_lane(const struct slots *slots, const struct half *h
     return (uint8_t *)(uintptr_t)half + ALIGNMENT + lane * lane_length(&slots->layout);
 }
 
-static inline void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 static inline void half_lock(struct half *half) {
-    while (atomic_exchange_explicit(&half->locked, 1, memory_order_acquire) != 0)
-        while (atomic_load_explicit(&half->locked, memory_order_relaxed) != 0)
-            relax();
+    spin_lock(&half->locked);
 }
 
 static inline void half_unlock(struct half *half) {
-    atomic_store_explicit(&half->locked, 0, memory_order_release);
+    spin_unlock(&half->locked);
 }
 
 _Static_assert(sizeof(struct half) <= ALIGNMENT, "the sums begin behind it");

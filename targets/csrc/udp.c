@@ -82,7 +82,7 @@ static void send_one_by_one(const struct destination *to, unsigned thread, const
 // the same hash replace each other's entry.
 
 static _Atomic uint64_t *unsegmented_at(const struct destination *to) {
-    return &to->port->unsegmented[to->address.sin_addr.s_addr * UINT32_C(2654435769) >> 26]; // Fibonacci hashing
+    return &to->port->unsegmented[hash_to_6_bits(to->address.sin_addr.s_addr)];
 }
 
 _Static_assert(UNSEGMENTED == 64, "the hash has six bits");

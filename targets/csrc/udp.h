@@ -24,6 +24,11 @@ struct udp_port {
     int sockets[MAX_THREADS];
 };
 
+// Fibonacci hashing to six bits.
+static inline unsigned hash_to_6_bits(uint32_t value) {
+    return value * UINT32_C(2654435769) >> 26;
+}
+
 struct destination {
     struct udp_port *port;
     struct sockaddr_in address;

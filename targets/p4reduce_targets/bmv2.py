@@ -25,7 +25,6 @@ from p4reduce_targets.launch import with_parent_death_signal
 from p4reduce_targets.ports import PortError, PortSpec, check_interface, check_ports
 
 BINARY = "simple_switch_grpc"
-LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 

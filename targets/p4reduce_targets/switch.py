@@ -31,7 +31,7 @@ class Switch:
         self.ports = {port.number: port for port in ports}
         self.cpu_port = cpu_port
         self.undeliverable = 0  # frames to ports that do not exist
-        self.on_packet_in: Callable[[bytes], None] = _discard
+        self.on_packet_in: Callable[[bytes], None] = lambda _: None
         self._load = load
         self._data_plane: DataPlane | None = None
         # Lock order: `_next`, then `_lock`, which guards the data plane. A thread that waits for `_lock` holds `_next`,
@@ -116,7 +116,3 @@ class Switch:
         for port in self.ports.values():
             port.close()
         os.close(self._wake)
-
-
-def _discard(frame: bytes) -> None:
-    del frame

@@ -55,7 +55,7 @@ class NativeSwitch:
         if not 1 <= threads <= MAX_THREADS:
             raise ValueError(f"threads is {threads}; accepted are 1 to {MAX_THREADS}")
         self.cpu_port = cpu_port
-        self.on_packet_in: Callable[[bytes], None] = _discard
+        self.on_packet_in: Callable[[bytes], None] = lambda _: None
         self.ports: dict[int, NativePort] = {}
         self._handle = Handle(threads)
         self._lock = threading.RLock()
@@ -179,7 +179,3 @@ class NativeSwitch:
             raise PortError(f"port {number} is given twice")
         if error:
             raise cannot_open(number, name, OSError(-error, os.strerror(-error)))
-
-
-def _discard(frame: bytes) -> None:
-    del frame

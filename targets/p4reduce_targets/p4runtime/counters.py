@@ -22,9 +22,8 @@ def read_count(data: p4r.CounterData, counter: Counter) -> Count:
     return Count(packets, size)
 
 
-def write_count(data: p4r.CounterData, counter: Counter, count: Count) -> None:
+def write_count(data: p4r.CounterData, count: Count) -> None:
     """Put a count into a message: packets and bytes, whatever the unit, as in BMv2."""
-    del counter
     data.packet_count, data.byte_count = count.packets, count.bytes
 
 
@@ -55,7 +54,7 @@ class Counters:
             for index in cells:
                 entry = p4r.CounterEntry(counter_id=counter.id)
                 entry.index.index = index
-                write_count(entry.data, counter, self._data_plane.read_counter(counter.name, index))
+                write_count(entry.data, self._data_plane.read_counter(counter.name, index))
                 yield entry
 
     def replay(self, other: Counters) -> None:

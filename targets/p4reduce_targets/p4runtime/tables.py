@@ -132,7 +132,7 @@ class Tables:
                     and table.direct_counter is not None
                     and not stored.is_default_action
                 ):
-                    write_count(entry.counter_data, table.direct_counter, self._count(table, stored))
+                    write_count(entry.counter_data, self._count(table, stored))
                 yield entry
 
     def _matching(self, table: Table, wanted: p4r.TableEntry) -> list[p4r.TableEntry]:
@@ -160,7 +160,7 @@ class Tables:
         else:
             tables = [self._table_of(wanted)]
         for table in tables:
-            counter = _direct_counter(table)
+            _direct_counter(table)
             if wanted.table_entry.match or wanted.table_entry.is_default_action:
                 entries = [self._entries[table.id][self._existing_key(table, wanted.table_entry)]]
             else:
@@ -169,7 +169,7 @@ class Tables:
                 answer = p4r.DirectCounterEntry()
                 answer.table_entry.table_id, answer.table_entry.priority = table.id, entry.priority
                 answer.table_entry.match.extend(entry.match)
-                write_count(answer.data, counter, self._count(table, entry))
+                write_count(answer.data, self._count(table, entry))
                 yield answer
 
     def _table_of(self, wanted: p4r.DirectCounterEntry) -> Table:

@@ -50,7 +50,6 @@ class PipelineCode:
         self.actions = actions
         self.shared = shared
         self.tables: dict[str, Table] = {}
-        self._json = {item["name"]: item for item in pipeline["tables"]}
 
     def body(self) -> list[Statement]:
         """Return the pipeline as a block. Raises UnsupportedFeature."""

@@ -29,7 +29,6 @@ class Header:
     """A header instance, or a metadata struct. `valid` is the variable that holds its validity."""
 
     name: str
-    variable: str
     fields: tuple[Field, ...]
     metadata: bool
     valid: str
@@ -101,7 +100,6 @@ class Action:
 
     id: int
     name: str
-    variable: str
     parameters: tuple[Parameter, ...]
     primitives: tuple[Json, ...]
 
@@ -186,19 +184,17 @@ class Program:
         name = item["name"]
         return Header(
             name,
-            self.names.new(name, "header"),
             tuple(Field(name, field[0], field[1], self.names.new(name, field[0])) for field in fields),
             item["metadata"],
             self.names.new(name, "valid"),
         )
 
     def _action(self, item: Json) -> Action:
-        variable = self.names.new(item["name"], "action")
         parameters = tuple(
             Parameter(data["name"], data["bitwidth"], self.names.new(item["name"], data["name"]))
             for data in item["runtime_data"]
         )
-        return Action(item["id"], item["name"], variable, parameters, tuple(item["primitives"]))
+        return Action(item["id"], item["name"], parameters, tuple(item["primitives"]))
 
 
 def parse(text: str | bytes) -> Program:

@@ -51,11 +51,6 @@ class Row:
     bits: int
 
     @property
-    def bytes(self) -> int:
-        """The length in bytes of a header that is a row."""
-        return self.fields * self.bits // 8
-
-    @property
     def ones(self) -> int:
         """A row of ones. Its product with a number is a row of that number."""
         return sum(1 << (self.bits * index) for index in range(self.fields))

@@ -557,7 +557,6 @@ class Translator:
             Action(
                 n,
                 self._name(scope, scope.actions[call]) if call in scope.actions else call,
-                "",
                 self._parameters(scope, call),
                 (),
             )
