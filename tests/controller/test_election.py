@@ -83,11 +83,11 @@ def test_a_second_controller_does_not_start_and_says_what_to_do(bench: Bench, op
 def test_one_switch_of_another_controller_keeps_it_from_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, assigned = bench.job(2)
 
-    async def take(*_: object) -> bool:
+    async def become_primary(*_: object) -> bool:
         raise AssertionError("it became primary")
 
     with TARGETS["sim"]() as free, monkeypatch.context() as patch:
-        patch.setattr(Link, "take", take)
+        patch.setattr(Link, "become_primary", become_primary)
         both = [free.grpc_address, bench.target.grpc_address]
         error = refused(bench, switch=both, address=["10.0.0.253", SWITCH.ip])
         assert isinstance(error, Superseded)

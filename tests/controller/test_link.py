@@ -43,7 +43,7 @@ async def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_a
         program = Program(server.schema)
         link = Link(address, 1, server.schema, lambda *_: None)
         await link.look()
-        assert not await link.take(1)
+        assert not await link.become_primary(1)
         server.hangs = {"write", "read"}
         update = p4r.Update(type=p4r.Update.INSERT, entity=program.host(AT.mac, 1).encode(server.schema))
         calls = [asyncio.create_task(link.write([update])), asyncio.create_task(read(link, program))]
@@ -97,7 +97,7 @@ async def test_a_caller_that_is_cancelled_is_cancelled() -> None:
     async with serving() as (server, address):
         link = Link(address, 1, server.schema, lambda *_: None)
         await link.look()
-        await link.take(1)
+        await link.become_primary(1)
         running = asyncio.create_task(link.run())
         await asyncio.sleep(0.05)
         running.cancel()

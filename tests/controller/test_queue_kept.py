@@ -24,7 +24,7 @@ def two_in_the_queue() -> tuple[TenantsDesk, list[Any]]:
     hall.tick(1)
     hall.come(BOB, "second", queue_s=60)
     hall.tick(1)
-    return hall, hall.jobs.queue.to_keep(hall.now)
+    return hall, hall.jobs.queue.to_json(hall.now)
 
 
 def taken_over(kept: list[Any], policy: Policy | None = None) -> TenantsDesk:
@@ -84,7 +84,7 @@ def test_it_is_kept_until_it_is_back_or_gone() -> None:
     hall = taken_over(kept)
     assert hall.jobs.queue.take_change()
     assert not hall.jobs.queue.take_change()
-    assert hall.jobs.queue.to_keep(hall.now) == kept
+    assert hall.jobs.queue.to_json(hall.now) == kept
 
 
 @pytest.mark.parametrize("kept", [[3], [{}], [{"tenant": 1, "name": "x", "slots": 1, "world_size": 1, "since": 1.0}]])

@@ -30,7 +30,7 @@ def job_of(ranks: int) -> Job:
 
 def told(reports: Reports, job: Job, at: float, *reported: pb.Report) -> None:
     for member, report in zip(job.members.values(), reported, strict=True):
-        reports.take(job, member, report, at)
+        reports.record(job, member, report, at)
 
 
 def test_rates_are_of_the_time_between_two_reports() -> None:

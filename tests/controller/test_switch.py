@@ -47,8 +47,8 @@ async def look(target: Target, *, as_first: bool = False, mtu: int = 1500) -> As
     program = Program(load_schema(mtu=mtu))
     link = Link(target.grpc_address, 1, program.schema, lambda *_: None)
     try:
-        standing = await link.look()
-        installed = await link.take(Election().id_above(standing.election_id))
+        mastership = await link.look()
+        installed = await link.become_primary(Election().id_above(mastership.election_id))
         assert as_first or not installed
         yield link, program
     finally:

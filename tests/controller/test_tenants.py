@@ -195,16 +195,16 @@ def test_use_survives_a_restart_with_what_ran_meanwhile() -> None:
     hall.begin(BOB, slots=2)
     hall.tick(1800)
     hall.jobs.failed(next(job for job in hall.jobs if job.tenant == "bob"), "it ends")
-    kept = hall.tenancy.to_keep()
+    kept = hall.tenancy.to_json()
     hall.now += 900  # nobody charges
     [job] = hall.jobs.live
     after = Tenancy(None, lambda: MONTH + hall.now)
-    after.take_up(kept, [job], 5.0)
+    after.restore(kept, [job], 5.0)
     after.charge(job, 5.0)
     assert (after.hours("alice"), after.hours("bob")) == (pytest.approx(1.5), pytest.approx(1.0))
     for wrong in ({"at": "x"}, {"slot_seconds": {"a": -1.0}}, {"month": 3}, {"slot_seconds": {"a": math.nan}}):
         with pytest.raises(ValueError):
-            Tenancy().take_up({**kept, **wrong}, [], 0.0)
+            Tenancy().restore({**kept, **wrong}, [], 0.0)
 
 
 def test_who_sees_what() -> None:

@@ -108,7 +108,7 @@ def test_the_status_tells_jobs_ranks_and_switches(site: Site) -> None:
 def report(running: Running) -> None:
     [job] = running.jobs
     for member in job.members.values():
-        running.controller.reports.take(job, member, pb.Report(operations=7), 1.0)
+        running.controller.reports.record(job, member, pb.Report(operations=7), 1.0)
 
 
 def test_health_and_readiness_need_no_token_and_tell_why_not(site: Site) -> None:

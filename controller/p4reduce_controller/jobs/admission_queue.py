@@ -24,7 +24,7 @@ from p4reduce_controller.jobs.waitlist import RETURN_TIMEOUT, Entry, Waitlist
 from p4reduce_controller.switches.pools import PoolFull
 from p4reduce_controller.tenants.access import Caller
 
-_KEPT = ("tenant", "name", "slots", "world_size", "since")
+_STORED_FIELDS = ("tenant", "name", "slots", "world_size", "since")
 
 
 @dataclass(frozen=True)
@@ -123,16 +123,17 @@ class AdmissionQueue:
     def admit(self, now: float) -> list[Admitted | Refused]:
         """Admit the jobs whose turn it is, and refuse those that can never begin."""
         answers: list[Admitted | Refused] = []
-        while turn := self._next(now):
-            answers += turn
+        while decided := self._next(now):
+            answers += decided
         return answers
 
     def _next(self, now: float) -> Sequence[Admitted | Refused]:
+        """Return the decision about the first job, in queue order, that can be decided now; [] if none can."""
         held = self._registry.held
         blocked = False
         for entry in self.waitlist.in_order(self.tenancy.policy, held.slots):
             if not entry.ranks:
-                blocked = blocked or self._may_have(entry, held)
+                blocked = blocked or self._is_within_quota(entry, held)
                 continue
             entry.no_room = entry.for_others = False
             joins = [join for _, join, _ in entry.ranks.values()]
@@ -171,7 +172,7 @@ class AdmissionQueue:
         """Create the job. Raise PoolFull or NumbersExhausted if it cannot have slots or a number."""
         _, join, caller = entry.first
         site, kept = self._switches.for_new(), self.tenancy.kept_from(entry.tenant, held)
-        job = self._registry.found(join, site, entry.slots, self._rejoin_time, now, caller, kept)
+        job = self._registry.create(join, site, entry.slots, self._rejoin_time, now, caller, kept)
         job.excluded_switches, job.cordoned = self._switches.excluded_from(site), self._switches.cordoned_at(site)
         return job
 
@@ -197,7 +198,7 @@ class AdmissionQueue:
         """Return the first entry, in queue order, that waits only for free slots of switches."""
         return next((entry for entry in self._in_order() if entry.ranks and entry.no_room), None)
 
-    def _may_have(self, entry: Entry, held: Held) -> bool:
+    def _is_within_quota(self, entry: Entry, held: Held) -> bool:
         try:
             self.tenancy.check(entry.tenant, entry.slots, held)
         except (Denied, MustWait):
@@ -207,16 +208,16 @@ class AdmissionQueue:
     # Across restarts, and for operators.
 
     def restore(self, kept: Sequence[Any], now: float) -> None:
-        """Restore the entries that `to_keep` of an earlier controller returned. Raises ValueError.
+        """Restore the entries that `to_json` of an earlier controller returned. Raises ValueError.
 
         An entry keeps its position only if ranks of its job come back soon.
         """
         wall = time.time()
         for one in kept:
             try:
-                tenant, name, slots, ranks, since = (one[key] for key in _KEPT)
+                tenant, name, slots, ranks, since = (one[key] for key in _STORED_FIELDS)
             except (TypeError, KeyError):
-                raise ValueError(f"queue: each entry must be an object with {', '.join(_KEPT)}") from None
+                raise ValueError(f"queue: each entry must be an object with {', '.join(_STORED_FIELDS)}") from None
             texts = isinstance(tenant, str) and isinstance(name, str)
             if not texts or not all(type(number) is int and number > 0 for number in (slots, ranks)):
                 raise ValueError("queue: tenant and name must be strings, slots and world_size positive integers")
@@ -224,11 +225,11 @@ class AdmissionQueue:
                 raise ValueError("queue: since must be a time")
             self.waitlist.restore(tenant, name, slots, ranks, now - max(0.0, wall - since), now + RETURN_TIMEOUT)
 
-    def to_keep(self, now: float) -> list[dict[str, Any]]:
+    def to_json(self, now: float) -> list[dict[str, Any]]:
         """Return the entries for a later controller, as JSON values."""
         wall = time.time()
         return [
-            {key: getattr(one, key) for key in _KEPT}
+            {key: getattr(one, key) for key in _STORED_FIELDS}
             | {"since": round(wall - (now - one.since), 1)}  # rounded, so that it is the same each time
             for one in self.waitlist
         ]

@@ -219,7 +219,7 @@ class Jobs:
     def restore(self, jobs: Sequence[Job], children: Mapping[int, Heard]) -> None:
         """Restore jobs that were ready, before there are others. Raises ValueError if one cannot have been ready."""
         self.switches.children = dict(children)
-        self._registry.resume(jobs)
+        self._registry.restore_numbers(jobs)
         retained = self._registry.pools.keys() - set(self.switches.numbers)
         for job in jobs:
             try:
@@ -227,7 +227,7 @@ class Jobs:
                 if problem := problem_of(request, job.site, job.slots):
                     raise ValueError(problem)
                 job.children = self.switches.children_at(job.site) | job.children
-                self._registry.take_up(job, job.children)
+                self._registry.restore(job, job.children)
             except (ValueError, Misplaced) as error:
                 raise ValueError(f"job {job.name!r}: {error}") from None
             by_number = {job.site.number(index): heard for index, heard in job.children.items()}
@@ -321,9 +321,9 @@ class Jobs:
         names = {*self.tenancy.known(), *held.jobs, *(entry.tenant for entry in self.queue.waitlist)}
         return [self.tenancy.described(name, held) for name in sorted(names)]
 
-    def abort_all(self, reason: pb.AbortReason, why: str, *, but_ready: bool = False) -> None:
-        for entry in self.queue.waitlist if not but_ready else ():  # the others move to a later controller
+    def abort_all(self, reason: pb.AbortReason, why: str, *, except_ready: bool = False) -> None:
+        for entry in self.queue.waitlist if not except_ready else ():  # the others move to a later controller
             self._answer([self.queue.dismiss(entry, reason, why)])
         for job in self.live:
-            if not (but_ready and job.state is State.READY):
+            if not (except_ready and job.state is State.READY):
                 self.lifecycle.end(job, reason, why)

@@ -92,7 +92,7 @@ class Registry:
     def site_of(self, job: Job) -> Site:
         return job.site.for_threads(job.threads)
 
-    def found(
+    def create(
         self, join: pb.Join, base: Site, slots: int, rejoin_time: float, now: float, caller: Caller, kept: Sequence[int]
     ) -> Job:
         """Create a job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
@@ -203,7 +203,7 @@ class Registry:
             for part in _all_of(job, at, taken):
                 self.pools[job.site.number(at)].give_back(part)
 
-    def resume(self, jobs: Iterable[Job]) -> None:
+    def restore_numbers(self, jobs: Iterable[Job]) -> None:
         """Take the numbers of jobs of an earlier run. Raises ValueError."""
         numbers = [(number, generation, job.name) for job in jobs for number, generation in job.numbers]
         for number, generation, name in sorted(numbers):
@@ -212,8 +212,8 @@ class Registry:
             except ValueError as error:
                 raise ValueError(f"job {name!r}: {error}") from None
 
-    def take_up(self, job: Job, children: Mapping[int, Heard]) -> None:
-        """Enter a job of an earlier run, whose numbers were resumed. Raises ValueError or Misplaced."""
+    def restore(self, job: Job, children: Mapping[int, Heard]) -> None:
+        """Enter a job of an earlier run, whose numbers were restored. Raises ValueError or Misplaced."""
         if (job.tenant, job.name) in self._by_name:
             raise ValueError("there are two of that name")
         site = self.site_of(job)

@@ -55,7 +55,7 @@ class Reports:
 
     ports: dict[tuple[int, int], Traffic] = field(default_factory=lambda: defaultdict(Traffic))
 
-    def take(self, job: Job, member: Member, report: pb.Report, now: float) -> None:
+    def record(self, job: Job, member: Member, report: pb.Report, now: float) -> None:
         """Record a report. `now`: on the clock of the jobs."""
         del report.awaited[MOST_AWAITED:]
         for name in ("busy_s", "stuck_s"):  # consumers read JSON, which has no infinities or NaN

@@ -104,11 +104,11 @@ class Tenancy:
 
     # Across restarts, and for operators.
 
-    def to_keep(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {"at": self._wall(), "month": self._month, "slot_seconds": dict(self._slot_seconds)}
 
-    def take_up(self, kept: Mapping[str, Any], jobs: Iterable[Job], now: float) -> None:
-        """Restore the usage that `to_keep` of an earlier run returned, and charge jobs for the time since then.
+    def restore(self, kept: Mapping[str, Any], jobs: Iterable[Job], now: float) -> None:
+        """Restore the usage that `to_json` of an earlier run returned, and charge jobs for the time since then.
 
         `kept` may be {}. Raises ValueError.
         """

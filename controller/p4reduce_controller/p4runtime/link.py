@@ -81,19 +81,19 @@ class Link:
 
     async def wait_for_no_primary(self) -> MastershipState:
         """Wait, after `look`, until there is no primary, or another one."""
-        return await self._ask("the connection", self._next_standing())
+        return await self._ask("the connection", self._next_mastership())
 
-    async def take(self, election_id: int) -> bool:
+    async def become_primary(self, election_id: int) -> bool:
         """Become primary, after `look`, and install the pipeline if another one runs. Return whether it was installed.
 
         Raises Superseded if another client has a higher id.
         """
         self._election_id = election_id
-        return await self._ask("becoming primary", self._take_over())
+        return await self._ask("becoming primary", self._become_primary_with_pipeline())
 
     async def run(self) -> None:
         """Receive until the connection breaks. Raises SwitchUnavailable or Superseded then."""
-        await self._ask("the connection", self._live())
+        await self._ask("the connection", self._receive_with_heartbeat())
 
     async def close(self) -> None:
         self._closed = True
@@ -137,11 +137,11 @@ class Link:
         except (Interrupted, asyncio.TimeoutError, fy.P4ClientError) as error:
             raise self._explain(doing, error) from error
 
-    async def _live(self) -> None:
-        for task in await first_of(self._receive(), self._pulse()):
+    async def _receive_with_heartbeat(self) -> None:
+        for task in await first_of(self._receive(), self._heartbeat()):
             task.result()
 
-    async def _pulse(self) -> None:
+    async def _heartbeat(self) -> None:
         """Query the switch at intervals, because a switch that hangs keeps its connection."""
         while True:
             await asyncio.sleep(_HEARTBEAT_INTERVAL)
@@ -194,16 +194,16 @@ class Link:
         # client can be connected at a time.
         await self._arbitrate(None)
         try:
-            return await self._next_standing()
+            return await self._next_mastership()
         except fy.P4ClientError as error:
             if error.code == fy.GRPCStatusCode.INTERNAL:  # the stream had ended before the write
                 await self._cookie()  # raises the stream's error
             if not error.is_election_id_used:
                 raise
         await self._arbitrate(1 + secrets.randbelow(_LOW_IDS))
-        return await self._next_standing()
+        return await self._next_mastership()
 
-    async def _next_standing(self) -> MastershipState:
+    async def _next_mastership(self) -> MastershipState:
         while True:
             message = await self._next_message()
             if message.WhichOneof("update") == "arbitration":
@@ -211,8 +211,8 @@ class Link:
                 known = U128.decode(update.election_id)
                 return MastershipState(known, has_primary=update.status.code == fy.GRPCStatusCode.ALREADY_EXISTS)
 
-    async def _take_over(self) -> bool:
-        await asyncio.wait_for(self._become_primary(), _OPEN_TIMEOUT)
+    async def _become_primary_with_pipeline(self) -> bool:
+        await asyncio.wait_for(self._arbitrate_as_primary(), _OPEN_TIMEOUT)
         await self._learn_version()
         return await self._install_pipeline()
 
@@ -220,7 +220,7 @@ class Link:
         if isinstance(request, p4r.SetForwardingPipelineConfigRequest | p4r.WriteRequest):
             request.election_id.CopyFrom(U128.encode(self._election_id))
 
-    async def _become_primary(self) -> None:
+    async def _arbitrate_as_primary(self) -> None:
         await self._arbitrate(self._election_id)
         while True:
             message = await self._next_message()

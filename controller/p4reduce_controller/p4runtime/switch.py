@@ -125,13 +125,13 @@ class P4RuntimeSwitch:
 
     async def _find_vacant(self, link: Link) -> None:
         """Raise Superseded if there is a primary that must not be replaced and does not end by itself."""
-        standing = await link.look()
-        if standing.has_primary and not self._take_over:
+        mastership = await link.look()
+        if mastership.has_primary and not self._take_over:
             try:
-                await asyncio.wait_for(_vacancy(link, standing), PREDECESSOR_TIMEOUT)
+                await asyncio.wait_for(_wait_for_no_primary(link, mastership), PREDECESSOR_TIMEOUT)
             except asyncio.TimeoutError:
                 raise Superseded(
-                    f"another controller, with election id {in_words(standing.election_id)}, is the primary of the "
+                    f"another controller, with election id {in_words(mastership.election_id)}, is the primary of the "
                     f"switch at {self.target}, and nothing was changed; end that one, or give --take-over to make it "
                     "stand by"
                 ) from None
@@ -186,15 +186,15 @@ class P4RuntimeSwitch:
 
     async def _use(self, link: Link) -> None:
         """Use the connection until it breaks. Raises SwitchUnavailable or Superseded then."""
-        standing = await link.look()
-        if standing.has_primary and not self._take_over and standing.election_id != self._own_id:
+        mastership = await link.look()
+        if mastership.has_primary and not self._take_over and mastership.election_id != self._own_id:
             self._is_backup = True
-            self._reason = f"another controller, with election id {in_words(standing.election_id)}, is its primary"
-            standing = await _vacancy(link, standing)
+            self._reason = f"another controller, with election id {in_words(mastership.election_id)}, is its primary"
+            mastership = await _wait_for_no_primary(link, mastership)
         if why := self._election.reason_to_wait():
             raise SwitchUnavailable(f"the switch at {self.target} is left to the controller that serves: {why}")
-        election_id = self._election.id_above(standing.election_id)
-        installed = await link.take(election_id)
+        election_id = self._election.id_above(mastership.election_id)
+        installed = await link.become_primary(election_id)
         self._own_id = election_id
         self._take_over = False  # otherwise two controllers with this option would replace each other forever
         lost = await self._desired.reconcile(link)
@@ -289,7 +289,7 @@ def _backoff(failures: int) -> float:
     return BACKOFF[min(failures, len(BACKOFF) - 1)]
 
 
-async def _vacancy(link: Link, standing: MastershipState) -> MastershipState:
-    while standing.has_primary:
-        standing = await link.wait_for_no_primary()
-    return standing
+async def _wait_for_no_primary(link: Link, mastership: MastershipState) -> MastershipState:
+    while mastership.has_primary:
+        mastership = await link.wait_for_no_primary()
+    return mastership

@@ -129,7 +129,7 @@ class Controller:
         """Abort all jobs that are not kept, tell their ranks, and take them off the switches if that is soon done."""
         self.runner.supervisor.stopping.set()
         self.service.begun.set()
-        self.jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
+        self.jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", except_ready=self.keeps_jobs)
         self.runner.run()
         await self.runner.supervisor.settle()
         if self.service.serves and not self.saver.maybe_lost_leadership:

@@ -48,7 +48,7 @@ class Saver:
         jobs, children = store.load(Setup(inventory.switches, lambda: inventory.site, inventory.retained), now)
         try:
             self.jobs.restore(jobs, children)
-            self.jobs.tenancy.take_up(store.use, jobs, now)
+            self.jobs.tenancy.restore(store.use, jobs, now)
             self.jobs.queue.restore(store.queue, now)
         except ValueError as error:
             raise store.refusal(str(error)) from None
@@ -62,8 +62,8 @@ class Saver:
 
         if (store := self.store) is None:
             return
-        store.use = self.jobs.tenancy.to_keep()
-        store.queue = self.jobs.queue.to_keep(self.clock())
+        store.use = self.jobs.tenancy.to_json()
+        store.queue = self.jobs.queue.to_json(self.clock())
         if self.fabric.is_open:  # until then it contains what an earlier controller has saved
             store.fabric = self.fabric.changes().to_json()
         await store.keep(jobs_to_store, self.fabric.inventory.children, self.clock())

@@ -189,7 +189,7 @@ class Service(rpc.JobsServicer):
             raise ProtocolError("the first message must be Join or Rejoin")
         elif kind == "report":
             if found := self.runner.jobs.member_at(stream):  # a report after the job's end is ignored
-                self.reports.take(*found, message.report, now)
+                self.reports.record(*found, message.report, now)
         elif kind == "held":
             self.runner.jobs.held(stream, message.held, now)
         elif kind == "leave":

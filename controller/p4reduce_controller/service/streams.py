@@ -84,6 +84,7 @@ class Stream:
             await asyncio.gather(reader, writer, unread, return_exceptions=True)
 
     async def _write(self) -> None:
+        """Send the queued messages until the last one. Raise what `_read` has put into the queue."""
         while not isinstance(item := await self._outgoing.get(), BaseException):
             message, last = item
             await self.context.write(message)
@@ -94,13 +95,13 @@ class Stream:
     async def _read(self, lost: Callable[[Stream, str], None]) -> None:
         """Read until the client sends no more, which before its Leave means that it is lost."""
         try:
-            await self._hear()
+            await self._handle_messages()
             if not self._over:
                 lost(self, "")
         except (Exception, asyncio.CancelledError) as error:  # raised by `serve`, unless it was `serve` that cancelled
             self._outgoing.put_nowait(error)
 
-    async def _hear(self) -> None:
+    async def _handle_messages(self) -> None:
         try:
             message = self.first or await asyncio.wait_for(self.context.read(), FIRST_MESSAGE_TIMEOUT)
             first = True

@@ -460,4 +460,4 @@ def report(hall: MovingDesk, name: str, slots: int, times: int = 5) -> None:
     job = hall.job(name)
     for _ in range(times):
         for member in job.members.values():
-            Reports().take(job, member, pb.Report(operations=1, most_slots=slots), hall.now)
+            Reports().record(job, member, pb.Report(operations=1, most_slots=slots), hall.now)
