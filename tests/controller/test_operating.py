@@ -299,7 +299,7 @@ def test_what_the_doctor_says_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -
         Finding("MTU to 10.0.0.254:9559", "problem", "a way " * 30, "do something about it " * 10),
         Finding("net.core.rmem_max", "warning", "x" * 150, "sysctl -w net.core.rmem_max=4194304"),
     ]
-    monkeypatch.setattr(doctor, "_look", lambda *_, **__: iter(found))
+    monkeypatch.setattr(doctor, "_run_checks", lambda *_, **__: iter(found))
     command = typer.Typer()
     command.command()(doctor.doctor)
     lines = CliRunner().invoke(command, []).stdout.splitlines()

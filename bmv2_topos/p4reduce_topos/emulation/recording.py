@@ -35,19 +35,20 @@ def recorded(file: Path | None, say: Callable[[str], None]) -> Iterator[None]:
                 yield
         except BaseException:
             try:
-                _keep(recorder, file, say)
+                _write_trace(recorder, file, say)
             except (P4ReduceError, OSError) as error:
                 say(f"no trace is written: {error}")
             raise
-        _keep(recorder, file, say)
+        _write_trace(recorder, file, say)
 
 
-def _keep(recorder: Recorder, file: Path, say: Callable[[str], None]) -> None:
+def _write_trace(recorder: Recorder, file: Path, say: Callable[[str], None]) -> None:
+    """Write the trace and its page, and pass a summary to `say`. Raises P4ReduceError or OSError."""
     captures = recorder.captures()
-    made = trace_of(*merge(captures), missed=recorder.missed)
+    trace = trace_of(*merge(captures), missed=recorder.missed)
     file.parent.mkdir(parents=True, exist_ok=True)
-    save(made, file)
-    drawn = file.with_name(f"{file.name.removesuffix(SUFFIX)}.html")
-    page.write(made, drawn)
-    for text in [*summarise(made).said, f"written: {file}, {drawn}"]:
+    save(trace, file)
+    html = file.with_name(f"{file.name.removesuffix(SUFFIX)}.html")
+    page.write(trace, html)
+    for text in [*summarise(trace).said, f"written: {file}, {html}"]:
         say(text)

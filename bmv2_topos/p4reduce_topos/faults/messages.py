@@ -9,16 +9,18 @@ from p4reduce_topos.faults.catalogue import Fault
 from p4reduce_topos.faults.ranks import Event
 
 
-def describe_end(said: Event) -> str:
-    """Return the text for the last event of a rank."""
-    if "right" in said:
-        again = said.get("retransmissions", 0)
-        return f"{said['right']} sums, all right" + (f"; {again} packets were sent again" if again else "")
-    if "wrong" in said:
-        return f"wrong sums: {said['wrong']} elements of call {said.get('call', 0) + 1}"
-    if "error" in said:
-        return f"{said['error']}: {said.get('message', '')}"
-    return "it ended without a report" if not said else f"it has not ended: {said}"
+def describe_end(last: Event) -> str:
+    """Return the text for the last event of a rank, which is empty if the rank has printed none."""
+    if "right" in last:
+        retransmissions = last.get("retransmissions", 0)
+        return f"{last['right']} sums, all right" + (
+            f"; {retransmissions} packets were sent again" if retransmissions else ""
+        )
+    if "wrong" in last:
+        return f"wrong sums: {last['wrong']} elements of call {last.get('call', 0) + 1}"
+    if "error" in last:
+        return f"{last['error']}: {last.get('message', '')}"
+    return "it ended without a report" if not last else f"it has not ended: {last}"
 
 
 def describe_outcome(fault: Fault) -> str:

@@ -42,7 +42,7 @@ class Rates:
         self.status, self._at = status, now
 
 
-_MOST_NAMED = 8
+_MOST_NAMED = 8  # names in one cell of a table
 
 
 def show(status: pb.StatusReply, console: Console | None = None) -> None:
@@ -69,8 +69,8 @@ def _lines_of(one: pb.Switch) -> Iterator[str]:
     if counts := ", ".join(f"{name} {count}" for name, count in sorted(one.outcomes.items()) if count):
         yield f"packets to the aggregator: {counts}"
     for loss in one.losses:
-        way = pb.Direction.Name(loss.direction).lower()
-        yield f"port {loss.port} {way}: loses {loss.rate:.2%}, {counted(loss.lost, 'packet')} so far"
+        direction = pb.Direction.Name(loss.direction).lower()
+        yield f"port {loss.port} {direction}: loses {loss.rate:.2%}, {counted(loss.lost, 'packet')} so far"
 
 
 def _ranks(status: pb.StatusReply) -> Table:
@@ -79,18 +79,18 @@ def _ranks(status: pb.StatusReply) -> Table:
     for one in status.jobs:
         senders = {member.leader for member in one.members if member.HasField("leader")}
         shared = "" if len(senders) in (0, len(one.members)) else f"\n{counted(len(senders), 'worker')}"
-        named = [f"{_range(pool)} of {status.switches[pool.switch].name}" for pool in one.pools]
-        slots = named if in_trees else map(_range, one.pools)
+        ranges = [f"{_range(pool)} of {status.switches[pool.switch].name}" for pool in one.pools]
+        slots = ranges if in_trees else map(_range, one.pools)
         head = [_title(one), _number(one), one.state + shared, "\n".join(slots), f"{one.age_s:.0f} s"]
         for rank, member in _members(one):
             row = [str(rank), "not joined", ""]
             if member is not None:
-                led = f", rank {member.leader} sends" if _has_leader(member) else ""
-                named = _places(status, member) or ["no HELLO yet"]
-                at = named if in_trees else map(_at, member.places)
-                row[1:] = ["\n".join(at), _is(member) + led]
+                sender = f", rank {member.leader} sends" if _has_leader(member) else ""
+                with_switches = _addresses(status, member) or ["no HELLO yet"]
+                addresses = with_switches if in_trees else map(_address, member.places)
+                row[1:] = ["\n".join(addresses), _member_state(member) + sender]
             table.add_row(*head, *row)
-            head = [""] * len(head)
+            head = [""] * len(head)  # only the first row of a job has these columns
     return table
 
 
@@ -130,7 +130,7 @@ def jobs(status: pb.StatusReply) -> RenderableType:
             _slots(one),
             _age(one.age_s),
             Text(waits(one)),
-            Text(_trouble(one)),
+            Text(_problems(one)),
         )
     return Group(table, _queue(status)) if status.queue else table
 
@@ -150,7 +150,7 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     for traffic in one.traffic:
         name = status.switches[traffic.switch].name
         head.add_row("packets", Text(f"{traffic.packets:,}, {traffic.bytes:,} bytes, at {name}"))
-    for what, text in (("waits for", waits(one)), ("problems", _trouble(one))):
+    for what, text in (("waits for", waits(one)), ("problems", _problems(one))):
         if text:
             head.add_row(what, Text(text))
     table = Table("rank", "state", "sent by", "address")
@@ -159,8 +159,8 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
             table.add_row(str(rank), "not joined", "", "")
         else:
             leader = f"rank {member.leader}" if _has_leader(member) else ""
-            address = Text("\n".join(_places(status, member)) or "no HELLO yet")
-            table.add_row(str(rank), _is(member), leader, address)
+            address = Text("\n".join(_addresses(status, member)) or "no HELLO yet")
+            table.add_row(str(rank), _member_state(member), leader, address)
     return Group(head, table)
 
 
@@ -192,14 +192,14 @@ def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
     if not one.ports:
         return Group(head, Text(f"its ports are not known: {one.ports_unknown}"))
     table = Table("port", "state", "ranks")
-    there: dict[int, list[str]] = {}
-    at = list(status.switches).index(one)
+    ranks: dict[int, list[str]] = {}  # by port
+    index = list(status.switches).index(one)
     for job in status.jobs:
         for member in job.members:
-            if member.places[at].heard:
-                there.setdefault(member.places[at].port, []).append(f"rank {member.rank} of {job.name}")
+            if member.places[index].heard:
+                ranks.setdefault(member.places[index].port, []).append(f"rank {member.rank} of {job.name}")
     for port in one.ports:
-        table.add_row(str(port.number), port.state.lower(), Text(_some(there.get(port.number, []))))
+        table.add_row(str(port.number), port.state.lower(), Text(_some(ranks.get(port.number, []))))
     return Group(head, table)
 
 
@@ -228,12 +228,18 @@ def top(rates: Rates, controller: str) -> RenderableType:
     )
     table = Table("switch", "state", "slots", "packets/s", "outcomes per second")
     for one in status.switches:
-        found = rates.by_switch.get(one.name, {})
-        busy = sorted(((rate, what) for what, rate in found.items() if rate >= 0.5), reverse=True)
-        total = sum(rate for what, rate in found.items() if what != "forged")
+        by_outcome = rates.by_switch.get(one.name, {})
+        # Rates that would be shown as 0 are left out.
+        largest_first = sorted(((rate, outcome) for outcome, rate in by_outcome.items() if rate >= 0.5), reverse=True)
+        # "forged" counts frames that are no packets to the aggregator.
+        total = sum(rate for outcome, rate in by_outcome.items() if outcome != "forged")
         share = f"{one.slots_used} of {one.slots}"
         table.add_row(
-            Text(one.name), Text(_state(one)), share, f"{total:,.0f}", ", ".join(f"{w} {r:,.0f}" for r, w in busy)
+            Text(one.name),
+            Text(_state(one)),
+            share,
+            f"{total:,.0f}",
+            ", ".join(f"{w} {r:,.0f}" for r, w in largest_first),
         )
     return Group(Text(head), table, jobs(status))
 
@@ -249,7 +255,7 @@ def waits(one: pb.Job) -> str:
     return f"{_some(names)} {one.awaited_for}"
 
 
-def _trouble(one: pb.Job) -> str:
+def _problems(one: pb.Job) -> str:
     return "; ".join([*one.in_trouble, *(f"started without {text}" for text in one.left_out)])
 
 
@@ -267,7 +273,7 @@ def _number(one: pb.Job) -> str:
     return f"{one.number}.{one.generation}"
 
 
-def _is(member: pb.Member) -> str:
+def _member_state(member: pb.Member) -> str:
     return "not back yet" if member.away else "leaving" if member.leaving else "joined"
 
 
@@ -276,13 +282,14 @@ def _has_leader(member: pb.Member) -> bool:
     return member.HasField("leader") and member.leader != member.rank
 
 
-def _at(place: pb.Attachment) -> str:
+def _address(place: pb.Attachment) -> str:
     return f"{place.ip}:{place.udp_port} on port {place.port}" if place.heard else "no HELLO yet"
 
 
-def _places(status: pb.StatusReply, member: pb.Member) -> list[str]:
+def _addresses(status: pb.StatusReply, member: pb.Member) -> list[str]:
+    """Return the member's address at each switch that has heard it."""
     places = zip(status.switches, member.places, strict=True)
-    return [f"{_at(place)} of {switch.name}" for switch, place in places if place.heard]
+    return [f"{_address(place)} of {switch.name}" for switch, place in places if place.heard]
 
 
 def _range(pool: pb.Pool) -> str:
@@ -305,9 +312,10 @@ def _ports(one: pb.Switch) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
-    return ", ".join(every[:_MOST_NAMED]) + more
+    """Return the first names as a text, and how many more there are."""
+    all_names = list(names)
+    more = f" and {len(all_names) - _MOST_NAMED} more" if len(all_names) > _MOST_NAMED else ""
+    return ", ".join(all_names[:_MOST_NAMED]) + more
 
 
 def _age(seconds: float) -> str:

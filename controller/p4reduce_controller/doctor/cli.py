@@ -64,7 +64,7 @@ def doctor(
         files = tls_files("switch", *(str(one or "") for one in (switch_cert, switch_key, switch_ca)))
     except SettingsError as error:
         fail(str(error))
-    for finding in _look(access, switch, device_id, mtu, pipeline, files, join=join):
+    for finding in _run_checks(access, switch, device_id, mtu, pipeline, files, join=join):
         findings.append(finding)
         colour = _COLOURS[finding.verdict]
         table.add_row(
@@ -78,7 +78,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _look(
+def _run_checks(
     access: Access,
     at: str,
     device_id: int,
@@ -88,12 +88,17 @@ def _look(
     *,
     join: bool,
 ) -> Iterator[Finding]:
+    """Run all checks, and yield their findings as they come.
+
+    at: the name of this host's switch.
+    files: the certificate files for the switches.
+    """
     try:
-        status, ours = _status(access)
-        there = f"{counted(len(status.switches), 'switch')}, {counted(len(status.jobs), 'job')}"
-        yield Finding("controller", "ok", f"{access.controller}: {there}")
+        status, local_time = _status(access)
+        counts = f"{counted(len(status.switches), 'switch')}, {counted(len(status.jobs), 'job')}"
+        yield Finding("controller", "ok", f"{access.controller}: {counts}")
     except JoinError as error:
-        status, ours = pb.StatusReply(), 0.0
+        status, local_time = pb.StatusReply(), 0.0
         yield Finding("controller", "problem", str(error), "the other checks run as far as they can")
     if access.tls is not None:
         try:
@@ -116,7 +121,7 @@ def _look(
         yield from host.way(switch.ip, switch.udp_port, needed, switch.name)
     if join and status.switches:
         yield from job.joined(access.controller, access.token, access.tls, at)
-    yield from host.clock(status.time_s, ours)
+    yield from host.clock(status.time_s, local_time)
     yield from host.kernel()
     yield from host.buffers()
 
