@@ -46,6 +46,14 @@ def test_codes(kind: type[Op | Outcome]) -> None:
     assert {f"{prefix}{one.name}": one.value for one in kind} == theirs
 
 
+def test_the_dashboard_sums_each_packet_once() -> None:
+    dashboard = (c_headers.ROOT / "controller" / "monitoring" / "dashboard.json").read_text()
+    left_out = re.findall(r'rate\(p4reduce_packets_total\{outcome!~\\"([a-z_|]+)\\"\}', dashboard)
+    assert [set(names.split("|")) for names in left_out] == [
+        {outcome.name.lower() for outcome in constants.ADDITIONAL_OUTCOMES}
+    ]
+
+
 def test_numbers_of_c() -> None:
     """C has all constants of P4, except the options of its compiler. The other ones are equal to Python's."""
     p4, c = p4_constants(), c_headers.constants(WIRE / "constants.h")

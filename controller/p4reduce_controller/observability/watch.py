@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.constants import ADDITIONAL_OUTCOMES
 from p4reduce_controller.base.tasks import Tasks
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.reports import Traffic
@@ -21,7 +22,7 @@ POLL = 2.0  # seconds between two polls of the status
 HISTORY_S = 3600.0
 POINT_S = 10.0  # seconds between points of the history
 MOST_JOBS = 64  # in each point of the history
-_COUNTED_TWICE = ("completed", "sent_up")  # outcomes that are counted in addition to another outcome of the packet
+_ADDITIONAL_OUTCOMES = {outcome.name.lower() for outcome in ADDITIONAL_OUTCOMES}
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ def _switch_rates(before: View, now: View) -> dict[str, Rates]:
         then = earlier.get(switch.address)
         if then and switch.outcomes:
             grown = {name: max(0, count - then.get(name, 0)) for name, count in switch.outcomes.items()}
-            packets = sum(count for name, count in grown.items() if name not in _COUNTED_TWICE)
-            rounds, sent_up = (grown.get(name, 0) for name in _COUNTED_TWICE)
+            packets = sum(count for name, count in grown.items() if name not in _ADDITIONAL_OUTCOMES)
+            rounds, sent_up = grown.get("completed", 0), grown.get("sent_up", 0)
             rates[switch.address] = Rates(packets / elapsed, rounds / elapsed, sent_up / elapsed)
     return rates
 

@@ -62,3 +62,7 @@ class Outcome(IntEnum):
     SENT_UP = 14
     STORED = 15
     HELLO_LIMITED = 16
+
+
+ADDITIONAL_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.SENT_UP})
+"""Outcomes that are counted in addition to another outcome of the same packet, so not in a sum of packets."""
