@@ -74,7 +74,7 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
     p4reduce_membership *m = &seat->membership;
     const struct {
         const char *name;
-        uint32_t *place;
+        uint32_t *target;
     } numbers[] = {
         {"job", &m->job},
         {"generation", &m->generation},
@@ -89,7 +89,7 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(name, numbers[i].name) == 0)
-            return parse_number(value, numbers[i].place);
+            return parse_number(value, numbers[i].target);
     if (strcmp(name, "abort_secret") == 0)
         return parse_wide(value, &m->abort_secret);
     if (strcmp(name, "peers") == 0)

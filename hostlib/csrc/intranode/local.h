@@ -7,10 +7,10 @@
 //   local_pieces.c     The sum of all ranks' values in a piece, and the copy of the sums into the rank's tensor.
 //   local_in_place.c   The sum of tensors that all ranks have mapped.
 //
-// Ownership of a window's data. Phase SCANNED: each rank writes its own contents, places, exponents and copies, and the
-// sums of pieces that it gives. Phase REDUCED: only the rank that has taken a piece from `next_piece` writes its kind,
-// owner and sums, and the exponents of values that are UNSCANNED. Phase GATHERED: all ranks read, and may mark pieces
-// as `unread`. local_arrive orders the phases.
+// Ownership of a window's data. Phase SCANNED: each rank writes its own contents, copy offsets, exponents and copies,
+// and the sums of pieces that it gives. Phase REDUCED: only the rank that has taken a piece from `next_piece` writes
+// its kind, owner and sums, and the exponents of values that are UNSCANNED. Phase GATHERED: all ranks read, and may
+// mark pieces as `unread`. local_arrive orders the phases.
 #ifndef P4REDUCE_LOCAL_H
 #define P4REDUCE_LOCAL_H
 
@@ -57,8 +57,8 @@ struct window {
     _Atomic uint64_t unread[MOST_PIECES]; // for each piece: some rank cannot read the sums in its owner's tensor
     _Atomic uint64_t adds_in_place;       // some rank has mapped all tensors, and adds them in place
     struct {
-        uint8_t contents[MOST_PIECES]; // for each piece
-        uint32_t places[MOST_PIECES];  // for each piece: the offset of its copies among all copies of the rank
+        uint8_t contents[MOST_PIECES];      // for each piece
+        uint32_t copy_offsets[MOST_PIECES]; // for each piece: the offset of its copies among all copies of the rank
     } ranks[];
 };
 

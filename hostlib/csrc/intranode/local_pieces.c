@@ -141,7 +141,7 @@ static bool find_values(struct local *local, const struct piece *piece, struct s
         source->exponents = piece_exponents(local, piece, rank);
         if (content == COPIED) {
             source->values = buffers_copies(&local->windows, piece->window, rank) +
-                             local_window(local, piece->window)->ranks[rank].places[piece->index];
+                             local_window(local, piece->window)->ranks[rank].copy_offsets[piece->index];
         } else if (rank == local->rank) {
             source->values = piece_own_values(local, piece);
         } else if (local->mapped[rank] != NULL) {

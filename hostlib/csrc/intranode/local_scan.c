@@ -27,7 +27,7 @@ static void copy_blocks(struct local *local, const struct piece *piece, const ui
     const size_t block_bytes = task->block_size * task->numbers.value_bytes;
     const uint8_t *from = piece_own_values(local, piece);
     uint8_t *copies = buffers_copies(&local->windows, piece->window, local->rank);
-    local_window(local, piece->window)->ranks[local->rank].places[piece->index] = (uint32_t)local->copied;
+    local_window(local, piece->window)->ranks[local->rank].copy_offsets[piece->index] = (uint32_t)local->copied;
     for (unsigned block = 0; (block = next_nonzero(exponents, block, piece->blocks)) < piece->blocks; block++) {
         memcpy(copies + local->copied, from + block * block_bytes,
                piece_values_in(local, piece, block) * task->numbers.value_bytes);

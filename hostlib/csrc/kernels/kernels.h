@@ -53,9 +53,9 @@ struct kernels {
     // Adds words of the wire to sums of words, modulo 2^32, as switches do.
     void (*add)(const uint8_t *wire, size_t count, uint8_t *sums);
     // Quantises, adds and dequantises in one. It requires in_float32(up). It adds the values number `begin` to `end` of
-    // all ranks, whose arrays are `from`, and writes the sums to the `places` arrays in `to`.
+    // all ranks, whose arrays are `from`, and writes the sums to the `target_count` arrays in `to`.
     void (*sum)(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
-                size_t places);
+                size_t target_count);
     struct half float16, bfloat16;
     // Returns the largest of the words of either type, rotated left by one bit. So their order is that of magnitudes,
     // and the sign is the last bit: the result 1 means that there is a -0 among zeros.
@@ -103,8 +103,8 @@ static inline bool in_float32(int up) {
 #define BIAS_16 UINT32_C(0x80008000)
 #define BIAS_8 UINT32_C(0x80808080)
 
-// Random integers from 0 to 2^23 - 1 for stochastic rounding. The one for the value at index `place` is
-// noise_bits(noise_start(seed, place)). For the following values, NOISE_STEP is added to the start each time. The hash
+// Random integers from 0 to 2^23 - 1 for stochastic rounding. The one for the value number `index` is
+// noise_bits(noise_start(seed, index)). For the following values, NOISE_STEP is added to the start each time. The hash
 // is Chris Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/), which is in the public domain.
 #define NOISE_STEP UINT32_C(0x9E3779B9)
 #define NOISE_FIRST UINT32_C(0x7FEB352D)
@@ -117,8 +117,8 @@ static inline uint32_t noise_mixed(uint32_t x) {
     return x ^ x >> 16;
 }
 
-static inline uint32_t noise_start(uint32_t seed, uint64_t place) {
-    return noise_mixed(seed) + (uint32_t)place * NOISE_STEP;
+static inline uint32_t noise_start(uint32_t seed, uint64_t index) {
+    return noise_mixed(seed) + (uint32_t)index * NOISE_STEP;
 }
 
 static inline uint32_t noise_bits(uint32_t noise) {

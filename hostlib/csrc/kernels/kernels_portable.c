@@ -49,15 +49,15 @@ static void dequantise(const uint8_t *wire, size_t count, int up, void *values) 
 }
 
 static void sum(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
-                size_t places) {
+                size_t target_count) {
     const double scale = double_power(up), back = double_power(-up);
     for (size_t i = begin; i < end; i++) {
         uint32_t words = 0;
         for (size_t rank = 0; rank < ranks; rank++)
             words += (uint32_t)lrint((double)from[rank][i] * scale);
         const float value = (float)((double)(int32_t)words * back);
-        for (size_t place = 0; place < places; place++)
-            to[place][i] = value;
+        for (size_t target = 0; target < target_count; target++)
+            to[target][i] = value;
     }
 }
 

@@ -188,18 +188,18 @@ void numbers_dequantise_to_memory(const struct numbers *numbers, const uint8_t *
 }
 
 bool numbers_sum(const struct numbers *numbers, const void *const *from, size_t ranks, size_t begin, size_t end,
-                 unsigned exponent, void *const *to, size_t places) {
+                 unsigned exponent, void *const *to, size_t target_count) {
     const int up = scale_bits(numbers, exponent);
-    if (numbers->type != P4REDUCE_FLOAT32 || numbers->wire != P4REDUCE_WIRE_INT32 ||
-        exponent == BLOCK_NOT_FINITE || !in_float32(up))
+    if (numbers->type != P4REDUCE_FLOAT32 || numbers->wire != P4REDUCE_WIRE_INT32 || exponent == BLOCK_NOT_FINITE ||
+        !in_float32(up))
         return false;
     float *const *sums = (float *const *)to;
     const bool divided = numbers->divisor != 0;
-    numbers->kernels->sum((const float *const *)from, ranks, begin, end, up, sums, divided ? 1 : places);
+    numbers->kernels->sum((const float *const *)from, ranks, begin, end, up, sums, divided ? 1 : target_count);
     for (size_t i = begin; divided && i < end; i++)
         sums[0][i] /= numbers->divisor;
-    for (size_t place = 1; divided && place < places; place++)
-        memcpy(sums[place] + begin, sums[0] + begin, (end - begin) * sizeof *sums[0]);
+    for (size_t target = 1; divided && target < target_count; target++)
+        memcpy(sums[target] + begin, sums[0] + begin, (end - begin) * sizeof *sums[0]);
     return true;
 }
 

@@ -62,10 +62,10 @@ void numbers_residual(const struct numbers *numbers, const void *values, const u
                       unsigned exponent, float *residual);
 
 // Quantises, adds and dequantises the values number `begin` to `end` of `ranks` ranks in one step. `from` has the
-// ranks' arrays, and `to` the `places` arrays that receive the sums. They may be the same memory. Returns false, and
-// does nothing, if it must be done step by step.
+// ranks' arrays, and `to` the `target_count` arrays that receive the sums. They may be the same memory. Returns false,
+// and does nothing, if it must be done step by step.
 bool numbers_sum(const struct numbers *numbers, const void *const *from, size_t ranks, size_t begin, size_t end,
-                 unsigned exponent, void *const *to, size_t places);
+                 unsigned exponent, void *const *to, size_t target_count);
 
 // Converts the big-endian sums of a block to `count` values, and divides them if there is a divisor.
 void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,

@@ -207,28 +207,29 @@ SIMD static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
 }
 
 // Computes the sums of several vectors of values, from number `i` on.
-SIMD static inline __attribute__((always_inline)) void
-sum_vectors(const float *const *from, size_t ranks, size_t i, int vectors, int up, float *const *to, size_t places) {
+SIMD static inline __attribute__((always_inline)) void sum_vectors(const float *const *from, size_t ranks, size_t i,
+                                                                   int vectors, int up, float *const *to,
+                                                                   size_t target_count) {
     words sums[SUM_VECTORS];
     for (int v = 0; v < vectors; v++)
         sums[v] = (words){0};
     for (size_t rank = 0; rank < ranks; rank++)
         for (int v = 0; v < vectors; v++)
             sums[v] += (words)quanta(from[rank] + i + v * LANES, float_power(up));
-    for (size_t place = 0; place < places; place++)
+    for (size_t target = 0; target < target_count; target++)
         for (int v = 0; v < vectors; v++)
-            store_floats(to[place] + i + v * LANES, values_of((integers)sums[v], float_power(-up)));
+            store_floats(to[target] + i + v * LANES, values_of((integers)sums[v], float_power(-up)));
 }
 
 SIMD static void sum(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
-                     size_t places) {
+                     size_t target_count) {
     size_t i = begin;
     for (; i + SUM_VECTORS * LANES <= end; i += SUM_VECTORS * LANES)
-        sum_vectors(from, ranks, i, SUM_VECTORS, up, to, places);
+        sum_vectors(from, ranks, i, SUM_VECTORS, up, to, target_count);
     for (; i + LANES <= end; i += LANES)
-        sum_vectors(from, ranks, i, 1, up, to, places);
+        sum_vectors(from, ranks, i, 1, up, to, target_count);
     if (i < end)
-        REST.sum(from, ranks, i, end, up, to, places);
+        REST.sum(from, ranks, i, end, up, to, target_count);
 }
 
 SIMD static void widen_float16(const uint16_t *from, size_t count, float *values) {

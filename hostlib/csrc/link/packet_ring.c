@@ -44,15 +44,15 @@ bool packet_ring_open(struct packet_ring *ring, int socket, size_t largest) {
 unsigned packet_ring_receive(struct packet_ring *ring, take_frame_function *take, void *context, double now) {
     unsigned packets = 0;
     for (unsigned i = 0; i < BLOCKS_AT_ONCE || packets == 0; i++) {
-        uint8_t *place = ring->memory + ring->next * ring->block_size;
-        struct tpacket_hdr_v1 *block = &((struct tpacket_block_desc *)(void *)place)->hdr.bh1;
+        uint8_t *cursor = ring->memory + ring->next * ring->block_size;
+        struct tpacket_hdr_v1 *block = &((struct tpacket_block_desc *)(void *)cursor)->hdr.bh1;
         if (!(__atomic_load_n(&block->block_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER))
             break;
-        place += block->offset_to_first_pkt;
+        cursor += block->offset_to_first_pkt;
         for (uint32_t number = 0; number < block->num_pkts; number++) {
-            const struct tpacket3_hdr *frame = (const void *)place;
-            packets += take(context, place + frame->tp_mac, frame->tp_snaplen, now);
-            place += frame->tp_next_offset;
+            const struct tpacket3_hdr *frame = (const void *)cursor;
+            packets += take(context, cursor + frame->tp_mac, frame->tp_snaplen, now);
+            cursor += frame->tp_next_offset;
         }
         __atomic_store_n(&block->block_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
         ring->next = (ring->next + 1) % ring->blocks;

@@ -34,7 +34,7 @@ struct packet_socket {
     uint8_t *frames;
     size_t frame_size;
     struct mmsghdr messages[BATCH];
-    struct iovec places[BATCH];
+    struct iovec iovecs[BATCH];
 };
 
 // Returns the checksum of RFC 1071 of a header whose checksum field is 0.
@@ -79,7 +79,7 @@ static unsigned receive_batch(struct packet_socket *packet, p4reduce_worker *wor
     }
     unsigned taken = 0;
     for (int i = 0; i < frames; i++)
-        taken += take_frame(worker, packet->places[i].iov_base, packet->messages[i].msg_len, now);
+        taken += take_frame(worker, packet->iovecs[i].iov_base, packet->messages[i].msg_len, now);
     return taken;
 }
 
@@ -151,11 +151,11 @@ static void free_packet_socket(struct link *link) {
 
 // Opens a socket on the caller's interface, which receives nothing yet. Returns -1 on error.
 static int second_socket(struct packet_socket *packet) {
-    struct sockaddr_ll place;
-    socklen_t size = sizeof place, instructions = MOST_INSTRUCTIONS;
+    struct sockaddr_ll address;
+    socklen_t size = sizeof address, instructions = MOST_INSTRUCTIONS;
     struct sock_filter nothing[] = {{BPF_RET | BPF_K, 0, 0, 0}};
     // In this option, and only there, the size counts instructions.
-    if (getsockname(packet->ring_socket, (struct sockaddr *)&place, &size) != 0 ||
+    if (getsockname(packet->ring_socket, (struct sockaddr *)&address, &size) != 0 ||
         getsockopt(packet->ring_socket, SOL_SOCKET, SO_GET_FILTER, packet->filter, &instructions) != 0 ||
         instructions == 0)
         return -1;
@@ -166,7 +166,7 @@ static int second_socket(struct packet_socket *packet) {
     if (own >= 0 && setsockopt(own, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer) != 0)
         (void)setsockopt(own, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
     if (own >= 0 &&
-        (!filter_socket(own, nothing, 1) || bind(own, (const struct sockaddr *)&place, sizeof place) != 0)) {
+        (!filter_socket(own, nothing, 1) || bind(own, (const struct sockaddr *)&address, sizeof address) != 0)) {
         close(own);
         own = -1;
     }
@@ -211,8 +211,8 @@ struct link *packet_socket_open(int socket, const uint8_t *headers, const struct
     packet->layout = layout;
     make_headers(packet, headers);
     for (unsigned i = 0; i < BATCH; i++) {
-        packet->places[i] = (struct iovec){packet->frames + i * frame_size, frame_size};
-        packet->messages[i].msg_hdr = (struct msghdr){.msg_iov = &packet->places[i], .msg_iovlen = 1};
+        packet->iovecs[i] = (struct iovec){packet->frames + i * frame_size, frame_size};
+        packet->messages[i].msg_hdr = (struct msghdr){.msg_iov = &packet->iovecs[i], .msg_iovlen = 1};
     }
     open_ring(packet);
     return &packet->link;

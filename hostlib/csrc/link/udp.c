@@ -37,7 +37,7 @@ struct udp {
     bool gso, gro;
     unsigned batch; // datagrams to receive at once: only one if super-packets come, so that it stays in the cache
     struct mmsghdr messages[BATCH];
-    struct iovec places[BATCH];
+    struct iovec iovecs[BATCH];
     union control controls[BATCH];
     uint8_t datagrams[BATCH][LARGEST_DATAGRAM + 1];
 };
@@ -74,7 +74,7 @@ static unsigned udp_receive(struct link *link, p4reduce_worker *worker, double n
     struct udp *udp = (struct udp *)link;
     for (unsigned i = 0; i < udp->batch; i++)
         udp->messages[i].msg_hdr = (struct msghdr){
-            .msg_iov = &udp->places[i],
+            .msg_iov = &udp->iovecs[i],
             .msg_iovlen = 1,
             .msg_control = udp->gro ? &udp->controls[i] : NULL,
             .msg_controllen = udp->gro ? sizeof udp->controls[i] : 0,
@@ -188,7 +188,7 @@ struct link *udp_open(int socket, p4reduce_error *error) {
         .socket = socket, .receive = udp_receive, .send = udp_send, .describe = udp_describe, .free = udp_free};
     udp->batch = BATCH;
     for (unsigned i = 0; i < BATCH; i++)
-        udp->places[i] = (struct iovec){udp->datagrams[i], sizeof udp->datagrams[i]};
+        udp->iovecs[i] = (struct iovec){udp->datagrams[i], sizeof udp->datagrams[i]};
     const char *wanted = getenv("P4REDUCE_OFFLOAD"); // "none" turns GSO and GRO off, for measurements
     if (wanted == NULL || strcmp(wanted, "none") != 0) {
         const int on = 1, off = 0;

@@ -102,12 +102,12 @@ void *p4reduce_shared_new(size_t bytes, p4reduce_error *error) {
 
 void p4reduce_shared_free(void *memory) {
     pthread_mutex_lock(&lock);
-    struct allocation **place = &all;
-    while (*place != NULL && (*place)->base != memory)
-        place = &(*place)->next;
-    struct allocation *allocation = *place;
+    struct allocation **link = &all;
+    while (*link != NULL && (*link)->base != memory)
+        link = &(*link)->next;
+    struct allocation *allocation = *link;
     if (allocation != NULL)
-        *place = allocation->next;
+        *link = allocation->next;
     pthread_mutex_unlock(&lock);
     if (allocation == NULL)
         return;

@@ -110,14 +110,15 @@ static uint32_t count_processors(const struct segment *segment) {
 static bool meet(struct segment *segment, const struct rendezvous *rendezvous, int memory, bool probe, bool copies,
                  p4reduce_error *error) {
     const uint64_t number = (uint64_t)(clock_now() * 1e9) ^ (uint64_t)segment->index << 56;
-    uint64_t *place = malloc(sizeof *place); // not static: forked siblings would have the same address and contents
-    if (place == NULL)
+    // Not static: forked siblings would have the same address and contents.
+    uint64_t *probe_word = malloc(sizeof *probe_word);
+    if (probe_word == NULL)
         return rendezvous_refused(error, "memory");
-    *place = number;
+    *probe_word = number;
     struct rank_record *own = segment_rank(segment, segment->index);
     own->pid = getpid();
     own->probe = number;
-    own->probed_at = (uint64_t)(uintptr_t)place;
+    own->probed_at = (uint64_t)(uintptr_t)probe_word;
     own->file = memory;
     sched_getaffinity(0, sizeof own->processors, &own->processors);
     if (probe && !copies)
@@ -131,7 +132,7 @@ static bool meet(struct segment *segment, const struct rendezvous *rendezvous, i
     segment->processors = all ? count_processors(segment) : 0;
     segment->readable = flags & READS_ALL;
     segment->mappable = flags & MAPS_ALL;
-    free(place);
+    free(probe_word);
     return all;
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUES = 1000, PLACES = 7 };
+enum { VALUES = 1000, OFFSETS = 7 };
 
 static uint64_t state = 1;
 
@@ -27,7 +27,7 @@ static void check(bool equal, const char *what, int first, size_t second) {
 
 static void compare_quantise(const struct kernels *kernels, int headroom) {
     static uint32_t values[VALUES];
-    static uint8_t wire[4 * VALUES + PLACES], expected[4 * VALUES + PLACES];
+    static uint8_t wire[4 * VALUES + OFFSETS], expected[4 * VALUES + OFFSETS];
     for (int exponent = 1; exponent < 255; exponent++) {
         const int up = 30 - headroom - (exponent - 126);
         const uint32_t top = (uint32_t)exponent << 23 | 0x7FFFFF;
@@ -40,36 +40,36 @@ static void compare_quantise(const struct kernels *kernels, int headroom) {
             values[i] = magnitude | next_random() << 31;
         }
         for (size_t count = VALUES - 20; count <= VALUES; count += 5) {
-            const size_t place = count % PLACES;
-            kernels->quantise(values, count, up, wire + place);
-            kernels_portable.quantise(values, count, up, expected + place);
-            check(memcmp(wire + place, expected + place, 4 * count) == 0, "quantise", exponent, count);
+            const size_t offset = count % OFFSETS;
+            kernels->quantise(values, count, up, wire + offset);
+            kernels_portable.quantise(values, count, up, expected + offset);
+            check(memcmp(wire + offset, expected + offset, 4 * count) == 0, "quantise", exponent, count);
         }
     }
 }
 
 static void compare_dequantise(const struct kernels *kernels, int headroom) {
-    static uint8_t wire[4 * VALUES + PLACES];
+    static uint8_t wire[4 * VALUES + OFFSETS];
     static uint32_t values[VALUES], expected[VALUES];
     for (int exponent = 0; exponent < 255; exponent++) {
         const int up = 30 - headroom - (exponent - 126);
         for (size_t i = 0; i < sizeof wire; i++)
             wire[i] = (uint8_t)(next_random() & (i % 8 < 2 ? 0 : 0xFF));
         for (size_t count = VALUES - 20; count <= VALUES; count += 5) {
-            const size_t place = count % PLACES;
-            kernels->dequantise(wire + place, count, up, values);
-            kernels_portable.dequantise(wire + place, count, up, expected);
+            const size_t offset = count % OFFSETS;
+            kernels->dequantise(wire + offset, count, up, values);
+            kernels_portable.dequantise(wire + offset, count, up, expected);
             check(memcmp(values, expected, 4 * count) == 0, "dequantise", exponent, count);
             if (kernels->dequantise_to_memory != NULL) {
                 uint32_t *shifted = values + count % 17; // so that it begins anywhere in a line
-                kernels->dequantise_to_memory(wire + place, count - 20, up, shifted);
+                kernels->dequantise_to_memory(wire + offset, count - 20, up, shifted);
                 check(memcmp(shifted, expected, 4 * (count - 20)) == 0, "dequantise_to_memory", exponent, count);
             }
-            kernels->swap(wire + place, count, values);
-            kernels_portable.swap(wire + place, count, expected);
+            kernels->swap(wire + offset, count, values);
+            kernels_portable.swap(wire + offset, count, expected);
             check(memcmp(values, expected, 4 * count) == 0, "swap", exponent, count);
-            kernels->add(wire + place, count, (uint8_t *)values);
-            kernels_portable.add(wire + place, count, (uint8_t *)expected);
+            kernels->add(wire + offset, count, (uint8_t *)values);
+            kernels_portable.add(wire + offset, count, (uint8_t *)expected);
             check(memcmp(values, expected, 4 * count) == 0, "add", exponent, count);
         }
     }
@@ -102,8 +102,8 @@ static void compare_sum(const struct kernels *kernels, int headroom) {
         kernels_portable.dequantise(words, VALUES, up, expected);
         memset(sums, 0xFF, sizeof sums);
         kernels->sum(from, ranks, begin, end, up, to, 2);
-        for (int place = 0; place < 2; place++)
-            check(memcmp(sums[place] + begin, expected + begin, 4 * (end - begin)) == 0, "sum", exponent, begin);
+        for (int target = 0; target < 2; target++)
+            check(memcmp(sums[target] + begin, expected + begin, 4 * (end - begin)) == 0, "sum", exponent, begin);
         check(begin == 0 || memcmp(&sums[1][begin - 1], "\xFF\xFF\xFF\xFF", 4) == 0, "before a sum", exponent, begin);
         check(end == VALUES || memcmp(&sums[0][end], "\xFF\xFF\xFF\xFF", 4) == 0, "behind a sum", exponent, end);
     }

@@ -16,12 +16,12 @@ static _Atomic pthread_t caller;
 
 // Opens an engine with several threads of its own, and a socket for each.
 static p4reduce_engine *opened(int switch_socket, uint32_t own, int *sockets) {
-    struct sockaddr_in place;
-    socklen_t size = sizeof place;
-    getsockname(switch_socket, (struct sockaddr *)&place, &size);
+    struct sockaddr_in address;
+    socklen_t size = sizeof address;
+    getsockname(switch_socket, (struct sockaddr *)&address, &size);
     for (uint32_t i = 0; i < own; i++) {
         sockets[i] = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-        require(connect(sockets[i], (const struct sockaddr *)&place, sizeof place) == 0, "connect");
+        require(connect(sockets[i], (const struct sockaddr *)&address, sizeof address) == 0, "connect");
     }
     const p4reduce_membership membership = {
         .size = sizeof membership, .job = 1, .world_size = 1, .slots = SLOTS, .lanes = 1, .block_size = 64};

@@ -9,7 +9,7 @@
 #include "slots.h"
 #include "switch.h"
 
-static struct sockaddr_in place;
+static struct sockaddr_in address;
 
 // Lets the last rank fail. The others must get its failure.
 static void fail(p4reduce_engine *engine, float *values, unsigned rank) {
@@ -32,7 +32,7 @@ struct rank {
 static void *join(void *context) {
     struct rank *rank = context;
     rank->socket = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-    require(connect(rank->socket, (const struct sockaddr *)&place, sizeof place) == 0, "connect");
+    require(connect(rank->socket, (const struct sockaddr *)&address, sizeof address) == 0, "connect");
     const p4reduce_membership membership = {.size = sizeof membership,
                                             .job = 1,
                                             .rank = rank->number,
@@ -106,8 +106,8 @@ static void call_other_things(void) {
 
 int main(void) {
     int switch_socket = bound();
-    socklen_t size = sizeof place;
-    getsockname(switch_socket, (struct sockaddr *)&place, &size);
+    socklen_t size = sizeof address;
+    getsockname(switch_socket, (struct sockaddr *)&address, &size);
     const struct timeval timeout = {.tv_usec = 100000};
     setsockopt(switch_socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     pthread_t answering;

@@ -33,8 +33,8 @@ static void *answer(void *context) {
 
 static int bound(void) {
     const int switch_socket = socket(AF_INET, SOCK_DGRAM, 0);
-    const struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    require(bind(switch_socket, (const struct sockaddr *)&place, sizeof place) == 0, "bind");
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    require(bind(switch_socket, (const struct sockaddr *)&address, sizeof address) == 0, "bind");
     return switch_socket;
 }
 

@@ -39,35 +39,35 @@ def check(transport: str, threads: int) -> None:
         )
 
 
-def describe(place: JoinedJob) -> str:
+def describe(joined: JoinedJob) -> str:
     """Return the environment variable's value, which hostlib/csrc/engine/environment.c reads."""
-    link = link_of(place.transport)
+    link = link_of(joined.transport)
     if link is None:
         raise P4ReduceError("C programs can use the transport 'udp', and with one switch and one thread 'raw'")
     first, *more = link.sockets
     words: dict[str, object] = {
-        **{name: value for name, value in asdict(place.membership).items() if name not in ("hosts", "more_jobs")},
-        "peers": ",".join(map(str, place.membership.peers)),
+        **{name: value for name, value in asdict(joined.membership).items() if name not in ("hosts", "more_jobs")},
+        "peers": ",".join(map(str, joined.membership.peers)),
         "link": link.kind,
         "socket": first,
-        "switch": place.switch,
-        "local": place.transport.local_address[0],
+        "switch": joined.switch,
+        "local": joined.transport.local_address[0],
     }
     if link.headers is not None:
         words["headers"] = link.headers.hex()
     if more:
         words["more_sockets"] = ",".join(map(str, more))
-    if more_jobs := packed(place.membership.more_jobs):
+    if more_jobs := packed(joined.membership.more_jobs):
         words["more_jobs"] = ",".join(map(str, more_jobs))
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
-def run(place: JoinedJob, command: Sequence[str], job_is_dead: threading.Event) -> int:
+def run(joined: JoinedJob, command: Sequence[str], job_is_dead: threading.Event) -> int:
     """Run `command` in the job and leave the job when it ends.
 
     Returns its exit status, or 128 + the signal that ended it.
     """
-    link = link_of(place.transport)
+    link = link_of(joined.transport)
     program: subprocess.Popen[bytes] | None = None
     received: list[int] = []
 
@@ -79,10 +79,10 @@ def run(place: JoinedJob, command: Sequence[str], job_is_dead: threading.Event) 
     handlers = {number: signal.signal(number, forward) for number in termination_signals()}
     try:
         program = subprocess.Popen(
-            command, env={**os.environ, VARIABLE: describe(place)}, pass_fds=link.sockets if link is not None else ()
+            command, env={**os.environ, VARIABLE: describe(joined)}, pass_fds=link.sockets if link is not None else ()
         )
     except OSError as error:
-        place.leave(f"its program did not start: {error}")
+        joined.leave(f"its program did not start: {error}")
         raise P4ReduceError(f"cannot run {command[0]}: {error.strerror}") from error
     if received:  # while the program was started
         program.send_signal(received[0])
@@ -98,7 +98,7 @@ def run(place: JoinedJob, command: Sequence[str], job_is_dead: threading.Event) 
     ended.set()
     for number, handler in handlers.items():  # from here on, a signal ends the wait for the other ranks
         signal.signal(number, handler)
-    place.leave(f"its program ended with status {status}" if status else "")
+    joined.leave(f"its program ended with status {status}" if status else "")
     return status if status >= 0 else 128 - status
 
 
@@ -149,8 +149,8 @@ def execute(
             threads=threads,
         )
         check(options.transport, options.threads)
-        place = join_job(options, on_abort=abort)
-        status = run(place, command, job_is_dead)
+        joined = join_job(options, on_abort=abort)
+        status = run(joined, command, job_is_dead)
     except (P4ReduceError, ValueError) as error:
         typer.echo(f"p4reduce exec: {error}", err=True)
         raise typer.Exit(1) from None

@@ -157,20 +157,20 @@ def cannot_listen(address: str) -> str:
     host, _, port = address.rpartition(":")
     why = ""
     try:
-        for family, kind, _, _, place in socket.getaddrinfo(plain_host(host), int(port), type=socket.SOCK_STREAM):
-            if not (why := _cannot_bind(family, kind, place)):
+        for family, kind, _, _, sockaddr in socket.getaddrinfo(plain_host(host), int(port), type=socket.SOCK_STREAM):
+            if not (why := _cannot_bind(family, kind, sockaddr)):
                 return ""
     except socket.gaierror:
         return "there is no host of that name"
     return why
 
 
-def _cannot_bind(family: int, kind: int, place: tuple[Any, ...]) -> str:
-    port = place[1]
+def _cannot_bind(family: int, kind: int, sockaddr: tuple[Any, ...]) -> str:
+    port = sockaddr[1]
     try:
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
+            probe.bind(sockaddr)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return f"{of_os(error)}; `ss -ltnp 'sport = :{port}'` shows which"

@@ -73,9 +73,9 @@ class BlockTopKState(SparsifierState):
             if k / self.tolerance <= int(chosen.count_nonzero()) <= k * self.tolerance:
                 return chosen
         self.exact_choices += 1
-        values, places = norms.topk(k, sorted=False)
+        values, indices = norms.topk(k, sorted=False)
         self._thresholds[bucket.index()] = float(values.min()) if k else math.inf
-        return torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, places, True)
+        return torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, indices, True)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "thresholds": dict(self._thresholds), "exact_choices": self.exact_choices}
@@ -163,8 +163,8 @@ class BlockRandomKState(SparsifierState):
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:
         rng = np.random.default_rng([self.seed, self.iteration, bucket.index()])
         drawn = rng.choice(norms.numel(), _count(norms, self.ratio), replace=False, shuffle=False)
-        places = torch.from_numpy(drawn).to(norms.device)
-        return torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, places, True)
+        indices = torch.from_numpy(drawn).to(norms.device)
+        return torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, indices, True)
 
 
 def _parameter_norms(parameters: Sequence[torch.Tensor], block_size: int) -> torch.Tensor:

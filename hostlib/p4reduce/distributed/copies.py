@@ -65,8 +65,8 @@ class Copies:
         """
         sharing = _sharing(tensors, inputs)
         return [
-            self._output(each, raises_version) if always or place in sharing or self._needs_copy(each) else each
-            for place, each in enumerate(tensors)
+            self._output(each, raises_version) if always or index in sharing or self._needs_copy(each) else each
+            for index, each in enumerate(tensors)
         ]
 
     def in_place(self, tensors: Sequence[torch.Tensor], *, always: bool = False) -> Tensors:
@@ -205,15 +205,15 @@ def as_bytes(tensors: Iterable[torch.Tensor]) -> Tensors:
 
 def _sharing(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> set[int]:
     """Return the indices of those in `tensors` that may share memory with another tensor of either list."""
-    spans = [(*span, place) for place, each in enumerate(tensors) if (span := _span(each))]
+    spans = [(*span, index) for index, each in enumerate(tensors) if (span := _span(each))]
     spans += [(*span, -1) for each in others if (span := _span(each))]
     found: set[int] = set()
     last, reach, owner = "", 0, -1  # device, end and owner of the span that ends last, so far
-    for device, start, end, place in sorted(spans):
+    for device, start, end, index in sorted(spans):
         if device == last and start < reach:
-            found |= {place, owner}
+            found |= {index, owner}
         if device != last or end > reach:
-            last, reach, owner = device, end, place
+            last, reach, owner = device, end, index
     return found - {-1}
 
 

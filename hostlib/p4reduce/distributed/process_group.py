@@ -218,7 +218,7 @@ class SwitchGroup(ByGloo):
         self._splits[tuple(members)] += 1
         count = self._splits[tuple(members)]
         name = group_name or f"{self.group_name}:split:{members}" + (f":{count}" if count > 1 else "")
-        place = SimpleNamespace(
+        backend_options = SimpleNamespace(
             store=PrefixStore(f"{name}/{count}/", self._given_store),
             group_rank=members.index(self._rank),
             group_size=len(members),
@@ -226,7 +226,7 @@ class SwitchGroup(ByGloo):
             group_id=name,
             global_ranks_in_group=members,
         )
-        group = SwitchGroup(place, self._options)
+        group = SwitchGroup(backend_options, self._options)
         group._set_group_name(name)
         group._set_group_desc(group_desc or f"{self.group_desc}:split")
         return group

@@ -17,16 +17,16 @@ from p4reduce.transport.base import explain_refusal
 class SwitchLinks:
     """The owner of a rank's transports, until the caller takes them over as `transport`."""
 
-    def __init__(self, kind: str, place: Assigned, membership: Membership, *, interface: str | None) -> None:
+    def __init__(self, kind: str, assigned: Assigned, membership: Membership, *, interface: str | None) -> None:
         """Open the links. Raises TransportError.
 
         kind: the kind of transport. membership: the membership whose packets the probes imitate.
         """
-        self._switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
+        self._switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in assigned.aggregators)
         plain = replace(membership, more_jobs=())
-        jobs = ((place.job, place.generation), *membership.more_jobs)
+        jobs = ((assigned.job, assigned.generation), *membership.more_jobs)
         self._probers = [
-            Prober(replace(plain, job=job, generation=generation), place.hello_nonce) for job, generation in jobs
+            Prober(replace(plain, job=job, generation=generation), assigned.hello_nonce) for job, generation in jobs
         ]
         self._links: list[Transport] = []
         largest = self._probers[0].largest

@@ -43,15 +43,15 @@ FIXED = struct.Struct("!B" + "".join(_CODES[field.bits] for field in FIELDS[2:])
 """The header without its keys. The first byte has both version and op."""
 
 
-def place_of(name: str) -> slice:
+def byte_range(name: str) -> slice:
     """Return the range of bytes that a field has in the header."""
     names = [field.name for field in FIELDS]
     begin = sum(field.bits for field in FIELDS[: names.index(name)])
     return slice(begin // 8, (begin + FIELDS[names.index(name)].bits) // 8)
 
 
-SLOT = place_of("slot")
-NONCE = slice(place_of("fingerprint").start, FIXED.size + 4)
+SLOT = byte_range("slot")
+NONCE = slice(byte_range("fingerprint").start, FIXED.size + 4)
 """The bytes of a HELLO's nonce: the fingerprint and the first key."""
-JOB = slice(place_of("job").start, place_of("generation").stop)
+JOB = slice(byte_range("job").start, byte_range("generation").stop)
 """The bytes of the job's number and generation."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's place in its job."""
+"""A rank's membership in its job."""
 
 from __future__ import annotations
 

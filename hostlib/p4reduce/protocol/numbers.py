@@ -79,7 +79,7 @@ class FloatNumbers:
     """The quantisation of float32 for a job of `world_size` workers, to int32 or narrower integers.
 
     Blocks of shape (blocks, values) become int32 words of shape (blocks, values / per_word). exponents: one for each
-    block, as the workers agreed. places: numbers of the blocks. seed: identifies the operation and the rank.
+    block, as the workers agreed. blocks: the indices of the blocks. seed: identifies the operation and the rank.
     """
 
     def __init__(self, world_size: int, wire: Wire = "int32") -> None:
@@ -95,7 +95,7 @@ class FloatNumbers:
         self._down[NOT_FINITE] = np.nan
 
     def quantise(
-        self, values: npt.NDArray[Any], exponents: list[int], places: list[int], seed: int
+        self, values: npt.NDArray[Any], exponents: list[int], blocks: list[int], seed: int
     ) -> npt.NDArray[np.int32]:
         if max(exponents) == NOT_FINITE:
             values = np.where(np.equal(exponents, NOT_FINITE)[:, np.newaxis], np.float32(0), values)
@@ -103,7 +103,7 @@ class FloatNumbers:
         quanta = np.rint(scaled, out=scaled).astype(np.int32)
         if self._noisy:
             size = values.shape[1]
-            at = np.asarray(places, np.uint64)[:, np.newaxis] * np.uint64(size) + np.arange(size, dtype=np.uint64)
+            at = np.asarray(blocks, np.uint64)[:, np.newaxis] * np.uint64(size) + np.arange(size, dtype=np.uint64)
             quanta = (quanta + noise(seed, at)) >> _NOISE_BITS
         if self.per_word == 1:
             return quanta
@@ -124,7 +124,7 @@ class Int32Numbers:
         self,
         values: npt.NDArray[Any],
         exponents: list[int],  # noqa: ARG002
-        places: list[int],  # noqa: ARG002
+        blocks: list[int],  # noqa: ARG002
         seed: int,  # noqa: ARG002
     ) -> npt.NDArray[np.int32]:
         return values
@@ -136,13 +136,13 @@ class Int32Numbers:
 Numbers: TypeAlias = "FloatNumbers | Int32Numbers"
 
 
-def noise(seed: int, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+def noise(seed: int, indices: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
     """Return a random integer from 0 to 2^23 - 1 for each index of a value in its tensor.
 
     The hash is Chris Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/), which is in the public domain.
     """
     start = _mix(np.array([seed], np.uint32))
-    mixed = _mix(places.astype(np.uint32) * np.uint32(0x9E3779B9) + start)
+    mixed = _mix(indices.astype(np.uint32) * np.uint32(0x9E3779B9) + start)
     result: npt.NDArray[np.int32] = (mixed >> np.uint32(32 - _NOISE_BITS)).astype(np.int32)
     return result
 
@@ -157,8 +157,8 @@ def _mix(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 def _pack(quanta: npt.NDArray[np.int32], per_word: int) -> npt.NDArray[np.int32]:
     rows = quanta.astype(np.uint32).reshape(len(quanta), -1, per_word)
     words: npt.NDArray[np.uint32] = rows[..., 0].copy()
-    for place in range(1, per_word):
-        words += rows[..., place] << np.uint32(32 // per_word * place)
+    for position in range(1, per_word):
+        words += rows[..., position] << np.uint32(32 // per_word * position)
     return words.view(np.int32)
 
 
@@ -168,8 +168,8 @@ def _unpack(words: npt.NDArray[Any], per_word: int) -> npt.NDArray[Any]:
     rest = words.astype(np.int32)
     bits = 32 // per_word
     values = np.empty((*rest.shape, per_word), np.int32)
-    for place in range(per_word):
-        lowest = values[..., place]
+    for position in range(per_word):
+        lowest = values[..., position]
         np.right_shift(rest << (32 - bits), 32 - bits, out=lowest)
         rest = (rest - lowest) >> bits
     return values.reshape(len(words), -1)

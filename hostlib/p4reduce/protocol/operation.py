@@ -145,7 +145,7 @@ class Task:
         if self.residual is not None and announced:
             left = values - self.numbers.dequantise(words, exponents)
             left[~np.isfinite(left)] = 0  # nothing is left of values whose sum is infinite or NaN
-            self.residual.scatter([blocks[place] for place in announced], left[announced])
+            self.residual.scatter([blocks[position] for position in announced], left[announced])
         return words
 
     def dequantise(self, blocks: list[int], exponents: list[int], sums: npt.NDArray[np.int32]) -> None:

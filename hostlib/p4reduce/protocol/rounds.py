@@ -120,10 +120,10 @@ class Rounds:
             return 0, NO_VALUES
         blocks, exponents = slot.agreed, slot.agreed_exponents
         if present != slot.active:
-            places = [place for place, lane in enumerate(LANES_OF[slot.active]) if present >> lane & 1]
-            blocks = [blocks[place] for place in places]
-            exponents = [exponents[place] for place in places]
-        announced = [place for place, lane in enumerate(LANES_OF[present]) if own >> lane & 1]
+            positions = [position for position, lane in enumerate(LANES_OF[slot.active]) if present >> lane & 1]
+            blocks = [blocks[position] for position in positions]
+            exponents = [exponents[position] for position in positions]
+        announced = [position for position, lane in enumerate(LANES_OF[present]) if own >> lane & 1]
         return present, task.quantise(blocks, exponents, announced)
 
     def _carry(self, slot: Slot, task: Task, present: int, values: npt.NDArray[Any]) -> None:

@@ -53,9 +53,9 @@ class Scanning:
         None if the scan has not come that far.
         """
         first, scanned = stream * self.rows, self._scanned[stream // self._lanes // GROUP_SLOTS]
-        place = self._sent.find(True, first + number, first + scanned)
-        if place >= 0:
-            return place - first << 8 | 255 - self._exponents[place]
+        position = self._sent.find(True, first + number, first + scanned)
+        if position >= 0:
+            return position - first << 8 | 255 - self._exponents[position]
         return NO_KEY if scanned == self.rows else None
 
     def more(self, slot: int) -> int:

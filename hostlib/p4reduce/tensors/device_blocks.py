@@ -39,8 +39,8 @@ def _scan(
 ):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
-    places = rows[:, None] * BLOCK + columns[None, :]
-    values = _words(tl.load(elements + places, (columns[None, :] < BLOCK) & (places < size), other=0))
+    offsets = rows[:, None] * BLOCK + columns[None, :]
+    values = _words(tl.load(elements + offsets, (columns[None, :] < BLOCK) & (offsets < size), other=0))
     if IS_FLOAT:
         # The magnitudes of IEEE numbers, read as integers, are in the order of their values.
         largest = tl.max(values & 0x7FFFFFFF, axis=1)
@@ -56,8 +56,8 @@ def _pack(elements, chosen, packed, size, count, BLOCK: tl.constexpr, WIDTH: tl.
     columns = tl.arange(0, WIDTH)
     within = (rows[:, None] < count) & (columns[None, :] < BLOCK)
     blocks = tl.load(chosen + rows, rows < count, other=0)
-    places = blocks[:, None] * BLOCK + columns[None, :]
-    values = _words(tl.load(elements + places, within & (places < size), other=0))
+    offsets = blocks[:, None] * BLOCK + columns[None, :]
+    values = _words(tl.load(elements + offsets, within & (offsets < size), other=0))
     tl.store(packed + rows[:, None] * BLOCK + columns[None, :], values, within)
 
 

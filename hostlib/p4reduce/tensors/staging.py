@@ -102,9 +102,9 @@ class Buffer(Staging):
 class Fetched(Staging):
     """A staging that a CUDA tensor is fetched into, as a whole or at one index. The rest becomes zeros."""
 
-    def __init__(self, base: Staging, place: Any, own: DeviceTransfer, *, bits: bool) -> None:
+    def __init__(self, base: Staging, index: Any, own: DeviceTransfer, *, bits: bool) -> None:
         self._base, self._own, self._bits = base, own, bits
-        self._part = base.host[place]
+        self._part = base.host[index]
         self.host, self.work = base.host, base.work
         self.transfers = transfers(base, own)
 
@@ -169,18 +169,18 @@ def zeros(tensor: Any) -> Staging:
     return staging
 
 
-def gathered(tensor: Any, spec: TensorSpec, place: Any, own: Any) -> Staging:
-    """Return a tensor's words, set to `own` at the index `place` and to zeros elsewhere.
+def gathered(tensor: Any, spec: TensorSpec, index: Any, own: Any) -> Staging:
+    """Return a tensor's words, set to `own` at `index` and to zeros elsewhere.
 
     `own` may be a part of the tensor.
     """
     flat = _own_memory(tensor, spec, None)
     staging = Buffer(tensor, None) if flat is None else View(tensor, flat)
     if on_device(own):
-        return Fetched(staging, place, device_transfer(own), bits=True)
+        return Fetched(staging, index, device_transfer(own), bits=True)
     own = host_copy(own)
     staging.work.fill(0)
-    assign(staging.host[place], own)
+    assign(staging.host[index], own)
     return staging
 
 

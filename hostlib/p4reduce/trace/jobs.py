@@ -109,5 +109,5 @@ def _names(job: pb.Job) -> dict[Address, str]:
         text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
         for member in members:
             if member.rank == leader:
-                names.update({(str(place.ip), int(place.udp_port)): text for place in member.places if place.heard})
+                names.update({(str(seen.ip), int(seen.udp_port)): text for seen in member.places if seen.heard})
     return names

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The merge of captures from several places into one sequence of packets."""
+"""The merge of captures at several points of the network into one sequence of packets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Cut = Counter[tuple[int, int] | None]
 def merge(captures: Sequence[Sequence[Datagram]], codec: Codec | None = None) -> tuple[list[Header], Codec, Cut]:
     """Return all packets in order of time, each only once, even if several captures have it. Count those that were cut.
 
-    If captures overlap in time, they saw the same packets between two addresses, at different places. The one with the
+    If captures overlap in time, they saw the same packets between two addresses, at different points. The one with the
     most of them is used: it was captured before packets were lost. If captures follow each other, like the files of
     `tcpdump -C`, all are used. Packets that were cut before the end of their header are only counted. Raises
     P4ReduceError if there are no packets, or if their lengths match no known codec.

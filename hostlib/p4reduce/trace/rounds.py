@@ -20,7 +20,7 @@ LEAST_LATE_US = 1000.0
 
 _NO_ROUNDS = (Op.HELLO, Op.RESET, Op.QUERY)
 
-_Place = tuple[str, int, int]  # a switch's address, the index of the job's thread, and a slot there
+_SlotKey = tuple[str, int, int]  # a switch's address, the index of the job's thread, and a slot there
 _Sender = tuple[str, int]  # an address and a worker number
 
 
@@ -28,7 +28,7 @@ _Sender = tuple[str, int]  # an address and a worker number
 class _Seen:
     """The packets seen of one round. Times are in us."""
 
-    place: _Place
+    slot_key: _SlotKey
     seq: int
     fingerprint: int
     begin: float
@@ -92,9 +92,9 @@ class _Reading:
         self.began = packets[0].time
         self.until = round((packets[-1].time - self.began) / 1000, 1)
         self.senders: dict[Address, _Sender] = {}  # the sender at each address
-        self.seen: dict[tuple[_Place, int], _Seen] = {}
+        self.seen: dict[tuple[_SlotKey, int], _Seen] = {}
         self.known: defaultdict[str, set[int]] = defaultdict(set)  # the workers that each switch's packets name
-        self.last_seq: dict[_Place, int] = {}  # the seq of each slot's last round
+        self.last_seq: dict[_SlotKey, int] = {}  # the seq of each slot's last round
         self.names = names
         for one in packets:
             self._take(one)
@@ -124,18 +124,18 @@ class _Reading:
             self.trace.notes.append(text)
 
     def _round(self, one: Header, switch: str, at: float) -> _Seen:
-        place = (switch, self.threads.get(one.job, 0), one.slot >> 1)
-        seen = self.seen.get((place, one.seq))
+        slot_key = (switch, self.threads.get(one.job, 0), one.slot >> 1)
+        seen = self.seen.get((slot_key, one.seq))
         if seen is None:
-            seen = self.seen[place, one.seq] = _Seen(place, one.seq, one.fingerprint, at)
-            self.last_seq[place] = one.seq
+            seen = self.seen[slot_key, one.seq] = _Seen(slot_key, one.seq, one.fingerprint, at)
+            self.last_seq[slot_key] = one.seq
         seen.last_at = at
         return seen
 
     def into_trace(self) -> None:
         senders = sorted({*self.senders.values()}, key=lambda one: (one[1], one[0]))
-        places = sorted({seen.place for seen in self.seen.values()})
-        switches = {switch for switch, _, _ in places}
+        slot_keys = sorted({seen.slot_key for seen in self.seen.values()})
+        switches = {switch for switch, _, _ in slot_keys}
         twice = Counter(number for _, number in senders)
         named = {self.senders[address]: name for address, name in self.names.items() if address in self.senders}
         self.trace.workers = [
@@ -149,17 +149,17 @@ class _Reading:
         self.trace.slots = [
             (f"slot {slot}" if len(switches) == 1 else f"{switch} slot {slot}")
             + (f", thread {thread}" if self.threads else "")
-            for switch, thread, slot in places
+            for switch, thread, slot in slot_keys
         ]
         self.index = {sender: index for index, sender in enumerate(senders)}
-        slots = {place: index for index, place in enumerate(places)}
+        slots = {slot_key: index for index, slot_key in enumerate(slot_keys)}
         self.reaction = self._reaction()
         self.several = len({to for seen in self.seen.values() for _, to, _ in seen.results}) > 1
         self.at: dict[str, set[_Sender]] = {}  # the senders to each switch
         for seen in self.seen.values():
             if seen.sends:
-                self.at.setdefault(seen.place[0], set()).update(seen.sends)
-        rounds = [self._made(seen, slots[seen.place]) for seen in self.seen.values() if seen.sends or seen.results]
+                self.at.setdefault(seen.slot_key[0], set()).update(seen.sends)
+        rounds = [self._made(seen, slots[seen.slot_key]) for seen in self.seen.values() if seen.sends or seen.results]
         rounds.sort(key=lambda one: (one.begin, one.slot))
         self._blocks(rounds)
         _forgive(rounds)
@@ -186,7 +186,7 @@ class _Reading:
 
     def _made(self, seen: _Seen, slot: int) -> Round:
         complete = bool(seen.results)
-        stuck = not complete and self.last_seq[seen.place] == seen.seq
+        stuck = not complete and self.last_seq[seen.slot_key] == seen.seq
         end = min(at for at, _, _ in seen.results) if complete else self.until if stuck else seen.last_at
         made = Round(
             slot, seen.seq, seen.fingerprint >> 8, min(seen.begin, end), end, complete, seen.fingerprint & 0xFF
@@ -198,7 +198,7 @@ class _Reading:
             made.last = self._last(seen)
             made.awaited = _awaited(seen, made, self.index)
         elif stuck and seen.sends:
-            made.missing = sorted(self.index[sender] for sender in self.at[seen.place[0]] - seen.sends.keys())
+            made.missing = sorted(self.index[sender] for sender in self.at[seen.slot_key[0]] - seen.sends.keys())
             if made.missing:
                 made.awaited = (max(times[0] for times in seen.sends.values()), end)
         return made
@@ -229,7 +229,7 @@ class _Reading:
         lost = max(0, len(before) - answered)
         if not self.several and seen.results and min(seen.results)[2] != sender[1]:
             lost = 0  # only this worker was captured, and another worker was late
-        kinds: list[tuple[float, Kind]] = [(at, "lost" if place < lost else "asked") for place, at in enumerate(before)]
+        kinds: list[tuple[float, Kind]] = [(at, "lost" if index < lost else "asked") for index, at in enumerate(before)]
         for at in after:
             had = max((one for one in own if one < at), default=None)
             kinds.append((at, "asked" if had is not None and at - had < self.reaction else "answer"))
@@ -238,11 +238,11 @@ class _Reading:
     def _reaction(self) -> float:
         """Return the time in us after a RESULT in which its receiver must have sent its next packet.
 
-        Both times are those at the place of the capture.
+        Both times are those at the point of the capture.
         """
         times = []
-        for (place, seq), seen in self.seen.items():
-            later = self.seen.get((place, (seq + 1) % 2**32))
+        for (slot_key, seq), seen in self.seen.items():
+            later = self.seen.get((slot_key, (seq + 1) % 2**32))
             for at, destination, _ in seen.results if later is not None else ():
                 sent = later.sends.get(self.senders.get(destination, ("", -1))) if later is not None else None
                 if sent and sent[0] > at:
@@ -252,11 +252,11 @@ class _Reading:
     def _blocks(self, rounds: Iterable[Round]) -> None:
         """Set the blocks of rounds: the RESULT of the round before names them, if the trace has it."""
         before: dict[tuple[int, int], tuple[tuple[int, ...], list[int | None]]] = {}
-        seen = {(one.place, one.seq): one for one in self.seen.values()}
-        places = sorted({place for place, _ in seen})
+        seen = {(one.slot_key, one.seq): one for one in self.seen.values()}
+        slot_keys = sorted({slot_key for slot_key, _ in seen})
         for one in sorted(rounds, key=lambda one: (one.slot, one.begin)):
             keys, numbers = before.get((one.slot, one.operation), ((), []))
-            former = seen.get((places[one.slot], (one.seq - 1) % 2**32))
+            former = seen.get((slot_keys[one.slot], (one.seq - 1) % 2**32))
             if former is None or former.keys is None:
                 keys, numbers = (), []
             lanes = [lane for lane in range(self.trace.lanes) if one.active >> lane & 1]
@@ -269,7 +269,7 @@ class _Reading:
                         one.blocks.append(keys[lane] >> 8)
                         reached, now[lane] = now[lane], keys[lane] >> 8
                         one.skipped += 0 if reached is None else max(0, (keys[lane] >> 8) - reached - 1)
-            found = seen[places[one.slot], one.seq].keys
+            found = seen[slot_keys[one.slot], one.seq].keys
             if found is not None:
                 before[one.slot, one.operation] = (found, now)
         self.trace.ended = _ended(before)

@@ -135,7 +135,7 @@ def summarise(trace: Trace) -> Summary:
 def _straggles(shares: Sequence[Share], index: int) -> bool:
     """Return whether a worker was awaited for long, and for much longer than others: some worker always is last."""
     own = shares[index].awaited
-    others = [one.awaited for place, one in enumerate(shares) if place != index]
+    others = [one.awaited for other, one in enumerate(shares) if other != index]
     return own >= STRAGGLER_SHARE and (not others or own >= STRAGGLER_FACTOR * median_low(others))
 
 

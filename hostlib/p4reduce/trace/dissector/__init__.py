@@ -42,8 +42,8 @@ def _fields() -> Iterator[str]:
     for field in FIELDS:
         size = -(-field.bits // 8)
         mask = (1 << field.bits) - 1 << 8 - bit % 8 - field.bits if field.bits < 8 else None
-        place = {"at": bit // 8, "size": size, "mask": mask}
-        yield ", ".join(_entries(name=field.name, title=field.title, text=field.text, **place))
+        layout = {"at": bit // 8, "size": size, "mask": mask}
+        yield ", ".join(_entries(name=field.name, title=field.title, text=field.text, **layout))
         bit += field.bits
 
 

@@ -162,7 +162,7 @@ local function add_values(tree, buffer, present, block_size, at)
         local item = tree:add(fields["values"], range)
         item:set_text(string.format("Lane %s: %d values", lane, block_size))
         item:add(fields["lane"], range, tonumber(lane)):set_generated()
-        for place = at, at + length - 4, 4 do item:add(fields["value"], buffer(place, 4)) end
+        for offset = at, at + length - 4, 4 do item:add(fields["value"], buffer(offset, 4)) end
         at = at + length
     end
 end
