@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fuzzing target for libFuzzer and AFL: a worker with operations under way, and any datagrams in between.
 //
-// The input describes the job, and then the events: arbitrary datagrams; answers made from the worker's packets, which
-// get further; time that passes; and new operations. Memory is allocated to the byte, so that sanitizers see any access
-// beside it.
+// The input describes the job, and then the events: arbitrary datagrams; answers made from the worker's own packets,
+// more of which pass the worker's checks than of arbitrary ones; time that passes; and new operations. Each buffer has
+// exactly the bytes that it needs, so that sanitizers see any access beyond them.
 #include "p4reduce_worker.h"
 #include "wire/headers.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MOST_OPERATIONS = 8, MOST_VALUES = 4000, LARGEST_PACKET = 4096 }; // LARGEST_PACKET: bytes
+enum { MOST_OPERATIONS = 8, LARGEST_PACKET = 4096 }; // LARGEST_PACKET: bytes
 
 struct input {
     const uint8_t *bytes;
@@ -40,12 +41,16 @@ struct job {
 static void submit(struct job *job, struct input *input) {
     if (job->operations == MOST_OPERATIONS)
         return;
-    const size_t count = (size_t)take(input, 256) * take(input, 16) % MOST_VALUES;
-    const unsigned zero_eighths = take(input, 8), type = P4REDUCE_FLOAT32 + take(input, 4), zeros = take(input, 3);
+    const size_t count = (size_t)take(input, 256) * take(input, 16);
+    const unsigned zero_eighths = take(input, 8), type = P4REDUCE_FLOAT32 + take(input, 4);
+    const unsigned zeros = take(input, 3); // p4reduce_zeros: whether zero blocks are sent
     uint32_t *values = malloc(4 * count + (count == 0));
-    // That many of each 8 blocks are zeros, +0 and -0 in turn. The others are a multiplicative hash of the index.
-    for (size_t i = 0; i < count; i++)
-        values[i] = i / job->block_size % 8 < zero_eighths ? (uint32_t)(i & 1) << 31 : (uint32_t)(i * 2654435761u);
+    // Of every 8 blocks, the first `zero_eighths` are zeros, +0 and -0 in turn. The values of the others are a
+    // multiplicative hash of the index.
+    for (size_t i = 0; i < count; i++) {
+        const bool is_zero = i / job->block_size % 8 < zero_eighths;
+        values[i] = is_zero ? (uint32_t)(i & 1) << 31 : (uint32_t)(i * 2654435761u);
+    }
     job->arrays[job->operations++] = values;
     const p4reduce_request request = {
         .size = sizeof request,
@@ -66,18 +71,19 @@ static void receive(struct job *job, const uint8_t *bytes, size_t length) {
     free(exact);
 }
 
-// Makes an answer from the worker's last packet, with another op. The input says whether keys and a bit of the header
-// change, and gives the values.
+// Makes an answer from the worker's last packet, with one of the ops above DATA and below HELLO: RESULT,
+// STATUS, ERROR, RESET, QUERY or ABORT. The input says whether keys and a bit of the header change, and gives the
+// values.
 static void answer(struct job *job, struct input *input) {
     if (job->last_length == 0)
         return;
     uint8_t packet[LARGEST_PACKET] = {0};
     memcpy(packet, job->last, job->last_length);
-    const unsigned active = packet[AGGREGATION_ACTIVE], op = OP_RESULT + take(input, 6);
+    const unsigned active = packet[AGGREGATION_ACTIVE], op = OP_RESULT + take(input, OP_HELLO - OP_RESULT);
     packet[AGGREGATION_VERSION] = version_and_op(op);
     packet[AGGREGATION_PRESENT] = (uint8_t)(op == OP_RESULT ? active : 0);
     if (op == OP_ABORT && take(input, 2) == 0)
-        memset(packet + AGGREGATION_SEQ, 0, 8); // the job's secret, 0, instead of seq and fingerprint
+        memset(packet + AGGREGATION_SEQ, 0, 8); // the abort secret, in place of seq and fingerprint; that of the job is 0
     for (unsigned change = take(input, 8); change > 0; change--) {
         const unsigned lane = take(input, job->lanes);
         const uint8_t value = (uint8_t)take(input, 256);
