@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.observability.certificates import Ends
+from p4reduce_controller.observability.certificates import CertificateExpiry
 from p4reduce_controller.observability.metrics import Metrics
 from p4reduce_controller.observability.telemetry import Telemetry
 from p4reduce_controller.observability.watch import View
@@ -34,7 +34,7 @@ def metrics() -> Iterator[tuple[Metric, tuple[str, ...]]]:
             yield from ((metric, tuple(own._labelnames)) for metric in own.collect())
     registry = CollectorRegistry(auto_describe=False)
     nothing = View(0.0, pb.StatusReply(), {}, {}, {})
-    for one in (Metrics(lambda: nothing), Ends(), Pace()):
+    for one in (Metrics(lambda: nothing), CertificateExpiry(), Pace()):
         registry.register(one)
     yield from ((metric, tuple(getattr(metric, "_labelnames", ()))) for metric in registry.collect())
 

@@ -38,7 +38,7 @@ from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.doctor import cli, switches
 from p4reduce_controller.doctor.certificates import WARNING_DAYS, until
 from p4reduce_controller.etcd.client import Etcd, EtcdError
-from p4reduce_controller.observability.certificates import Ends
+from p4reduce_controller.observability.certificates import CertificateExpiry
 from p4reduce_controller.p4runtime.link import Link
 from p4reduce_controller.p4runtime.program import load_schema
 from p4reduce_controller.service.run import running
@@ -427,7 +427,7 @@ DAY = 86400.0
 def ends(*files: TlsFiles | None) -> dict[str, float]:
     """Return the ends of the files' certificates in days from now, by the file's name."""
     registry = CollectorRegistry()
-    registry.register(Ends(*files))
+    registry.register(CertificateExpiry(*files))
     return told(generate_latest(registry).decode())
 
 

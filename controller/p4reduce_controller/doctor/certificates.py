@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.diagnostics import plain_host
 from p4reduce_controller.doctor.finding import Finding
-from p4reduce_controller.observability.certificates import end_of, ends_of
+from p4reduce_controller.observability.certificates import expiries_of, expiry_of
 
 WARNING_DAYS = 14  # days
 _DAY = 86400.0
@@ -19,8 +19,8 @@ _TIMEOUT = 3.0
 
 
 def given(files: TlsFiles) -> Iterator[Finding]:
-    for file, end in ends_of(files).items():
-        yield until(f"certificate {file}", end)
+    for file, expiry in expiries_of(files).items():
+        yield until(f"certificate {file}", expiry)
 
 
 def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
@@ -40,16 +40,16 @@ def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
             context.wrap_socket(connection) as spoken,
         ):
             der = spoken.getpeercert(binary_form=True)
-        end = end_of(der or b"")
+        expiry = expiry_of(der or b"")
     except (OSError, ValueError):
         return
-    yield until(f"certificate of {whose}", end)
+    yield until(f"certificate of {whose}", expiry)
 
 
-def until(subject: str, end: float) -> Finding:
-    """Return the finding on a certificate that expires at `end`, a Unix time."""
-    days = (end - time.time()) / _DAY
-    on = time.strftime("%Y-%m-%d", time.gmtime(end))
+def until(subject: str, expiry: float) -> Finding:
+    """Return the finding on a certificate that expires at `expiry`, a Unix time."""
+    days = (expiry - time.time()) / _DAY
+    on = time.strftime("%Y-%m-%d", time.gmtime(expiry))
     if days < 0:
         advice = "replace it, since no one accepts it any more; files are read again when they change"
         return Finding(subject, "problem", f"expired on {on}", advice)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.base.listening import ServiceConfig
-from p4reduce_controller.observability.certificates import Ends
+from p4reduce_controller.observability.certificates import CertificateExpiry
 from p4reduce_controller.observability.telemetry import serving as tell_serving
 from p4reduce_controller.observability.watch import Watch
 from p4reduce_controller.settings.settings import Settings
@@ -55,5 +55,5 @@ def standby_web(
         return None
     registry = CollectorRegistry(auto_describe=False)
     tell_serving(registry, 0)
-    registry.register(Ends(serving.tls, settings.switch_tls(), store_tls))
+    registry.register(CertificateExpiry(serving.tls, settings.switch_tls(), store_tls))
     return Web(settings, serving.tls, Watch(_nothing, {}), registry, _StandsBy(other), guard)
