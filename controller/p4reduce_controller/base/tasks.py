@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
-_CANCEL_INTERVAL = 15.0  # seconds, more than a cancelled task needs to end
+_CANCEL_INTERVAL = 15.0  # seconds until a task is cancelled once more; a task that was cancelled ends sooner
 
 T = TypeVar("T")
 
@@ -50,22 +50,23 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> set[asyncio.Future[ob
 
 
 async def cancel_and_wait(task: asyncio.Future[Any]) -> None:
-    """Cancel the task, and return when it has ended, with whatever result.
+    """Cancel the task, unless it has ended already, and return when it has ended, with whatever result.
 
-    `asyncio.wait_for` loses a cancellation that comes just as its inner future ends. So the cancellation is repeated
-    until the task ends.
+    One cancellation may be lost: if it comes just as the inner future of an `asyncio.wait_for` ends, the task goes on
+    without it. So a task that has not ended after `_CANCEL_INTERVAL` is cancelled again.
     """
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=_CANCEL_INTERVAL)
     if not task.cancelled():
-        task.exception()
+        task.exception()  # otherwise asyncio logs, for a task that failed, that nobody retrieved its exception
 
 
 class Tasks:
     """The tasks of an owner.
 
-    A failure is logged and passed to `failed`, and so is a cancellation, except by `close`.
+    If a task fails, the error is logged and passed to `failed`. So is the cancellation of a
+    task, unless `close` has cancelled it.
     """
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:

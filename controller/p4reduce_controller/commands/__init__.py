@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that run or ask a controller. Uses all but `doctor`."""
+"""The commands that run or ask a controller. May import all but `doctor`."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store for several controllers: in etcd, with a lease. Uses `store` and what it uses."""
+"""The store for several controllers: in etcd, with a lease. May import `store` and what that may import."""

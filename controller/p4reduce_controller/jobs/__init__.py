@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs, their queue and their placement, decided without I/O. Uses `tenants` and `switches`."""
+"""Jobs, their queue and their placement, decided without I/O. May import `tenants` and `switches`."""

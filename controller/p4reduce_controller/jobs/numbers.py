@@ -9,7 +9,9 @@ import secrets
 from collections.abc import Callable
 
 GENERATIONS = 1 << 16
-LAST_JOB = 4094  # two tables have entries by job number, and the multicast group after the last one is for flooding
+# Switches have tables with 4,096 entries by job number, and a job's multicast group has the job's number. Group 4095 is
+# for flooding.
+LAST_JOB = 4094
 _ROUNDS = 4
 
 
@@ -27,8 +29,8 @@ def secret_order(key: bytes) -> Callable[[int, int], int]:
     def nth(number: int, n: int) -> int:
         left, right = n >> 8, n & 0xFF
         for turn in range(_ROUNDS):
-            said = bytes((turn, right)) + number.to_bytes(2, "big")
-            left, right = right, left ^ hashlib.blake2b(said, key=key, digest_size=1).digest()[0]
+            message = bytes((turn, right)) + number.to_bytes(2, "big")
+            left, right = right, left ^ hashlib.blake2b(message, key=key, digest_size=1).digest()[0]
         return left << 8 | right
 
     return nth
@@ -50,7 +52,7 @@ class JobNumbers:
         self._free: list[int] = []
         self._fresh = 1
         self._used: dict[int, int] = {}  # how many generations each number has had
-        self._resumed: dict[int, int] = {}  # the generation that an earlier run gave to each number
+        self._resumed: dict[int, int] = {}  # by number, the generation of the job that an earlier run left
 
     def take(self) -> tuple[int, int]:
         """Return a job number and its generation. Raises NumbersExhausted."""
@@ -67,12 +69,14 @@ class JobNumbers:
             generation = self._nth(number, used)
             if generation != self._resumed.get(number):
                 return number, generation
+            # The resumed job had this pair, which may name no other job. The next pass takes the number again, with its
+            # next generation, unless it has none left.
             self.give_back(number)
 
     def resume(self, number: int, generation: int) -> None:
         """Take a number and generation that an earlier run gave. Call in ascending order, before any `take`.
 
-        Raises ValueError for a number that is in use, or out of range.
+        Raises ValueError for a number that is in use, not above those resumed before, or out of range.
         """
         if not self._fresh <= number <= self._last:
             raise ValueError(f"job number {number}: {self._fresh} to {self._last} are free")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callers, their rights, quotas and rate limits, and the audit log. Uses `base`."""
+"""Callers, their rights, quotas and rate limits, and the audit log. May import `base`."""
