@@ -18,8 +18,8 @@ from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.availability import Unavailable
 
 _MOST_CHANGES = 100  # per transaction; etcd accepts 128 by default
-_UNKNOWN: dict[str, Any] = {}  # the value of a key after a write whose outcome is unknown
-_ORDER = "order"  # the key that every write changes, on condition that it is as the previous write left it
+_UNKNOWN: dict[str, Any] = {}  # stands for a key's value while it is unknown whether a write of it was carried out
+_ORDER = "order"  # the key that puts writes in order: each changes it, if it is as the write before left it
 
 
 class EtcdState:
@@ -27,6 +27,9 @@ class EtcdState:
 
     A member that was stopped may carry out a write late, although another member has done it meanwhile. So every write
     is conditional on the write before it, and has no effect once another write has followed that one.
+
+    A standby calls `fetch` and `check` when it learns of a leader, to fail early. The leader calls `fetch`, then `peek`
+    for the switches of the site, then `load` for the jobs, and then `keep` for each change.
     """
 
     shared = True
@@ -41,9 +44,9 @@ class EtcdState:
         self.use: dict[str, Any] = {}
         self.queue: list[Any] = []
         self.fabric: dict[str, Any] = {}
-        self._there: dict[str, dict[str, Any]] = {}  # by key, without the prefix
+        self._stored: dict[str, dict[str, Any]] = {}  # the values in etcd by key, without the prefix
         self._broken = ""
-        self._follows = 0  # the revision of `_ORDER`; 0 if it does not exist
+        self._last_write = 0  # the revision of `_ORDER`, which the next write expects; 0 if it does not exist
         self._writes = 0
         self._writing = asyncio.Lock()
 
@@ -60,13 +63,13 @@ class EtcdState:
         for one in found.kvs:
             key = one.key.decode(errors="replace").removeprefix(self._prefix)
             if key == _ORDER:
-                self._follows = one.mod_revision
+                self._last_write = one.mod_revision
                 continue
             try:
                 value = json.loads(one.value)
                 if not isinstance(value, dict):
                     raise ValueError("no object")
-                self._there[key] = value
+                self._stored[key] = value
             except (ValueError, RecursionError) as error:
                 self._broken = f"{key}: {error}"
 
@@ -75,15 +78,15 @@ class EtcdState:
         try:
             if self._broken:
                 raise StateError(self._broken)
-            if self._there:
-                check_version(self._there.get("site", {}))
+            if self._stored:
+                check_version(self._stored.get("site", {}))
         except StateError as error:
             raise self.refusal(str(error)) from None
 
     def peek(self) -> None:
         self.check()
         try:
-            _, _, self.fabric = rest_of(self._there.get("site", {}))
+            _, _, self.fabric = rest_of(self._stored.get("site", {}))
         except StateError as error:
             raise self.refusal(str(error)) from None
 
@@ -91,10 +94,10 @@ class EtcdState:
         self._setup = setup
         self.check()
         try:
-            if not self._there:
+            if not self._stored:
                 return [], {}
-            jobs = [one for key, one in sorted(self._there.items()) if key.startswith("jobs/")]
-            kept = {**self._there.get("site", {}), "jobs": jobs}
+            jobs = [one for key, one in sorted(self._stored.items()) if key.startswith("jobs/")]
+            kept = {**self._stored.get("site", {}), "jobs": jobs}
             found = state_from_json(kept, self._setup, now)
             self.use, self.queue, self.fabric = rest_of(kept)
             return found
@@ -119,7 +122,9 @@ class EtcdState:
             root = state_to_json(jobs(), children, self._setup, now)
             wanted = {f"jobs/{job['number']}": job for job in root.pop("jobs")}
             wanted["site"] = {**root, "use": self.use, "queue": self.queue, "fabric": self.fabric}
-            changes = [key for key in [*wanted, *self._there] if not _same(wanted.get(key), self._there.get(key))]
+            changes = [key for key in [*wanted, *self._stored] if not _same(wanted.get(key), self._stored.get(key))]
+            # `site` comes first: it has the version, without which no jobs can be read if this controller dies between
+            # two transactions.
             changes = sorted(dict.fromkeys(changes), key=lambda key: key != "site")
             for start in range(0, len(changes), _MOST_CHANGES):
                 await self._write({key: wanted.get(key) for key in changes[start : start + _MOST_CHANGES]})
@@ -128,34 +133,36 @@ class EtcdState:
         if self._lease.lost.is_set():
             raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
         operations = [self._operation(f"{self._prefix}{key}".encode(), value) for key, value in changes.items()]
-        self._there |= dict.fromkeys(changes, _UNKNOWN)
+        self._stored |= dict.fromkeys(changes, _UNKNOWN)
         self._writes += 1
         await self._transact(operations, json.dumps({"term": self._lease.term, "write": self._writes}).encode())
         for key, value in changes.items():
             if value is None:
-                del self._there[key]
+                del self._stored[key]
             else:
-                self._there[key] = value
+                self._stored[key] = value
 
-    async def _transact(self, operations: list[rpc.RequestOp], name: bytes) -> None:
+    async def _transact(self, operations: list[rpc.RequestOp], write_id: bytes) -> None:
         order = f"{self._prefix}{_ORDER}".encode()
-        done = rpc.RequestOp(request_put=rpc.PutRequest(key=order, value=name))
+        done = rpc.RequestOp(request_put=rpc.PutRequest(key=order, value=write_id))
         look = [rpc.RequestOp(request_range=rpc.RangeRequest(key=key)) for key in (self._lease.key, order)]
         while True:
-            follows = rpc.Compare(target=rpc.Compare.MOD, key=order, mod_revision=self._follows)
+            follows = rpc.Compare(target=rpc.Compare.MOD, key=order, mod_revision=self._last_write)
             compare = [self._lease.fence, follows]
             request = rpc.TxnRequest(compare=compare, success=[*operations, done], failure=look)
             reply = await self._etcd.transact(request)
             if reply.succeeded:
-                self._follows = reply.header.revision
+                self._last_write = reply.header.revision
                 return
             ours, last = (list(one.response_range.kvs) for one in reply.responses)
             if not ours or ours[0].create_revision != self._lease.term:
                 self._lease.lose("another controller holds it, or it has expired")
                 raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
-            self._follows = last[0].mod_revision if last else 0
-            if last and last[0].value == name:
+            self._last_write = last[0].mod_revision if last else 0
+            if last and last[0].value == write_id:
                 return  # the first of several attempts has succeeded, and its answer was lost
+            # The lease is still ours, so an earlier write of this controller was carried out late, and its outcome was
+            # unknown. This write may overwrite it: `_keep` writes all keys anew that are `_UNKNOWN` since then.
 
     def _operation(self, key: bytes, value: dict[str, Any] | None) -> rpc.RequestOp:
         if value is None:
@@ -165,7 +172,7 @@ class EtcdState:
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
     """Return whether both are equal apart from `started`, which is computed anew each time."""
-    if not one or not other:
+    if not one or not other:  # one is None, for no such key, or `_UNKNOWN`, which nothing equals
         return one is other
     return {**one, "started": 0} == {**other, "started": 0}
 

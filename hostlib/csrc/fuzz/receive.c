@@ -45,7 +45,7 @@ static void submit(struct job *job, struct input *input) {
     const unsigned zero_eighths = take(input, 8), type = P4REDUCE_FLOAT32 + take(input, 4);
     const unsigned zeros = take(input, 3); // p4reduce_zeros: whether zero blocks are sent
     uint32_t *values = malloc(4 * count + (count == 0));
-    // Of every 8 blocks, the first `zero_eighths` are zeros, +0 and -0 in turn. The values of the others are a
+    // The first `zero_eighths` of every 8 blocks are zeros, +0 and -0 in turn. The values of the others are a
     // multiplicative hash of the index.
     for (size_t i = 0; i < count; i++) {
         const bool is_zero = i / job->block_size % 8 < zero_eighths;
@@ -71,9 +71,8 @@ static void receive(struct job *job, const uint8_t *bytes, size_t length) {
     free(exact);
 }
 
-// Makes an answer from the worker's last packet, with one of the ops above DATA and below HELLO: RESULT,
-// STATUS, ERROR, RESET, QUERY or ABORT. The input says whether keys and a bit of the header change, and gives the
-// values.
+// Makes an answer from the worker's last packet, with one of the ops above DATA and below HELLO: RESULT, STATUS, ERROR,
+// RESET, QUERY or ABORT. The input says whether keys and a bit of the header change, and gives the values.
 static void answer(struct job *job, struct input *input) {
     if (job->last_length == 0)
         return;
@@ -83,7 +82,7 @@ static void answer(struct job *job, struct input *input) {
     packet[AGGREGATION_VERSION] = version_and_op(op);
     packet[AGGREGATION_PRESENT] = (uint8_t)(op == OP_RESULT ? active : 0);
     if (op == OP_ABORT && take(input, 2) == 0)
-        memset(packet + AGGREGATION_SEQ, 0, 8); // the abort secret, in place of seq and fingerprint; that of the job is 0
+        memset(packet + AGGREGATION_SEQ, 0, 8); // seq and fingerprint give way to the job's abort secret, 0
     for (unsigned change = take(input, 8); change > 0; change--) {
         const unsigned lane = take(input, job->lanes);
         const uint8_t value = (uint8_t)take(input, 256);
