@@ -123,7 +123,7 @@ class Fuzzer:
             await switch.start(self.controller.listener(number), 1.0)
             ear = self.controller.listener(number)
             self.channels.append(
-                CpuChannel("fuzz", switch.address, switch.layout, lambda: self.link, ear.heard, ear.awaits)  # type: ignore[arg-type,return-value]
+                CpuChannel("fuzz", switch.address, switch.layout, lambda: self.link, ear.on_hello, ear.awaits)  # type: ignore[arg-type,return-value]
             )
         self.controller.open(load(None, {}), self._new_switch, InitialSwitches((), ()))
         await self.controller.start()

@@ -32,7 +32,7 @@ def broken(*_: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "method"), [(Jobs, "leave"), (Gathering, "heard"), (CpuChannel, "on_packet")])
+@pytest.mark.parametrize(("where", "method"), [(Jobs, "leave"), (Gathering, "on_hello"), (CpuChannel, "on_packet")])
 def test_an_error_that_nobody_expects_is_found(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> None:
     monkeypatch.setattr(where, method, broken)
     with pytest.raises(Found, match="a bug"):
