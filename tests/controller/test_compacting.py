@@ -37,7 +37,7 @@ def job_at(number: int, ranges: dict[int, SlotRange], site: Site, used: int = 0)
     job = Job(f"job {number}", number, 0, 1, slots, ranges, 0, 10.0, 0.0, math.inf, 0, site, State.READY)
     job.members[0] = member
     job.most_slots = slots
-    job.settle()
+    job.freeze_roles()
     return job
 
 
@@ -143,7 +143,7 @@ def test_who_is_not_known_well_enough_or_does_not_hold_gives_back_nothing() -> N
 def test_ranks_that_share_memory_need_no_slots() -> None:
     job = job_at(1, {0: SlotRange(0, 16)}, site_of(1))
     job.members[0].host, job.members[0].holds = "host", False
-    job.settle()
+    job.freeze_roles()
     assert job.in_memory
     assert job.movable
     assert least(job) == 1

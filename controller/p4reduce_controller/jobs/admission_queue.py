@@ -135,7 +135,7 @@ class AdmissionQueue:
             if not entry.ranks:
                 blocked = blocked or self._is_within_quota(entry, held)
                 continue
-            entry.no_room = entry.for_others = False
+            entry.no_room = entry.waits_for_others = False
             joins = [join for _, join, _ in entry.ranks.values()]
             if not any(join.slots for join in joins):  # the switches may have changed meanwhile
                 entry.slots = self._switches.slots_at(self._switches.for_new())
@@ -151,10 +151,10 @@ class AdmissionQueue:
             except Denied as error:
                 return self._refuse(entry, str(error), pb.QUOTA_EXCEEDED)
             except MustWait as error:
-                entry.why, entry.for_others = str(error), True
+                entry.why, entry.waits_for_others = str(error), True
             except (PoolFull, NumbersExhausted) as error:
                 entry.why = f"{error}; ask for fewer slots, or wait until other jobs end"
-                entry.no_room, entry.for_others = isinstance(error, PoolFull), True
+                entry.no_room, entry.waits_for_others = isinstance(error, PoolFull), True
                 capacity = self._switches.for_new().capacity
                 blocked = blocked or self.waitlist.blocks_others(entry, held.slots, capacity, now)
             else:
@@ -171,8 +171,8 @@ class AdmissionQueue:
     def _begin(self, entry: Entry, held: Held, now: float) -> Job:
         """Create the job. Raise PoolFull or NumbersExhausted if it cannot have slots or a number."""
         _, join, caller = entry.first
-        site, kept = self._switches.for_new(), self.tenancy.kept_from(entry.tenant, held)
-        job = self._registry.create(join, site, entry.slots, self._rejoin_time, now, caller, kept)
+        site, reserved = self._switches.for_new(), self.tenancy.reserved_for_others(entry.tenant, held)
+        job = self._registry.create(join, site, entry.slots, self._rejoin_time, now, caller, reserved)
         job.excluded_switches, job.cordoned = self._switches.excluded_from(site), self._switches.cordoned_at(site)
         return job
 
@@ -192,7 +192,7 @@ class AdmissionQueue:
 
     def _has_room_soon(self, entry: Entry, now: float) -> bool:
         """Return whether slots are blocked only briefly, by a job that is being moved or has just ended."""
-        return (entry.no_room and self._registry.moving) or (entry.for_others and self._registry.freeing(now))
+        return (entry.no_room and self._registry.moving) or (entry.waits_for_others and self._registry.freeing(now))
 
     def without_room(self) -> Entry | None:
         """Return the first entry, in queue order, that waits only for free slots of switches."""

@@ -65,7 +65,7 @@ def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
     for job in jobs:
         slots = job.most_slots
         while job.used_slots == job.slots < slots:
-            if placed(job, slots, without(job, pools)) is not None:
+            if placed(job, slots, pools_without(job, pools)) is not None:
                 return Change(job, slots, "grown")
             slots //= 2
     return None
@@ -171,7 +171,7 @@ def _height(ranges: Ranges) -> int:
     return sum(taken.first for taken in ranges.values())
 
 
-def without(job: Job, pools: Pools) -> Pools:
+def pools_without(job: Job, pools: Pools) -> Pools:
     """Return the pools as they would be if the job had no slots."""
     pools = {number: pool.copy() for number, pool in pools.items()}
     _exchange(job, job.ranges, {}, pools)

@@ -32,19 +32,19 @@ def awaited(job: Job, site: Site) -> tuple[pb.Waiting, Sequence[Member]] | None:
     everyone = list(job.members.values())
     if job.state is State.GATHERING:
         what = pb.Waiting.JOIN if job.absent else pb.Waiting.HELLO
-        unheard = job.without(lambda member: site.heard_everywhere(member.heard))
+        unheard = job.ranks_not_meeting(lambda member: site.heard_everywhere(member.heard))
         return pb.Waiting(what=what, ranks=job.absent or unheard), everyone
     if job.state is State.INSTALLING:
         return pb.Waiting(what=pb.Waiting.SWITCH), everyone
     if job.leave_deadline is not None:
-        staying = job.without(lambda member: member.leaving)
+        staying = job.ranks_not_meeting(lambda member: member.leaving)
         return pb.Waiting(what=pb.Waiting.LEAVE, ranks=staying), [one for one in everyone if one.leaving]
     return None
 
 
 def _gathered_too_long(job: Job, site: Site, now: float) -> pb.Abort:
     absent = job.absent
-    blamed = absent or job.without(lambda member: site.heard_everywhere(member.heard))
+    blamed = absent or job.ranks_not_meeting(lambda member: site.heard_everywhere(member.heard))
     if absent:
         text = f"{list_ranks(absent)} of {job.world_size} did not join"
     else:
@@ -57,7 +57,7 @@ def _gathered_too_long(job: Job, site: Site, now: float) -> pb.Abort:
 
 
 def _unheard_in(job: Job, site: Site, tree: int) -> str:
-    unheard = job.without(lambda member: bool(site.trees.among(list(member.heard), tree)))
+    unheard = job.ranks_not_meeting(lambda member: bool(site.trees.among(list(member.heard), tree)))
     if not unheard:
         return ""
     indices = site.trees.among(range(len(site.addresses)), tree)

@@ -33,14 +33,14 @@ class Gathering:
 
         A HELLO counts if the job still waits for its rank in that switch's tree, or if the rank expects an answer.
         """
-        known = self._registry.thread(hello.job, hello.generation)
+        known = self._registry.job_and_thread(hello.job, hello.generation)
         if known is None:
             return False
         job, thread = known
         children, here = self._switches.children_at(job.site), job.site.index_of(switch)
         if here is None or job.site.leads_to_a_switch(here, hello.port, children):
             return False  # the HELLO was sent to another switch, which is nearer to the rank
-        at, site = job.site.switches * thread + here, self._registry.site_of(job)
+        at, site = job.site.switches * thread + here, self._registry.site_with_threads(job)
         if job.state is State.READY:
             return self._answered(job, at, hello)
         if job.state is not State.GATHERING:
@@ -92,15 +92,15 @@ class Gathering:
 
     def proceed(self, job: Job) -> None:
         """Install the job if all of its ranks have been heard and there is room."""
-        site = self._registry.site_of(job)
-        if job.without(lambda member: site.heard_everywhere(member.heard)):
+        site = self._registry.site_with_threads(job)
+        if job.ranks_not_meeting(lambda member: site.heard_everywhere(member.heard)):
             return
-        job.settle()
+        job.freeze_roles()
         try:
             indices = on_the_way(site, job)
             needed = {at % site.switches for at in indices}
-            self._switches.check(job, needed)
-            self._registry.take_slots(job, indices, self._tenancy.kept_from(job.tenant, self._registry.held))
+            self._switches.check_usable(job, needed)
+            self._registry.take_slots(job, indices, self._tenancy.reserved_for_others(job.tenant, self._registry.held))
             job.children = self._switches.children_at(job.site)
             job.placements = placements_of(site, job, job.children, self._registry.hosts)
         except PoolFull as error:

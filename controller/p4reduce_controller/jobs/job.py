@@ -162,7 +162,7 @@ class Job:
     cooldown_until: float = -math.inf  # its slots do not change before
     failed_pauses: int = 0  # how many times in a row its ranks did not all pause
     installed: bool = False  # on every switch, by this controller
-    _settled: Roles | None = field(default=None, repr=False, compare=False)
+    _roles: Roles | None = field(default=None, repr=False, compare=False)
 
     @property
     def numbers(self) -> tuple[tuple[int, int], ...]:
@@ -213,7 +213,7 @@ class Job:
     @property
     def absent(self) -> list[int]:
         """The ranks that have not joined."""
-        return self.without(lambda _: True)
+        return self.ranks_not_meeting(lambda _: True)
 
     @property
     def away(self) -> list[Member]:
@@ -225,14 +225,14 @@ class Job:
 
         It is known when all ranks have been heard.
         """
-        return self._settled.leaders if self._settled else self._leaders()
+        return self._roles.leaders if self._roles else self._leaders()
 
-    def settle(self) -> None:
+    def freeze_roles(self) -> None:
         """Freeze the roles of the ranks, which follow from where all ranks have been heard."""
-        self._settled = None
+        self._roles = None
         leaders = self._leaders()
         workers = [rank for rank, leader in leaders.items() if rank == leader]
-        self._settled = Roles(leaders, workers, self.hosts)
+        self._roles = Roles(leaders, workers, self.hosts)
 
     def _leaders(self) -> dict[int, int]:
         lowest: dict[object, int] = {}
@@ -245,8 +245,8 @@ class Job:
     @property
     def workers(self) -> list[int]:
         """The ranks that send. They are known when all ranks have been heard."""
-        if self._settled:
-            return self._settled.workers
+        if self._roles:
+            return self._roles.workers
         return [rank for rank, leader in self.leaders.items() if rank == leader]
 
     def workers_at(self, switch: int) -> list[int]:
@@ -256,15 +256,15 @@ class Job:
     @property
     def hosts(self) -> list[int]:
         """A number for each rank, equal for ranks that can share memory; [] if no rank can."""
-        if self._settled:
-            return self._settled.hosts
+        if self._roles:
+            return self._roles.hosts
         if not any(member.host for member in self.members.values()):
             return []
         numbers: dict[object, int] = {}
         keys = (member.host or rank for rank, member in sorted(self.members.items()))
         return [numbers.setdefault(key, len(numbers)) for key in keys]
 
-    def without(self, condition: Callable[[Member], bool]) -> list[int]:
+    def ranks_not_meeting(self, condition: Callable[[Member], bool]) -> list[int]:
         """Return the ranks that have not joined, or for which the condition does not hold."""
         return [
             rank for rank in range(self.world_size) if rank not in self.members or not condition(self.members[rank])

@@ -259,7 +259,7 @@ class Jobs:
                 self.lifecycle.end(job, pb.QUOTA_EXCEEDED, self.tenancy.spent_text(job.tenant))
                 continue
             gathering = job.state is State.GATHERING
-            site = self._registry.site_of(job)
+            site = self._registry.site_with_threads(job)
             if gathering:  # it may have had no room while another job was moved
                 self._gathering.proceed(job)
             if gathering and job.state is not State.GATHERING:

@@ -167,7 +167,7 @@ class Lifecycle:
                 self._tell_ready(job, member)
 
     def _tell_ready(self, job: Job, member: Member) -> None:
-        ready = ready_message(self._registry.site_of(job), job, member)
+        ready = ready_message(self._registry.site_with_threads(job), job, member)
         self.tell(member.session, pb.ServerMessage(ready=ready))
 
     def end(self, job: Job, reason: pb.AbortReason, why: str) -> None:

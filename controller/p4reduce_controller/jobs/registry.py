@@ -85,22 +85,29 @@ class Registry:
         job = self._by_number.get(number)
         return job if job is not None and job.generation == generation else None
 
-    def thread(self, number: int, generation: int) -> tuple[Job, int] | None:
+    def job_and_thread(self, number: int, generation: int) -> tuple[Job, int] | None:
         """Return the job, and the index of the thread, that switches know by this number and generation."""
         return self._threads.get((number, generation))
 
-    def site_of(self, job: Job) -> Site:
+    def site_with_threads(self, job: Job) -> Site:
         return job.site.for_threads(job.threads)
 
     def create(
-        self, join: pb.Join, base: Site, slots: int, rejoin_time: float, now: float, caller: Caller, kept: Sequence[int]
+        self,
+        join: pb.Join,
+        base: Site,
+        slots: int,
+        rejoin_time: float,
+        now: float,
+        caller: Caller,
+        reserved: Sequence[int],
     ) -> Job:
         """Create a job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
 
-        `kept`: numbers of slots that the job must leave free for others.
+        `reserved`: numbers of slots that the job must leave free for others.
         """
         site = base.for_threads(join.threads or 1)
-        pools = self.without(kept, base)
+        pools = self.unreserved_pools(reserved, base)
         check_room(site, slots, pools)
         ranges = find_slots(site, slots, pools, site.always_needed)
         (number, generation), *more_numbers = self._take_numbers(site.threads)
@@ -144,22 +151,22 @@ class Registry:
         self._by_number[job.number] = self._by_name[job.tenant, job.name] = job
         self._threads |= {one: (job, thread) for thread, one in enumerate(job.numbers)}
 
-    def without(
-        self, kept: Sequence[int], base: Site, pools: Mapping[int, SlotPool] | None = None
+    def unreserved_pools(
+        self, reserved: Sequence[int], base: Site, pools: Mapping[int, SlotPool] | None = None
     ) -> Mapping[int, SlotPool]:
-        """Return the pools as a job sees them that must leave free as many slots as `kept` says."""
+        """Return the pools as a job sees them that must leave free as many slots as `reserved` says."""
         pools = self.pools if pools is None else pools
-        each = [slots_at_each(slots, len(base.trees.roots)) for slots in kept]
+        each = [slots_at_each(slots, len(base.trees.roots)) for slots in reserved]
         return {number: pool.without(each) for number, pool in pools.items()} if each else pools
 
-    def take_slots(self, job: Job, switches: Iterable[int], kept: Sequence[int] = ()) -> None:
+    def take_slots(self, job: Job, switches: Iterable[int], reserved: Sequence[int] = ()) -> None:
         """Take slots at those of the switches where the job has none yet. Raises PoolFull; then nothing is taken.
 
-        `kept`: numbers of slots that the job must leave free for others.
+        `reserved`: numbers of slots that the job must leave free for others.
         """
-        site = self.site_of(job)
+        site = self.site_with_threads(job)
         wanted = [one for one in switches if one not in job.ranges]
-        more = find_slots(site, job.slots, self.without(kept, job.site), wanted)
+        more = find_slots(site, job.slots, self.unreserved_pools(reserved, job.site), wanted)
         for at, taken in more.items():
             self.pools[site.number(at)].take(taken)
         job.ranges |= more
@@ -216,8 +223,8 @@ class Registry:
         """Enter a job of an earlier run, whose numbers were restored. Raises ValueError or Misplaced."""
         if (job.tenant, job.name) in self._by_name:
             raise ValueError("there are two of that name")
-        site = self.site_of(job)
-        job.settle()
+        site = self.site_with_threads(job)
+        job.freeze_roles()
         check_kept(site, job)
         self._take(job)
         for member in job.members.values():

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.admission_queue import AdmissionQueue
-from p4reduce_controller.jobs.compacting import Change, grow, make_room, placed, without
+from p4reduce_controller.jobs.compacting import Change, grow, make_room, placed, pools_without
 from p4reduce_controller.jobs.effects import Change as ChangeEffect
 from p4reduce_controller.jobs.job import Job, Member, Move, State
 from p4reduce_controller.jobs.lifecycle import Lifecycle
@@ -156,7 +156,7 @@ class SlotCompaction:
         if why := self._why_not(job, job.move):
             self._withdraw(job, now, why)
             return
-        ranges = placed(job, job.move.slots, without(job, self._registry.pools))
+        ranges = placed(job, job.move.slots, pools_without(job, self._registry.pools))
         if ranges is None:
             self._withdraw(job, now, "there is no room for it any more")
             return
@@ -179,11 +179,12 @@ class SlotCompaction:
             return None
         if (entry := self._queue.without_room()) is None:
             return grow((job for job in movable if not self._cannot_grow(job)), self._registry.pools)
-        base, kept = self._switches.for_new(), self._queue.tenancy.kept_from(entry.tenant, self._registry.held)
+        base = self._switches.for_new()
+        reserved_for_others = self._queue.tenancy.reserved_for_others(entry.tenant, self._registry.held)
         site = base.for_threads(entry.first[1].threads or 1)
 
         def fits(pools: Mapping[int, SlotPool]) -> bool:
-            pools = self._registry.without(kept, base, pools)
+            pools = self._registry.unreserved_pools(reserved_for_others, base, pools)
             try:
                 check_room(site, entry.slots, pools)
                 find_slots(site, entry.slots, pools, site.always_needed)
@@ -214,7 +215,7 @@ class SlotCompaction:
         held, more = self._registry.held, job.most_slots - job.slots
         if held.slots[job.tenant] + more > self._queue.tenancy.policy.quota(job.tenant).slots:
             return "its tenant may not have more slots"
-        if self._queue.tenancy.kept_from(job.tenant, held):
+        if self._queue.tenancy.reserved_for_others(job.tenant, held):
             return "slots are reserved for others"
         gathering = any(one.state is State.GATHERING for one in self._registry.live)
         return "another job is starting, which may need more slots" if gathering else ""

@@ -114,7 +114,7 @@ class Switches:
         whys = [f"the switch {names[at % job.site.switches]} is unavailable: {why.reason}" for at, why in found if why]
         return Unavailable("; ".join(whys)) if whys else None
 
-    def check(self, job: Job, needed: set[int]) -> None:
+    def check_usable(self, job: Job, needed: set[int]) -> None:
         """Check that the job, whose ranks have all been heard, can have these switches. Raises Misplaced."""
         site = job.site
         found = self.unavailable(site, sorted(needed - job.cordoned))

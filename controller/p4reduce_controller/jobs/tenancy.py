@@ -71,7 +71,7 @@ class Tenancy:
         """Return how many slots are reserved for the tenant now; it may be using some of them."""
         return sum(one.slots for one in self._in_force() if one.tenant == tenant)
 
-    def kept_from(self, tenant: str, held: Held) -> list[int]:
+    def reserved_for_others(self, tenant: str, held: Held) -> list[int]:
         """Return the unused reserved slots of each other tenant, which have to stay free."""
         others = {one.tenant for one in self._in_force()} - {tenant}
         left = (self.reserved(other) - held.slots[other] for other in sorted(others))

@@ -38,7 +38,7 @@ class Entry:
     deadline: float = math.inf  # when the first of its ranks no longer waits
     why: str = "its turn has not come"  # why it is not admitted
     no_room: bool = False  # free slots of switches are missing
-    for_others: bool = False  # other jobs have what is missing: slots, numbers, or their tenant's quota
+    waits_for_others: bool = False  # other jobs have what is missing: slots, numbers, or their tenant's quota
     last_notices: dict[int, pb.Waiting] = field(default_factory=dict)  # by rank, the latest message about its position
 
     @property
