@@ -126,16 +126,16 @@ def test_folders_import_only_what_is_below_them(folder: str) -> None:
 
 @pytest.mark.parametrize("package", ORDER)
 def test_folders_import_only_what_is_before_them(package: str) -> None:
-    order = {f"{package}.{folder}": place for place, folder in enumerate(ORDER[package].split())}
+    order = {f"{package}.{folder}": layer for layer, folder in enumerate(ORDER[package].split())}
 
-    def place_of(module: str) -> int:
+    def layer_of(module: str) -> int:
         return order[".".join(module.split(".")[:2])]
 
     wrong = {
         f"{module} imports {other}"
         for module, others in IMPORTS.items()
         for other in others
-        if module.startswith(f"{package}.") and other.startswith(f"{package}.") and place_of(other) > place_of(module)
+        if module.startswith(f"{package}.") and other.startswith(f"{package}.") and layer_of(other) > layer_of(module)
     }
     assert not wrong
 

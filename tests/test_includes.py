@@ -21,9 +21,9 @@ def unit(path: Path) -> Path:
 def included(path: Path, folders: list[Path]) -> set[Path]:
     """Return the files of ours that a file includes, found as a compiler finds them."""
     names = re.findall(r'^#include "(.+)"', path.read_text(), re.M)
-    found = {name: [place / name for place in (path.parent, *folders) if (place / name).is_file()] for name in names}
+    found = {name: [folder / name for folder in (path.parent, *folders) if (folder / name).is_file()] for name in names}
     assert all(found.values()), f"{path} includes what is not there: {found}"
-    return {places[0].resolve() for places in found.values()}
+    return {candidates[0].resolve() for candidates in found.values()}
 
 
 def graph(root: Path, folders: list[Path]) -> dict[Path, set[Path]]:

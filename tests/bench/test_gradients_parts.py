@@ -134,7 +134,7 @@ def test_buckets_are_those_of_ddp() -> None:
     assigned, _ = dist._compute_bucket_assignment_by_size(tensors_, [FIRST_BUCKET, BUCKET])
     ours = [[parameter for _, parameter in bucket] for bucket in buckets(module)]
     assert [[id(one) for one in bucket] for bucket in ours] == [
-        [id(tensors_[place]) for place in one] for one in assigned
+        [id(tensors_[index]) for index in one] for one in assigned
     ]
     assert len(ours) == 3
 

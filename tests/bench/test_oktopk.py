@@ -113,7 +113,7 @@ def test_a_sparse_step_sends_few_words() -> None:
     job.step(gradients(2, 1))
     before = [exchange.words for exchange in job.exchanges]
     job.step(gradients(2, 2))
-    # Up to 2k each, places and values: to split, to find the sum's threshold, and to gather.
+    # Up to 2k each, indices and values: to split, to find the sum's threshold, and to gather.
     assert all(0 < exchange.words - words <= 6 * k for exchange, words in zip(job.exchanges, before, strict=True))
 
 

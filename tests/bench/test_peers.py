@@ -92,10 +92,10 @@ def test_gtopk_keeps_the_largest_of_each_step() -> None:
 
 @pytest.mark.parametrize("values", [[3, -5, 5, 1, -5, 2], [0, 0, 0], [1]])
 @pytest.mark.parametrize("count", range(7))
-def test_of_equal_magnitudes_those_at_lower_places_are_kept(values: list[float], count: int) -> None:
+def test_of_equal_magnitudes_those_at_lower_indices_are_kept(values: list[float], count: int) -> None:
     vector = Vector(np.arange(len(values), dtype=np.int32) * 10, np.array(values, np.float32))
-    kept = sorted(range(len(values)), key=lambda place: (-abs(values[place]), place))[:count]
-    assert vector.largest(count).places.tolist() == [10 * place for place in sorted(kept)]
+    kept = sorted(range(len(values)), key=lambda index: (-abs(values[index]), index))[:count]
+    assert vector.largest(count).indices.tolist() == [10 * index for index in sorted(kept)]
 
 
 def test_zens_parts_are_balanced_whatever_the_skew() -> None:

@@ -88,9 +88,9 @@ class Victim:
 
         def one(rank: int) -> float:
             options = JoinOptions(self._controller, name, rank, RANKS, slots=SLOTS, token=self._token, timeout=30.0)
-            place = join_job(options, on_abort=lambda _: None)
+            joined = join_job(options, on_abort=lambda _: None)
             took = time.perf_counter() - began
-            place.leave()
+            joined.leave()
             return took
 
         return max(pool.map(one, range(RANKS)))

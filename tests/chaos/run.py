@@ -76,7 +76,7 @@ class Run:
         """
         with Family() as family, tempfile.TemporaryDirectory() as folder:
             self._start(family, Path(folder))
-            before = [entries(place) for place in self._places]
+            before = [entries(address) for address in self._switch_addresses]
             began = time.monotonic()
             self._chaos.start() if self._faults else None
             with Watch(self.controllers) as watch:
@@ -88,20 +88,20 @@ class Run:
             self.found += watch.found
             if self._chaos.failure is not None:
                 raise self._chaos.failure
-            after = [entries(place) for place in self._places]
-            for place, one, other in zip(self._places, before, after, strict=True):
+            after = [entries(address) for address in self._switch_addresses]
+            for address, one, other in zip(self._switch_addresses, before, after, strict=True):
                 left = [entry for entry in other if entry not in one]
                 gone = [entry for entry in one if entry not in other]
                 if left or gone:
                     self.found.append(
-                        f"the switch at {place} has {len(left)} entries more and {len(gone)} less: {left}"
+                        f"the switch at {address} has {len(left)} entries more and {len(gone)} less: {left}"
                     )
             self._take_everything()
             return self._figures(seconds, watch.samples)
 
     def _start(self, family: Family, folder: Path) -> None:
         cluster = Cluster(folder, family)
-        options, self._places = switches(family, self._switches)
+        options, self._switch_addresses = switches(family, self._switches)
         most = {name: sum(lane.tenant == name for lane in self._lanes) for name in TENANTS}
         self._tokens = {name: secrets.token_urlsafe(32) for name in ("operator", *TENANTS)}
         (folder / "users.toml").write_text(users_file(self._tokens, most, SLOTS))

@@ -63,8 +63,8 @@ class Cluster:
             raise P4ReduceError("etcd is not on PATH: it comes with Debian's package etcd-server")
         self._folder = folder
         self._family = family
-        places = [f"127.0.0.1:{port}" for port in _free_ports(2 * ETCD_MEMBERS)]
-        self._clients, self._peers = places[:ETCD_MEMBERS], places[ETCD_MEMBERS:]
+        addresses = [f"127.0.0.1:{port}" for port in _free_ports(2 * ETCD_MEMBERS)]
+        self._clients, self._peers = addresses[:ETCD_MEMBERS], addresses[ETCD_MEMBERS:]
         self.members: list[Child] = []
         for number in range(ETCD_MEMBERS):
             self.members.append(self._start(number))

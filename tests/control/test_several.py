@@ -69,8 +69,8 @@ def test_one_that_stands_still_is_passed_over(
         assert session.address == other.address
 
 
-def waits(place: int) -> pb.ServerMessage:
-    return pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.QUEUE, place=place, queued=3, why="no room"))
+def waits(position: int) -> pb.ServerMessage:
+    return pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.QUEUE, place=position, queued=3, why="no room"))
 
 
 def test_who_waits_in_the_queue_waits_on_at_the_one_that_takes_over(

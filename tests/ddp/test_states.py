@@ -46,8 +46,8 @@ def random(seed: int, parameters: dict[str, torch.Tensor]) -> dict[str, torch.Te
 
 
 def cut(names: list[str], at: list[int]) -> list[list[str]]:
-    places = sorted({0, len(names), *(place % len(names) for place in at)})
-    return [names[one:other] for one, other in itertools.pairwise(places)]
+    cuts = sorted({0, len(names), *(cut % len(names) for cut in at)})
+    return [names[one:other] for one, other in itertools.pairwise(cuts)]
 
 
 def one_vector(blocks: int) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
@@ -188,7 +188,7 @@ def test_random_blocks_are_the_same_on_all_ranks_and_others_in_each_iteration() 
         rounds.append([tuple(chosen(step(state, parameters, gradient, [["a"]])["a"])) for _ in range(5)])
     assert rounds[0] == rounds[1] == rounds[2]
     assert len(set(rounds[0])) == 5
-    assert {len(places) for places in rounds[0]} == {10}
+    assert {len(blocks) for blocks in rounds[0]} == {10}
     made, parameters = one_vector(100)
     other = BlockRandomKState(Communicator(), made, ratio=0.1, seed=6)
     assert tuple(chosen(step(other, parameters, vector([1.0] * 100), [["a"]])["a"])) != rounds[0][0]

@@ -165,12 +165,12 @@ def coalesced_by_gloo_each_tensor_by_itself(rank: int, size: int) -> None:
 
     def given() -> list[torch.Tensor]:
         kinds = (torch.int64, torch.float32, torch.float64, torch.int64)
-        return [torch.full((3,), (rank + 1) * 10**place).to(kind) for place, kind in enumerate(kinds)]
+        return [torch.full((3,), (rank + 1) * 10**power).to(kind) for power, kind in enumerate(kinds)]
 
     def right(tensors: list[torch.Tensor]) -> None:
-        assert [tensor.tolist() for tensor in tensors] == [[total * 10**place] * 3 for place in range(4)]
+        assert [tensor.tolist() for tensor in tensors] == [[total * 10**power] * 3 for power in range(4)]
 
-    same_dtype = [torch.full((3,), (rank + 1) * 10**place) for place in range(4)]
+    same_dtype = [torch.full((3,), (rank + 1) * 10**power) for power in range(4)]
     dist.all_reduce_coalesced(same_dtype)
     right(same_dtype)
     with dist._coalescing_manager(async_ops=True) as works:

@@ -79,11 +79,11 @@ def test(backend: str, case: Any, name: str, size: int) -> dict[str, Any]:
     from torch.testing._internal.distributed import distributed_test as pytorch
 
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         (folder / "barrier").mkdir()
         (folder / "test_dir").mkdir()
-        os.environ["TEMP_DIR"] = place
+        os.environ["TEMP_DIR"] = path
         pytorch.Barrier.init()
         left = {fork(backend, case, name, rank, folder): rank for rank in range(size)}
         codes: dict[int, int] = {}

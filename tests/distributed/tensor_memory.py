@@ -126,8 +126,8 @@ def lists_that_share_memory(group: Group) -> None:
         if HAS_ALL_TO_ALL:
             tensor = given[rank].to(dtype, copy=True)
             dist.all_to_all(list(tensor.chunk(size)), list(tensor.chunk(size))[::-1], group=group)
-            place = 2 * (size - 1 - rank)
-            same(tensor, torch.cat([each[place : place + 2] for each in given]))
+            offset = 2 * (size - 1 - rank)
+            same(tensor, torch.cat([each[offset : offset + 2] for each in given]))
         tensor = given[rank].to(dtype, copy=True)
         dist.scatter(tensor[1:3], list(tensor.chunk(size)) if rank == 0 else None, group=group)
         expected = given[rank].clone()

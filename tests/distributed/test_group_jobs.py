@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group's place in a job where the store that its ranks share fails them."""
+"""A group's membership in a job where the store that its ranks share fails them."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from tests.support.cluster.stack import Stack  # noqa: E402
 
 
 def group(store: Any, rank: int, controller: str, timeout: float) -> Any:
-    place = SimpleNamespace(
+    backend_options = SimpleNamespace(
         store=store, group_rank=rank, group_size=2, group_id="0", global_ranks_in_group=[],
         timeout=timedelta(seconds=timeout),
     )  # fmt: skip
-    return SwitchGroup(place, Options(controller=controller))
+    return SwitchGroup(backend_options, Options(controller=controller))
 
 
 def check_sum(store: Any, controller: str) -> None:

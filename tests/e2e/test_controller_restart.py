@@ -17,7 +17,7 @@ from tests.support.cluster.stack import (
     go_on,
     job,
     kept,
-    place,
+    placement,
     slots_used,
     wait_until_back,
 )
@@ -53,12 +53,12 @@ def test_jobs_carry_on_and_are_looked_after_as_before(
         ):
             go_on(one)
             two.wait_for("done")
-            before = place(stack, "one")
+            before = placement(stack, "one")
             stack.stop_controller(number)
             go_on(one)
             stack.start_controller()
             wait_until_back(stack, "one")
-            assert place(stack, "one") == before
+            assert placement(stack, "one") == before
             go_on(one)
             # Slots of others are not given away.
             with stack.ranks(STEPS, job="three", world_size=2, at=at) as three:

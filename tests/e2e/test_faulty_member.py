@@ -43,10 +43,10 @@ def culprit(stack: Stack, job: str, at: str) -> Iterator[None]:
         options = JoinOptions(stack.controller, job, CULPRIT, 4, slots=2, timeout=60.0, switch=at)
         joining = pool.submit(join_job, options, on_abort=lambda _: over.set())
         yield
-        place: JoinedJob = joining.result(60)
-        place.transport.send([ahead(place.membership)])
+        joined: JoinedJob = joining.result(60)
+        joined.transport.send([ahead(joined.membership)])
         over.wait(60)
-        place.leave("it has gone ahead")
+        joined.leave("it has gone ahead")
 
 
 @pytest.mark.parametrize("backend", ["c", "python"])

@@ -48,13 +48,13 @@ def plan_against(stack: Stack, job: str, kinds: Sequence[str]) -> dict[str, obje
         [own] = json.loads(ip("-json", "link", "show", NEIGHBOUR))
     (found,) = [one for one in told["jobs"] if one["name"] == job]
     (switch,) = told["switches"]
-    places = [member["places"][0] for member in found["members"]]
+    attachments = [member["places"][0] for member in found["members"]]
     return {
         "rate": RATE,
         "kinds": kinds,
         "switch": [switch["mac"], SWITCH_IP],
         "own": [own["address"], "10.0.0.4"],
-        "victims": [[place["mac"], place["ip"], place["udp_port"]] for place in places],
+        "victims": [[one["mac"], one["ip"], one["udp_port"]] for one in attachments],
         "job": found["number"],
         "generation": found["generation"],
         "lanes": switch["lanes"],

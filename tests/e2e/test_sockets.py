@@ -84,12 +84,12 @@ def test_the_table_says_of_each_who_may_reach_it_and_what_protects_it() -> None:
     assert all(len(said) == 2 and all(said) for said in rows().values())
 
 
-def named(whose: str, seen: set[Open], places: dict[str, str]) -> set[Row]:
+def named(whose: str, seen: set[Open], addresses: dict[str, str]) -> set[Row]:
     """Return the rows of the sockets that a process has open.
 
-    places: the addresses that the process has printed, by option. A socket at another address is "unknown".
+    addresses: the addresses that the process has printed, by option. A socket at another address is "unknown".
     """
-    options = {place: option for option, place in places.items()}
+    options = {address: option for option, address in addresses.items()}
     return {(whose, one.kind, options.get(one.at, f"unknown: {one}")) for one in seen}
 
 
@@ -116,11 +116,11 @@ def said_by(one: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def of_switch(pid: int, said: dict[str, Any]) -> set[Row]:
-    places = {"--grpc": said["grpc"].removeprefix("unix:")}
-    for number, place in said["ports"].items():
-        places["--port N=udp:ADDRESS:PORT"] = place.removeprefix("udp:")
+    addresses = {"--grpc": said["grpc"].removeprefix("unix:")}
+    for number, address in said["ports"].items():
+        addresses["--port N=udp:ADDRESS:PORT"] = address.removeprefix("udp:")
         assert number == "1"
-    return named("p4reduce switch", sockets_of(pid), places)
+    return named("p4reduce switch", sockets_of(pid), addresses)
 
 
 @pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "native"])
@@ -130,8 +130,8 @@ def test_what_is_open_is_in_the_table(target: str, tmp_path: Path) -> None:
     with Stack(target, ["1=udp:127.0.0.1:0"], options=options) as stack:
         [switch] = stack.switches
         found |= of_switch(switch.process.pid, stack._ready[0])
-        places = {f"--{name}": stack.served[name] for name in ("listen", "page", "metrics")}
-        found |= named("p4reduce controller", sockets_of(stack.controller_process.process.pid), places)
+        addresses = {f"--{name}": stack.served[name] for name in ("listen", "page", "metrics")}
+        found |= named("p4reduce controller", sockets_of(stack.controller_process.process.pid), addresses)
         environment = {"P4REDUCE_CONTROLLER": stack.controller, "WORLD_SIZE": "2"}
         with (
             process("-c", RANK, RANK="0", P4REDUCE_LOCAL="off", **environment) as first,

@@ -39,9 +39,9 @@ class Releases(Stack):
         if self.release is None or name != "controller":
             return super().start(name, module, *arguments, environment=environment)
         # -S leaves out what is installed here, of which only what others have made is there all the same.
-        places = [str(self.release / one) for one in ("hostlib", "controller", "targets")]
-        places += [path for path in sys.path if path.endswith("-packages")]
-        program = f"import sys; sys.path[:0] = {places}; from p4reduce.commands.cli import main; main()"
+        paths = [str(self.release / one) for one in ("hostlib", "controller", "targets")]
+        paths += [path for path in sys.path if path.endswith("-packages")]
+        program = f"import sys; sys.path[:0] = {paths}; from p4reduce.commands.cli import main; main()"
         child = Child(name, [sys.executable, "-I", "-S", "-c", program, *arguments], environment)
         self.children.append(child)
         return child

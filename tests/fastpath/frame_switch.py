@@ -21,7 +21,7 @@ class FrameSwitch(Receiver):
     """The aggregator of one job with all ranks on one host. It learns a rank's UDP port from the rank's packets."""
 
     def __init__(self, network: OwnNetwork, membership: Membership) -> None:
-        self.place = Switch(network.switch_ip, AGGREGATION_PORT, network.switch_mac)
+        self.endpoint = Switch(network.switch_ip, AGGREGATION_PORT, network.switch_mac)
         self.frames: list[bytes] = []
         """What the ranks sent."""
         self._model = ModelSwitch(membership)

@@ -50,7 +50,7 @@ class Aggregators(Receiver):
         super().__init__(*self.sockets)
 
     @property
-    def places(self) -> list[Switch]:
+    def endpoints(self) -> list[Switch]:
         return [Switch(*sock.getsockname()) for sock in self.sockets]
 
     def _receive(self, sock: socket.socket) -> None:
@@ -69,7 +69,7 @@ class Aggregators(Receiver):
 
 
 def start(kind: str, aggregators: Aggregators, membership: Membership) -> Engine:
-    transport = open_transports("udp", aggregators.places)
+    transport = open_transports("udp", aggregators.endpoints)
     if kind == "c":
         return NativeEngine(transport, membership, switch="nowhere")
     return PythonEngine(transport, Worker(membership), switch="nowhere")
@@ -139,7 +139,7 @@ def test_an_aggregator_that_is_silent_is_named(kind: str) -> None:
         error = end_of(engine, Operation(tensor()), timeout=1)
         engine.close(P4ReduceError("closed by the test"))
         assert isinstance(error, CollectiveTimeout)
-        assert re.search(rf"the switch at {aggregators.places[1]} has not answered for \d\.\d s", str(error))
+        assert re.search(rf"the switch at {aggregators.endpoints[1]} has not answered for \d\.\d s", str(error))
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -160,7 +160,7 @@ def test_super_packets_are_of_one_aggregator(monkeypatch: pytest.MonkeyPatch, of
 
 def test_sockets_must_be_connected() -> None:
     with contextlib.closing(Aggregators(2)) as aggregators:
-        transport = open_transports("udp", aggregators.places)
+        transport = open_transports("udp", aggregators.endpoints)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
             os.dup2(other.fileno(), transport.parts[1].fileno())  # type: ignore[attr-defined]
             with pytest.raises(ValueError, match=r"socket \d+ is not connected to an IPv4 address"):

@@ -53,9 +53,9 @@ def test_widen_every_value(simd: str, dtype: Dtype) -> None:
 def test_narrow_every_value_and_what_is_between(simd: str, dtype: Dtype) -> None:
     """The values are all that are exact, the middles between neighbours, and those just beside either."""
     wide = fast.widened(ALL.view(dtype), "portable").view(np.uint32)
-    half_a_place = np.uint32(1 << (15 if dtype == BFLOAT16 else 12))
-    middles = wide + half_a_place
-    if dtype == np.float16:  # in subnormals, places are larger
+    half_an_ulp = np.uint32(1 << (15 if dtype == BFLOAT16 else 12))
+    middles = wide + half_an_ulp
+    if dtype == np.float16:  # in subnormals, an ULP is larger
         values = wide.view(np.float32)
         with np.errstate(invalid="ignore", over="ignore"):
             middles = np.concatenate([middles, (values + np.float32(2.0**-25)).view(np.uint32)])

@@ -47,8 +47,8 @@ def test_sizes_and_offsets(tmp_path: Path) -> None:
         for field in structure._fields_:
             at = getattr(structure, field[0])
             wanted[f"{name}.{field[0]}"] = (at.offset, at.size)
-            place = f"offsetof({name}, {field[0]}), sizeof((({name} *)0)->{field[0]})"
-            lines.append(f'printf("{name}.{field[0]} %zu %zu\\n", {place});')
+            offset_and_size = f"offsetof({name}, {field[0]}), sizeof((({name} *)0)->{field[0]})"
+            lines.append(f'printf("{name}.{field[0]} %zu %zu\\n", {offset_and_size});')
     source = tmp_path / "layout.c"
     includes = "".join(f'#include "{header.name}"\n' for header in HEADERS)
     source.write_text(f"#include <stdio.h>\n{includes}int main(void) {{ {' '.join(lines)} return 0; }}\n")

@@ -106,10 +106,10 @@ def test_any_block(simd: str, wire: Wire, data: st.DataObject, world_size: int) 
     (exponent,) = Blocks(values, values.size).scan().tolist()
     if exponent == 0:
         return
-    place, seed = data.draw(st.integers(0, 2**24)), data.draw(st.integers(0, 2**32 - 1))
+    index, seed = data.draw(st.integers(0, 2**24)), data.draw(st.integers(0, 2**32 - 1))
     block = padded(values, wire)
-    quanta = fast.quantise(values, exponent, world_size, simd, wire=wire, seed=seed, first=place * block.size)
-    np.testing.assert_array_equal(quanta, reference.quantise(block, [exponent], [place], seed)[0])
+    quanta = fast.quantise(values, exponent, world_size, simd, wire=wire, seed=seed, first=index * block.size)
+    np.testing.assert_array_equal(quanta, reference.quantise(block, [exponent], [index], seed)[0])
     sums = words.view(np.int32)
     expected = reference.dequantise(sums[np.newaxis], [exponent])[0]
     actual = fast.dequantise(sums, exponent, world_size, simd=simd, wire=wire)
@@ -159,12 +159,12 @@ def test_scan_of_any_bits(
 def test_scan_finds_a_single_value_anywhere(simd: str) -> None:
     for block_size in (1, 3, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 256):
         size = 3 * block_size + block_size // 2
-        for place in range(size):
+        for index in range(size):
             for value, exponent in ((1.0, 127), (-0.0, 0), (1e-45, 1), (-np.inf, 255), (np.nan, 255)):
                 data = np.zeros(size, np.float32)
-                data[place] = value
+                data[index] = value
                 expected = np.zeros(-(-size // block_size), np.uint8)
-                expected[place // block_size] = exponent
+                expected[index // block_size] = exponent
                 np.testing.assert_array_equal(fast.scan(data, block_size, simd), expected)
 
 

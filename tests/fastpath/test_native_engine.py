@@ -64,7 +64,7 @@ SO_NO_CHECK = 11
 
 def test_a_kernel_that_takes_no_super_packets(switch: UdpSwitch) -> None:
     """Such a kernel returns EINVAL, as for sockets without checksums. Nothing is lost, and packets go out singly."""
-    transport = open_transport("udp", switch.place)
+    transport = open_transport("udp", switch.endpoint)
     with socket.fromfd(transport.fileno(), socket.AF_INET, socket.SOCK_DGRAM) as same:
         same.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
     with ranks(switch, 1, [transport], slots=100) as [rank]:

@@ -33,10 +33,10 @@ pytestmark = pytest.mark.root
 BARE_BYTES, LANE_BYTES = 34, 256  # of a packet of four lanes of 64 values
 
 
-def start(membership: Membership, place: Switch, network: OwnNetwork) -> NativeEngine:
-    transport = open_transport("raw", place, interface=network.host)
+def start(membership: Membership, endpoint: Switch, network: OwnNetwork) -> NativeEngine:
+    transport = open_transport("raw", endpoint, interface=network.host)
     transport.send([Worker(membership).hello(1)])  # or the switch would not know where to send results
-    return NativeEngine(transport, membership, switch=str(place))
+    return NativeEngine(transport, membership, switch=str(endpoint))
 
 
 @contextlib.contextmanager
@@ -46,10 +46,10 @@ def running(
     """Yield a switch, and the engine of a job's only rank."""
     ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
     with contextlib.closing(FrameSwitch(network, membership)) as switch:
-        transport = open_transport(kind, switch.place, interface=network.host)
+        transport = open_transport(kind, switch.endpoint, interface=network.host)
         if hello:
             transport.send([Worker(membership).hello(1)])
-        where = {"switch": str(switch.place)}
+        where = {"switch": str(switch.endpoint)}
         made: PythonEngine | NativeEngine
         if in_python:
             made = PythonEngine(transport, Worker(membership), **where)
@@ -65,7 +65,7 @@ def test_reduces(network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str
     monkeypatch.setenv("P4REDUCE_RING", ring)
     memberships = members(2, lanes=lanes, block_size=block_size)
     with contextlib.closing(FrameSwitch(network, memberships[0])) as switch:
-        engines = [start(membership, switch.place, network) for membership in memberships]
+        engines = [start(membership, switch.endpoint, network) for membership in memberships]
         wait_until(lambda: switch.ranks_heard == 2, "the switch to hear all ranks")
         random = np.random.default_rng(1)
         ended: list[BaseException | None] = []
@@ -118,10 +118,10 @@ def test_a_path_that_becomes_too_narrow(network: OwnNetwork, kind: str, slots: i
         assert "a packet of 1058 bytes is longer than the MTU of the path" in str(error)
 
 
-def forged_icmp(network: OwnNetwork, place: Switch, local: tuple[str, int]) -> bytes:
+def forged_icmp(network: OwnNetwork, endpoint: Switch, local: tuple[str, int]) -> bytes:
     """Return a frame with which a neighbour claims, by ICMP, that the path to the switch has a small MTU."""
-    ours = frames.udp(local[1], place.udp_port, bytes(BARE_BYTES + 4 * LANE_BYTES))
-    message = frames.icmp_too_big(552, frames.ipv4(local[0], place.ip, frames.UDP, ours))
+    ours = frames.udp(local[1], endpoint.udp_port, bytes(BARE_BYTES + 4 * LANE_BYTES))
+    message = frames.icmp_too_big(552, frames.ipv4(local[0], endpoint.ip, frames.UDP, ours))
     packet = frames.ipv4("10.9.0.66", local[0], frames.ICMP, message)
     return frames.ethernet("02:00:00:00:00:66", network.host_mac, frames.IPV4, packet)
 
@@ -133,7 +133,7 @@ def test_forged_icmp_ends_nothing(network: OwnNetwork, in_python: bool) -> None:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as wire,
     ):
         wire.bind((network.wire, 0))
-        forged = forged_icmp(network, switch.place, engine._transport.local_address)
+        forged = forged_icmp(network, switch.endpoint, engine._transport.local_address)
         for _ in range(5):
             wire.send(forged)
             array = np.ones(5000, np.float32)
@@ -143,11 +143,11 @@ def test_forged_icmp_ends_nothing(network: OwnNetwork, in_python: bool) -> None:
 
 def test_forged_icmp_is_no_reason_not_to_send(network: OwnNetwork) -> None:
     ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
-    place = Switch(network.switch_ip, 31314)
+    endpoint = Switch(network.switch_ip, 31314)
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as wire:
         wire.bind((network.wire, 0))
-        transport = open_transport("udp", place, interface=network.host)
-        wire.send(forged_icmp(network, place, transport.local_address))
+        transport = open_transport("udp", endpoint, interface=network.host)
+        wire.send(forged_icmp(network, endpoint, transport.local_address))
         poll = select.poll()
         poll.register(transport.fileno(), 0)
         wait_until(lambda: bool(poll.poll(0)), "the kernel to have heard of it")

@@ -206,7 +206,7 @@ def test_tensors_of_what_has_failed_stay_as_they_are(switch: UdpSwitch) -> None:
 
 def test_threads_have_to_be_possible(switch: UdpSwitch) -> None:
     for threads, sockets, slots in ((2, 1, 8), (2, 3, 8), (3, 3, 2)):
-        transport = Parts([open_transport("udp", switch.place) for _ in range(sockets)])
+        transport = Parts([open_transport("udp", switch.endpoint) for _ in range(sockets)])
         membership = shared(members(1, slots=slots)[0], threads)
         with (
             contextlib.closing(transport),

@@ -73,15 +73,15 @@ def test_a_timeout_says_that_the_switch_is_silent(ranks: Ranks, switch: UdpSwitc
         error = rank.error()
         assert isinstance(error, CollectiveTimeout)
         assert error.awaited == ()
-        assert re.search(rf"the switch at {switch.place} has not answered for \d\.\d s", str(error))
+        assert re.search(rf"the switch at {switch.endpoint} has not answered for \d\.\d s", str(error))
 
 
 def test_a_timeout_says_what_the_kernel_knows_of_the_switch(ranks: Ranks, switch: UdpSwitch) -> None:
-    place = switch.place
+    endpoint = switch.endpoint
     with ranks(switch, 1) as [rank]:
         switch.close()
         rank.submit(sparse(1), timeout=0.5)
-        said = rf"the switch at {place} has not answered for \d\.\d s \(Connection refused\)"
+        said = rf"the switch at {endpoint} has not answered for \d\.\d s \(Connection refused\)"
         assert re.search(said, str(rank.error()))
 
 
@@ -187,7 +187,7 @@ def test_packets_wait_while_the_kernels_buffer_is_full(
     ranks: Ranks, switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The transport takes one packet a call."""
-    transports = [open_transport("udp", switch.place) for _ in range(2)]
+    transports = [open_transport("udp", switch.endpoint) for _ in range(2)]
     for transport in transports:
         monkeypatch.setattr(transport, "send", lambda payloads, send=transport.send: send(payloads[:1]))
     with ranks(switch, 2, transports) as everyone:

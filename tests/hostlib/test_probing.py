@@ -16,7 +16,7 @@ from p4reduce.join import probing
 from p4reduce.join.probing import Prober
 from p4reduce.protocol import Membership
 from p4reduce.transport import Transport, TransportError, open_transports
-from tests.support.hostlib.udp_switch import places
+from tests.support.hostlib.udp_switch import endpoints
 
 MEMBERSHIP = Membership(job=3, generation=7, rank=1, world_size=2, slots=4, lanes=8, block_size=256, first_seq=0)
 NONCE = 0x0123456789ABCDEF
@@ -35,7 +35,7 @@ def switches(switches: list[socket.socket]) -> list[socket.socket]:
 
 @pytest.fixture
 def link(switches: list[socket.socket]) -> Iterator[Transport]:
-    made = open_transports("udp", places(switches))
+    made = open_transports("udp", endpoints(switches))
     yield made
     made.close()
 
@@ -46,7 +46,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait(link: Transport, switches: list[socket.socket], aborted: JobAborted | None = None) -> None:
-    Prober(MEMBERSHIP, NONCE).await_answers(link, places(switches), cast(Session, FakeSession(aborted)))
+    Prober(MEMBERSHIP, NONCE).await_answers(link, endpoints(switches), cast(Session, FakeSession(aborted)))
 
 
 def test_every_other_hello_is_as_long_as_any_packet(link: Transport, switches: list[socket.socket]) -> None:

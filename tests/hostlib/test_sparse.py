@@ -141,9 +141,9 @@ def test_rows_that_cannot_be_are_an_error_that_names_the_rank(
 ) -> None:
     encode = sparse.Code.encode
 
-    def faulty(code: sparse.Code, places: Any) -> Any:
-        words = encode(code, places)
-        return np.full_like(words, -1) if places.size == 77 else words
+    def faulty(code: sparse.Code, indices: Any) -> Any:
+        words = encode(code, indices)
+        return np.full_like(words, -1) if indices.size == 77 else words
 
     monkeypatch.setattr(sparse.Code, "encode", faulty)
     tensors = [torch.sparse_coo_tensor(torch.arange(80)[None] * 7, torch.ones(80), (10_000,)) for _ in trio]
@@ -207,9 +207,9 @@ def many(rows: int = 600) -> Any:
 
 
 @pytest.mark.usefixtures("leaving")
-@pytest.mark.parametrize(("operation", "place"), [(0, "count"), (0, "last"), (1, "first")])
+@pytest.mark.parametrize(("operation", "position"), [(0, "count"), (0, "last"), (1, "first")])
 def test_whose_rows_were_overwritten_ends_the_job(
-    trio: list[Communicator], operation: int, place: str, monkeypatch: pytest.MonkeyPatch
+    trio: list[Communicator], operation: int, position: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 2 adds to what rank 0 tells: where it does not look impossible, only rank 0 can know."""
     faulty = trio[2]
@@ -219,7 +219,7 @@ def test_whose_rows_were_overwritten_ends_the_job(
         nonlocal begun
         if begun == operation:
             words = operation_.data.reshape(SIZE, -1)[0] if operation == 0 else operation_.data
-            words[{"count": COUNT, "first": 0, "last": -1}[place]] += 1
+            words[{"count": COUNT, "first": 0, "last": -1}[position]] += 1
         begun += 1
         return prepare(operation_, name)
 

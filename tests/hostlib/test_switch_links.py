@@ -30,8 +30,8 @@ def assigned(*ports: int, at: str = "127.0.0.1") -> Assigned:
     )  # fmt: skip
 
 
-def opened(place: Assigned) -> Any:
-    return SwitchLinks("udp", place, membership(place, 1), interface=None)
+def opened(reply: Assigned) -> Any:
+    return SwitchLinks("udp", reply, membership(reply, 1), interface=None)
 
 
 @pytest.mark.parametrize("closed", [0, 1])

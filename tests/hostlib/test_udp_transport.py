@@ -15,7 +15,7 @@ from p4reduce.protocol.constants import Op
 from p4reduce.transport import StripedTransport, Switch, Transport, TransportError, open_transport, open_transports
 from p4reduce.transport.udp import UdpTransport
 from tests.support.hostlib.operations import receive
-from tests.support.hostlib.udp_switch import places
+from tests.support.hostlib.udp_switch import endpoints
 from tests.support.waiting import wait_until
 
 
@@ -56,14 +56,14 @@ def test_hears_the_switch_only(switch: socket.socket, plain: Transport) -> None:
 
 
 def test_survives_a_switch_that_is_down_for_a_while(switch: socket.socket, plain: Transport) -> None:
-    place = address(switch)
+    endpoint = address(switch)
     switch.close()
     for _ in range(3):  # the first send brings ICMP "port unreachable", which the later calls meet
         plain.send([b"lost", b"lost too"])
         assert plain.receive() == []
     assert isinstance(plain.trouble, ConnectionRefusedError)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as restarted:
-        restarted.bind((place.ip, place.udp_port))
+        restarted.bind((endpoint.ip, endpoint.udp_port))
         restarted.setblocking(False)
 
         def arrives() -> bool:
@@ -107,7 +107,7 @@ def test_missing_route_is_an_error_that_names_the_switch() -> None:
 
 @pytest.fixture
 def transport(switches: list[socket.socket]) -> Iterator[Transport]:
-    transport = open_transports("udp", places(switches))
+    transport = open_transports("udp", endpoints(switches))
     yield transport
     transport.close()
 
@@ -142,7 +142,7 @@ def test_only_the_aggregators_are_heard(switches: list[socket.socket], transport
 
 
 def test_one_aggregator_needs_no_dealing(switches: list[socket.socket]) -> None:
-    transport = open_transports("udp", places(switches[:1]))
+    transport = open_transports("udp", endpoints(switches[:1]))
     assert type(transport) is UdpTransport
     assert transport.quietest() is None
     transport.close()
@@ -150,16 +150,16 @@ def test_one_aggregator_needs_no_dealing(switches: list[socket.socket]) -> None:
 
 def test_the_one_that_owes_an_answer_is_named(switches: list[socket.socket]) -> None:
     now = 0.0
-    parts: list[Transport] = [UdpTransport(place) for place in places(switches)]
-    transport = StripedTransport(parts, places(switches), clock=lambda: now)
+    parts: list[Transport] = [UdpTransport(endpoint) for endpoint in endpoints(switches)]
+    transport = StripedTransport(parts, endpoints(switches), clock=lambda: now)
     transport.send([packet(slot << 1) for slot in range(3)])
-    assert transport.quietest() == (places(switches)[0], float("-inf"))
+    assert transport.quietest() == (endpoints(switches)[0], float("-inf"))
     for index in (0, 1):
         now += 1
         payload, sender = switches[index].recvfrom(2048)
         switches[index].sendto(payload, sender)
         receive(transport, 1)
-    assert transport.quietest() == (places(switches)[2], float("-inf"))
+    assert transport.quietest() == (endpoints(switches)[2], float("-inf"))
     assert transport.local_address == parts[2].local_address
     payload, sender = switches[2].recvfrom(2048)
     switches[2].sendto(payload, sender)
@@ -167,7 +167,7 @@ def test_the_one_that_owes_an_answer_is_named(switches: list[socket.socket]) -> 
     assert transport.quietest()[1] == 2.0  # nobody owes anything
     transport.send([packet(0), packet(4)])
     now += 5
-    assert transport.quietest() == (places(switches)[0], 1.0)
+    assert transport.quietest() == (endpoints(switches)[0], 1.0)
     transport.close()
 
 
@@ -189,8 +189,8 @@ class FullTransport(UdpTransport):
 
 
 def test_packets_wait_for_room_in_order(switches: list[socket.socket]) -> None:
-    parts = [FullTransport(place) for place in places(switches)]
-    transport = StripedTransport(parts, places(switches))
+    parts = [FullTransport(endpoint) for endpoint in endpoints(switches)]
+    transport = StripedTransport(parts, endpoints(switches))
     parts[1].full = True
     payloads = [packet(slot << 1) for slot in range(4)]
     assert transport.send(payloads) == 1
@@ -206,7 +206,7 @@ def test_packets_wait_for_room_in_order(switches: list[socket.socket]) -> None:
 
 def test_one_that_cannot_be_reached_closes_the_others(switches: list[socket.socket]) -> None:
     with pytest.raises(TransportError, match=r"255\.255\.255\.255:1"):
-        open_transports("udp", [*places(switches), Switch("255.255.255.255", 1)])
+        open_transports("udp", [*endpoints(switches), Switch("255.255.255.255", 1)])
 
 
 def test_those_that_are_not_the_ranks_own_are_given_up(switches: list[socket.socket], transport: Transport) -> None:

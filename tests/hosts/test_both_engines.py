@@ -19,7 +19,7 @@ from p4reduce.protocol.halves import narrowed
 from p4reduce.protocol.numbers import Wire, reference_allreduce
 from tests.support.hostlib.hosts_job import together
 from tests.support.hostlib.local_engines import PendingOperation
-from tests.support.hostlib.memory import PLACES, shared_kib
+from tests.support.hostlib.memory import PLACEMENTS, shared_kib
 from tests.support.hostlib.sums import SEED, check_random_sums, check_residuals, random_array
 from tests.support.waiting import wait_until
 
@@ -27,12 +27,12 @@ HOSTS = [pytest.param((0, 0, 0), id="one host"), pytest.param((0, 0, 0, 1), id="
 
 
 @pytest.mark.parametrize("hosts", HOSTS)
-@pytest.mark.parametrize("place", ["copied", "shared"])
+@pytest.mark.parametrize("placement", ["copied", "shared"])
 @pytest.mark.parametrize("block_size", [1, 7, 32, 1024])
-def test_blocks_of_any_size(block_size: int, place: str, hosts: tuple[int, ...]) -> None:
+def test_blocks_of_any_size(block_size: int, placement: str, hosts: tuple[int, ...]) -> None:
     with together(hosts[1:], block_size) as job:
         sizes: Any = {"sizes": (0, 1, 300, 2048, 5001)} if len(hosts) == 4 else {}
-        check_random_sums(job, 5, SEED + block_size, block_size, place=PLACES[place], **sizes)
+        check_random_sums(job, 5, SEED + block_size, block_size, placement=PLACEMENTS[placement], **sizes)
 
 
 @pytest.mark.parametrize("wire", ["int32", "int8"])
@@ -145,15 +145,15 @@ def test_ranks_of_a_host_that_call_other_things_are_named(hosts: tuple[int, ...]
 
 
 @pytest.mark.parametrize(
-    ("hosts", "fails", "place"),
+    ("hosts", "fails", "allocate"),
     [((0, 0, 0), 0, np.ones), ((0, 0, 0), 0, p4reduce.shared_empty)]
     + [((0, 0, 0, 1), fails, np.ones) for fails in (0, 2)],
 )
-def test_a_failure_of_one_rank_ends_what_its_host_waits_for(hosts: tuple[int, ...], fails: int, place: Any) -> None:
+def test_a_failure_of_one_rank_ends_what_its_host_waits_for(hosts: tuple[int, ...], fails: int, allocate: Any) -> None:
     """They end even if no controller tells them."""
     with together(hosts) as job:
         here = range(2 if len(hosts) == 3 else 3)  # the third, or the other host, does not come
-        pending = [job.begin(rank, Operation(place(100_000, np.float32))) for rank in here]
+        pending = [job.begin(rank, Operation(allocate(100_000, np.float32))) for rank in here]
         assert job.engines[0].progress()
         began = time.monotonic()
         job.engines[fails].fail(P4ReduceError("it was left"))

@@ -190,7 +190,7 @@ def test_who_is_stopped_while_it_comes_keeps_no_other_waiting(all_come: bool) ->
     with contextlib.closing(UdpSwitch()) as switch, ThreadPoolExecutor(3) as pool:
 
         def start(membership: Membership) -> SharingEngine:
-            transport = open_transport("udp", switch.place) if membership.rank == 0 else NoTransport()
+            transport = open_transport("udp", switch.endpoint) if membership.rank == 0 else NoTransport()
             # The leader times out first, and tells the others why.
             limit = 3 if membership.rank == 0 else 20
             return SharingEngine(transport, membership, switch="it", timeout=20 if all_come else limit)

@@ -210,7 +210,7 @@ def test_a_rank_that_has_left_is_missed_by_the_next_operation_alone(leaves: int)
 def test_a_rank_that_does_not_come_to_the_meeting_is_named(comes: int, missing: int) -> None:
     membership = memberships((0, 0, 1))[comes]
     with contextlib.closing(UdpSwitch()) as switch:
-        transport = open_transport("udp", switch.place)
+        transport = open_transport("udp", switch.endpoint)
         with pytest.raises(CollectiveTimeout, match=f"rank {missing} has not"):
             SharingEngine(transport, membership, switch="", timeout=0.3)
         transport.close()

@@ -65,7 +65,7 @@ def main(refused: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         engines = list(pool.map(start, range(2)))
 
-    def place(rank: int, array: Array) -> Array:
+    def placement(rank: int, array: Array) -> Array:
         if refused == "read" or (rank and array.size % 2):
             return array.copy()
         shared: Array = p4reduce.shared_empty(array.shape, array.dtype)
@@ -77,7 +77,7 @@ def main(refused: str) -> None:
     elif refused != "map at one rank":
         refuse(OPEN, OPEN_FLAGS, everywhere=True)
     job = Ranks(engines)
-    check_random_sums(job, 8, SEED, sizes=SIZES[-4:], place=place)
+    check_random_sums(job, 8, SEED, sizes=SIZES[-4:], placement=placement)
     print(json.dumps([engine.stats.local_fallbacks for engine in engines]))
     for engine in engines:
         engine.close(P4ReduceError("the test is over"))

@@ -25,25 +25,25 @@ from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
 from tests.support.c_builds import ROOT
 from tests.support.hostlib.local_engines import NoTransport, memberships, ranks
-from tests.support.hostlib.memory import PLACES, READABLE, UNREADABLE
+from tests.support.hostlib.memory import PLACEMENTS, READABLE, UNREADABLE
 from tests.support.hostlib.sums import DTYPES, SEED, SIZES, check_random_sums, random_array
 from tests.support.waiting import stays, wait_until
 
 
-@pytest.mark.parametrize("place", READABLE)
+@pytest.mark.parametrize("placement", READABLE)
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_sums_are_the_references(world_size: int, place: str) -> None:
+def test_sums_are_the_references(world_size: int, placement: str) -> None:
     with ranks(world_size) as job:
         assert "process_vm_readv" in job.engines[0].link()
-        check_random_sums(job, 10, SEED, place=PLACES[place])
+        check_random_sums(job, 10, SEED, placement=PLACEMENTS[placement])
 
 
-@pytest.mark.parametrize("place", UNREADABLE)
+@pytest.mark.parametrize("placement", UNREADABLE)
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_sums_of_what_cannot_be_read_are_the_references(world_size: int, place: str) -> None:
+def test_sums_of_what_cannot_be_read_are_the_references(world_size: int, placement: str) -> None:
     """Each engine counts such fallbacks, and all count the same number."""
     with ranks(world_size) as job:
-        check_random_sums(job, 12, SEED, sizes=SIZES[4:], place=PLACES[place])
+        check_random_sums(job, 12, SEED, sizes=SIZES[4:], placement=PLACEMENTS[placement])
         fallbacks = {engine.stats.local_fallbacks for engine in job.engines}
         assert len(fallbacks) == 1
         assert 0 not in fallbacks
@@ -53,13 +53,13 @@ def test_what_is_counted_is_the_same_everywhere() -> None:
     random = np.random.default_rng(SEED)
     arrays = [random_array(random, DTYPES[0], SIZES[-1], 0.6) for _ in range(2)]
     counts = []
-    for place in PLACES.values():
+    for placement in PLACEMENTS.values():
         with ranks(2) as job:
             for _ in range(2):
-                job.reduce([Operation(place(rank, array)) for rank, array in enumerate(arrays)])
+                job.reduce([Operation(placement(rank, array)) for rank, array in enumerate(arrays)])
             stats = [engine.stats for engine in job.engines]
             counts.append([(each.blocks_sent, each.blocks_skipped, each.blocks_received) for each in stats])
-    assert counts == [counts[0]] * len(PLACES)
+    assert counts == [counts[0]] * len(PLACEMENTS)
     assert counts[0][0][0] > 0
 
 
@@ -71,17 +71,17 @@ def test_large_tensors_wherever_they_begin_in_a_cache_line(begin: int) -> None:
     with np.errstate(all="ignore"):
         expected = reference_allreduce(arrays)
     rooms = [np.full(size + 3 * line, beside) for _ in arrays]
-    places = [-room.ctypes.data // 4 % line + begin for room in rooms]
-    given = [room[place : place + size] for room, place in zip(rooms, places, strict=True)]
+    offsets = [-room.ctypes.data // 4 % line + begin for room in rooms]
+    given = [room[offset : offset + size] for room, offset in zip(rooms, offsets, strict=True)]
     for own, array in zip(given, arrays, strict=True):
         own[:] = array
     with ranks(3) as job:
         job.reduce([Operation(own) for own in given])
-    for room, place, own in zip(rooms, places, given, strict=True):
+    for room, offset, own in zip(rooms, offsets, given, strict=True):
         assert own.ctypes.data % 64 == 4 * begin
         assert own.tobytes() == expected.tobytes()
-        assert (room[:place] == beside).all()
-        assert (room[place + size :] == beside).all()
+        assert (room[:offset] == beside).all()
+        assert (room[offset + size :] == beside).all()
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_large_tensors_wherever_they_begin_in_a_cache_line(begin: int) -> None:
 @pytest.mark.parametrize("world_size", [2, 4, 17, 40])
 def test_many_sums(world_size: int, seed: int) -> None:
     with ranks(world_size) as job:
-        for place in ("copied", "shared", "some shared")[: 1 if world_size == 40 else 3]:
-            check_random_sums(job, 12, SEED + 1000 * seed, place=PLACES[place])
+        for placement in ("copied", "shared", "some shared")[: 1 if world_size == 40 else 3]:
+            check_random_sums(job, 12, SEED + 1000 * seed, placement=PLACEMENTS[placement])
 
 
 @pytest.mark.parametrize("zeros", ["first", "sent"])

@@ -22,7 +22,7 @@ from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
 from tests.support.forking import said_by_child
 from tests.support.hostlib.local_engines import Ranks, ranks
-from tests.support.hostlib.memory import PLACES, shared
+from tests.support.hostlib.memory import PLACEMENTS, shared
 from tests.support.hostlib.sums import DTYPES, SEED, Array, check_random_sums, random_array
 
 from .starving import Reuses, starved, thread_of
@@ -136,14 +136,14 @@ def test_many_blocks_of_one_value(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("copies", ["0", "1"])
-@pytest.mark.parametrize("place", ["copied", "at an offset", "some shared"])
-def test_slices_and_some_that_are_not_shared(place: str, copies: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("placement", ["copied", "at an offset", "some shared"])
+def test_slices_and_some_that_are_not_shared(placement: str, copies: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COPIES, copies)
     with ranks(3) as job:
         assert ("copies" in job.engines[0].link()) == (copies == "1")
-        check_random_sums(job, 8, SEED + 200, place=PLACES[place])
+        check_random_sums(job, 8, SEED + 200, placement=PLACEMENTS[placement])
         arrays = random_arrays(3, 1_500_001, 0.5)
-        reduce_all(job, arrays, [PLACES[place](rank, array) for rank, array in enumerate(arrays)])
+        reduce_all(job, arrays, [PLACEMENTS[placement](rank, array) for rank, array in enumerate(arrays)])
 
 
 def test_each_is_mapped_once() -> None:
@@ -170,13 +170,13 @@ def test_zeros_become_positive(zeros: float) -> None:
             assert np.flatnonzero(array).tolist() == [70_000]
 
 
-@pytest.mark.parametrize("place", [np.copy, shared])
+@pytest.mark.parametrize("copy", [np.copy, shared])
 @pytest.mark.parametrize("size", [500, 200_000])
 @pytest.mark.parametrize("options", [{"zeros": "sent"}, {"residual": True}, {"read_only": True}])
-def test_what_is_not_done_in_place_is_as_ever(options: dict[str, Any], size: int, place: Any) -> None:
+def test_what_is_not_done_in_place_is_as_ever(options: dict[str, Any], size: int, copy: Any) -> None:
     """One rank alone asks for something that is not done in place."""
     arrays = random_arrays(3, size, 0.9)
-    given = [place(array) for array in arrays]
+    given = [copy(array) for array in arrays]
     own = dict(options)
     if own.get("residual"):
         own["residual"] = np.zeros(size, np.float32)
@@ -272,14 +272,14 @@ def test_ranks_that_call_other_things_keep_theirs() -> None:
         assert not mappings("p")
 
 
-@pytest.mark.parametrize("place", [np.copy, shared])
-def test_who_gives_up_has_its_tensor_to_itself(place: Any) -> None:
+@pytest.mark.parametrize("copy", [np.copy, shared])
+def test_who_gives_up_has_its_tensor_to_itself(copy: Any) -> None:
     """The others read it until they have all sums, and write to it if it is shared: to something else then."""
     given_up = 0
     for attempt in range(30):
         with ranks(2) as pair:
-            ours, theirs = place(np.ones(SIZE * 8, np.float32)), place(np.full(SIZE * 8, 2, np.float32))
-            beside = place(np.full(10, 5, np.float32))
+            ours, theirs = copy(np.ones(SIZE * 8, np.float32)), copy(np.full(SIZE * 8, 2, np.float32))
+            beside = copy(np.full(10, 5, np.float32))
             gives_up = Reuses(ours)
             with starved(thread_of("rank 1")):
                 slow = pair.begin(1, Operation(theirs))
@@ -288,7 +288,7 @@ def test_who_gives_up_has_its_tensor_to_itself(place: Any) -> None:
                 failed = gives_up.wait() is not None
             if failed:
                 time.sleep(0.1)
-                given_up += len(mappings("p")) if place is shared else 1
+                given_up += len(mappings("p")) if copy is shared else 1
                 pair.engines[1].fail(P4ReduceError("rank 0 has gone"))
             if slow.wait() is None:
                 assert (theirs == 3).all()

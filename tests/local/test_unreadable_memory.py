@@ -13,7 +13,7 @@ import pytest
 
 from p4reduce.protocol import Operation
 from tests.support.hostlib.local_engines import Ranks, ranks
-from tests.support.hostlib.memory import PLACES, secret
+from tests.support.hostlib.memory import PLACEMENTS, secret
 from tests.support.hostlib.sums import SEED, SIZES, check_residuals
 
 LARGE = (17 << 20) + 5  # more values than all windows have that there are at once
@@ -26,8 +26,8 @@ def fallbacks(job: Ranks) -> list[int]:
 def test_large_tensors_and_others_between_them() -> None:
     arrays = [np.random.default_rng(SEED + rank).integers(-9, 9, LARGE, np.int32) for rank in range(2)]
     with ranks(2) as job:
-        for place in (PLACES["one rank's"], PLACES["copied"], PLACES["the second half"]):
-            given = [place(rank, array) for rank, array in enumerate(arrays)]
+        for placement in (PLACEMENTS["one rank's"], PLACEMENTS["copied"], PLACEMENTS["the second half"]):
+            given = [placement(rank, array) for rank, array in enumerate(arrays)]
             job.reduce([Operation(array) for array in given])
             for array in given:
                 np.testing.assert_array_equal(array, arrays[0] + arrays[1])
@@ -38,7 +38,7 @@ def test_large_tensors_and_others_between_them() -> None:
 @pytest.mark.parametrize("wire", ["int32", "int8"])
 def test_residuals(wire: str) -> None:
     with ranks(2) as job:
-        check_residuals(job, SIZES[-1], 0.9, wire, place=PLACES["all"])  # type: ignore[arg-type]
+        check_residuals(job, SIZES[-1], 0.9, wire, placement=PLACEMENTS["all"])  # type: ignore[arg-type]
         assert fallbacks(job) == [1, 1]
 
 

@@ -81,7 +81,7 @@ def test_who_asks_twice_is_answered_twice_before_the_next_round(others: int) -> 
                 switch.send(0, *chunk)
         rounds = [answer[8:14] for answer in switch.receive(0, 3 + others)]  # slot and seq
         assert rounds.count(first[8:14]) == 2
-        again = max(place for place, it in enumerate(rounds) if it == first[8:14])
+        again = max(index for index, it in enumerate(rounds) if it == first[8:14])
         assert again < rounds.index(then[8:14])
 
 

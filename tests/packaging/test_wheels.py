@@ -73,8 +73,8 @@ def test_a_training_host_is_told_the_extra(wheels: Mapping[str, Path], tmp_path:
     """-S leaves out the editable install; what p4reduce depends on is there all the same."""
     with zipfile.ZipFile(wheels["p4reduce"]) as file:
         file.extractall(tmp_path)
-    places = [str(tmp_path), str(Path(typer.__file__).parents[1])]
-    program = f"import sys; sys.path[:0] = {places}; from p4reduce.commands.cli import main; main()"
+    paths = [str(tmp_path), str(Path(typer.__file__).parents[1])]
+    program = f"import sys; sys.path[:0] = {paths}; from p4reduce.commands.cli import main; main()"
     for arguments in (["bench"], ["demo", "--workers", "2"], ["analyze", "gradients"]):
         run = subprocess.run(
             [sys.executable, "-I", "-S", "-c", program, *arguments],

@@ -90,13 +90,13 @@ def narrow_sum(columns: npt.NDArray[np.float32], wire: Wire, seed: int = 0) -> l
     exponent = max(math.frexp(float(np.abs(columns).max()))[1] + 126, 1)
     scale = Fraction(2) ** (magnitude - (exponent - 126))
     sums = []
-    for place, column in enumerate(columns.T):
+    for index, column in enumerate(columns.T):
         total = 0
         for rank, value in enumerate(column):
             if wire == "int16":
                 quantum = round(Fraction(float(value)) * scale)
             else:
-                (chance,) = noise(seed | rank, np.array([place], np.uint64)).tolist()
+                (chance,) = noise(seed | rank, np.array([index], np.uint64)).tolist()
                 quantum = math.floor(Fraction(round(Fraction(float(value)) * scale * 2**23) + chance, 2**23))
             total += min(max(quantum, 1 - 2**magnitude), 2**magnitude - 1)
         assert abs(total) <= largest_sum

@@ -93,8 +93,8 @@ def test_what_fits_no_build_is_refused() -> None:
         merge([[]])
 
 
-def test_a_packet_that_two_places_have_seen_counts_once() -> None:
-    """The place that has seen most is before the one that loses some."""
+def test_a_packet_that_two_captures_have_seen_counts_once() -> None:
+    """The capture point that has seen most is before the one that loses some."""
     first = [seen(payload(number), number * 10) for number in (2, 3, 4)]
     second = [seen(payload(number), number * 10 + 5) for number in (2, 4)]
     heads, _, _ = merge([second, first])
@@ -102,7 +102,7 @@ def test_a_packet_that_two_places_have_seen_counts_once() -> None:
 
 
 def test_files_that_follow_one_another_all_count() -> None:
-    """Files of `tcpdump -C`, in any order, beside a second place that misses packets of each."""
+    """Files of `tcpdump -C`, in any order, beside a second capture point that misses packets of each."""
     parts = [[seen(payload(number), number * 10) for number in part] for part in ((2, 3), (4,), (5, 6, 7))]
     second = [[seen(payload(number), number * 10 + 1) for number in part] for part in ((2,), (5, 6))]
     heads, _, _ = merge([parts[2], second[1], parts[0], second[0], parts[1]])
@@ -139,7 +139,7 @@ def test_the_build_is_told_by_the_lengths_of_what_is_cut() -> None:
     assert codec_of([seen(content)._replace(payload=content[:60])]) == Codec(4, 128)
 
 
-def test_of_a_packet_that_is_cut_at_one_place_the_other_has_counted_it() -> None:
+def test_of_a_packet_that_is_cut_in_one_capture_the_other_has_counted_it() -> None:
     whole = [seen(payload(number), number) for number in (2, 3, 4)]
     cut = [one._replace(payload=one.payload[:20]) for one in whole]
     assert merge([cut, whole])[2].total() == 0

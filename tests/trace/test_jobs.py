@@ -13,8 +13,8 @@ from p4reduce.trace.jobs import Follower, Running, _called, _names, asked, ports
 
 
 def member(rank: int, leader: int | None, *ports: int) -> pb.Member:
-    places = [pb.Attachment(heard=True, ip="10.0.0.1", udp_port=port) for port in ports]
-    return pb.Member(rank=rank, leader=leader, places=[*places, pb.Attachment(heard=False)])
+    attachments = [pb.Attachment(heard=True, ip="10.0.0.1", udp_port=port) for port in ports]
+    return pb.Member(rank=rank, leader=leader, places=[*attachments, pb.Attachment(heard=False)])
 
 
 def test_a_stream_has_the_names_of_all_ranks_that_share_it() -> None:

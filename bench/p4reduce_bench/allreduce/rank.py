@@ -29,9 +29,9 @@ def agree_on_start(reducer: Reducer) -> float:
     Ranks cannot leave a barrier at the same time if they wait for each other's processor.
     """
     ahead = int(1000 * (time.monotonic() + _AHEAD_S)) if reducer.rank == 0 else 0
-    bits = np.array([ahead >> place & 1 for place in range(_BITS)], np.float32)
+    bits = np.array([ahead >> bit_index & 1 for bit_index in range(_BITS)], np.float32)
     sums = reducer.values(reducer.reduce(reducer.prepare(bits, "float32")))
-    return sum(round(float(bit)) << place for place, bit in enumerate(sums)) / 1000
+    return sum(round(float(bit)) << bit_index for bit_index, bit in enumerate(sums)) / 1000
 
 
 def measure(

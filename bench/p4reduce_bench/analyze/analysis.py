@@ -102,8 +102,8 @@ def analyze(
     by_size: dict[int, list[tuple[Measures, Expected | None]]] = {size: [] for size in block_sizes}
     by_name: dict[str, list[tuple[Measures, Measures, Forms]]] = {name: [] for name in names}
     by_bucket: dict[tuple[str, ...], list[tuple[int, Forms]]] = {}
-    for place, iteration in enumerate(iterations):
-        following = iterations[place:] + iterations[:place]
+    for index, iteration in enumerate(iterations):
+        following = iterations[index:] + iterations[:index]
         pool = [recording for each in following for recording in complete[each]][:count]
         masks = together(pool)
         buckets = [np.concatenate([masks[name] for name in bucket], axis=1)

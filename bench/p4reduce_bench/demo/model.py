@@ -36,9 +36,9 @@ class LanguageModel(nn.Module):
         if samples.numel() == 0:
             logits = states.reshape(targets.numel(), -1) @ self.output.weight.T
             return functional.cross_entropy(logits, targets)
-        candidates, places = torch.unique(torch.cat([targets, samples]), return_inverse=True)
+        candidates, indices = torch.unique(torch.cat([targets, samples]), return_inverse=True)
         logits = states.reshape(targets.numel(), -1) @ self.output(candidates).T
-        return functional.cross_entropy(logits, places[: targets.numel()])
+        return functional.cross_entropy(logits, indices[: targets.numel()])
 
 
 def corpus(vocabulary: int) -> torch.Tensor:

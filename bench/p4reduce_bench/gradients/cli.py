@@ -191,6 +191,6 @@ def _replay(
         prepared = list(_cases(trainings, folder))
     rows, memory = measure_all([case for _, _, case in prepared], names, setup, rate, console)
     made: list[Replayed] = []
-    for place, (training, iteration, _) in enumerate(prepared):
-        made += report.replayed(training, iteration, rows[place * len(names) : (place + 1) * len(names)])
+    for index, (training, iteration, _) in enumerate(prepared):
+        made += report.replayed(training, iteration, rows[index * len(names) : (index + 1) * len(names)])
     return made, memory

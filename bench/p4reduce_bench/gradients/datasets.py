@@ -56,7 +56,7 @@ def text(vocabulary: int) -> Text:
     number = {word: index for index, (word, _) in enumerate(ranked[: vocabulary - _SPECIAL], start=_SPECIAL)}
     return Text(
         words=torch.tensor([number.get(word, UNKNOWN) for words in sources for word in words]),
-        documents=torch.tensor([place for place, words in enumerate(sources) for _ in words]),
+        documents=torch.tensor([index for index, words in enumerate(sources) for _ in words]),
         vocabulary=vocabulary,
     )
 

@@ -19,7 +19,7 @@ BLOCK_SIZES = (64, 128, 256)
 
 _KINDS = {
     "normalisation": r"norm|\bbn\d|\bln_|downsample\.1",
-    "embedding": r"embed|\bw[tp]e\b|users|items|words|places|table",
+    "embedding": r"embed|\bw[tp]e\b|users|items|words|positions|table",
     "attention": r"attention|attn",
     "feed-forward": r"mlp|intermediate|output\.dense|\bdeep\b",
     "convolution": r"conv|features|downsample",

@@ -143,7 +143,7 @@ def plot(path: Path, trainings: Sequence[Training], rows: Sequence[Replayed]) ->
 def _bars(axis: Any, names: Sequence[str], series: dict[str, list[float]]) -> None:
     """Draw horizontal bars; those of a name are next to each other."""
     width = 0.8 / len(series)
-    for place, (label, values) in enumerate(series.items()):
-        axis.barh([at + place * width for at in range(len(names))], values, width, label=label)
+    for index, (label, values) in enumerate(series.items()):
+        axis.barh([at + index * width for at in range(len(names))], values, width, label=label)
     axis.set_yticks([at + 0.4 - width / 2 for at in range(len(names))], names)
     axis.legend(fontsize="small")

@@ -21,8 +21,8 @@ def chosen(bucket: Tensor, ratio: float, together: int) -> Tensor:
     together: elements a block; the last one may be shorter.
     """
     norms = block_norms(bucket, together)
-    _, places = norms.topk(max(1, math.ceil(ratio * norms.numel())), sorted=False)
-    blocks = torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, places, True)
+    _, indices = norms.topk(max(1, math.ceil(ratio * norms.numel())), sorted=False)
+    blocks = torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, indices, True)
     return blocks.repeat_interleave(together)[: bucket.numel()]
 
 

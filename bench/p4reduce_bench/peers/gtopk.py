@@ -16,12 +16,12 @@ from p4reduce_bench.peers.vectors import Exchange, Vector, added, power_of_two
 
 
 def gtopk(exchange: Exchange, own: Vector, numel: int) -> Vector:  # noqa: ARG001
-    counts = exchange.all_gather(np.array([own.places.size], np.int32), [1] * exchange.size)
+    counts = exchange.all_gather(np.array([own.indices.size], np.int32), [1] * exchange.size)
     count = max(int(words[0]) for words in counts)
     for step in range(power_of_two(exchange.size)):
         partner = exchange.rank ^ 1 << step
         words = np.zeros(1 + 2 * count, np.int32)  # if a rank has fewer elements, the rest is zeros
-        words[0], words[1 : 1 + 2 * own.places.size] = own.places.size, own.words()
+        words[0], words[1 : 1 + 2 * own.indices.size] = own.indices.size, own.words()
         come = exchange.swap({partner: words}, [partner], {partner: words.size})[partner]
         own = added([own, Vector.from_words(come[1 : 1 + 2 * int(come[0])])]).largest(count)
     return own
@@ -29,7 +29,7 @@ def gtopk(exchange: Exchange, own: Vector, numel: int) -> Vector:  # noqa: ARG00
 
 def expected(inputs: Sequence[Vector]) -> Vector:
     """Return the result of gTop-k for all ranks' vectors."""
-    have, count = list(inputs), max(vector.places.size for vector in inputs)
+    have, count = list(inputs), max(vector.indices.size for vector in inputs)
     for step in range(power_of_two(len(inputs))):
         have = [added([have[rank], have[rank ^ 1 << step]]).largest(count) for rank in range(len(have))]
     return have[0]

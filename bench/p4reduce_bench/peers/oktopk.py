@@ -32,10 +32,10 @@ def oktopk(exchange: Exchange, own: Vector, numel: int) -> Vector:
 def space_repartition(exchange: Exchange, own: Vector, numel: int) -> list[int]:
     """Return the boundaries of the parts: the means of those at which each rank would have equally many elements."""
     size = exchange.size
-    at = np.arange(1, size) * own.places.size // size
-    wanted = own.places[at] if own.places.size else np.arange(1, size) * numel // size
+    at = np.arange(1, size) * own.indices.size // size
+    wanted = own.indices[at] if own.indices.size else np.arange(1, size) * numel // size
     every = exchange.all_gather(wanted.astype(np.int32), [size - 1] * size)
-    return [0, *(int(np.mean(places)) for places in zip(*every, strict=True)), numel]
+    return [0, *(int(np.mean(indices)) for indices in zip(*every, strict=True)), numel]
 
 
 def split_and_reduce(exchange: Exchange, own: Vector, bounds: Sequence[int]) -> Vector:
@@ -46,7 +46,7 @@ def split_and_reduce(exchange: Exchange, own: Vector, bounds: Sequence[int]) -> 
 
 def balance_and_allgatherv(exchange: Exchange, part: Vector) -> Vector:
     """Return the parts of all ranks."""
-    every = exchange.all_gather(np.array([part.places.size], np.int32), [1] * exchange.size)
+    every = exchange.all_gather(np.array([part.indices.size], np.int32), [1] * exchange.size)
     counts = [int(words[0]) for words in every]
     if max(counts) * exchange.size > _UNBALANCED * sum(counts):
         shares = [sum(counts) * rank // exchange.size for rank in range(exchange.size + 1)]
@@ -73,6 +73,6 @@ def _balanced(exchange: Exchange, part: Vector, counts: Sequence[int], shares: S
         return [min(max(share - first, 0), counts[rank]) for share in shares]
 
     own = pairwise(cuts(exchange.rank))
-    pieces = [Vector(part.places[start:end], part.values[start:end]).words() for start, end in own]
+    pieces = [Vector(part.indices[start:end], part.values[start:end]).words() for start, end in own]
     lengths = [2 * (at[exchange.rank + 1] - at[exchange.rank]) for at in map(cuts, range(exchange.size))]
     return added([Vector.from_words(words) for words in exchange.all_to_all(pieces, lengths)])

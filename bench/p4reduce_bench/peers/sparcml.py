@@ -41,7 +41,7 @@ def dense_split_allgather(exchange: Exchange, own: Vector, numel: int) -> Dense:
     bounds = _bounds(exchange, numel)
     start, end = bounds[exchange.rank]
     part = _own_part(exchange, own, numel)
-    dense = Vector(part.places - start, part.values).dense(end - start)
+    dense = Vector(part.indices - start, part.values).dense(end - start)
     lengths = [end - start for start, end in bounds]
     return np.concatenate(exchange.all_gather(dense.view(np.int32), lengths)).view(np.float32)
 
@@ -58,7 +58,7 @@ def _bounds(exchange: Exchange, numel: int) -> list[tuple[int, int]]:
 
 def _least(vector: Vector, numel: int) -> Vector | Dense:
     """Return the vector in the form of fewer words."""
-    return vector if 2 * vector.places.size < numel else vector.dense(numel)
+    return vector if 2 * vector.indices.size < numel else vector.dense(numel)
 
 
 def _both(one: Vector | Dense, other: Vector | Dense, numel: int) -> Vector | Dense:
@@ -69,6 +69,6 @@ def _both(one: Vector | Dense, other: Vector | Dense, numel: int) -> Vector | De
         one, other = other, one
     assert not isinstance(one, Vector)
     if isinstance(other, Vector):
-        one[other.places] += other.values
+        one[other.indices] += other.values
         return one
     return one + other

@@ -18,26 +18,26 @@ _DENSE = 8  # up to so many indices for each non-zero element, a dense array add
 
 @dataclass(frozen=True)
 class Vector:
-    """A sparse vector. places: indices, int32, increasing, shape (n,). values: float32, shape (n,)."""
+    """A sparse vector. indices: int32, increasing, shape (n,). values: float32, shape (n,)."""
 
-    places: npt.NDArray[np.int32]
+    indices: npt.NDArray[np.int32]
     values: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, dense: npt.NDArray[np.float32]) -> Vector:
         """Return the elements of a dense vector that are not zero."""
-        places = np.flatnonzero(dense != 0).astype(np.int32)
-        return cls(places, dense[places])
+        indices = np.flatnonzero(dense != 0).astype(np.int32)
+        return cls(indices, dense[indices])
 
     def dense(self, numel: int) -> npt.NDArray[np.float32]:
         """Return the dense vector: shape (numel,)."""
         made = np.zeros(numel, np.float32)
-        made[self.places] = self.values
+        made[self.indices] = self.values
         return made
 
     def words(self) -> Words:
         """Return the vector as it is sent: indices, then values, 4 bytes each."""
-        return np.concatenate([self.places, self.values.view(np.int32)])
+        return np.concatenate([self.indices, self.values.view(np.int32)])
 
     @classmethod
     def from_words(cls, words: Words) -> Vector:
@@ -47,48 +47,48 @@ class Vector:
 
     def between(self, start: int, end: int) -> Vector:
         """Return the elements with indices from `start` to before `end`."""
-        some = slice(*np.searchsorted(self.places, (start, end)))
-        return Vector(self.places[some], self.values[some])
+        some = slice(*np.searchsorted(self.indices, (start, end)))
+        return Vector(self.indices[some], self.values[some])
 
     def reaching(self, magnitude: float) -> Vector:
         """Return the elements of at least that magnitude."""
         kept = np.abs(self.values) >= magnitude
-        return Vector(self.places[kept], self.values[kept])
+        return Vector(self.indices[kept], self.values[kept])
 
     def largest(self, count: int) -> Vector:
         """Return the elements of the largest magnitude; among equals, those with lower indices."""
-        if self.places.size <= count:
+        if self.indices.size <= count:
             return self
         magnitudes = np.abs(self.values)
         least = np.partition(magnitudes, -count)[-count] if count else np.inf
         kept = magnitudes > least
         kept[np.flatnonzero(magnitudes == least)[: count - int(kept.sum())]] = True
-        return Vector(self.places[kept], self.values[kept])
+        return Vector(self.indices[kept], self.values[kept])
 
 
 def added(vectors: Sequence[Vector]) -> Vector:
     """Return the sum of some vectors."""
-    places = np.concatenate([vector.places for vector in vectors])
-    if not places.size:
+    indices = np.concatenate([vector.indices for vector in vectors])
+    if not indices.size:
         return vectors[0]
-    first, last = int(places.min()), int(places.max())
-    if places.size * _DENSE > last - first:
+    first, last = int(indices.min()), int(indices.max())
+    if indices.size * _DENSE > last - first:
         dense = np.zeros(last - first + 1, np.float32)
         for vector in vectors:
-            dense[vector.places - first] += vector.values
+            dense[vector.indices - first] += vector.values
         some = Vector.of(dense)
-        return Vector(some.places + np.int32(first), some.values)
+        return Vector(some.indices + np.int32(first), some.values)
     values = np.concatenate([vector.values for vector in vectors])
-    order = np.argsort(places, kind="stable")  # a stable sort merges runs that are in order
-    places, values = places[order], values[order]
-    starts = np.flatnonzero(np.diff(places, prepend=-1))
-    return Vector(places[starts], np.add.reduceat(values, starts))
+    order = np.argsort(indices, kind="stable")  # a stable sort merges runs that are in order
+    indices, values = indices[order], values[order]
+    starts = np.flatnonzero(np.diff(indices, prepend=-1))
+    return Vector(indices[starts], np.add.reduceat(values, starts))
 
 
 def chained(vectors: Sequence[Vector]) -> Vector:
     """Return the concatenation of vectors that have no index in common."""
-    places = np.concatenate([vector.places for vector in vectors])
-    return Vector(places, np.concatenate([vector.values for vector in vectors]))
+    indices = np.concatenate([vector.indices for vector in vectors])
+    return Vector(indices, np.concatenate([vector.values for vector in vectors]))
 
 
 class Exchange:

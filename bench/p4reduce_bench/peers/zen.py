@@ -21,39 +21,39 @@ from p4reduce_bench.peers.vectors import Exchange, Vector, Words, added, chained
 
 def zen(exchange: Exchange, own: Vector, numel: int) -> Vector:
     size = exchange.size
-    owner = _owner(own.places, size)
+    owner = _owner(own.indices, size)
     order = np.argsort(owner, kind="stable")
     cuts = np.cumsum(np.bincount(owner, minlength=size))[:-1]
-    places, values = np.split(own.places[order], cuts), np.split(own.values[order], cuts)
-    parts = [Vector(*part).words() for part in zip(places, values, strict=True)]
+    indices, values = np.split(own.indices[order], cuts), np.split(own.values[order], cuts)
+    parts = [Vector(*part).words() for part in zip(indices, values, strict=True)]
     mine = added([Vector.from_words(words) for words in exchange.all_to_all(parts)])
     come = exchange.all_to_all([_as_bitmap(mine, owned(numel, size)[exchange.rank])] * size)
-    sums = [_of_bitmap(words, places) for words, places in zip(come, owned(numel, size), strict=True)]
+    sums = [_of_bitmap(words, indices) for words, indices in zip(come, owned(numel, size), strict=True)]
     return chained(sums)
 
 
 @functools.cache
 def owned(numel: int, size: int) -> list[npt.NDArray[np.int32]]:
     """Return the indices of each rank, in order. Zen computes them once before training, so this is not timed."""
-    places = np.arange(numel, dtype=np.int32)
-    owner = _owner(places, size)
-    return [places[owner == rank] for rank in range(size)]
+    indices = np.arange(numel, dtype=np.int32)
+    owner = _owner(indices, size)
+    return [indices[owner == rank] for rank in range(size)]
 
 
-def _owner(places: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.uint8]:
+def _owner(indices: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.uint8]:
     """Return the rank of each index, by multiplicative hashing (Knuth)."""
-    mixed = places.astype(np.uint32) * np.uint32(2654435761)
+    mixed = indices.astype(np.uint32) * np.uint32(2654435761)
     owner: npt.NDArray[np.uint8] = ((mixed >> np.uint32(16)) % np.uint32(size)).astype(np.uint8)
     return owner  # which NumPy sorts by radix
 
 
-def _as_bitmap(vector: Vector, places: npt.NDArray[np.int32]) -> Words:
-    bits = np.zeros(-(-places.size // 32) * 32, np.uint8)
-    bits[np.searchsorted(places, vector.places)] = 1
+def _as_bitmap(vector: Vector, indices: npt.NDArray[np.int32]) -> Words:
+    bits = np.zeros(-(-indices.size // 32) * 32, np.uint8)
+    bits[np.searchsorted(indices, vector.indices)] = 1
     return np.concatenate([np.packbits(bits).view(np.int32), vector.values.view(np.int32)])
 
 
-def _of_bitmap(words: Words, places: npt.NDArray[np.int32]) -> Vector:
-    length = -(-places.size // 32)
-    bits = np.unpackbits(words[:length].view(np.uint8))[: places.size]
-    return Vector(places[np.flatnonzero(bits)], words[length:].view(np.float32))
+def _of_bitmap(words: Words, indices: npt.NDArray[np.int32]) -> Vector:
+    length = -(-indices.size // 32)
+    bits = np.unpackbits(words[:length].view(np.uint8))[: indices.size]
+    return Vector(indices[np.flatnonzero(bits)], words[length:].view(np.float32))

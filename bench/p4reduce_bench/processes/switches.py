@@ -44,12 +44,12 @@ def start_switches(
                      "--grpc", "127.0.0.1:0", "--json")
         for _ in range(aggregators)
     ]  # fmt: skip
-    places = []
+    options = []
     for switch in switches:
         ready = switch.first(START_UP_S)
         address = AGGREGATOR if cables else ready["ports"]["1"].removeprefix("udp:")
-        places += ["--switch", ready["grpc"], "--address", address]
-    return [*places, "--ports", ",".join(port.partition("=")[0] for port in ports)]
+        options += ["--switch", ready["grpc"], "--address", address]
+    return [*options, "--ports", ",".join(port.partition("=")[0] for port in ports)]
 
 
 def start_controller(family: Family, switches: Sequence[str], *options: str, listen: str = "127.0.0.1:0") -> str:

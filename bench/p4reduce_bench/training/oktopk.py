@@ -102,7 +102,7 @@ class OkTopkState:
             reused.global_threshold = threshold(allgatherv(self.exchange, reduced).values, k)
         update = balance_and_allgatherv(self.exchange, reduced.reaching(reused.global_threshold))
         reused.iterations += 1
-        return update, np.intersect1d(local.places, update.places, assume_unique=True)
+        return update, np.intersect1d(local.indices, update.indices, assume_unique=True)
 
 
 def threshold(values: npt.NDArray[np.float32], k: int) -> float:

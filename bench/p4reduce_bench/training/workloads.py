@@ -113,10 +113,10 @@ class Recommender(Workload):
 
     def draw(self, samples: int, generator: torch.Generator) -> Batch:
         ids = self._ids.draw((samples, self._fields), generator)
-        places = (torch.arange(self._fields), ids)
-        vectors = self._vectors[places]
+        indices = (torch.arange(self._fields), ids)
+        vectors = self._vectors[indices]
         pairs = (vectors.sum(1).square() - vectors.square().sum(1)).sum(1) / 2
-        odds = pairs + self._biases[places].sum(1)
+        odds = pairs + self._biases[indices].sum(1)
         return ids, torch.bernoulli(torch.sigmoid(odds), generator=generator)
 
 
@@ -232,8 +232,8 @@ class _Encoder(nn.Module):
 
     def __init__(self, vocabulary: int, length: int, width: int, layers: int) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        for table in (self.words, self.places):
+        self.words, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        for table in (self.words, self.positions):
             nn.init.normal_(table.weight, std=0.05)
         layer = nn.TransformerEncoderLayer(
             width, 2, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
@@ -243,7 +243,7 @@ class _Encoder(nn.Module):
     def forward(self, text: Tensor, masked: Tensor) -> Tensor:
         """Return the mean loss of telling the words at `masked`, bool; the vocabulary's last word hides them."""
         shown = text.masked_fill(masked, self.words.num_embeddings - 1)
-        states = self.layers(self.words(shown) + self.places.weight)[masked]
+        states = self.layers(self.words(shown) + self.positions.weight)[masked]
         return functional.cross_entropy(states @ self.words.weight.T, text[masked])
 
 

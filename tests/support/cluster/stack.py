@@ -72,15 +72,15 @@ class Stack(Family):
             ]  # fmt: skip
             self.addresses: list[str] = []
             self.names: list[str] = []
-            places: list[str] = []
+            switch_options: list[str] = []
             self._ready = [switch.first(START_UP_S) for switch in self.switches]
             for number, ready in enumerate(self._ready, 1):
                 self.addresses.append(address.format(number) or ready["ports"]["1"].removeprefix("udp:"))
                 self.names.append(ready["grpc"])
-                places += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
+                switch_options += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
             for leaf in self.names[1:] if uplink else ():
-                places += ["--uplink", f"{leaf}:{uplink}={self.names[0]}"]
-            self._controller_options = [*places, "--ports", ",".join(self._ports), *options]
+                switch_options += ["--uplink", f"{leaf}:{uplink}={self.names[0]}"]
+            self._controller_options = [*switch_options, "--ports", ",".join(self._ports), *options]
             self.controller = "127.0.0.1:0"
             self.start_controller()
         except BaseException:
@@ -106,7 +106,7 @@ class Stack(Family):
         """Restart a switch at the same addresses. It loses all its state."""
         self._end(self.switches[index], signal.SIGKILL)
         ready = self._ready[index]
-        ports = [option for port, place in ready["ports"].items() for option in ("--port", f"{port}={place}")]
+        ports = [option for port, address in ready["ports"].items() for option in ("--port", f"{port}={address}")]
         self.switches[index] = self.start(
             "switch", "p4reduce", "switch", "--target", self._target, "--grpc", ready["grpc"], "--json", *ports
         )
@@ -383,7 +383,7 @@ def wait_until_back(stack: Stack, name: str) -> None:
     wait_until(lambda: not any(member["away"] for member in job(stack, name)["members"]), "the ranks to be back")
 
 
-def place(stack: Stack, name: str) -> dict[str, Any]:
+def placement(stack: Stack, name: str) -> dict[str, Any]:
     """Return the parts of a job's status that must not change."""
     known = job(stack, name)
     members = [(member["rank"], member["places"]) for member in known["members"]]

@@ -114,17 +114,17 @@ def reduce(everyone: Sequence[Rank], *calls: Sequence[npt.NDArray[np.float32]]) 
 
 class PythonRank(Rank):
     def start(self, switch: UdpSwitch, membership: Membership, transport: Transport | None) -> None:
-        transport = transport or open_transport("udp", switch.place)
+        transport = transport or open_transport("udp", switch.endpoint)
         self.worker = Worker(membership)
-        self.engine = PythonEngine(transport, self.worker, switch=str(switch.place))
+        self.engine = PythonEngine(transport, self.worker, switch=str(switch.endpoint))
 
 
 class NativeRank(Rank):
     name = "test"
 
     def start(self, switch: UdpSwitch, membership: Membership, transport: Transport | None) -> None:
-        transport = transport or open_transport("udp", switch.place)
-        self.engine = NativeEngine(transport, membership, switch=str(switch.place), name=self.name)
+        transport = transport or open_transport("udp", switch.endpoint)
+        self.engine = NativeEngine(transport, membership, switch=str(switch.endpoint), name=self.name)
 
 
 class FaultySocket:
@@ -206,8 +206,8 @@ class SharedRank(Rank):
 
     def start(self, switch: UdpSwitch, membership: Membership, transport: Transport | None) -> None:
         assert transport is None
-        own = Parts([open_transport("udp", switch.place) for _ in range(self.threads)])
-        self.engine = NativeEngine(own, shared(membership, self.threads), switch=str(switch.place))
+        own = Parts([open_transport("udp", switch.endpoint) for _ in range(self.threads)])
+        self.engine = NativeEngine(own, shared(membership, self.threads), switch=str(switch.endpoint))
 
 
 class RankOfThree(SharedRank):

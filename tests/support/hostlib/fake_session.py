@@ -34,7 +34,7 @@ class FakeController:
     def __call__(self, address: str, *, on_abort: Callable[[JobAborted], None], **options: Any) -> FakeSession:
         return FakeSession(self, address, on_abort, options)
 
-    def place(self, name: str, world_size: int) -> FakeJob:
+    def admit(self, name: str, world_size: int) -> FakeJob:
         with self.lock:
             if name not in self.jobs or self.jobs[name].is_over():
                 memberships = members(world_size, job=len(self.jobs) + 1, **self.shape)
@@ -76,15 +76,15 @@ class FakeSession:
 
     def join(self, job: str, rank: int, world_size: int, *, timeout: float, **options: object) -> Assigned:
         self.holds = options.get("holds")
-        self.job = self.controller.place(job, world_size)
+        self.job = self.controller.admit(job, world_size)
         self.job.sessions[rank] = self
         self.rank, self.timeout = rank, timeout
         m = self.job.memberships[rank]
-        place = self.controller.switch.place
+        endpoint = self.controller.switch.endpoint
         return Assigned(
             job=m.job, generation=m.generation, worker=rank, slots=m.slots, lanes=m.lanes, block_size=m.block_size,
             first_seq=m.first_seq, hello_nonce=rank + 2**40,
-            aggregators=[pb.Endpoint(ip=place.ip, udp_port=place.udp_port, mac=place.mac)],
+            aggregators=[pb.Endpoint(ip=endpoint.ip, udp_port=endpoint.udp_port, mac=endpoint.mac)],
         )  # fmt: skip
 
     def wait_ready(self, hello: Callable[[], None], **_: object) -> pb.Ready:

@@ -29,11 +29,11 @@ class Job(Ranks):
 
     def start(self, membership: Membership) -> SharingEngine:
         leads = membership.leader == membership.rank
-        transport = open_transport("udp", self.switch.place) if leads else NoTransport()
+        transport = open_transport("udp", self.switch.endpoint) if leads else NoTransport()
         if leads:
             transport.send([self._hello(membership)])
         return SharingEngine(
-            transport, membership, switch=str(self.switch.place), name=f"rank {membership.rank}", timeout=10
+            transport, membership, switch=str(self.switch.endpoint), name=f"rank {membership.rank}", timeout=10
         )
 
     @staticmethod

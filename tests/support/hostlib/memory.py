@@ -77,7 +77,7 @@ UNREADABLE: dict[str, Placement] = {
     "a page within a piece": lambda rank, array: secret(array, 0.1 * rank, 0.1 * rank),
     "beside shared ones": lambda rank, array: shared(array) if rank else secret(array),
 }
-PLACES = READABLE | UNREADABLE
+PLACEMENTS = READABLE | UNREADABLE
 
 
 def shared_kib() -> int:

@@ -62,10 +62,10 @@ def reducing(
     """
     facts = {"hosts": hosts, "size": size, "every": every, "timeout": timeout, "fork": fork}
     with contextlib.closing(UdpSwitch()) as switch, contextlib.ExitStack() as stack:
-        facts |= {"secret": secrets.randbits(63), "port": switch.place.udp_port}
+        facts |= {"secret": secrets.randbits(63), "port": switch.endpoint.udp_port}
         workers = [one_a_host(membership(facts, 0), worker) for worker in range(len(set(hosts)))]
         switch.admit(workers[0])
-        transport = stack.enter_context(contextlib.closing(open_transport("udp", switch.place)))
+        transport = stack.enter_context(contextlib.closing(open_transport("udp", switch.endpoint)))
         transport.send([Worker(member).hello(1) for member in workers])
         ranks = []
         for rank in range(len(hosts)):

@@ -59,12 +59,12 @@ def check_random_sums(
     seed: int,
     block_size: int = 64,
     sizes: Sequence[int] = SIZES,
-    place: Callable[[int, Array], Array] = copied,
+    placement: Callable[[int, Array], Array] = copied,
 ) -> None:
     """Run random allreduce operations, and compare the sums with the reference, bit by bit.
 
     job: a job that has had no operations but those of this module.
-    place: a function that copies a rank's values to the array that the rank reduces.
+    placement: a function that copies a rank's values to the array that the rank reduces.
     """
     random = np.random.default_rng(seed)
     for number in range(count):
@@ -74,7 +74,7 @@ def check_random_sums(
         op = "avg" if dtype != np.int32 and random.random() < 0.3 else "sum"
         arrays = [random_array(random, dtype, size, density) for _ in job.engines]
         operations = [
-            Operation(place(rank, array), wire=wire, reduce_op=op, divisor=len(arrays) if op == "avg" else 1)
+            Operation(placement(rank, array), wire=wire, reduce_op=op, divisor=len(arrays) if op == "avg" else 1)
             for rank, array in enumerate(arrays)
         ]
         called = fingerprint(job.operations, operations[0].numbers, op, size)
@@ -86,17 +86,17 @@ def check_random_sums(
 
 
 def check_residuals(
-    job: Job, size: int, density: float, wire: Wire, place: Callable[[int, Array], Array] = copied
+    job: Job, size: int, density: float, wire: Wire, placement: Callable[[int, Array], Array] = copied
 ) -> None:
     """Assert that residuals are the rounding errors of a rank's own non-zero blocks.
 
-    place: a function that copies a rank's values to the array that the rank reduces.
+    placement: a function that copies a rank's values to the array that the rank reduces.
     """
     random = np.random.default_rng(SEED)
     arrays = [random_array(random, np.dtype(np.float32), size, density) for _ in job.engines]
     residuals = [np.full(size, 7, np.float32) for _ in arrays]
     operations = [
-        Operation(place(rank, array), wire=wire, residual=residual)
+        Operation(placement(rank, array), wire=wire, residual=residual)
         for rank, (array, residual) in enumerate(zip(arrays, residuals, strict=True))
     ]
     called = fingerprint(job.operations, operations[0].numbers, "sum", size)

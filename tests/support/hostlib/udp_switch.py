@@ -65,7 +65,7 @@ class UdpSwitch(Receiver):
         super().__init__(self._socket)
 
     @property
-    def place(self) -> Switch:
+    def endpoint(self) -> Switch:
         return Switch(*self._socket.getsockname(), mac="02:00:00:00:00:01")
 
     def admit(self, membership: Membership) -> None:
@@ -148,5 +148,5 @@ def switches() -> Iterator[list[socket.socket]]:
         yield made
 
 
-def places(sockets: Sequence[socket.socket]) -> list[Switch]:
+def endpoints(sockets: Sequence[socket.socket]) -> list[Switch]:
     return [Switch(*one.getsockname()) for one in sockets]

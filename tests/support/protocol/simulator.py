@@ -63,10 +63,10 @@ class Simulation:
         self.up: list[bytes] = []  # packets from leaves to the spine, whether lost or not
         self.down: list[bytes] = []
         everyone = (tuple(range(membership.world_size)),)
-        places = {
+        memberships = {
             rank: replace(membership, rank=rank, peers=tuple(peers)) for peers in racks or everyone for rank in peers
         }
-        self.workers = [new_worker(places[rank]) for rank in sorted(places)]
+        self.workers = [new_worker(memberships[rank]) for rank in sorted(memberships)]
         self.sent: list[list[bytes]] = [[] for _ in self.workers]  # by worker
         self.received: list[list[bytes]] = [[] for _ in self.workers]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
