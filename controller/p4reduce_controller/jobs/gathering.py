@@ -16,7 +16,9 @@ from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.pools import PoolFull
 from p4reduce_controller.switches.trees import Misplaced
 
-SHORT_HELLOS = 20  # so many short HELLOs of a rank without a full one are no loss by chance
+# Every second HELLO of a rank is full, as long as the job's longest packets; the others are short (docs/protocol.md,
+# section 6). If so many short ones have arrived and no full one, loss by chance does not explain it.
+SHORT_HELLOS = 20
 
 
 class Gathering:
@@ -29,60 +31,67 @@ class Gathering:
         self._lifecycle = lifecycle
 
     def on_hello(self, switch: int, hello: Heard) -> bool:
-        """Handle a HELLO that a switch has passed on, and return whether effects follow from it.
+        """Handle a HELLO that a switch has passed on, and return whether effects may be due now.
 
         A HELLO counts if the job still waits for its rank in that switch's tree, or if the rank expects an answer.
+
+        `switch`: the controller's number of the switch.
         """
         known = self._registry.job_and_thread(hello.job, hello.generation)
         if known is None:
             return False
         job, thread = known
-        children, here = self._switches.children_at(job.site), job.site.index_of(switch)
-        if here is None or job.site.leads_to_a_switch(here, hello.port, children):
+        # `base_index` is the switch in `job.site`, and `site_index` the switch and the thread in `site`.
+        children, base_index = self._switches.children_at(job.site), job.site.index_of(switch)
+        if base_index is None or job.site.leads_to_a_switch(base_index, hello.port, children):
             return False  # the HELLO was sent to another switch, which is nearer to the rank
-        at, site = job.site.switches * thread + here, self._registry.site_with_threads(job)
+        site, site_index = self._registry.site_with_threads(job), job.site.switches * thread + base_index
         if job.state is State.READY:
-            return self._answered(job, at, hello)
+            return self._answered(job, site_index, hello)
         if job.state is not State.GATHERING:
             return False
         member = job.members.get(hello.worker)
-        if member is None or member.nonce != hello.nonce or at not in site.within_reach(member.switch):
+        if member is None or member.nonce != hello.nonce or site_index not in site.within_reach(member.switch):
             return False
-        if member.switch != job.site.trees.names[here] and job.site.trees.children(here) - children.keys():
-            return False  # it may have come through one of these children, whose ports are unknown
-        if site.trees.among(list(member.heard), site.trees.tree(at)):
+        # A rank that names no switch of a tree sends HELLOs to all of them. One for this switch may come through a
+        # child of it. While this switch has not heard a child, it is unknown which port leads there, and the rank would
+        # seem to be at this switch.
+        unheard_children = job.site.trees.children(base_index) - children.keys()
+        if member.switch != job.site.trees.names[base_index] and unheard_children:
             return False
+        if site.trees.among(list(member.heard), site.trees.tree(site_index)):
+            return False  # a switch of the tree has heard the rank already; one in each tree is enough
         if hello.short:
-            return self._too_long(job, member, at)
-        if problem := self._registry.claim(job, at, hello):
-            where = f"at the switch {job.site.addresses[here]}"
+            return self._count_short_hello(job, member, site_index)
+        if problem := self._registry.claim(job, site_index, hello):
+            where = f"at the switch {job.site.addresses[base_index]}"
             self._lifecycle.abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
             return True
-        member.heard[at] = hello
-        if hello.full:  # so the rank has its answer before the job is ready
-            self._lifecycle.add(Answer(site.number(at), hello))
+        member.heard[site_index] = hello
+        if hello.full:  # so the rank has its answer before the job is ready; ranks that send no full ones expect none
+            self._lifecycle.add(Answer(site.number(site_index), hello))
         self.proceed(job)
         return True
 
-    def _answered(self, job: Job, at: int, hello: Heard) -> bool:
+    def _answered(self, job: Job, site_index: int, hello: Heard) -> bool:
         """Answer the HELLO of a ready job's rank, and return whether it was answered.
 
         With such a HELLO a rank tests its path: a full one shows whether packets of any length reach the rank, a short
         one whether any packet does.
         """
         member = job.members.get(hello.worker)
-        heard = member.heard.get(at) if member is not None and member.nonce == hello.nonce else None
+        heard = member.heard.get(site_index) if member is not None and member.nonce == hello.nonce else None
         if not (hello.full or hello.short) or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
             return False
-        self._lifecycle.add(Answer(job.site.number(at), hello))
+        self._lifecycle.add(Answer(job.site.number(site_index), hello))
         return True
 
-    def _too_long(self, job: Job, member: Member, at: int) -> bool:
+    def _count_short_hello(self, job: Job, member: Member, site_index: int) -> bool:
         """Count a short HELLO, and abort the job if full ones never arrive. Return whether it was aborted."""
-        member.short[at] += 1
-        if member.short[at] < SHORT_HELLOS:
+        member.short[site_index] += 1
+        if member.short[site_index] < SHORT_HELLOS:
             return False
-        needed, where = job.site.layout.mtu, job.site.addresses[at % job.site.switches]
+        needed, where = job.site.layout.mtu, job.site.addresses[site_index % job.site.switches]
         text = (
             f"is refused at the switch {where}: its short packets arrive there, but not the job's longest, {needed} "
             f"bytes with IPv4 headers; every link on the way needs an MTU of {needed} or more{mtu_advice(needed)}"
@@ -98,8 +107,7 @@ class Gathering:
         job.freeze_roles()
         try:
             indices = on_the_way(site, job)
-            needed = {at % site.switches for at in indices}
-            self._switches.check_usable(job, needed)
+            self._switches.check_usable(job, {site_index % site.switches for site_index in indices})
             self._registry.take_slots(job, indices, self._tenancy.reserved_for_others(job.tenant, self._registry.held))
             job.children = self._switches.children_at(job.site)
             job.placements = placements_of(site, job, job.children, self._registry.hosts)
