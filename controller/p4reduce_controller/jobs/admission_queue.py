@@ -37,7 +37,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Queued:
-    """A rank that waits. `notices` tells the ranks of the queue their positions."""
+    """A rank that waits. It gets its position in the queue from `notices`."""
 
     entry: Entry
 
@@ -59,7 +59,7 @@ class AdmissionQueue:
         self._registry = registry
         self._switches = switches
         self._rejoin_time = rejoin_time
-        self._kept: list[tuple[str, str]] = []
+        self._last_keys: list[tuple[str, str]] = []  # tenant and name of each entry at the latest `take_change`
 
     # Ranks that join or leave.
 
@@ -98,7 +98,9 @@ class AdmissionQueue:
     def _problem_of(self, join: pb.Join, caller: Caller) -> str | None:
         """Return why the rank can neither join nor wait; None if it can."""
         entry, site = self.waitlist.named(caller.tenant, join.job), self._switches.for_new()
-        if entry is not None and self._switches.unschedulable([join]):  # the rank waits with the others of its job
+        if entry is not None and self._switches.unschedulable([join]):
+            # No switch takes the rank now, but its job waits already, and the rank with it. So it is refused only if
+            # all switches together, usable or not, could not serve it.
             every = self._switches.site
             problem = problem_of(join, every, self._switches.slots_at(every))
         else:
@@ -108,6 +110,7 @@ class AdmissionQueue:
         if not 0 <= join.queue_s <= LONGEST_QUEUE:
             return f"queue_s={join.queue_s}: must be from 0 to {LONGEST_QUEUE:g}"
         if entry is not None:
+            # A restored entry without ranks binds nobody: the first rank asks anew, maybe for something else.
             return entry.conflict_with(join, self._switches.slots_at(site)) if entry.ranks else None
         most = self.tenancy.policy.quota(caller.tenant).queued
         if join.queue_s and self.waitlist.count(caller.tenant) >= most:
@@ -133,6 +136,7 @@ class AdmissionQueue:
         blocked = False
         for entry in self.waitlist.in_order(self.tenancy.policy, held.slots):
             if not entry.ranks:
+                # Its ranks may come back soon. If its quota lets it begin then, entries behind it do not overtake it.
                 blocked = blocked or self._is_within_quota(entry, held)
                 continue
             entry.no_room = entry.waits_for_others = False
@@ -144,6 +148,8 @@ class AdmissionQueue:
                 if why := self._switches.unschedulable(joins):
                     entry.why = str(why)
                     continue
+                # Behind an entry that blocks others, a job may begin only within its tenant's reservation. Other
+                # tenants' entries cannot have those slots.
                 if blocked and held.slots[entry.tenant] + entry.slots > self.tenancy.reserved(entry.tenant):
                     entry.why = "earlier jobs in the queue have no room yet"
                     continue
@@ -207,13 +213,13 @@ class AdmissionQueue:
 
     # Across restarts, and for operators.
 
-    def restore(self, kept: Sequence[Any], now: float) -> None:
+    def restore(self, stored: Sequence[Any], now: float) -> None:
         """Restore the entries that `to_json` of an earlier controller returned. Raises ValueError.
 
         An entry keeps its position only if ranks of its job come back soon.
         """
         wall = time.time()
-        for one in kept:
+        for one in stored:
             try:
                 tenant, name, slots, ranks, since = (one[key] for key in _STORED_FIELDS)
             except (TypeError, KeyError):
@@ -230,14 +236,15 @@ class AdmissionQueue:
         wall = time.time()
         return [
             {key: getattr(one, key) for key in _STORED_FIELDS}
-            | {"since": round(wall - (now - one.since), 1)}  # rounded, so that it is the same each time
+            # The difference of the two clocks varies a little. Rounded, an entry looks the same in each save.
+            | {"since": round(wall - (now - one.since), 1)}
             for one in self.waitlist
         ]
 
     def take_change(self) -> bool:
         """Return whether jobs have entered or left the queue since the last call."""
-        before, self._kept = self._kept, [(one.tenant, one.name) for one in self.waitlist]
-        return before != self._kept
+        before, self._last_keys = self._last_keys, [(one.tenant, one.name) for one in self.waitlist]
+        return before != self._last_keys
 
     def expect_returns(self, now: float) -> None:
         """Start the time in which the ranks of restored entries can come back."""

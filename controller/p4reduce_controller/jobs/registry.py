@@ -58,7 +58,7 @@ class Registry:
             hosts.meet(self._addresses.values())
 
     def __iter__(self) -> Iterator[Job]:
-        """Iterate over all jobs that hold slots."""
+        """Iterate over all jobs that hold slots, including those that have ended."""
         return iter(self._by_number.values())
 
     @property
@@ -86,10 +86,15 @@ class Registry:
         return job if job is not None and job.generation == generation else None
 
     def job_and_thread(self, number: int, generation: int) -> tuple[Job, int] | None:
-        """Return the job, and the index of the thread, that switches know by this number and generation."""
+        """Return the job, and the index of the thread, that switches know by this number and generation.
+
+        The threads of each rank's engine share the job's slots. To switches, the share of each thread is a job with a
+        number and a generation of its own.
+        """
         return self._threads.get((number, generation))
 
     def site_with_threads(self, job: Job) -> Site:
+        """Return the site that the job's site indices refer to: each switch of `job.site` once for each thread."""
         return job.site.for_threads(job.threads)
 
     def create(
@@ -120,7 +125,7 @@ class Registry:
             world_size=join.world_size,
             slots=slots,
             ranges=ranges,
-            first_seq=secrets.randbits(31) << 1,
+            first_seq=secrets.randbits(31) << 1,  # even, because slots start in half 0
             rejoin_time=rejoin_time,
             started=now,
             deadline=math.inf,
@@ -154,7 +159,11 @@ class Registry:
     def unreserved_pools(
         self, reserved: Sequence[int], base: Site, pools: Mapping[int, SlotPool] | None = None
     ) -> Mapping[int, SlotPool]:
-        """Return the pools as a job sees them that must leave free as many slots as `reserved` says."""
+        """Return the pools as a job sees them that must leave free the slots reserved for others.
+
+        `reserved`: the slots that must stay free for each other tenant, spread over the trees of `base`.
+        `pools`: the pools now, unless others are given.
+        """
         pools = self.pools if pools is None else pools
         each = [slots_at_each(slots, len(base.trees.roots)) for slots in reserved]
         return {number: pool.without(each) for number, pool in pools.items()} if each else pools
@@ -179,33 +188,37 @@ class Registry:
         move = job.move
         assert move is not None
         move.slots_before, move.first_seq_before = job.slots, job.first_seq
+        # The order matters: `_give_back` and `_take` go by `job.ranges` and `move.before`. Former and new slots may
+        # overlap, but a pool has each slot once. So the job gives back what it has, and then takes both as one.
         self._give_back(job)
         move.before = job.ranges
-        _put(job, ranges, move.slots, first_seq)
+        _assign_slots(job, ranges, move.slots, first_seq)
         self._take(job)
 
     def end_move(self, job: Job) -> None:
-        """Free the job's former slots, in which no switch has it any more."""
+        """Free the job's former slots. Precondition: no switch has the job in them any more."""
         self._give_back(job)
         job.move = None
         self._take(job)
 
     def undo_move(self, job: Job) -> None:
-        """Give the job its former slots again. No switch may have it in others."""
+        """Give the job its former slots again. Precondition: no switch has the job in its new slots."""
         move = job.move
         assert move is not None
         assert move.before is not None
         self._give_back(job)
-        _put(job, move.before, move.slots_before, move.first_seq_before)
+        _assign_slots(job, move.before, move.slots_before, move.first_seq_before)
         job.move = None
         self._take(job)
 
     def _take(self, job: Job) -> None:
+        """Take from the pools what `job.ranges` and `job.move` say now."""
         for at, taken in job.ranges.items():
             for part in _all_of(job, at, taken):
                 self.pools[job.site.number(at)].take(part)
 
     def _give_back(self, job: Job) -> None:
+        """Give back to the pools what `job.ranges` and `job.move` say now."""
         for at, taken in job.ranges.items():
             for part in _all_of(job, at, taken):
                 self.pools[job.site.number(at)].give_back(part)
@@ -240,11 +253,11 @@ class Registry:
         return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, job.numbers[thread][0])
 
     def give_up_name(self, job: Job) -> None:
-        """Remove the name of a job that has ended, so that another job can have it."""
+        """Remove the job's name, so that another job of its tenant can have it."""
         del self._by_name[job.tenant, job.name]
 
     def free(self, job: Job) -> None:
-        """Free what the job holds. Every switch must have forgotten it."""
+        """Free what the job holds. Precondition: no switch has the job any more."""
         del self._by_number[job.number]
         self._give_back(job)
         for number, generation in job.numbers:
@@ -254,9 +267,10 @@ class Registry:
             self._numbers.give_back(number)
 
 
-def _put(job: Job, ranges: dict[int, SlotRange], slots: int, first_seq: int) -> None:
+def _assign_slots(job: Job, ranges: dict[int, SlotRange], slots: int, first_seq: int) -> None:
+    """Record these slots as the job's, without the pools."""
     job.ranges, job.slots, job.first_seq = ranges, slots, first_seq
-    job.unanswered.clear()  # they were about the former slots
+    job.unanswered.clear()  # the ranks asked about halves of slots that the job no longer has
     for at, placement in job.placements.items():
         job.placements[at] = replace(placement, slots=ranges[at], first_seq=first_seq)
 
