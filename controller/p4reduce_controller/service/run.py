@@ -240,13 +240,13 @@ async def _web(
     if not settings.metrics and not settings.page:
         yield
         return
-    from p4reduce_controller.observability.certificates import Ends
+    from p4reduce_controller.observability.certificates import CertificateExpiry
     from p4reduce_controller.observability.metrics import Metrics
     from p4reduce_controller.observability.watch import Watch
     from p4reduce_controller.webpage.web import Web
 
     watch = Watch(controller.status, controller.reports.ports)
-    controller.telemetry.registry.register(Ends(serving.tls, *calling))
+    controller.telemetry.registry.register(CertificateExpiry(serving.tls, *calling))
     controller.telemetry.registry.register(Metrics(lambda: watch.last_view))
     web = Web(settings, serving.tls, watch, controller.telemetry.registry, controller, controller.service.guard)
     try:
