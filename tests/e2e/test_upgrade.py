@@ -42,9 +42,7 @@ class Releases(Stack):
         paths = [str(self.release / one) for one in ("hostlib", "controller", "targets")]
         paths += [path for path in sys.path if path.endswith("-packages")]
         program = f"import sys; sys.path[:0] = {paths}; from p4reduce.commands.cli import main; main()"
-        child = Child(name, [sys.executable, "-I", "-S", "-c", program, *arguments], environment)
-        self.children.append(child)
-        return child
+        return self.start_command(name, [sys.executable, "-I", "-S", "-c", program, *arguments], environment)
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ class Links:
 
     def _namespace(self, family: Family, host: int) -> int:
         command = ["unshare", "--net", "sh", "-c", "echo '{}'; exec sleep infinity"]
-        holder = family.run(f"namespace {host}", command)
+        holder = family.start_command(f"namespace {host}", command)
         holder.first(_START_UP_S)
         pid = holder.process.pid
         ends = (("br0", "port", INTERFACE, self.address(host)), ("br1", "ctl", "ctl0", f"10.1.0.{host + 1}"))

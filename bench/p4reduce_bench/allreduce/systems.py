@@ -195,9 +195,13 @@ def _start_ranks(
     if system in MPIS:
         joined = [part for command in commands for part in (":", "-n", "1", *command)][1:]
         interface = None if setup.in_memory(cases[0]) else INTERFACE if setup.links else "lo"
-        return [family.run("mpirun", [mpi.mpirun(system), *joined], variables[0] | mpi.environment(system, interface))]
+        return [
+            family.start_command(
+                "mpirun", [mpi.mpirun(system), *joined], variables[0] | mpi.environment(system, interface)
+            )
+        ]
     pairs = enumerate(zip(commands, variables, strict=True))
-    return [family.run(f"{system} rank {rank}", command, own) for rank, (command, own) in pairs]
+    return [family.start_command(f"{system} rank {rank}", command, own) for rank, (command, own) in pairs]
 
 
 def rank_command(system: str, cases: Sequence[Case], setup: Setup) -> list[str]:

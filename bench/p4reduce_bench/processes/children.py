@@ -90,14 +90,14 @@ class Family:
     def __init__(self) -> None:
         self.children: list[Child] = []
 
-    def run(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
+    def start_command(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
         """Start a command as child `name`."""
         self.children.append(Child(name, command, environment))
         return self.children[-1]
 
     def start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
         """Start `python -m module arguments` as child `name`."""
-        return self.run(name, [sys.executable, "-m", module, *arguments], environment)
+        return self.start_command(name, [sys.executable, "-m", module, *arguments], environment)
 
     def events(self, children: Sequence[Child], timeout: float) -> Iterator[tuple[Child, dict[str, Any]]]:
         """Yield what `children` print until all have ended well.

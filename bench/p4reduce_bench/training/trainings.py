@@ -168,7 +168,7 @@ def _start_ranks(
         "--folder", str(training.folder), "--timeout", str(setup.timeout), "--slots", str(setup.slots_used),
     ]  # fmt: skip
     return [
-        family.run(f"rank {rank}", setup.on_host(rank, command),
+        family.start_command(f"rank {rank}", setup.on_host(rank, command),
                    {**environment, **rank_environment(rank, training.workers, transport="udp")})
         for rank in range(training.workers)
     ]  # fmt: skip
