@@ -115,7 +115,7 @@ def test_what_commands_change_is_the_others_too(etcd: Members) -> None:
         code, told = get(f"http://{pair.said[other]['page']}/api/status")
         assert (code, "this controller stands by" in told) == (503, True)
         assert get(f"http://{pair.said[other]['page']}/")[0] == 200
-        with open_grpc_channel(pair.addresses[first]) as channel:
+        with open_grpc_channel(pair.controller_addresses[first]) as channel:
             stub = rpc.JobsStub(channel)
             name = stub.Status(pb.StatusRequest(), timeout=10).switches[1].name
             stub.DrainSwitch(pb.DrainSwitchRequest(name=name), timeout=10)

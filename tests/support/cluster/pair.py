@@ -26,7 +26,7 @@ class Pair(Stack):
     """
 
     def __init__(self, store: str, *options: str, target: str = "native", aggregators: int = 1) -> None:
-        self.addresses = ["127.0.0.1:0"] * 2
+        self.controller_addresses = ["127.0.0.1:0"] * 2
         self.said: list[dict[str, Any]] = [{}, {}]  # the first line that each printed
         self.controllers: list[Child | None] = [None] * 2
         super().__init__(
@@ -34,16 +34,16 @@ class Pair(Stack):
         )
 
     def start_controller(self) -> None:
-        for number in range(len(self.addresses)):
+        for number in range(len(self.controller_addresses)):
             self.start_one(number)
-        self.controller = ",".join(self.addresses)
+        self.controller = ",".join(self.controller_addresses)
 
     def start_one(self, number: int) -> dict[str, Any]:
         """Start a controller, wait until it serves or stands by, and return the line that it prints then."""
-        options = [*self._controller_options, "--listen", self.addresses[number], "--json", "--verbose"]
+        options = [*self._controller_options, "--listen", self.controller_addresses[number], "--json", "--verbose"]
         child = self.controllers[number] = self.start(f"controller {number}", "p4reduce", "controller", *options)
         said = self.said[number] = child.first(START_UP_S)
-        self.addresses[number] = said["listen"]
+        self.controller_addresses[number] = said["listen"]
         return said
 
     def end_one(self, number: int, how: signal.Signals = signal.SIGKILL) -> None:
@@ -59,7 +59,7 @@ class Pair(Stack):
 
     def status(self, number: int) -> pb.StatusReply | None:
         """Return the status that a controller reports, or None if it does not serve."""
-        with open_grpc_channel(self.addresses[number]) as channel:
+        with open_grpc_channel(self.controller_addresses[number]) as channel:
             try:
                 reply: pb.StatusReply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=0.5)
             except grpc.RpcError:
@@ -68,7 +68,7 @@ class Pair(Stack):
 
     def serving(self) -> int:
         """Wait until a controller serves, and return its number."""
-        return self.wait_until_serves(*range(len(self.addresses)))[0]
+        return self.wait_until_serves(*range(len(self.controller_addresses)))[0]
 
     def wait_until_serves(self, *numbers: int, within: float = 30.0) -> tuple[int, float]:
         """Wait until one of these controllers serves. Return its number and the seconds that it took."""
