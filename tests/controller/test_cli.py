@@ -16,9 +16,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands import cli
+from p4reduce_controller.commands.access import plain
 from p4reduce_controller.p4runtime import switch
 from p4reduce_controller.settings.example import example
 from p4reduce_controller.settings.settings import SCHEMA, load, tomllib  # type: ignore[attr-defined]
@@ -82,6 +84,21 @@ def test_status_as_json_has_numbers(running: Running) -> None:
     assert switch["outcomes"]["stale"] == 0
     assert (status["jobs_started"], status["jobs_aborted"]) == (1, 0)
     assert status["jobs"][0]["members"][0]["places"][0]["udp_port"] == 40000
+
+
+def test_every_64_bit_number_is_a_number_in_json() -> None:
+    """Protobuf's JSON has strings for them."""
+    switch = pb.Switch(name="7", outcomes={"hello": 7}, rpc_errors={"UNAVAILABLE": 7}, losses=[pb.PortLoss(lost=7)])
+    member = pb.Member(report=pb.Report(operations=7, awaited=[7], busy_s=0.5))
+    job = pb.Job(name="7", members=[member], traffic=[pb.Traffic(packets=7)])
+    values = plain(pb.StatusReply(switches=[switch], jobs=[job], tenants=[pb.Tenant(refusals=7)], joins=7))
+    [switch_values], [job_values] = values["switches"], values["jobs"]
+    report = job_values["members"][0]["report"]
+    assert (switch_values["name"], job_values["name"]) == ("7", "7")
+    assert (switch_values["outcomes"], switch_values["rpc_errors"]) == ({"hello": 7}, {"UNAVAILABLE": 7})
+    assert switch_values["losses"][0]["lost"] == job_values["traffic"][0]["packets"] == values["joins"] == 7
+    assert (report["operations"], report["awaited"], report["busy_s"]) == (7, [7], 0.5)
+    assert values["tenants"][0]["refusals"] == 7
 
 
 def test_loss_sets_what_it_says(running: Running) -> None:

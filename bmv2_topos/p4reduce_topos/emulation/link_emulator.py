@@ -28,10 +28,10 @@ _ETHERTYPE_IPV4 = b"\x08\x00"
 class Direction:
     """One direction of the link. Times are in seconds; other options are shares of the frames."""
 
-    def __init__(self, options: argparse.Namespace, to: EthPort, seed: int) -> None:
+    def __init__(self, options: argparse.Namespace, to: EthPort) -> None:
         self._options = options
         self._to = to
-        self._random = random.Random(seed)
+        self._random = random.Random(f"link {options.seed} to {to.number}")  # another sequence for each direction
         self._waiting: list[tuple[float, int, bytes]] = []  # a heap: when each frame is due, its number, the frame
         self._number = count()  # frames that are due at the same time keep their order
 
@@ -76,8 +76,8 @@ def main() -> None:
     options = parser.parse_args()
     first, second = (EthPort(number, name) for number, name in enumerate(options.interfaces, start=1))
     directions = {
-        first.fileno(): (first, Direction(options, second, options.seed)),
-        second.fileno(): (second, Direction(options, first, -options.seed)),
+        first.fileno(): (first, Direction(options, second)),
+        second.fileno(): (second, Direction(options, first)),
     }
     print("{}", flush=True)  # the line that says that the process is ready
     with select.epoll() as poll:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of, with_parameters
@@ -29,6 +30,9 @@ _Controller = Annotated[
         envvar="P4REDUCE_CONTROLLER",
     ),
 ]
+
+
+_LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
 
 class Access:
@@ -86,22 +90,31 @@ def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def plain(reply: pb.StatusReply) -> dict[str, Any]:
-    """Return the reply with all its fields as JSON values.
-
-    Protobuf writes 64-bit numbers as strings. The totals, outcomes, losses and traffic become numbers again.
-    """
+    """Return the reply with all its fields as JSON values."""
     values: dict[str, Any] = json_format.MessageToDict(
         reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    switches = values["switches"]
-    outcomes = [switch["outcomes"] for switch in switches]
-    losses = (loss for switch in switches for loss in switch["losses"])
-    traffic = (one for job in values["jobs"] for one in job["traffic"])
-    for counts in (values, *outcomes, *losses, *traffic):
-        for name, value in counts.items():
-            if isinstance(value, str) and value.isdigit():
-                counts[name] = int(value)
+    _restore_numbers(reply.DESCRIPTOR, values)
     return values
+
+
+def _restore_numbers(message: Any, values: dict[str, Any]) -> None:
+    """Replace the strings that Protobuf writes for 64-bit numbers by numbers.
+
+    message: the descriptor, of any implementation of Protobuf.
+    """
+    for field in message.fields:
+        value = values.get(field.name)
+        if value is None:
+            continue
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            if field.message_type.fields_by_name["value"].cpp_type in _LONG:
+                values[field.name] = {key: int(one) for key, one in value.items()}
+        elif field.message_type is not None:
+            for one in value if isinstance(value, list) else [value]:
+                _restore_numbers(field.message_type, one)
+        elif field.cpp_type in _LONG:
+            values[field.name] = [int(one) for one in value] if isinstance(value, list) else int(value)
 
 
 def fail(message: str, status: int = 1) -> NoReturn:
