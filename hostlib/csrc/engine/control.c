@@ -145,8 +145,7 @@ int p4reduce_await_held(p4reduce_engine *engine, uint64_t hold, p4reduce_held *h
     bool timed_out = false, over, changed;
     pthread_mutex_lock(&engine->lock);
     for (;;) {
-        over = hold == 0 || hold != pause->calls || engine->stopped ||
-               engine_failure(engine)->status != P4REDUCE_OK;
+        over = hold == 0 || hold != pause->calls || engine->stopped || engine_failure(engine)->status != P4REDUCE_OK;
         changed = pause->reported_call == hold && pause->report.changes != known.changes;
         if (over || changed || timed_out)
             break;

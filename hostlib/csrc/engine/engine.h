@@ -53,11 +53,11 @@ struct counted {
 struct progress_lock {
     pthread_cond_t released; // for the engine's thread, while a waiter makes progress
     bool held;
-    bool by_waiter;          // held by a thread that waits for an operation, not by the engine's own
-    bool wakeup_requested;   // the engine's thread is to make progress again
-    bool idle;               // the engine's thread waits for `released`, not for packets
-    bool callback_pending;   // the next operation has a callback, which only the engine's thread calls
-    unsigned epoch;          // how many waiters have held it so far
+    bool by_waiter;        // held by a thread that waits for an operation, not by the engine's own
+    bool wakeup_requested; // the engine's thread is to make progress again
+    bool idle;             // the engine's thread waits for `released`, not for packets
+    bool callback_pending; // the next operation has a callback, which only the engine's thread calls
+    unsigned epoch;        // how many waiters have held it so far
 };
 
 // The state of pausing operations: pause.h.
@@ -65,16 +65,16 @@ struct pause {
     // Guarded by the engine's lock. The requests of other threads: resume with `slots` slots, then pause.
     bool resume_requested, pause_requested;
     uint32_t slots, first_seq;
-    uint64_t pause_after;    // the job's operations that may still begin
-    uint64_t calls;          // calls of p4reduce_hold and p4reduce_go_on so far
-    uint64_t reported_call;  // the call that `report` answers
-    p4reduce_held report;    // only the driver writes it
+    uint64_t pause_after;   // the job's operations that may still begin
+    uint64_t calls;         // calls of p4reduce_hold and p4reduce_go_on so far
+    uint64_t reported_call; // the call that `report` answers
+    p4reduce_held report;   // only the driver writes it
     // Owned by the driver. It changes `paused` under the engine's lock, too.
     bool paused;
-    uint64_t limit;                 // operations from this number on are held back
-    uint64_t begun;                 // how many operations have begun
-    uint32_t slots_now;             // the number of slots, if it has changed; otherwise 0
-    uint64_t paused_by;             // the call of p4reduce_hold
+    uint64_t limit;     // operations from this number on are held back
+    uint64_t begun;     // how many operations have begun
+    uint32_t slots_now; // the number of slots, if it has changed; otherwise 0
+    uint64_t paused_by; // the call of p4reduce_hold
     double since;
     p4reduce_operation *held_back; // the first in flight that has not begun; NULL if there is none
 };
@@ -92,8 +92,8 @@ struct p4reduce_engine {
 
     // Guarded by the lock, except for `requests_pending` and `most_slots`.
     pthread_mutex_t lock;
-    pthread_cond_t changed;    // an operation has ended, a snapshot was taken, the thread has stopped
-    pthread_cond_t reportable; // an operation has ended without a waiter, and p4reduce_next_ended is to report it
+    pthread_cond_t changed;       // an operation has ended, a snapshot was taken, the thread has stopped
+    pthread_cond_t reportable;    // an operation has ended without a waiter, and p4reduce_next_ended is to report it
     atomic_bool requests_pending; // the driver is to call engine_handle_requests
     bool notified;                // `wake` is readable
     struct operation_queue inbox;
@@ -103,11 +103,11 @@ struct p4reduce_engine {
         p4reduce_operation *head, *tail;
     } unreported; // in the order of submission
     struct progress_lock progress;
-    p4reduce_error failure; // status P4REDUCE_OK while there is none
-    p4reduce_error external_failure; // the first failure that another thread has set
+    p4reduce_error failure;           // status P4REDUCE_OK while there is none
+    p4reduce_error external_failure;  // the first failure that another thread has set
     struct counted counted_by_switch; // the last report of the controller
     struct pause pause;
-    atomic_uint most_slots;  // used by one operation since the last query
+    atomic_uint most_slots;        // used by one operation since the last query
     bool closing, stopped, joined; // p4reduce_close was called; the thread is about to end; it was joined
     unsigned asked, answered;      // requests for a snapshot
     struct snapshot snapshot;

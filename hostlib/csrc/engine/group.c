@@ -170,7 +170,8 @@ static bool check_jobs(const p4reduce_membership *all, const p4reduce_options *o
             refused |= job == options->more_jobs[before] >> 16;
         if (refused) {
             error_tell(error, P4REDUCE_INVALID,
-                       "more_jobs has job %" PRIu32 ": accepted are numbers from 1 on, each once, but the first thread's, "
+                       "more_jobs has job %" PRIu32
+                       ": accepted are numbers from 1 on, each once, but the first thread's, "
                        "%" PRIu32,
                        job, all->job);
             return false;
@@ -206,8 +207,7 @@ static bool start(p4reduce_engine *engine, const char *name, p4reduce_error *err
     return false;
 }
 
-p4reduce_engine *group_open(const p4reduce_membership *theirs, const p4reduce_options *options,
-                            p4reduce_error *error) {
+p4reduce_engine *group_open(const p4reduce_membership *theirs, const p4reduce_options *options, p4reduce_error *error) {
     p4reduce_membership membership;
     if (!structure_in(&membership, sizeof membership, theirs, "membership", error) ||
         membership_check(&membership, error) != P4REDUCE_OK || !check(&membership, options, error))

@@ -141,8 +141,7 @@ bool network_turn(p4reduce_engine *engine) {
 struct wait_set network_wait(p4reduce_engine *engine, double limit) {
     engine_coalesce_answers(engine);
     struct wait_set set = {
-        .descriptors = {{.fd = engine->link->socket,
-                         .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
+        .descriptors = {{.fd = engine->link->socket, .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
                         {.fd = engine->wake, .events = POLLIN},
                         {.fd = -1}},
         .deadline = fmin(limit, p4reduce_worker_deadline(engine->worker)),

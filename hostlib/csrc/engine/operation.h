@@ -16,11 +16,11 @@ struct p4reduce_operation {
     double timeout;
     void (*on_end)(void *context, const p4reduce_error *error);
     void *context;
-    struct task *task;                     // until the worker has it; engines without a worker keep it until the end
-    p4reduce_operation *next_shard;        // the shards for other engines of the group, until they have them
-    uint64_t number;                       // its number in the job, the same at all ranks
+    struct task *task;              // until the worker has it; engines without a worker keep it until the end
+    p4reduce_operation *next_shard; // the shards for other engines of the group, until they have them
+    uint64_t number;                // its number in the job, the same at all ranks
     // Guarded by the engine's lock.
-    p4reduce_operation *next_queued;       // in the inbox, or in `done`
+    p4reduce_operation *next_queued; // in the inbox, or in `done`
     p4reduce_operation *prev_unreported, *next_unreported;
     bool ended;
     bool has_handle;         // its caller still uses it; p4reduce_release clears this, or p4reduce_allreduce itself

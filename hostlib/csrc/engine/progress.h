@@ -22,8 +22,8 @@ void progress_run(p4reduce_engine *engine);
 
 // The other functions are called under the engine's lock, except progress_until.
 
-// In any thread: makes the driver take a turn soon, or the engine's thread if there is no driver. The caller has already
-// written its request, under the same lock.
+// In any thread: makes the driver take a turn soon, or the engine's thread if there is no driver. The caller has
+// already written its request, under the same lock.
 void progress_wake(p4reduce_engine *engine);
 
 // By the driver: clears `requests_pending`. The driver then reads the requests, under the same lock.

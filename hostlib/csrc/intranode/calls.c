@@ -84,8 +84,8 @@ bool calls_differ(const struct intranode *node, p4reduce_error *error) {
     const struct call *own = own_call(node, number), *other = differing_call(node, number, &index);
     char those[CALL_TEXT_BYTES + 80] = "two other ranks disagree";
     if (other != NULL)
-        snprintf(those, sizeof those, "rank %u has %s, fingerprint %08" PRIx32, node->segment.ranks[index],
-                 other->text, other->fingerprint);
+        snprintf(those, sizeof those, "rank %u has %s, fingerprint %08" PRIx32, node->segment.ranks[index], other->text,
+                 other->fingerprint);
     job_error_disagreement(own->operation, those, node->segment.ranks[node->segment.index], own->text, own->fingerprint,
                            error);
     return true;
@@ -147,8 +147,7 @@ void calls_publish_failure(struct intranode *node, uint64_t number, const p4redu
     node->published = true;
     struct failure *failure = &segment_head(&node->segment)->failure;
     uint64_t none = 0;
-    if (!atomic_compare_exchange_strong(&failure->claimed, &none,
-                                        number * (MAX_RANKS + 1) + node->segment.index + 1))
+    if (!atomic_compare_exchange_strong(&failure->claimed, &none, number * (MAX_RANKS + 1) + node->segment.index + 1))
         return;
     const uint32_t rank = node->segment.ranks[node->segment.index];
     const bool is_all_ranks = error->status == P4REDUCE_MISMATCH || error->status == P4REDUCE_ABORTED;

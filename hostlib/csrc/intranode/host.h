@@ -42,8 +42,8 @@ struct host {
     bool large;                 // memory was used that can be given back to the kernel
     double idle_since;          // when the last operation ended
     // The leader's.
-    uint64_t submitted; // parts that the worker has got
-    double reported_at; // when it last reported for which ranks it waits
+    uint64_t submitted;   // parts that the worker has got
+    double reported_at;   // when it last reported for which ranks it waits
     bool reported_paused; // whether it then reported that the controller has paused operations
     // A follower's.
     uint64_t taken, scanned; // parts whose sums it has taken; blocks scanned of the part begun last

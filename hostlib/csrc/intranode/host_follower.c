@@ -22,8 +22,8 @@ static bool lags(const struct host *host, uint32_t index) {
     const uint64_t number = host->taken;
     const bool has_called = calls_get(&host->node, index, number + 1) != NULL;
     if (index > 0)
-        return !has_called || atomic_load(&host_call(host, number, index)->scanned) <
-                                  host->parts[number % BUFFERS].blocks;
+        return !has_called ||
+               atomic_load(&host_call(host, number, index)->scanned) < host->parts[number % BUFFERS].blocks;
     for (uint32_t other = 1; !has_called && other < host->node.segment.count; other++)
         if (parts_lack_buffer(host, number, other))
             return false;
@@ -38,8 +38,10 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
     char ranks[AWAITED_TEXT_BYTES];
     memset(awaited, 0, 8 * sizeof *awaited);
     if (has_report && atomic_load(&head->paused)) {
-        snprintf(text, room, "the controller has paused operations to change the job's slots, as it told rank %u, "
-                             "which sends for this host", host->node.segment.ranks[0]);
+        snprintf(text, room,
+                 "the controller has paused operations to change the job's slots, as it told rank %u, "
+                 "which sends for this host",
+                 host->node.segment.ranks[0]);
         return;
     }
     for (uint32_t index = 0; host->taken < host->begun && index < host->node.segment.count; index++)
@@ -85,8 +87,7 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
 
 // Returns whether the sums of the next part to take are there.
 static bool has_sums(const struct host *host) {
-    return host->taken < host->begun &&
-           atomic_load(host_ended(host, host->taken)) == host->taken + 1;
+    return host->taken < host->begun && atomic_load(host_ended(host, host->taken)) == host->taken + 1;
 }
 
 // A follower's share of a part: it scans its values, copies the non-zero blocks for the leader, and computes its result

@@ -73,8 +73,7 @@ void parts_end(struct part *part) {
 
 bool parts_lack_buffer(const struct host *host, uint64_t number, uint32_t index) {
     // The buffer had part number - BUFFERS before. `taken` counts parts, so it is larger once that one was taken.
-    return number >= BUFFERS &&
-           atomic_load(&segment_rank(&host->node.segment, index)->taken) <= number - BUFFERS;
+    return number >= BUFFERS && atomic_load(&segment_rank(&host->node.segment, index)->taken) <= number - BUFFERS;
 }
 
 // Memory.

@@ -96,16 +96,16 @@ struct local {
     bool reduces_in_place;             // all ranks allow that, and the sums are made in place
     bool unmappable;                   // this rank could not map all tensors
     uint8_t *mapped[MAX_RANKS];        // addresses of others' tensors in this process; NULL if not mapped
-    uint64_t next[PHASES];       // each phase's next window
-    uint64_t window_count;       // windows of the operation
-    uint64_t regular_count;      // windows without those for postponed pieces
-    bool retries;                // `window_count` includes windows for postponed pieces
-    uint64_t collected;          // regular windows whose postponed pieces are collected: the same at all ranks
-    struct postponed *postponed; // postponed pieces of these windows, in order
+    uint64_t next[PHASES];             // each phase's next window
+    uint64_t window_count;             // windows of the operation
+    uint64_t regular_count;            // windows without those for postponed pieces
+    bool retries;                      // `window_count` includes windows for postponed pieces
+    uint64_t collected;                // regular windows whose postponed pieces are collected: the same at all ranks
+    struct postponed *postponed;       // postponed pieces of these windows, in order
     size_t postponed_count, postponed_room;
-    unsigned piece_blocks;       // blocks of a piece
-    size_t copied;               // bytes copied into the window that is scanned
-    enum phase awaited_phase;    // the phase of `awaited_window` that this rank waits for
+    unsigned piece_blocks;    // blocks of a piece
+    size_t copied;            // bytes copied into the window that is scanned
+    enum phase awaited_phase; // the phase of `awaited_window` that this rank waits for
     uint64_t awaited_window;
 };
 

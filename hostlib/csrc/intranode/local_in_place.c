@@ -130,8 +130,8 @@ bool in_place_add_up(p4reduce_engine *engine) {
     const uint64_t share = share_blocks(local);
     if (!local->unmappable)
         atomic_store(&head->adds_in_place, local->first_window + 1);
-    for (uint64_t first; !local->unmappable && (first = atomic_fetch_add(&head->next_piece, 1) * share) <
-                                                   local->task->blocks;) {
+    for (uint64_t first;
+         !local->unmappable && (first = atomic_fetch_add(&head->next_piece, 1) * share) < local->task->blocks;) {
         if (!local_may_continue(engine) || !local_no_rank_failed(engine))
             return false;
         reduce_share(local, first, share, &added);

@@ -12,7 +12,7 @@ enum {
     WINDOW_BYTES = 8 << 20,
     MOST_PIECE_BYTES = 64 << 10,
     LEAST_PIECE_BYTES = 16 << 10,
-    CACHED_BYTES = 512 << 10, // all ranks' values of a piece, so that they fit into a core's cache
+    CACHED_BYTES = 512 << 10,    // all ranks' values of a piece, so that they fit into a core's cache
     MOST_COPIES_BYTES = 2 << 20, // of a rank in a window
     COPIES_BYTES = 16 << 20,     // of all ranks in a window
 };
@@ -55,9 +55,9 @@ static bool read_values(const struct local *local, const struct piece *piece, ui
     if (mapped != NULL)
         memcpy(to, mapped, bytes);
     const struct call *call = segment_call(&local->node.segment, rank, local->node.announced);
-    return mapped != NULL || (local->node.segment.readable &&
-                              segment_read(&local->node.segment, rank, call->data + value_bytes * piece->first_value,
-                                           to, bytes));
+    return mapped != NULL ||
+           (local->node.segment.readable &&
+            segment_read(&local->node.segment, rank, call->data + value_bytes * piece->first_value, to, bytes));
 }
 
 struct piece local_blocks(const struct local *local, uint64_t first, uint64_t blocks) {
@@ -110,8 +110,9 @@ bool local_collect(struct local *local, uint64_t windows) {
         const uint64_t window = local->first_window + local->collected;
         const struct window *head = local_window(local, window);
         struct piece piece;
-        for (unsigned index = 0; atomic_load(&head->postponed) == window + 1 &&
-                                 local_piece(local, local->collected, index, &piece); index++) {
+        for (unsigned index = 0;
+             atomic_load(&head->postponed) == window + 1 && local_piece(local, local->collected, index, &piece);
+             index++) {
             const bool unread = atomic_load(&head->unread[index]) == window + 1;
             const struct postponed postponed = {piece.first_block, unread, head->owners[index]};
             if ((unread || head->kinds[index] == POSTPONED) && !append_postponed(local, postponed))
@@ -172,7 +173,7 @@ unsigned local_agree(const struct local *local, const struct piece *piece, const
 // Adds all ranks' values of a block that is non-zero at some rank, to words. If a source is packed, blocks must be
 // added in ascending order.
 static void sum_block(struct local *local, const struct piece *piece, struct source *sources, unsigned block,
-                     unsigned exponent, uint8_t *sums) {
+                      unsigned exponent, uint8_t *sums) {
     const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
     const size_t words = numbers_words(&local->task->numbers, count);
     uint8_t *addend = local->words;
@@ -210,8 +211,8 @@ static size_t word_bytes_a_block(const struct local *local) {
 
 // Prefetches the non-zero blocks of the tensor for writing. They are no longer in the cache, and too far apart for the
 // hardware prefetcher. `edges`: only the cache lines that blocks share with their neighbours.
-static void prefetch_blocks(const struct piece *piece, const uint8_t *agreed, const uint8_t *values,
-                            size_t block_bytes, bool edges) {
+static void prefetch_blocks(const struct piece *piece, const uint8_t *agreed, const uint8_t *values, size_t block_bytes,
+                            bool edges) {
     const size_t step = edges ? block_bytes : LINE_BYTES, end = edges ? block_bytes + 1 : block_bytes;
     for (unsigned block = 0; (block = next_nonzero(agreed, block, piece->blocks)) < piece->blocks; block++)
         for (size_t i = 0; i < end; i += step)
@@ -246,8 +247,8 @@ static void write_values(struct local *local, const struct piece *piece, const u
         numbers->kernels->settle();
 }
 
-static void sum_to_words(struct local *local, const struct piece *piece, struct source *sources,
-                         const uint8_t *agreed, uint8_t *words) {
+static void sum_to_words(struct local *local, const struct piece *piece, struct source *sources, const uint8_t *agreed,
+                         uint8_t *words) {
     const size_t stride = word_bytes_a_block(local);
     for (unsigned block = 0; (block = next_nonzero(agreed, block, piece->blocks)) < piece->blocks; block++) {
         sum_block(local, piece, sources, block, agreed[block], words);
@@ -301,8 +302,7 @@ static bool any_in_tensor(const struct local *local, const struct piece *piece) 
 
 static void count_blocks(struct local *local, const struct piece *piece, unsigned received) {
     const bool empty = *piece_content(local, piece, local->rank) == EMPTY;
-    const unsigned sent =
-        empty ? 0 : count_nonzero(piece_exponents(local, piece, local->rank), piece->blocks);
+    const unsigned sent = empty ? 0 : count_nonzero(piece_exponents(local, piece, local->rank), piece->blocks);
     local->node.stats.blocks_sent += sent;
     local->node.stats.blocks_skipped += piece->blocks - sent;
     local->node.stats.blocks_received += received;
@@ -333,8 +333,7 @@ void local_reduce(struct local *local, const struct piece *piece) {
     uint8_t *agreed = piece_agreed(local, piece);
     const unsigned nonzero = local_agree(local, piece, sources, agreed);
     // Dense sums stay in this rank's tensor, if others can read them there and want them in the same form.
-    const bool may_be_whole =
-        piece_is_readable(local, piece) && local->uniform && !local->task->request.read_only;
+    const bool may_be_whole = piece_is_readable(local, piece) && local->uniform && !local->task->request.read_only;
     head->owners[piece->index] = (uint8_t)local->rank;
     if (nonzero == 0) {
         head->kinds[piece->index] = NOTHING;

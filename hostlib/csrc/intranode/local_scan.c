@@ -44,8 +44,7 @@ void local_scan(struct local *local, const struct piece *piece) {
     if (piece->postponed != NULL && piece->postponed->given) {
         *content = EMPTY;
         if (piece->postponed->owner == local->rank)
-            memcpy(piece_sums(local, piece), piece_own_values(local, piece),
-                   piece->values * task->numbers.value_bytes);
+            memcpy(piece_sums(local, piece), piece_own_values(local, piece), piece->values * task->numbers.value_bytes);
         return;
     }
     const bool readable = piece_is_readable(local, piece) && !local->one_shot;

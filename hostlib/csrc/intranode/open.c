@@ -89,8 +89,8 @@ static bool take_options(p4reduce_options *options, const p4reduce_options *thei
     return true;
 }
 
-static bool open_sharing(p4reduce_engine *engine, const p4reduce_options *options,
-                         const p4reduce_local_options *local, p4reduce_error *error) {
+static bool open_sharing(p4reduce_engine *engine, const p4reduce_options *options, const p4reduce_local_options *local,
+                         p4reduce_error *error) {
     if (engine->ops == &leader_engine && !engine_open_network(engine, &engine->membership, options, error))
         return false;
     struct host *host = calloc(1, sizeof *host);
@@ -107,8 +107,8 @@ static bool open_sharing(p4reduce_engine *engine, const p4reduce_options *option
 }
 
 p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *their_membership,
-                                       const p4reduce_options *their_options,
-                                       const p4reduce_local_options *their_local, p4reduce_error *error) {
+                                       const p4reduce_options *their_options, const p4reduce_local_options *their_local,
+                                       p4reduce_error *error) {
     p4reduce_membership membership;
     p4reduce_options options = {.size = sizeof options};
     p4reduce_local_options local;

@@ -137,8 +137,8 @@ void wakeup_receive(struct intranode *node) {
         const uint32_t number = events[i].data.u32, index = number % MAX_RANKS;
         if (number == OWN_SOCKET)
             drain(node->socket);
-        else if (number >= MAX_RANKS || (node->segment.connections[index] >= 0 &&
-                                         drain(node->segment.connections[index])))
+        else if (number >= MAX_RANKS ||
+                 (node->segment.connections[index] >= 0 && drain(node->segment.connections[index])))
             mark_gone(node, index);
     }
 }

@@ -16,7 +16,8 @@ static bool has_avx2(void) {
     static atomic_int found;
     unsigned a, b, c, d;
     if (atomic_load_explicit(&found, memory_order_relaxed) == UNKNOWN)
-        atomic_store(&found, __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? YES : NO);
+        atomic_store(&found,
+                     __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? YES : NO);
     return atomic_load_explicit(&found, memory_order_relaxed) == YES;
 }
 #endif

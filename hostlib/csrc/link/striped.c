@@ -156,12 +156,12 @@ struct link *striped_open(const int *sockets, uint32_t aggregators, p4reduce_err
         return NULL;
     }
     striped->link = (struct link){.aggregators = aggregators,
-                                .socket = epoll_create1(EPOLL_CLOEXEC),
-                                .receive = striped_receive,
-                                .send = striped_send,
-                                .longest_silent = striped_longest_silent,
-                                .describe = striped_describe,
-                                .free = striped_free};
+                                  .socket = epoll_create1(EPOLL_CLOEXEC),
+                                  .receive = striped_receive,
+                                  .send = striped_send,
+                                  .longest_silent = striped_longest_silent,
+                                  .describe = striped_describe,
+                                  .free = striped_free};
     bool well = striped->link.socket >= 0;
     if (!well)
         error_tell(error, P4REDUCE_SYSTEM, "no epoll descriptor: errno %d", errno);

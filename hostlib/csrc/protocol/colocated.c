@@ -21,8 +21,7 @@ void colocated_agree(struct colocated *colocated, uint64_t block, size_t blocks,
     }
 }
 
-void colocated_add(const struct colocated *colocated, uint64_t block, size_t count, unsigned exponent,
-                   uint8_t *wire) {
+void colocated_add(const struct colocated *colocated, uint64_t block, size_t count, unsigned exponent, uint8_t *wire) {
     _Alignas(64) uint8_t more[MOST_WORDS * WORD_BYTES];
     const uint64_t first = block * colocated->block_size;
     for (unsigned i = 0; i < colocated->count; i++) {

@@ -41,11 +41,9 @@ static inline bool colocated_has_own(const struct colocated *colocated, uint64_t
 }
 
 // Adds the co-located ranks' values of a block, which has `count` values, to its words.
-void colocated_add(const struct colocated *colocated, uint64_t block, size_t count, unsigned exponent,
-                   uint8_t *wire);
+void colocated_add(const struct colocated *colocated, uint64_t block, size_t count, unsigned exponent, uint8_t *wire);
 
 // Stores the sums of a block for the co-located ranks.
-void colocated_store(struct colocated *colocated, uint64_t block, unsigned exponent, const uint8_t *wire,
-                     size_t words);
+void colocated_store(struct colocated *colocated, uint64_t block, unsigned exponent, const uint8_t *wire, size_t words);
 
 #endif

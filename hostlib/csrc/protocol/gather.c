@@ -79,8 +79,7 @@ static void add(const struct gather *gather, uint32_t fingerprint, size_t first,
         quantise(gather, fingerprint, rank, first, count, exponent, wire);
         for (size_t i = 0; i < numbers_words(&gather->numbers, count); i++)
             store_32(sums + 4 * i, load_32(sums + 4 * i) + load_32(wire + 4 * i));
-        if (rank == gather->rank && request->residual != NULL &&
-            exponent_at(gather, rank, first, count) != BLOCK_ZERO)
+        if (rank == gather->rank && request->residual != NULL && exponent_at(gather, rank, first, count) != BLOCK_ZERO)
             numbers_residual(&gather->as_single, values_of(gather, rank, first), wire, count, exponent,
                              request->residual + first);
     }

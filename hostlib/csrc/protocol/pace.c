@@ -12,10 +12,8 @@ static void set_window(struct pace *pace, double window) {
 }
 
 struct pace pace_new(unsigned slots) {
-    struct pace pace = {.slots = slots,
-                        .ssthresh = (double)INFINITY,
-                        .reduced_at = -(double)INFINITY,
-                        .next_turn = -(double)INFINITY};
+    struct pace pace = {
+        .slots = slots, .ssthresh = (double)INFINITY, .reduced_at = -(double)INFINITY, .next_turn = -(double)INFINITY};
     set_window(&pace, INITIAL_WINDOW);
     return pace;
 }

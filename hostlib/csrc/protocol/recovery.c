@@ -165,8 +165,7 @@ void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t c
 static double overtaken_at(const struct recovery *recovery, const struct slot *slot) {
     if (slot->sent_at >= recovery->rack_sent_at || recovery->budget < COST)
         return NEVER;
-    return slot->sent_at +
-           (recovery->rack_rtt + 4 * recovery->timer.rttvar) * (double)(1u << slot->backoff_level);
+    return slot->sent_at + (recovery->rack_rtt + 4 * recovery->timer.rttvar) * (double)(1u << slot->backoff_level);
 }
 
 // Returns when the next packet is to be sent again.

@@ -4,8 +4,7 @@
 #include "base/membership.h"
 
 struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *stats) {
-    struct rounds rounds = {
-        .membership = membership, .stats = stats, .worker = (uint8_t)membership_worker(membership)};
+    struct rounds rounds = {.membership = membership, .stats = stats, .worker = (uint8_t)membership_worker(membership)};
     rounds.layout = layout_of(membership->lanes, membership->block_size);
     rounds.streams = membership_all_slots(membership) * membership->lanes;
     rounds.first_stream = membership->first_slot * membership->lanes;
@@ -172,8 +171,8 @@ bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const st
 
 bool rounds_complete(const struct rounds *rounds, struct slot *slot) {
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
-        if (slot->unknown >> lane & 1 && scanning_next_key(slot->task, stream_of(rounds, slot, lane),
-                                                           &slot->sought[lane], &slot->announced[lane]))
+        if (slot->unknown >> lane & 1 &&
+            scanning_next_key(slot->task, stream_of(rounds, slot, lane), &slot->sought[lane], &slot->announced[lane]))
             slot->unknown &= (uint8_t)~(1u << lane);
     if (slot->unknown)
         return false;

@@ -99,8 +99,7 @@ bool scanning_may_go_on(const struct task *task, uint32_t slot) {
     if (task->colocated == NULL || end == 0)
         return true;
     const uint64_t streams = min_of((uint64_t)(group + 1) * GROUP_SLOTS * task->lanes, task->streams);
-    return colocated_have_scanned(task->colocated,
-                                   min_of((uint64_t)(end - 1) * task->streams + streams, task->blocks));
+    return colocated_have_scanned(task->colocated, min_of((uint64_t)(end - 1) * task->streams + streams, task->blocks));
 }
 
 uint32_t scanning_more(struct task *task, uint32_t slot) {

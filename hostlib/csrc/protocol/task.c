@@ -172,7 +172,8 @@ bool task_deal_anew(struct task *task, uint32_t slots, p4reduce_error *error) {
     if (!check_streams(task->blocks, slots * task->lanes, error))
         return false;
     const uint32_t streams = slots * task->lanes;
-    const bool scans = task->scanning.exponents != NULL, same = task->blocks <= task->streams && task->blocks <= streams;
+    const bool scans = task->scanning.exponents != NULL,
+               same = task->blocks <= task->streams && task->blocks <= streams;
     task->streams = streams;
     task->own_slots = slots;
     if (same)

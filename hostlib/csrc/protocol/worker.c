@@ -307,7 +307,8 @@ int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, do
         if (slot_was_sent_again(slot) && (oldest == NULL || slot->last_answer < oldest->last_answer))
             oldest = slot;
     }
-    return oldest == NULL || now - oldest->last_answer < timeout ? -1 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
+    return oldest == NULL || now - oldest->last_answer < timeout ? -1
+                                                                 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
 }
 
 int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq) {

@@ -23,8 +23,8 @@ struct p4reduce_worker {
     struct slot *slots;
     uint8_t *payloads;
     uint32_t counter;
-    uint32_t waiting; // slots that wait for the scan
-    double scan_at;   // when the scan is to continue, infinite if no slot waits for it
+    uint32_t waiting;             // slots that wait for the scan
+    double scan_at;               // when the scan is to continue, infinite if no slot waits for it
     double scan_backoff;          // seconds between two polls of the scans of co-located ranks
     struct task *oldest, *newest; // tasks that are not done
 };

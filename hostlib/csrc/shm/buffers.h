@@ -37,8 +37,8 @@ static inline size_t buffers_lay_out(struct buffers *buffers) {
 // The sections of the buffer of part number `part`.
 
 static inline void *buffers_head(const struct buffers *buffers, uint64_t part) {
-    return buffers->base + (part & (buffers->count - 1)) *
-                               (buffers_copies_at(buffers) + buffers->copiers * buffers->copies_bytes);
+    return buffers->base +
+           (part & (buffers->count - 1)) * (buffers_copies_at(buffers) + buffers->copiers * buffers->copies_bytes);
 }
 
 // Returns the largest exponents of blocks over all ranks; below, the sums.

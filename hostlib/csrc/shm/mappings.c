@@ -20,8 +20,7 @@ static void drop_freed(struct mappings *mappings) {
         return;
     for (size_t i = mappings->count; i-- > 0;) {
         const struct mapping *mapping = &mappings->all[i];
-        if (!is_in_use(mappings, mapping) &&
-            !region_exists(mapping->pid, mapping->region.file, mapping->region.inode))
+        if (!is_in_use(mappings, mapping) && !region_exists(mapping->pid, mapping->region.file, mapping->region.inode))
             drop(mappings, i);
     }
     mappings->look_at = mappings->count + mappings->count / LOOK_SHARE + 1;

@@ -226,9 +226,8 @@ static bool fetch(const struct rendezvous *rendezvous, int *memory, p4reduce_err
         if (here < 0)
             return rendezvous_refused(error, "a socket");
         rendezvous->connections[0] = here;
-        if (bind(here, (const struct sockaddr *)&own, own_length) == 0 &&
-            connects(here, &address, length, deadline) && same_user(here) &&
-            ready_to_read(here, deadline) && !receive_memory(here, rendezvous->layout, memory))
+        if (bind(here, (const struct sockaddr *)&own, own_length) == 0 && connects(here, &address, length, deadline) &&
+            same_user(here) && ready_to_read(here, deadline) && !receive_memory(here, rendezvous->layout, memory))
             return rendezvous_refused(error, "memory");
         if (*memory >= 0)
             return true;

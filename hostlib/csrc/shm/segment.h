@@ -60,12 +60,12 @@ struct call {
 struct rank_record {
     _Alignas(LINE_BYTES) _Atomic uint32_t sleeping; // the rank sleeps, or is about to, and must be notified
     int32_t pid;
-    uint64_t probe, probed_at; // a number, and its address in the rank's own memory
-    int32_t file;              // the rank's descriptor of the segment
-    cpu_set_t processors;      // on which it may run
+    uint64_t probe, probed_at;                               // a number, and its address in the rank's own memory
+    int32_t file;                                            // the rank's descriptor of the segment
+    cpu_set_t processors;                                    // on which it may run
     _Alignas(LINE_BYTES) _Atomic uint64_t completed[PHASES]; // windows whose phase it has completed
-    _Atomic uint64_t taken;                                // parts whose sums it has taken
-    _Atomic uint64_t added;                                // its non-zero blocks that any rank has added in place
+    _Atomic uint64_t taken;                                  // parts whose sums it has taken
+    _Atomic uint64_t added;                                  // its non-zero blocks that any rank has added in place
     struct call calls[CALLS];
 };
 
@@ -91,12 +91,12 @@ struct segment_head {
 struct segment {
     uint8_t *base; // NULL until it is open, and for a leader that is alone on its host
     size_t bytes;
-    uint32_t index, count;    // of this rank, on the host; the leader is 0
-    uint8_t ranks[MAX_RANKS]; // their numbers in the job
+    uint32_t index, count;      // of this rank, on the host; the leader is 0
+    uint8_t ranks[MAX_RANKS];   // their numbers in the job
     int connections[MAX_RANKS]; // those of rendezvous_join
-    bool readable;            // all ranks can read each other's memory
-    bool mappable;            // all ranks can map each other's regions
-    uint32_t processors;      // number of processors that all ranks together may use
+    bool readable;              // all ranks can read each other's memory
+    bool mappable;              // all ranks can map each other's regions
+    uint32_t processors;        // number of processors that all ranks together may use
 };
 
 // Sets the ranks of the segment: all of the job, or those that share a stream with this one.
