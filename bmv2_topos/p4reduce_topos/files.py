@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies and experiments in YAML or JSON files, for users who do not program. This file is a topology.
+"""Topologies and experiments in YAML or JSON files, for users who do not program.
+
+A topology in YAML:
 
 name: two-rooms
 switches: [s1, s2]
 hosts: {h1: s1, h2: s1, h3: s2, h4: s2}     # Each host, with its switch.
-links: [[s1, s2]]                           # Links between switches. [s1, s2, "rate=1gbit"] is one with its own.
+links: [[s1, s2]]                           # Between switches. [s1, s2, "rate=1gbit"] has properties of its own.
 edge: rate=100mbit                          # Properties of the hosts' links.
 core: rate=100mbit,delay=1ms                # Properties of the links between switches.
 workers: [h1, h2, h3, h4]                   # In the order of their ranks. The default is all hosts.
@@ -61,7 +63,7 @@ def read_topology(file: str, workers: int | None, edge: str, core: str) -> Topol
     """Return the topology in a file. Raises P4ReduceError or ValueError.
 
     workers: the number of workers, from the first; None means all.
-    edge, core: properties of links, which replace those in the file, unless empty.
+    edge, core: properties that replace the file's edge and core, unless empty. Links with their own keep them.
     """
     made = read(file, _KEYS)
     hosts = _of(made, file, "hosts", dict, {})
@@ -98,7 +100,7 @@ def _of(made: dict[str, Any], file: str, key: str, kind: type[Any], default: Any
 
 
 def _link_properties(made: dict[str, Any], file: str, key: str, given: str) -> LinkProperties:
-    """Return the properties that the option gives, or else that of the file."""
+    """Return the properties that the option gives, or else those in the file."""
     if given:
         return parse_link_properties(f"--{key}", given)
     return parse_link_properties(f"{file}: {key}:", _of(made, file, key, str, ""))

@@ -31,8 +31,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
+        // Until slot_state decides, OUTCOME_STARTED means that nothing is wrong so far.
         meta.outcome = OUTCOME_FORBIDDEN;
-        meta.keep = 0xFFFFFFFF;
+        meta.keep = 0xFFFFFFFF;  // continue from the stored sums and keys, unless slot_state sets it to 0
 #define MEASURE(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; } \
             else if (hdr.aggregation.active[i:i] == 1) { growth = growth + LANE_LENGTH; }
         FOR_EACH_LANE(MEASURE)
@@ -42,6 +43,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
             || hdr.aggregation.active & ~(bit<8>)ALL_LANES != 0
             || hdr.aggregation.present & ~hdr.aggregation.active != 0
             || growth > MAX_GROWTH || (meta.from_cpu == 1 && growth != 0)
+            // The lowest byte of a round's fingerprint is its lanes.
             || ((hdr.aggregation.op == OP_DATA || hdr.aggregation.op == OP_RESULT)
                 && hdr.aggregation.active != hdr.aggregation.fingerprint[7:0])) {
             meta.outcome = OUTCOME_MALFORMED;

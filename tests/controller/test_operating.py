@@ -251,7 +251,7 @@ def test_small_buffers_and_closed_memory_are_found(tmp_path: Path, monkeypatch: 
     ],
 )
 def test_what_the_controller_says_of_a_switch(switch: pb.Switch, verdict: str) -> None:
-    assert switches.in_hand(switch).verdict == verdict
+    assert switches.as_reported(switch).verdict == verdict
 
 
 def test_no_p4runtime_is_found() -> None:

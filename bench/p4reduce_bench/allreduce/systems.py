@@ -26,7 +26,7 @@ from p4reduce_bench.processes.switches import (
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, build_for
 
-_DEFAULT_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
+_TARGET_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
 # More slots than these do not make links faster: the packets wait in the links' queues, and take more processor time.
 _LINK_SLOTS = DEFAULT_SLOTS  # of links of at most 1 Gbit/s
 _FAST_LINK_SLOTS = 64
@@ -66,7 +66,8 @@ class Setup:
         threads = [f"{self.rank_threads} threads a rank"] if self.rank_threads > 1 else []
         if case.ranks_per_host == 1:
             return "".join(threads)
-        return ", ".join(["a stream a rank" if self.local == "off" or threads else "a stream a host", *threads])
+        alone = self.local == "off" or self.rank_threads > 1  # ranks with several threads share no stream
+        return ", ".join(["a stream a rank" if alone else "a stream a host", *threads])
 
     def rendezvous(self) -> dict[str, str]:
         """Return the variables by which torch's ranks find each other."""
@@ -80,7 +81,7 @@ class Setup:
     def slots_used(self) -> int:
         """The slots of a job: `slots`, or if that is 0, what suits the target and the links."""
         build, usual = build_for(self.mtu), build_for(DEFAULT_MTU)
-        suits = _DEFAULT_SLOTS[self.target] * usual.mtu // build.mtu or 1  # as many bytes under way
+        suits = _TARGET_SLOTS[self.target] * usual.mtu // build.mtu or 1  # as many bytes under way
         if self.links is not None:
             suits = min(suits, _LINK_SLOTS if self.links.rate <= 10**9 else _FAST_LINK_SLOTS)
         return self.slots or suits
@@ -100,8 +101,8 @@ def check_local(local: str, given: str, *, linked: bool, shared: bool) -> None:
         raise P4ReduceError(f"--local {local}: accepted are {', '.join(LOCAL_CHOICES)}")
     if local == "auto" and linked and not shared:
         raise P4ReduceError(
-            "--local auto with --link: each worker is on a host of its own; accepted are off, and --ranks-per-host "
-            "beside it"
+            "--local auto with --link: each worker is on a host of its own; accepted are --local off, or --local auto "
+            "with --ranks-per-host"
         )
     if local == "off" and "shared" in given.split(","):
         raise P4ReduceError(f"--input {given} with --local off, which shares no memory: accepted is --local auto")
@@ -156,6 +157,7 @@ def collect(family: Family, ranks: Sequence[Child], world: int, cases: int, sile
     done = 0
     for _, event in family.events(ranks, silence):
         if "error" in event:
+            # Case -1: the rank failed before its first case, and would again.
             raise (_NeverStarted if event["case"] < 0 else ChildFailed)(event["error"])
         reported[event["case"]][event["rank"]] = event
         while done < cases and len(reported[done]) == world:
@@ -188,12 +190,13 @@ def _start_ranks(
         setup.on_host(rank // each, [*command, *(["--interface", f"worker{rank}"] if cabled else [])])
         for rank in range(workers)
     ]
-    settings = {"local": setup.local, "transport": "raw" if cabled else "udp"}
+    chosen = {"local": setup.local, "transport": "raw" if cabled else "udp"}
     if setup.links is not None:
-        settings["link"] = f"{setup.links.rate / 1000:.12g}kbit"
-    variables = [{**environment, **rank_environment(rank, workers, **settings)} for rank in range(workers)]
+        chosen["link"] = f"{setup.links.rate / 1000:.12g}kbit"
+    variables = [{**environment, **rank_environment(rank, workers, **chosen)} for rank in range(workers)]
     if system in MPIS:
         joined = [part for command in commands for part in (":", "-n", "1", *command)][1:]
+        # MPI gets the same way as p4reduce: memory, the links, or loopback.
         interface = None if setup.in_memory(cases[0]) else INTERFACE if setup.links else "lo"
         return [
             family.start_command(
@@ -205,7 +208,7 @@ def _start_ranks(
 
 
 def rank_command(system: str, cases: Sequence[Case], setup: Setup) -> list[str]:
-    """Return the command of a rank; torchrun's variables tell it which rank it is."""
+    """Return the command of a rank. Which rank it is, torchrun's variables tell it, or under mpirun MPI."""
     return [
         sys.executable, "-m", "p4reduce_bench.allreduce.rank", "--system", system, "--cases",
         json.dumps([asdict(case) for case in cases]), "--repeat", str(setup.repeat),

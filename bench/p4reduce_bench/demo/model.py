@@ -28,8 +28,9 @@ class LanguageModel(nn.Module):
     def forward(self, text: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
         """Return the mean loss of predicting text[:, 1:]; int64 `text` of shape (batch, length).
 
-        samples: int64, shape (words,): the words that each next word is told from; an empty tensor stands for the whole
-        vocabulary. Sampling (Jean et al., ACL 2015) keeps the output table's gradient sparse.
+        samples: int64, shape (words,): each next word is told from these and from the batch's other next words. An
+            empty tensor stands for the whole vocabulary. Sampling (Jean et al., ACL 2015) keeps the output table's
+            gradient sparse.
         """
         states, _ = self.lstm(self.words(text[:, :-1]))
         targets = text[:, 1:].reshape(-1)

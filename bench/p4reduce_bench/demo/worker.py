@@ -68,16 +68,17 @@ class Checker:
     ) -> None:
         """Measure the error against Gloo's float32 sum, as a share of the difference that is allowed."""
         dist.all_reduce(before)
+        gloo_sum = before
         world_size = len(arrays)
         exponents = np.max([Blocks(array, self.block_size).scan() for array in arrays], axis=0)
         bound = np.repeat(error_bound(exponents, world_size), self.block_size)[: result.size]
         # Gloo rounds after each of its additions, p4reduce once, and the average once more.
         bound += (world_size + 1) * 2.0**-24 * np.sum(np.abs(arrays), axis=0, dtype=np.float64)
-        error = np.abs(result.astype(np.float64) * world_size - before.numpy())
+        error = np.abs(result.astype(np.float64) * world_size - gloo_sum.numpy())
         self.worst_gloo_error = max(self.worst_gloo_error, float(np.max(error / np.maximum(bound, 1e-45))))
 
 
-def batches(text: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def next_batch(text: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return a batch of windows of the text: int64, shape (BATCH, LENGTH + 1)."""
     starts = torch.randint(0, text.numel() - LENGTH - 1, (BATCH, 1), generator=generator)
     return text[starts + torch.arange(LENGTH + 1)]
@@ -110,7 +111,7 @@ def train(communicator: Communicator, options: argparse.Namespace) -> None:
         if step < options.steps:
             samples = torch.randint(0, options.vocabulary, (SAMPLES,), generator=common)
             started = time.monotonic()
-            loss = parallel(batches(text[HELD_OUT:], generator), samples)
+            loss = parallel(next_batch(text[HELD_OUT:], generator), samples)
             optimizer.zero_grad(set_to_none=False)
             loss.backward()
             event["seconds"] = time.monotonic() - started

@@ -19,7 +19,10 @@ from p4reduce_targets.launch import with_parent_death_signal
 
 
 class ChildFailed(P4ReduceError):
-    """A child process ended when it should not have; the message ends with the last lines that it printed."""
+    """A child process ended when it should not have, or was silent for too long.
+
+    The message may end with its last lines on stderr.
+    """
 
 
 class Child:
@@ -51,7 +54,10 @@ class Child:
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def first(self, timeout: float) -> dict[str, Any]:
-        """Return the first JSON object; raise ChildFailed when the process ends before, or after `timeout` seconds."""
+        """Return the first JSON object; others that are read together with it are lost.
+
+        Raises ChildFailed when the process ends before, or after `timeout` seconds.
+        """
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             for event in self.read():
@@ -116,6 +122,7 @@ class Family:
                         yield key.data, event
                 for child in self.children:
                     code = child.process.poll()
+                    # Others of the family, such as switches, must not end at all while these run.
                     if code is not None and (code != 0 or child not in children):
                         raise child.failure()
                     if code == 0 and child in running:

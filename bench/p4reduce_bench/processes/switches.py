@@ -44,12 +44,12 @@ def start_switches(
                      "--grpc", "127.0.0.1:0", "--json")
         for _ in range(aggregators)
     ]  # fmt: skip
-    options = []
+    controlled: list[str] = []
     for switch in switches:
         ready = switch.first(START_UP_S)
         address = AGGREGATOR if cables else ready["ports"]["1"].removeprefix("udp:")
-        options += ["--switch", ready["grpc"], "--address", address]
-    return [*options, "--ports", ",".join(port.partition("=")[0] for port in ports)]
+        controlled += ["--switch", ready["grpc"], "--address", address]
+    return [*controlled, "--ports", ",".join(port.partition("=")[0] for port in ports)]
 
 
 def start_controller(family: Family, switches: Sequence[str], *options: str, listen: str = "127.0.0.1:0") -> str:
@@ -59,7 +59,10 @@ def start_controller(family: Family, switches: Sequence[str], *options: str, lis
 
 
 def rank_environment(rank: int, workers: int, **settings: str) -> dict[str, str]:
-    """Return the environment of a rank that sends for itself. settings: P4REDUCE_ variables, in lower case."""
+    """Return the environment of a rank, which sends for itself unless `local` says otherwise.
+
+    settings: P4REDUCE_ variables, in lower case and without the prefix.
+    """
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(workers),

@@ -48,7 +48,8 @@ def train(
     ratio: Annotated[float, Option(
         help="Share of blocks or elements that p4reduce-topk, p4reduce-element-topk, oktopk send.")] = 0.01,
     start_iteration: Annotated[int, Option(
-        min=0, help="Steps at the start in which these systems and p4reduce-int8 send everything unchanged.")] = 0,
+        min=0, help="Steps at the start in which the systems of --ratio and p4reduce-int8 send everything unchanged."
+        )] = 0,
     evaluations: Annotated[int, Option(
         min=1, help="Number of evaluations of the loss on held-out samples: at the end, at half of the steps, ..."
         )] = 5,
@@ -83,7 +84,7 @@ def train(
             if reason := missing(name):
                 raise P4ReduceError(f"--model {name}: {reason}")
         runs = trainings.plan(models, names, range(1, repeat + 1))
-        rate = links.enter(link)
+        rate = links.enter(link)  # goes into a private network, in which all children must start
         with Family() as family, tempfile.TemporaryDirectory(prefix="p4reduce-") as folder:
             made = links.Links(family, workers, rate) if rate is not None else None
             setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=warm_up, timeout=timeout,

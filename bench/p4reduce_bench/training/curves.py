@@ -65,8 +65,8 @@ def table(rows: Sequence[Row]) -> Table:
     made = outputs.table(
         "loss on held-out samples", ("model", "system"),
         ("seeds", "steps", "at start", "final", "±", f"to {BASE} %", "±", "equal time", "equal bytes"),
-        "±: standard deviation over seeds; to p4reduce: of the same seed; at equal time and bytes: what the"
-        " first to be done took, and what was sent by who sent least",
+        "±: standard deviation over seeds; to p4reduce: of the same seed; equal time: loss when the fastest system was"
+        " done; equal bytes: loss after as many bytes as the system sent that sent least",
     )  # fmt: skip
     least = {along: in_common(rows, along) for along in (seconds, sent)}
     for model in dict.fromkeys(one.model for one in rows):

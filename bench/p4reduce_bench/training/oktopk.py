@@ -75,6 +75,7 @@ class OkTopkState:
         self.residuals.add_to(buffer, parameters)
         accumulated: npt.NDArray[np.float32] = buffer.numpy()
         if self._iteration < self._start_iteration:
+            # All elements are sent, so the thresholds are 0, and of no use to later iterations.
             update, indexes = self._sparse_allreduce(accumulated, accumulated.size, _Reused())
         else:
             k = math.ceil(self._ratio * accumulated.size)

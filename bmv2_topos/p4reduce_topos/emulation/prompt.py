@@ -54,7 +54,7 @@ class Prompt(CLI):  # type: ignore[misc]
         self._iperf(line.split(), [])
 
     def do_iperfudp(self, line: str) -> None:
-        """Measure the rate of UDP between two hosts with iperf3: iperfudp RATE [CLIENT SERVER], such as 10M h1 h2."""
+        """Measure the rate of UDP between two hosts with iperf3: iperfudp [RATE [CLIENT SERVER]], such as 10M h1 h2."""
         rate, *hosts = line.split() or ["10M"]
         self._iperf(hosts, ["--udp", "--bitrate", rate])
 

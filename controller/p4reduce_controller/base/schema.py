@@ -49,7 +49,7 @@ class Spec:
     "either" in both places.
     `items`: the type of a list's elements or a dict's values; None if it is not checked.
     `once`: whether the option is not repeatable, although its value is a list.
-    `allow_scalar`: whether a file may have a single element in place of a list.
+    `allow_scalar`: whether a file may have a single text in place of a list of texts.
     `parse`: makes the value from the option's text; for a repeatable option, an element of the list or an item of the
     dict.
     `within`: the range of a number; None if every number is accepted.
@@ -154,7 +154,7 @@ def check(
     """Return the checked values by key. A key may also be written like its option, without the leading dashes.
 
     `where`: the file or table of the values, which errors name.
-    `also`: more keys that errors list as known.
+    `also`: keys that the caller has removed from `values`, as it handles them itself. Errors list them as known, too.
     `elsewhere`: a text that says where the known keys are listed, for errors if they are many.
     Raises SettingsError.
     """

@@ -153,11 +153,12 @@ def add_switch(
         if ports:
             table["ports"] = parse_ports(ports)
         if uplink:
-            # An uplink of the controller's options begins with the leaf; the errors show what is passed here.
+            # parse_uplink takes LEAF:PORT=SPINE, as in the controller's --uplink, and its errors quote that text.
             _, port, parent = parse_uplink(f"{table.get('name', 'it')}:{uplink}")
             table["uplink"] = {"port": port, "to": parent}
     except SettingsError as error:
         fail(str(error))
+    # With one of them, the controller says what is missing, or uses its default.
     if file is None and not (switch or address):
         fail("the addresses of the switch are missing: give --switch HOST:PORT and --address IP, or --file")
     request = pb.AddSwitchRequest(settings=json.dumps(table))

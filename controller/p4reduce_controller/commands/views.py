@@ -77,6 +77,7 @@ def _ranks(status: pb.StatusReply) -> Table:
     table = Table("job", "number", "state", "slots", "age", "rank", "address", "rank state")
     in_trees = any(one.parent for one in status.switches)
     for one in status.jobs:
+        # The leader is None until all ranks have been heard. If each rank sends its own packets, nothing is shared.
         senders = {member.leader for member in one.members if member.HasField("leader")}
         shared = "" if len(senders) in (0, len(one.members)) else f"\n{counted(len(senders), 'worker')}"
         ranges = [f"{_range(pool)} of {status.switches[pool.switch].name}" for pool in one.pools]
@@ -86,8 +87,10 @@ def _ranks(status: pb.StatusReply) -> Table:
             row = [str(rank), "not joined", ""]
             if member is not None:
                 sender = f", rank {member.leader} sends" if _has_leader(member) else ""
-                with_switches = _addresses(status, member) or ["no HELLO yet"]
-                addresses = with_switches if in_trees else map(_address, member.places)
+                if in_trees:
+                    addresses = _addresses(status, member) or ["no HELLO yet"]
+                else:  # in the order of the switches
+                    addresses = list(map(_address, member.places))
                 row[1:] = ["\n".join(addresses), _member_state(member) + sender]
             table.add_row(*head, *row)
             head = [""] * len(head)  # only the first row of a job has these columns

@@ -26,7 +26,7 @@ def given(files: TlsFiles) -> Iterator[Finding]:
 def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
     """Yield the expiry of the certificate of the server at `address`; nothing if no server speaks TLS there.
 
-    Other checks report that a server is missing. `files`: the client certificate for the server.
+    Other checks report that a server is missing. `files`: the certificate and key to present if the server asks.
     """
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -112,7 +112,7 @@ def _run_checks(
         yield from certificates.given(files)
     cookie = _cookie(pipeline, mtu, status)
     for switch in status.switches:
-        yield switches.in_hand(switch)
+        yield switches.as_reported(switch)
         yield from switches.p4runtime(switch.address, switch.name, device_id, cookie, files)
         if files is not None:
             yield from certificates.shown(switch.name, switch.address, files)

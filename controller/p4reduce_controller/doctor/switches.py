@@ -10,7 +10,7 @@ from finsy.proto import p4r, p4r_grpc
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles, channel_credentials
-from p4reduce.control.channel import code_of, details
+from p4reduce.control.channel import code_of, details, is_closed
 from p4reduce.control.diagnostics import of_grpc, of_tls
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.doctor.finding import Finding
@@ -19,12 +19,13 @@ from p4reduce_controller.switches.availability import SwitchState
 _TIMEOUT = 3.0
 
 
-def in_hand(switch: pb.Switch) -> Finding:
-    """Report the state that the controller has for the switch."""
+def as_reported(switch: pb.Switch) -> Finding:
+    """Return the finding on the state that the controller reports for the switch."""
     subject = f"switch {switch.name}"
     if switch.state in (SwitchState.DRAINING.value, SwitchState.CORDONED.value):
         return Finding(subject, "warning", "it takes no new jobs, because an operator drains or removes it")
-    if switch.state == SwitchState.UNSCHEDULABLE.value:  # the finding of the other switch says what is wrong
+    # Its parent, or each switch below it, cannot be used. The findings on those say why.
+    if switch.state == SwitchState.UNSCHEDULABLE.value:
         return Finding(subject, "warning", f"it takes no new jobs: {switch.problem}")
     if switch.problem or not switch.connected:
         advice = "check that its process runs, and that its host is up"
@@ -47,7 +48,7 @@ def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: 
                 p4r.GetForwardingPipelineConfigRequest(device_id=device_id, response_type=only), timeout=_TIMEOUT
             )
         except grpc.RpcError as error:
-            yield _refused(error, subject, address, tls is not None)
+            yield _failure(error, subject, address, tls is not None)
             return
     yield Finding(subject, "ok", f"{address} answers")
     actual = reply.config.cookie.cookie
@@ -64,13 +65,13 @@ def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: 
         yield Finding(program, "ok", f"{has}, as on this host")
 
 
-def _refused(error: grpc.RpcError, subject: str, address: str, tls: bool) -> Finding:
+def _failure(error: grpc.RpcError, subject: str, address: str, tls: bool) -> Finding:
     code, text = code_of(error), details(error)
     if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
         return Finding(
             subject, "problem", f"{address} has no program, or another device: {text}", "check that its controller runs"
         )
-    if code is grpc.StatusCode.UNAVAILABLE and not tls and ("reset" in text or "losed" in text):
+    if code is grpc.StatusCode.UNAVAILABLE and not tls and is_closed(text):
         advice = (
             "if the switch uses TLS, run this where the certificates are: give --switch-ca, and --switch-cert if it "
             "asks for one"

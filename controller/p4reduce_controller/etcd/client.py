@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from p4reduce.control.certificates import TlsFiles, channel_credentials
-from p4reduce.control.channel import is_tls_trouble
+from p4reduce.control.channel import is_closed, is_tls_trouble
 from p4reduce.control.diagnostics import of_grpc, of_tls
 from p4reduce.control.grpc_channels import open_aio_channel
 from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
@@ -53,7 +53,7 @@ class EtcdUnavailable(EtcdError):
 
 
 class NoSuchLease(EtcdUnavailable):
-    """An error: the lease has expired."""
+    """An error: the lease has expired. Callers treat it like EtcdUnavailable, and try again."""
 
 
 class Etcd:
@@ -80,7 +80,7 @@ class Etcd:
         return await self._ask("KV/Range", request, rpc.RangeResponse, timeout)
 
     async def transact(self, request: rpc.TxnRequest) -> rpc.TxnResponse:
-        """Do the transaction. It may be done more than once: a member has done it, but its answer was lost."""
+        """Do the transaction. If a member does it but its answer is lost, it is sent again, so it may be done twice."""
         return await self._ask("KV/Txn", request, rpc.TxnResponse, CALL_TIMEOUT)
 
     async def grant(self, seconds: int) -> rpc.LeaseGrantResponse:
@@ -165,7 +165,7 @@ class Etcd:
                 "--store-cert"
             )
             advice = "" if any(tls_texts.values()) else check
-        elif self._tls is None and any("reset" in one or "losed" in one for one in troubles.values()):
+        elif self._tls is None and any(map(is_closed, troubles.values())):
             advice = "; if etcd uses TLS, give --store-ca"
         return f"etcd does not answer ({said}){advice}"
 

@@ -17,7 +17,7 @@ import grpc.aio
 from finsy.proto import U128, p4r, p4r_grpc
 
 from p4reduce.control.certificates import TlsFiles, channel_credentials
-from p4reduce.control.channel import is_tls_trouble
+from p4reduce.control.channel import is_closed, is_tls_trouble
 from p4reduce.control.diagnostics import of_grpc, of_tls
 from p4reduce.control.grpc_channels import open_aio_channel
 from p4reduce_controller.base.tasks import Interrupted, first_of, isolate_cancellation
@@ -290,7 +290,7 @@ class Link:
     def _advice(self, message: str) -> str:
         if "Connection refused" in message:
             return "; start it, for example with `p4reduce switch`, or correct --switch"
-        broken = "reset" in message or "losed" in message
+        broken = is_closed(message)
         if self.tls is not None and (broken or is_tls_trouble(message)):
             return (
                 "; check that the switch uses TLS, the name in its certificate, --switch-ca, and whether it asks for "

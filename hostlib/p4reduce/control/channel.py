@@ -116,7 +116,7 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
 
 def _tls_trouble(text: str, address: str, tls: Tls | None) -> str:
     """Return what is wrong with TLS and what to do; "" if the trouble seems to be another."""
-    closed = _is_closed(text)
+    closed = is_closed(text)
     if tls is None:
         if closed and diagnostics.speaks_tls(address):
             return f"it uses TLS; give the certificate authorities to trust, with {_CA}"
@@ -150,10 +150,10 @@ def may_come(error: grpc.RpcError) -> bool:
 
 def has_been_reset(error: grpc.RpcError) -> bool:
     """Return whether the other side has closed the connection before it answered: because of TLS, or since it ends."""
-    return code_of(error) is grpc.StatusCode.UNAVAILABLE and _is_closed(details(error))
+    return code_of(error) is grpc.StatusCode.UNAVAILABLE and is_closed(details(error))
 
 
-def _is_closed(text: str) -> bool:
+def is_closed(text: str) -> bool:
     """Return whether the text is gRPC's "Connection reset by peer", "Socket closed" or the like."""
     return "reset" in text or "losed" in text
 

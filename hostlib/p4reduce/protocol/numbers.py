@@ -7,8 +7,9 @@ biased exponent of the block over N workers, and h = ceil(log2 N) the bits of he
     q = rint(x * 2^(30 - h - (e - 126))), ties to even, at every worker.
     y = (sum of q) * 2^-(30 - h - (e - 126)), rounded once, to float32.
 
-No sum overflows, because |q| <= 2^(30 - h). Integer addition commutes, so all workers get the same bits, in whatever
-order packets arrive. Scaling is done in float64, where it is exact. int32 is added unchanged and wraps around.
+No sum overflows: |x| < 2^(e - 126), so |q| <= 2^(30 - h). Integer addition commutes, so all workers get the same bits,
+in whatever order packets arrive. Scaling is done in float64, where it is exact. int32 is added unchanged and wraps
+around.
 
 A word can carry two or four narrower integers of w bits each, which the switch adds without knowing: the word is the
 sum of q_i * 2^(w * i) modulo 2^32, the first integer lowest. They can be separated again while every sum of q_i stays
@@ -61,9 +62,9 @@ def values_per_word(wire: Wire) -> int:
 
 
 def magnitude_bits(wire: Wire, world_size: int) -> int:
-    """Return p, the bits of a value's magnitude. 0 means that the sums of so many ranks have no room.
+    """Return p, or 30 - h for int32. 0 means that the sums of so many ranks have no room.
 
-    A value is a multiple of 2^-p of the power of two above its block's largest magnitude.
+    The quantum of a block is 2^-p times the power of two above the block's largest magnitude.
     """
     if wire == "int32":
         return 30 - (world_size - 1).bit_length()
@@ -192,7 +193,10 @@ def numbers_for(dtype: np.dtype[Any], world_size: int, wire: Wire = "int32") -> 
 def check_ranks(wire: Wire, world_size: int) -> None:
     """Raise ValueError if the sums of so many ranks do not fit into the wire's integers."""
     if magnitude_bits(wire, world_size) == 0:
-        raise ValueError(f"wire {wire!r} of {world_size} ranks: sums have {value_bits(wire)} bits, for up to 127 ranks")
+        bits = value_bits(wire)
+        raise ValueError(
+            f"wire {wire!r} of {world_size} ranks: sums have {bits} bits, for up to {2 ** (bits - 1) - 1} ranks"
+        )
 
 
 def error_bound(exponents: npt.ArrayLike, world_size: int, wire: Wire = "int32") -> npt.NDArray[np.float64]:
@@ -244,7 +248,8 @@ def added(
         agreed: list[int] = exponents[some].tolist()
         sums = np.zeros((len(ids), block_size), np.int32)
         for rank, blocks in enumerate(flat):
-            sums += numbers.quantise(blocks.gather(ids), agreed, ids, operation | rank)
+            seed = operation | rank  # the lower 8 bits of an operation's fingerprint are 0
+            sums += numbers.quantise(blocks.gather(ids), agreed, ids, seed)
         totals = numbers.dequantise(sums, agreed)
         result.scatter(ids, totals if divisor == 1 else totals / np.float32(divisor))
     return result.data.reshape(first.shape)

@@ -42,7 +42,8 @@ class Scanning:
         self._zeros_sent = zeros_sent
         self._read_only = read_only
         self.piece = max(1, SCAN_BLOCKS // streams)
-        self._scanned = [0] * (slots // GROUP_SLOTS + 1)  # rows of each group
+        """Rows of a piece: if each group scans one, that is SCAN_BLOCKS blocks."""
+        self._scanned = [0] * (slots // GROUP_SLOTS + 1)  # how many rows of each group have been scanned
         # Stream after stream. `bytearray.find` finds the next block faster than NumPy does.
         self._exponents = bytearray(streams * self.rows)
         self._sent = bytearray(streams * self.rows)
@@ -55,7 +56,8 @@ class Scanning:
         first, scanned = stream * self.rows, self._scanned[stream // self._lanes // GROUP_SLOTS]
         position = self._sent.find(True, first + number, first + scanned)
         if position >= 0:
-            return position - first << 8 | 255 - self._exponents[position]
+            # The least key wins: of the workers' next blocks the first, and of its exponents the largest.
+            return (position - first) << 8 | (255 - self._exponents[position])
         return NO_KEY if scanned == self.rows else None
 
     def more(self, slot: int) -> int:
@@ -66,8 +68,8 @@ class Scanning:
         first = group * GROUP_SLOTS * self._lanes
         last = min(first + GROUP_SLOTS * self._lanes, self._streams)
         numbers = (np.arange(begin, end)[:, None] * self._streams + np.arange(first, last)).reshape(-1)
-        blocks = numbers[numbers < self._blocks.count]
-        exponents = np.zeros(numbers.size, np.uint8)
+        blocks = numbers[numbers < self._blocks.count]  # a prefix, as numbers ascend: only the last row can be short
+        exponents = np.full(numbers.size, ZERO, np.uint8)
         if blocks.size:
             exponents[: blocks.size] = self._scan(blocks)
         by_stream = exponents.reshape(-1, last - first).T
