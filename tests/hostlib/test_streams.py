@@ -173,6 +173,8 @@ def test_a_device_may_be_late_while_an_earlier_collective_is_under_way(
     handle = one.allreduce_async(tensors[0], timeout=0.2)
     wait_until(lambda: "waiting for rank 1" in str(error_of(lambda: handle.wait(0.6))), "the earlier one to be awaited")
     cuda.running.set()
+    device = cuda.current()
+    wait_until(lambda: device.done == len(device.given), "the device, which has 0.2 s once the earlier one has ended")
     other.allreduce(np.ones(3, np.float32))
     earlier.wait(20)
     other.allreduce(tensors[1])
