@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface between the P4Runtime server and the data planes of sim and native.
+"""The interface between the P4Runtime server and the data planes of the targets.
 
 Tables, actions, counters and meters have their fully qualified names of P4Info. Every method raises KeyError for a name
 that the program does not have, and ValueError for a key or argument that does not fit. A data plane need not be thread
@@ -9,7 +9,8 @@ safe: the caller locks it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 
@@ -73,13 +74,32 @@ class MeterConfig:
     pburst: int
 
 
+@dataclass(slots=True)
+class Batch:
+    """A group of writes. The caller gives each write a number, and finds errors by it.
+
+    label: the number of the writes that follow; the caller sets it.
+    errors: the errors that the data plane found out after a write had returned, by label. It is complete when the
+        batch has ended.
+    """
+
+    label: int = 0
+    errors: dict[int, Exception] = field(default_factory=dict)
+
+
 class DataPlane(Protocol):
     """A loaded program with its state.
 
     `priority` is P4Runtime's: the entry with the largest number wins. It is 0 in tables without ternary fields.
     """
 
-    cpu_port: int
+    def batch(self) -> AbstractContextManager[Batch]:
+        """Group the writes until the end of the context, without making them one transaction.
+
+        A data plane across a network sends them as one request. One in this process does each write at once, and raises
+        each error at once.
+        """
+        ...
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
         """Add an entry; raise ValueError if it exists (same key and priority), or the table is full or constant."""
@@ -96,8 +116,9 @@ class DataPlane(Protocol):
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
         """Create or replace a multicast group, numbered from 1; an empty list of replicas removes it."""
 
-    def read_counter(self, counter: str, index: int) -> Count:
-        """Read one cell of an indirect counter; raise ValueError if the index is out of range."""
+    def read_counters(self, cells: Sequence[tuple[str, int]]) -> list[Count]:
+        """Read cells of indirect counters, each given by counter and index; raise ValueError for an unknown index."""
+        ...
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
         """Set one cell of an indirect counter; raise ValueError if the index is out of range."""
@@ -105,11 +126,21 @@ class DataPlane(Protocol):
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
         """Configure one cell of an indirect meter, with full buckets; None lets every packet pass, as initially."""
 
-    def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Read an entry's direct counter; raise KeyError without such an entry, ValueError if the table has none."""
+    def read_direct_counters(self, entries: Sequence[tuple[str, Key, int]]) -> list[Count]:
+        """Read the direct counters of entries, each given by table, key and priority.
+
+        Raises KeyError without such an entry, and ValueError if the table has no direct counter.
+        """
+        ...
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
         """Set an entry's direct counter; raise KeyError without such an entry, ValueError if the table has none."""
+
+
+class PacketProcessor(DataPlane, Protocol):
+    """A data plane that processes packets in this process."""
+
+    cpu_port: int
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Process one frame that arrived at `port`; return the frames to send, in order, each with its egress port.

@@ -9,8 +9,9 @@ import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
-from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.dataplane import DataPlane, PacketProcessor
 from p4reduce_targets.interfaces import InterfaceWatch
 from p4reduce_targets.ports import Port
 
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BATCH = 32  # frames of one port, before another port is served and before a waiting controller gets the lock
 
-Load = Callable[[bytes, int], DataPlane]  # (program, CPU port); ValueError says what is wrong with the program
+Load = Callable[[bytes, int], PacketProcessor]  # (program, CPU port); ValueError says what is wrong with the program
 
 
 class Switch:
@@ -33,7 +34,7 @@ class Switch:
         self.undeliverable = 0  # frames to ports that do not exist
         self.on_packet_in: Callable[[bytes], None] = lambda _: None
         self._load = load
-        self._data_plane: DataPlane | None = None
+        self._data_plane: PacketProcessor | None = None
         # Lock order: `_next`, then `_lock`, which guards the data plane. A thread that waits for `_lock` holds `_next`,
         # so it gets `_lock` next: a busy packet loop cannot take it again first.
         self._next = threading.Lock()
@@ -51,13 +52,13 @@ class Switch:
         finally:
             self._lock.release()
 
-    def load(self, program: bytes) -> DataPlane:
+    def load(self, program: bytes) -> PacketProcessor:
         """Return a data plane for `program`, not yet in use; raise ValueError if it cannot be loaded."""
         return self._load(program, self.cpu_port)
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Process packets with `data_plane` from now on. The caller is in `exclusive`."""
-        self._data_plane = data_plane
+        """Process packets with a result of `load` from now on. The caller is in `exclusive`."""
+        self._data_plane = cast(PacketProcessor, data_plane)
 
     def packet_out(self, frame: bytes) -> None:
         """Process a frame as if it had arrived at the CPU port."""

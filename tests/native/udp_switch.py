@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.dataplane import PacketProcessor
 from p4reduce_targets.native import NativeSwitch, load
 from p4reduce_targets.ports import PortSpec
 from tests.support.dataplane import frames
@@ -33,7 +33,7 @@ CONFIG = (SHIPPED / "p4reduce.json").read_bytes()
 class Both:
     """Two data planes that both get every call, and must return the same."""
 
-    def __init__(self, *planes: DataPlane) -> None:
+    def __init__(self, *planes: PacketProcessor) -> None:
         self._planes = planes
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

@@ -8,9 +8,10 @@ import errno
 import os
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, MeterConfig, Replica
+from p4reduce_targets.dataplane import Batch, Call, Count, Exact, Key, Lpm, MeterConfig, Replica
 from p4reduce_targets.native.handle import Handle
 from p4reduce_targets.native.library import Arguments, Words
 from p4reduce_targets.native.numbers import METER_LIMIT
@@ -21,7 +22,7 @@ _OUTPUT = struct.Struct("=II")
 
 
 class NativeDataPlane:
-    """An implementation of `DataPlane` by the C code. Thread safe."""
+    """An implementation of `PacketProcessor` by the C code. Thread safe."""
 
     def __init__(self, switch: Handle, layout: Layout) -> None:
         self.layout = layout
@@ -41,6 +42,10 @@ class NativeDataPlane:
     def handle(self) -> int:
         """The C code's pointer to its `struct plane`."""
         return int(self._plane)
+
+    def batch(self) -> AbstractContextManager[Batch]:
+        """Return a context for a group of writes, each of which is done at once."""
+        return nullcontext(Batch())
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
         """Add an entry."""
@@ -76,8 +81,11 @@ class NativeDataPlane:
         array = (ctypes.c_uint16 * len(numbers))(*numbers)
         _check(self._call("set_group", group, array, len(replicas)), f"group {group}")
 
-    def read_counter(self, counter: str, index: int) -> Count:
-        """Read one cell of a counter."""
+    def read_counters(self, cells: Sequence[tuple[str, int]]) -> list[Count]:
+        """Read cells of counters."""
+        return [self._read_counter(counter, index) for counter, index in cells]
+
+    def _read_counter(self, counter: str, index: int) -> Count:
         count = Words()
         self._call("read_counter", *_cell("counter", implemented().counters, counter, index), count)
         return Count(count[0], count[1])
@@ -98,8 +106,11 @@ class NativeDataPlane:
         """Set the meters' clock to `now`, in nanoseconds from 1; None restores the machine's clock."""
         self._call("set_time", now or 0)
 
-    def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Read the counter of a job's member; raise KeyError without such an entry, ValueError for other tables."""
+    def read_direct_counters(self, entries: Sequence[tuple[str, Key, int]]) -> list[Count]:
+        """Read the counters of jobs' members; raise KeyError without such an entry, ValueError for other tables."""
+        return [self._read_direct_counter(*entry) for entry in entries]
+
+    def _read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
         count = Words()
         self._check_found(table, key, self._call("read_member", _counter_key(table, key, priority), count))
         return Count(count[0], count[1])

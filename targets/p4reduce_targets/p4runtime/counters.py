@@ -11,6 +11,7 @@ from grpc import StatusCode
 from p4reduce_targets.dataplane import Count, DataPlane
 from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
 from p4reduce_targets.p4runtime.program import Counter, Program
+from p4reduce_targets.p4runtime.readback import Undo, stored_elsewhere
 
 
 def read_count(data: p4r.CounterData, counter: Counter) -> Count:
@@ -34,7 +35,7 @@ class Counters:
         self._program = program
         self._data_plane = data_plane
 
-    def write(self, kind: int, entry: p4r.CounterEntry) -> None:
+    def write(self, kind: int, entry: p4r.CounterEntry) -> Undo:
         """Set a cell. DELETE sets it to 0."""
         counter = self._program.counter(entry.counter_id)
         if not entry.HasField("index"):
@@ -44,18 +45,23 @@ class Counters:
             raise invalid("INSERT update type not supported for counters")
         count = Count(0, 0) if kind == p4r.Update.DELETE else read_count(entry.data, counter)
         self._data_plane.write_counter(counter.name, index, count)
+        return stored_elsewhere
 
     def read(self, wanted: p4r.CounterEntry) -> Iterator[p4r.CounterEntry]:
         """Yield one cell, all cells of a counter, or those of every counter (counter id 0)."""
         program = self._program
         counters = [program.counter(wanted.counter_id)] if wanted.counter_id else list(program.counters.values())
-        for counter in counters:
-            cells = [_index(counter, wanted)] if wanted.HasField("index") else range(counter.size)
-            for index in cells:
-                entry = p4r.CounterEntry(counter_id=counter.id)
-                entry.index.index = index
-                write_count(entry.data, self._data_plane.read_counter(counter.name, index))
-                yield entry
+        cells = [
+            (counter, index)
+            for counter in counters
+            for index in ([_index(counter, wanted)] if wanted.HasField("index") else range(counter.size))
+        ]
+        counts = self._data_plane.read_counters([(counter.name, index) for counter, index in cells])
+        for (counter, index), count in zip(cells, counts, strict=True):
+            entry = p4r.CounterEntry(counter_id=counter.id)
+            entry.index.index = index
+            write_count(entry.data, count)
+            yield entry
 
     def replay(self, other: Counters) -> None:
         """Copy every cell of `other`; raise Refused if this program has no such counter."""

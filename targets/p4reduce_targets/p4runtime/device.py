@@ -23,7 +23,10 @@ class Device(Protocol):
         ...
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Process packets with this data plane from now on. Called under `exclusive()`."""
+        """Process packets with this data plane from now on; raise ValueError if the switch refuses.
+
+        Called under `exclusive()`.
+        """
 
     def packet_out(self, frame: bytes) -> None:
         """Process a frame, which begins with the packet-out header, as if it had arrived at the CPU port.

@@ -11,6 +11,7 @@ from grpc import StatusCode
 from p4reduce_targets.dataplane import DataPlane, MeterConfig
 from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
 from p4reduce_targets.p4runtime.program import Meter, Program
+from p4reduce_targets.p4runtime.readback import Undo, store
 
 
 class Meters:
@@ -21,7 +22,7 @@ class Meters:
         self._data_plane = data_plane
         self._configs: dict[tuple[int, int], p4r.MeterConfig] = {}  # by meter and index
 
-    def write(self, kind: int, entry: p4r.MeterEntry) -> None:
+    def write(self, kind: int, entry: p4r.MeterEntry) -> Undo:
         """Configure a cell; without a configuration, it lets every packet pass again."""
         meter = self._program.meter(entry.meter_id)
         if not entry.HasField("index"):
@@ -31,10 +32,9 @@ class Meters:
             raise invalid("INSERT and DELETE update types not supported for meters")
         if entry.HasField("config"):
             self._data_plane.set_meter(meter.name, index, _read_config(meter, entry.config))
-            self._configs[meter.id, index] = entry.config
-        else:
-            self._data_plane.set_meter(meter.name, index, None)
-            self._configs.pop((meter.id, index), None)
+            return store(self._configs, (meter.id, index), entry.config)
+        self._data_plane.set_meter(meter.name, index, None)
+        return store(self._configs, (meter.id, index), None)
 
     def read(self, wanted: p4r.MeterEntry) -> Iterator[p4r.MeterEntry]:
         """Yield one cell, all cells of a meter, or those of every meter (meter id 0)."""

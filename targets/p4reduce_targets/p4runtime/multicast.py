@@ -10,6 +10,7 @@ from grpc import StatusCode
 
 from p4reduce_targets.dataplane import DataPlane, Replica
 from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
+from p4reduce_targets.p4runtime.readback import Undo, store
 
 GROUP_LIMIT = 1 << 15  # BMv2 uses the group ids from here on itself
 INSTANCE_LIMIT = 1 << 16
@@ -23,7 +24,7 @@ class Multicast:
         self._data_plane = data_plane
         self._groups: dict[int, p4r.MulticastGroupEntry] = {}
 
-    def write(self, kind: int, entry: p4r.PacketReplicationEngineEntry) -> None:
+    def write(self, kind: int, entry: p4r.PacketReplicationEngineEntry) -> Undo:
         """Insert, modify or delete a group; raise Refused and change nothing if that is not possible."""
         group = _group(entry)
         number = group.multicast_group_id
@@ -37,10 +38,9 @@ class Multicast:
             raise Refused(StatusCode.NOT_FOUND, f"Multicast group does not exist: {number}")
         if kind == p4r.Update.DELETE:
             self._data_plane.set_group(number, ())
-            del self._groups[number]
-            return
+            return store(self._groups, number, None)
         self._data_plane.set_group(number, _replicas(group))
-        self._groups[number] = _canonical(group)
+        return store(self._groups, number, _canonical(group))
 
     def read(self, entry: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.PacketReplicationEngineEntry]:
         """Yield one group, or all of them (group id 0). A read of all clone sessions yields nothing."""

@@ -15,6 +15,7 @@ from p4reduce_targets.p4runtime.meters import Meters
 from p4reduce_targets.p4runtime.multicast import Multicast
 from p4reduce_targets.p4runtime.packets import PacketHeader
 from p4reduce_targets.p4runtime.program import Program
+from p4reduce_targets.p4runtime.readback import Undo
 from p4reduce_targets.p4runtime.tables import Tables
 
 _UNSUPPORTED = {
@@ -44,36 +45,43 @@ class Pipeline:
     def write(self, updates: Iterable[p4r.Update]) -> None:
         """Do all updates in order, and continue after refused ones; raise UpdatesRefused if there were any."""
         errors: list[Refused | None] = []
-        for update in updates:
-            try:
-                self._write(update)
-            except Refused as error:
-                errors.append(error)
-            except (KeyError, ValueError) as error:  # the data plane knows more than P4Info: sizes, constant tables
-                errors.append(Refused(StatusCode.UNKNOWN, f"Error from target: {error}"))
-            else:
-                errors.append(None)
+        undo: dict[int, Undo] = {}
+        with self.data_plane.batch() as batch:
+            for number, update in enumerate(updates):
+                batch.label = number
+                try:
+                    undo[number] = self._write(update)
+                except Refused as error:
+                    errors.append(error)
+                except (KeyError, ValueError) as error:  # the data plane knows more than P4Info: sizes, constant tables
+                    errors.append(_from_target(error))
+                else:
+                    errors.append(None)
+        for number, late in sorted(batch.errors.items(), reverse=True):
+            errors[number] = _from_target(late)
+            if number in undo:
+                undo[number]()
         if any(errors):
             raise UpdatesRefused(errors)
 
-    def _write(self, update: p4r.Update) -> None:
+    def _write(self, update: p4r.Update) -> Undo:
         entity = update.entity
         match kind := entity.WhichOneof("entity"):
             case "table_entry":
                 _check_type(update)
-                self._tables.write(update.type, entity.table_entry)
+                return self._tables.write(update.type, entity.table_entry)
             case "counter_entry":
                 _check_type(update)
-                self._counters.write(update.type, entity.counter_entry)
+                return self._counters.write(update.type, entity.counter_entry)
             case "meter_entry":
                 _check_type(update)
-                self._meters.write(update.type, entity.meter_entry)
+                return self._meters.write(update.type, entity.meter_entry)
             case "direct_counter_entry":
                 _check_type(update)
-                self._tables.write_direct_counter(update.type, entity.direct_counter_entry)
+                return self._tables.write_direct_counter(update.type, entity.direct_counter_entry)
             case "packet_replication_engine_entry":
                 _check_type(update)
-                self._multicast.write(update.type, entity.packet_replication_engine_entry)
+                return self._multicast.write(update.type, entity.packet_replication_engine_entry)
             case _:
                 raise _refusal(kind, "writes")
 
@@ -121,6 +129,10 @@ def _asks_for_all(entity: p4r.Entity) -> bool:
 def _check_type(update: p4r.Update) -> None:
     if update.type not in (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE):
         raise invalid("Update type is not set")
+
+
+def _from_target(error: Exception) -> Refused:
+    return Refused(StatusCode.UNKNOWN, f"Error from target: {error}")
 
 
 def _refusal(kind: str | None, doing: str) -> Refused:

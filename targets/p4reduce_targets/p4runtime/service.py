@@ -106,7 +106,10 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                     pipeline.replay(self._running)
                 except (Refused, KeyError, ValueError) as error:
                     raise Refused(StatusCode.UNKNOWN, f"Error when reconciling config: {error}") from error
-            self._device.run_program(pipeline.data_plane)
+            try:
+                self._device.run_program(pipeline.data_plane)
+            except ValueError as error:
+                raise Refused(StatusCode.UNKNOWN, f"Error when committing config: {error}") from error
             self._running, self._saved = pipeline, None
 
     def GetForwardingPipelineConfig(

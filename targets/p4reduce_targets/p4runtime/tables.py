@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from finsy.proto import p4r
 from grpc import StatusCode
 
-from p4reduce_targets.dataplane import Count, DataPlane, Key
+from p4reduce_targets.dataplane import Call, Count, DataPlane, Key
 from p4reduce_targets.p4runtime.counters import read_count, write_count
 from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
 from p4reduce_targets.p4runtime.matching import read_action, read_key, write_action, write_key
 from p4reduce_targets.p4runtime.program import Counter, Program, Table
+from p4reduce_targets.p4runtime.readback import Undo, store, stored_elsewhere
 
 _EntryKey = tuple[Key, int]  # key and priority
 
@@ -28,8 +29,11 @@ class Tables:
         for table in program.tables.values():
             self._defaults[table.id] = self._initial_default(table)
 
-    def write(self, kind: int, entry: p4r.TableEntry) -> None:
-        """Insert, modify or delete an entry; raise Refused, or what the data plane raises, and then change nothing."""
+    def write(self, kind: int, entry: p4r.TableEntry) -> Undo:
+        """Insert, modify or delete an entry; return a function that undoes it here, but not in the data plane.
+
+        Raises Refused, or what the data plane raises, and then changes nothing.
+        """
         table = self._program.table(entry.table_id)
         if entry.HasField("time_since_last_hit"):
             raise invalid("time_since_last_hit must not be set in a WriteRequest")
@@ -40,15 +44,14 @@ class Tables:
         if entry.HasField("counter_data"):
             _direct_counter(table)
         if entry.is_default_action:
-            self._write_default(kind, table, entry)
-        elif kind == p4r.Update.INSERT:
-            self._insert(table, entry)
-        elif kind == p4r.Update.MODIFY:
-            self._modify(table, entry)
-        else:
-            self._delete(table, entry)
+            return self._write_default(kind, table, entry)
+        if kind == p4r.Update.INSERT:
+            return self._insert(table, entry)
+        if kind == p4r.Update.MODIFY:
+            return self._modify(table, entry)
+        return self._delete(table, entry)
 
-    def _insert(self, table: Table, entry: p4r.TableEntry) -> None:
+    def _insert(self, table: Table, entry: p4r.TableEntry) -> Undo:
         if not entry.HasField("action"):
             raise invalid("'action' field must be set")
         key, priority = read_key(table, entry)
@@ -56,24 +59,26 @@ class Tables:
         if (key, priority) in self._entries[table.id]:
             raise Refused(StatusCode.ALREADY_EXISTS, "Match entry exists, use MODIFY if you wish to change action")
         self._data_plane.insert(table.name, key, priority, call)
-        self._entries[table.id][key, priority] = self._canonical(table, key, priority, entry, call.arguments)
+        undo = self._store(table, key, priority, entry, call)
         self._set_counter(table, key, priority, entry)
+        return undo
 
-    def _modify(self, table: Table, entry: p4r.TableEntry) -> None:
+    def _modify(self, table: Table, entry: p4r.TableEntry) -> Undo:
         key, priority = read_key(table, entry)
         if not entry.HasField("action"):
             raise invalid("'action' field must be set for non-default entries")
         call = read_action(self._program, table, entry.action, default=False)
         self._find(table, key, priority)
         self._data_plane.modify(table.name, key, priority, call)
-        self._entries[table.id][key, priority] = self._canonical(table, key, priority, entry, call.arguments)
+        undo = self._store(table, key, priority, entry, call)
         self._set_counter(table, key, priority, entry)
+        return undo
 
-    def _delete(self, table: Table, entry: p4r.TableEntry) -> None:
+    def _delete(self, table: Table, entry: p4r.TableEntry) -> Undo:
         key, priority = read_key(table, entry)
         self._find(table, key, priority)
         self._data_plane.delete(table.name, key, priority)
-        del self._entries[table.id][key, priority]
+        return store(self._entries[table.id], (key, priority), None)
 
     def _find(self, table: Table, key: Key, priority: int) -> p4r.TableEntry:
         found = self._entries[table.id].get((key, priority))
@@ -81,15 +86,13 @@ class Tables:
             raise Refused(StatusCode.NOT_FOUND, f"Cannot find match entry in {table.name}")
         return found
 
-    def _canonical(
-        self, table: Table, key: Key, priority: int, entry: p4r.TableEntry, arguments: tuple[int, ...]
-    ) -> p4r.TableEntry:
+    def _store(self, table: Table, key: Key, priority: int, entry: p4r.TableEntry, call: Call) -> Undo:
         stored = p4r.TableEntry(
             table_id=table.id, controller_metadata=entry.controller_metadata, metadata=entry.metadata
         )
         write_key(table, key, priority, stored)
-        stored.action.CopyFrom(write_action(self._program.action(entry.action.action.action_id), arguments))
-        return stored
+        stored.action.CopyFrom(write_action(self._program.action(entry.action.action.action_id), call.arguments))
+        return store(self._entries[table.id], (key, priority), stored)
 
     def _initial_default(self, table: Table) -> p4r.TableEntry:
         entry = p4r.TableEntry(table_id=table.id, is_default_action=True)
@@ -97,7 +100,7 @@ class Tables:
             entry.action.CopyFrom(table.default)
         return entry
 
-    def _write_default(self, kind: int, table: Table, entry: p4r.TableEntry) -> None:
+    def _write_default(self, kind: int, table: Table, entry: p4r.TableEntry) -> Undo:
         if kind != p4r.Update.MODIFY:
             raise invalid("Only MODIFY can be used for the default entry, not INSERT or DELETE")
         if entry.match or entry.priority:
@@ -116,7 +119,7 @@ class Tables:
             action = self._program.action(entry.action.action.action_id)
             stored.action.CopyFrom(write_action(action, call.arguments))
             stored.controller_metadata, stored.metadata = entry.controller_metadata, entry.metadata
-        self._defaults[table.id] = stored
+        return store(self._defaults, table.id, stored)
 
     def read(self, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
         """Yield one entry, all entries of a table or of every table (table id 0), or default entries."""
@@ -124,15 +127,16 @@ class Tables:
             raise invalid("Do not set time_since_last_hit: no table supports idle timeout")
         tables = [self._program.table(wanted.table_id)] if wanted.table_id else list(self._program.tables.values())
         for table in tables:
-            for stored in self._matching(table, wanted):
+            found = self._matching(table, wanted)
+            counted = (
+                wanted.HasField("counter_data") and not wanted.is_default_action and table.direct_counter is not None
+            )
+            counts = self._counts(table, found) if counted else [None] * len(found)
+            for stored, count in zip(found, counts, strict=True):
                 entry = p4r.TableEntry()
                 entry.CopyFrom(stored)
-                if (
-                    wanted.HasField("counter_data")
-                    and table.direct_counter is not None
-                    and not stored.is_default_action
-                ):
-                    write_count(entry.counter_data, self._count(table, stored))
+                if count is not None:
+                    write_count(entry.counter_data, count)
                 yield entry
 
     def _matching(self, table: Table, wanted: p4r.TableEntry) -> list[p4r.TableEntry]:
@@ -143,7 +147,7 @@ class Tables:
         found = self._entries[table.id].get(read_key(table, wanted))
         return [] if found is None else [found]
 
-    def write_direct_counter(self, kind: int, wanted: p4r.DirectCounterEntry) -> None:
+    def write_direct_counter(self, kind: int, wanted: p4r.DirectCounterEntry) -> Undo:
         """Set an entry's counter. DELETE sets it to 0."""
         table = self._table_of(wanted)
         counter = _direct_counter(table)
@@ -152,6 +156,7 @@ class Tables:
             raise invalid("INSERT update type not supported for counters")
         count = Count(0, 0) if kind == p4r.Update.DELETE else read_count(wanted.data, counter)
         self._data_plane.write_direct_counter(table.name, key, priority, count)
+        return stored_elsewhere
 
     def read_direct_counters(self, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.DirectCounterEntry]:
         """Yield one entry's counter, those of a table, or those of every table (table id 0)."""
@@ -165,11 +170,11 @@ class Tables:
                 entries = [self._entries[table.id][self._existing_key(table, wanted.table_entry)]]
             else:
                 entries = list(self._entries[table.id].values())
-            for entry in entries:
+            for entry, count in zip(entries, self._counts(table, entries), strict=True):
                 answer = p4r.DirectCounterEntry()
                 answer.table_entry.table_id, answer.table_entry.priority = table.id, entry.priority
                 answer.table_entry.match.extend(entry.match)
-                write_count(answer.data, self._count(table, entry))
+                write_count(answer.data, count)
                 yield answer
 
     def _table_of(self, wanted: p4r.DirectCounterEntry) -> Table:
@@ -185,8 +190,8 @@ class Tables:
             raise invalid(f"Cannot map table entry to handle: {table.name} has no such entry")
         return key_and_priority
 
-    def _count(self, table: Table, entry: p4r.TableEntry) -> Count:
-        return self._data_plane.read_direct_counter(table.name, *read_key(table, entry))
+    def _counts(self, table: Table, entries: Sequence[p4r.TableEntry]) -> list[Count]:
+        return self._data_plane.read_direct_counters([(table.name, *read_key(table, entry)) for entry in entries])
 
     def _set_counter(self, table: Table, key: Key, priority: int, entry: p4r.TableEntry) -> None:
         if entry.HasField("counter_data"):

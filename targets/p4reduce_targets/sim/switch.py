@@ -7,9 +7,10 @@ import linecache
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 
-from p4reduce_targets.dataplane import Call, Count, Key, MeterConfig, Replica
+from p4reduce_targets.dataplane import Batch, Call, Count, Key, MeterConfig, Replica
 from p4reduce_targets.sim.generate import generate
 from p4reduce_targets.sim.program import Program, check_cpu_port, parse
 from p4reduce_targets.sim.tables import Table
@@ -18,7 +19,7 @@ _numbers = count(1)
 
 
 class Switch:
-    """An implementation of `DataPlane`. `source` is the generated Python."""
+    """An implementation of `PacketProcessor`. `source` is the generated Python."""
 
     def __init__(self, program: Program, cpu_port: int, seed: int | None, clock: Callable[[], int]) -> None:
         start = time.monotonic()
@@ -41,6 +42,10 @@ class Switch:
         process = shared["process"]
         assert callable(process)
         self._process: Callable[[int, bytes], list[tuple[int, bytes]]] = process
+
+    def batch(self) -> AbstractContextManager[Batch]:
+        """Return a context for a group of writes, each of which is done at once."""
+        return nullcontext(Batch())
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
         """Add an entry. Raises ValueError if it exists, or the table is full or constant."""
@@ -67,8 +72,11 @@ class Switch:
         else:
             self._groups.pop(group, None)
 
-    def read_counter(self, counter: str, index: int) -> Count:
-        """Read a cell of an indirect counter. Raises ValueError if the index is out of range."""
+    def read_counters(self, cells: Sequence[tuple[str, int]]) -> list[Count]:
+        """Read cells of indirect counters. Raises ValueError if an index is out of range."""
+        return [self._read_counter(counter, index) for counter, index in cells]
+
+    def _read_counter(self, counter: str, index: int) -> Count:
         packets, sizes = self._counters[counter]
         _check_index(f"counter {counter}", index, len(packets))
         return Count(packets[index], sizes[index])
@@ -85,9 +93,9 @@ class Switch:
         _check_index(f"meter {meter}", index, cells.size)
         cells.configure(index, config)
 
-    def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Read an entry's direct counter. Raises KeyError without such an entry, ValueError if the table has none."""
-        return Count(*self._tables[table].cell(key, priority))
+    def read_direct_counters(self, entries: Sequence[tuple[str, Key, int]]) -> list[Count]:
+        """Read direct counters. Raises KeyError without such an entry, ValueError if the table has none."""
+        return [Count(*self._tables[table].cell(key, priority)) for table, key, priority in entries]
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
         """Set an entry's direct counter. Raises KeyError without such an entry, ValueError if the table has none."""

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from p4reduce_targets.dataplane import Call, DataPlane, Exact, Key, Lpm, MeterConfig, Replica
+from p4reduce_targets.dataplane import Call, Exact, Key, Lpm, MeterConfig, PacketProcessor, Replica
 
 from .p4runtime import Entry, PacketIn
 from .switch import COMPILED, Outputs, Switch
@@ -19,7 +19,7 @@ _PACKET_IN = struct.Struct("!HI")
 class Direct(Switch):
     """A `Switch` whose outputs are complete when `inject` returns, so `barrier` need not wait."""
 
-    def __init__(self, name: str, plane: DataPlane, compiled: Path = COMPILED) -> None:
+    def __init__(self, name: str, plane: PacketProcessor, compiled: Path = COMPILED) -> None:
         super().__init__(name, compiled)
         self.plane = plane
         self.client = _Client(self)
@@ -70,11 +70,12 @@ class _Client:
         self._plane.set_meter(name, index, config and MeterConfig(*config))
 
     def read_counters(self, name: str) -> dict[int, tuple[int, int]]:
-        cells = {index: self._plane.read_counter(name, index) for index in range(self._program.counters[name].size)}
-        return {index: (cell.packets, cell.bytes) for index, cell in cells.items() if cell.packets}
+        cells = self._plane.read_counters([(name, index) for index in range(self._program.counters[name].size)])
+        return {index: (cell.packets, cell.bytes) for index, cell in enumerate(cells) if cell.packets}
 
     def read_direct_counters(self, table: str) -> dict[Key, object]:
-        return {key: self._plane.read_direct_counter(table, key, 0) for key in self._keys.get(table, [])}
+        keys = self._keys.get(table, [])
+        return dict(zip(keys, self._plane.read_direct_counters([(table, key, 0) for key in keys]), strict=True))
 
     def packet_out(
         self, payload: bytes, *, through_pipeline: bool = True, egress_port: int = 0, multicast_group: int = 0

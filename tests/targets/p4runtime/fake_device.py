@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from p4reduce_targets.dataplane import Call, Count, Key, MeterConfig, Replica
+from p4reduce_targets.dataplane import Batch, Call, Count, Key, MeterConfig, Replica
 
 CPU_PORT = 510
 EXACT_SIZE = 4
@@ -27,6 +28,9 @@ class FakeDataPlane:
         self.defaults: dict[str, Call | None] = {}
         self.groups: dict[int, Sequence[Replica]] = {}
         self.cells: dict[tuple[object, ...], Count] = {}
+
+    def batch(self) -> AbstractContextManager[Batch]:
+        return nullcontext(Batch())
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
         entries = self.entries.setdefault(table, {})
@@ -51,8 +55,8 @@ class FakeDataPlane:
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
         self.groups[group] = replicas
 
-    def read_counter(self, counter: str, index: int) -> Count:
-        return self.cells.get((counter, index), Count(0, 0))
+    def read_counters(self, cells: Sequence[tuple[str, int]]) -> list[Count]:
+        return [self.cells.get(cell, Count(0, 0)) for cell in cells]
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
         self.cells[counter, index] = count
@@ -60,8 +64,8 @@ class FakeDataPlane:
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
         raise AssertionError(f"conformance.p4 has no meter {meter}: {index}, {config}")
 
-    def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        return self.cells.get((table, key, priority), Count(0, 0))
+    def read_direct_counters(self, entries: Sequence[tuple[str, Key, int]]) -> list[Count]:
+        return [self.cells.get(entry, Count(0, 0)) for entry in entries]
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
         self.cells[table, key, priority] = count
@@ -71,7 +75,7 @@ class FakeDataPlane:
         header = int.from_bytes(frame[:4], "big")
         kind, egress, group = header >> 29, header >> 20 & 0x1FF, header & 0xFFFF
         name = "SwitchIngress.cells"
-        before = self.read_counter(name, kind)
+        (before,) = self.read_counters([(name, kind)])
         self.cells[name, kind] = Count(before.packets + 1, before.bytes + len(frame))
         replicas = self.groups.get(group, ()) if group else [Replica(egress, 0)]
         return [(one.port, self._leaving(one, frame[4:])) for one in replicas]

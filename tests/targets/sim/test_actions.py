@@ -31,13 +31,13 @@ def test_indirect_counters() -> None:
     switch = builder.load()
     for frame in (b"\x02", b"\x02abc", b"\x03", b"\xff"):
         switch.process(1, frame)
-    assert [switch.read_counter("c", index) for index in range(3)] == [Count(0, 0), Count(0, 0), Count(2, 5)]
+    assert switch.read_counters([("c", index) for index in range(3)]) == [Count(0, 0), Count(0, 0), Count(2, 5)]
     switch.write_counter("c", 0, Count(5, 6))
-    assert switch.read_counter("c", 0) == Count(5, 6)
+    assert switch.read_counters([("c", 0)]) == [Count(5, 6)]
     with pytest.raises(ValueError, match=r"not in 0\.\.2"):
-        switch.read_counter("c", 3)
+        switch.read_counters([("c", 3)])
     with pytest.raises(KeyError):
-        switch.read_counter("d", 0)
+        switch.read_counters([("d", 0)])
 
 
 def test_headers_come_and_go() -> None:

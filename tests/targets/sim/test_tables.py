@@ -155,17 +155,17 @@ def test_direct_counters() -> None:
     switch.insert("t", key, 0, put(7))
     for a in (1, 2, 1):
         out(switch, a)
-    assert switch.read_direct_counter("t", key, 0) == Count(2, 12)
+    assert switch.read_direct_counters([("t", key, 0)]) == [Count(2, 12)]
     switch.modify("t", key, 0, put(8))
     switch.write_direct_counter("t", key, 0, Count(10, 100))
     out(switch, 1)
-    assert switch.read_direct_counter("t", key, 0) == Count(11, 106)
+    assert switch.read_direct_counters([("t", key, 0)]) == [Count(11, 106)]
     with pytest.raises(KeyError):
-        switch.read_direct_counter("t", (Exact(2),), 0)
+        switch.read_direct_counters([("t", (Exact(2),), 0)])
     plain = table({"h.a": "exact"}).load()
     plain.insert("t", key, 0, put(7))
     with pytest.raises(ValueError, match="no direct counter"):
-        plain.read_direct_counter("t", key, 0)
+        plain.read_direct_counters([("t", key, 0)])
 
 
 def test_nonsense_from_the_control_plane() -> None:
