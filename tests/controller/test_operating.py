@@ -240,18 +240,24 @@ def test_small_buffers_and_closed_memory_are_found(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("switch", "verdict"),
+    ("connected", "state", "problem", "verdict", "advice"),
     [
-        (pb.Switch(connected=True, state="Ready"), "ok"),
-        (pb.Switch(connected=True, state="Draining", problem="it is being drained"), "warning"),
-        (pb.Switch(connected=True, state="Cordoned", problem="it is being drained"), "warning"),
-        (pb.Switch(state="NotReady", problem="unreachable for 7 s: pulled"), "problem"),
-        (pb.Switch(connected=True, state="Unschedulable", problem="the switch s cannot be used: pulled"), "warning"),
-        (pb.Switch(connected=True, state="UplinkDown", problem="its parent spine has not heard it"), "problem"),
+        (True, "Ready", "", "ok", ""),
+        (True, "Draining", "it is being drained", "warning", ""),
+        (True, "Cordoned", "it is being drained", "warning", ""),
+        (False, "NotReady", "unreachable for 7 s: pulled", "problem", "check that its process runs"),
+        (False, "NotReady", "not primary: controller 2 is", "problem", "start this one with --take-over"),
+        (True, "Unschedulable", "the switch s cannot be used: pulled", "warning", ""),
+        (True, "UplinkDown", "its parent spine has not heard it", "problem", "check the cable of its uplink"),
+        (True, "UplinkDown", "port 9 of leaf2 toward spine is down", "problem", "check the cable of its uplink"),
     ],
 )
-def test_what_the_controller_says_of_a_switch(switch: pb.Switch, verdict: str) -> None:
-    assert switches.as_reported(switch).verdict == verdict
+def test_what_the_controller_says_of_a_switch(
+    connected: bool, state: str, problem: str, verdict: str, advice: str
+) -> None:
+    found = switches.as_reported(pb.Switch(connected=connected, state=state, problem=problem))
+    assert found.verdict == verdict
+    assert advice in found.advice
 
 
 def test_no_p4runtime_is_found() -> None:

@@ -14,7 +14,7 @@ from p4reduce.control.channel import code_of, details, is_closed
 from p4reduce.control.diagnostics import of_grpc, of_tls
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.doctor.finding import Finding
-from p4reduce_controller.switches.availability import SwitchState
+from p4reduce_controller.switches.availability import NOT_PRIMARY, SwitchState
 
 _TIMEOUT = 3.0
 
@@ -29,10 +29,10 @@ def as_reported(switch: pb.Switch) -> Finding:
         return Finding(subject, "warning", f"it takes no new jobs: {switch.problem}")
     if switch.problem or not switch.connected:
         advice = "check that its process runs, and that its host is up"
-        if "not primary" in switch.problem:
-            advice = "end the other controller, or start this one with --take-over"
-        elif "heard it" in switch.problem:
+        if switch.state == SwitchState.UPLINK_DOWN.value:
             advice = "check the cable of its uplink, and that its port is up on both sides"
+        elif NOT_PRIMARY in switch.problem:
+            advice = "end the other controller, or start this one with --take-over"
         return Finding(subject, "problem", f"{switch.state}: {switch.problem}", advice)
     return Finding(subject, "ok", f"{switch.state}, {switch.slots_used} of {switch.slots} slots in use")
 

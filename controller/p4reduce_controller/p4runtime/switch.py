@@ -31,7 +31,7 @@ from p4reduce_controller.switches.aggregator import (
     SwitchError,
     SwitchUnavailable,
 )
-from p4reduce_controller.switches.availability import Unavailable
+from p4reduce_controller.switches.availability import NOT_PRIMARY, Unavailable
 from p4reduce_controller.switches.frames import OUTCOMES
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class P4RuntimeSwitch:
         if self._link:
             return None
         if self._is_backup:
-            return Unavailable(self._reason, summary="not primary")
+            return Unavailable(self._reason, summary=NOT_PRIMARY)
         away = time.monotonic() - self._away_since
         return Unavailable(self._reason, summary=f"unreachable for {away:.0f} s", brief=away < SHORT_BREAK)
 

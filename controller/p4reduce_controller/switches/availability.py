@@ -6,6 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+NOT_PRIMARY = "not primary"
+"""The summary of the reason if another controller is the switch's primary."""
+
 
 class SwitchState(Enum):
     """The state of a switch for operators, who know such states from Kubernetes nodes."""
