@@ -89,21 +89,21 @@ def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
     return shows_certificate(with_parameters(called, command, "access", added))
 
 
-def plain(reply: pb.StatusReply) -> dict[str, Any]:
-    """Return the reply with all its fields as JSON values."""
+def plain(message: Message) -> dict[str, Any]:
+    """Return the message with all its fields as JSON values."""
     values: dict[str, Any] = json_format.MessageToDict(
-        reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    _restore_numbers(reply.DESCRIPTOR, values)
+    _restore_numbers(message.DESCRIPTOR, values)
     return values
 
 
-def _restore_numbers(message: Any, values: dict[str, Any]) -> None:
+def _restore_numbers(descriptor: Any, values: dict[str, Any]) -> None:
     """Replace the strings that Protobuf writes for 64-bit numbers by numbers.
 
-    message: the descriptor, of any implementation of Protobuf.
+    descriptor: the message's, of any implementation of Protobuf.
     """
-    for field in message.fields:
+    for field in descriptor.fields:
         value = values.get(field.name)
         if value is None:
             continue

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from google.protobuf import json_format
 from rich.console import Console
 from rich.live import Live
 
@@ -63,8 +62,8 @@ def show_job(
             f"job {job!r}: the tenants {', '.join(sorted(tenants))} each have a job of that name; choose one with "
             "--tenant"
         )
-    index = list(status.jobs).index(candidates[find((one.name for one in candidates), "job", job)])
-    _show(plain(status)["jobs"][index] if as_json else views.job(status, status.jobs[index]))
+    chosen = candidates[find((one.name for one in candidates), "job", job)]
+    _show(plain(chosen) if as_json else views.job(status, chosen))
 
 
 @jobs.command("abort")
@@ -101,7 +100,7 @@ def slots(
         request = pb.SlotsRequest(job=job, tenant=tenant, first=slot, count=min(_SLOTS_PER_REQUEST, end - slot))
         merged.MergeFrom(access.call("Slots", request, _SLOTS_TIMEOUT))
         slot += request.count
-    _show(_plain_slots(merged) if as_json else views.slots(job, merged))
+    _show(plain(merged) if as_json else views.slots(job, merged))
 
 
 @switches.command("list")
@@ -122,8 +121,8 @@ def show_switch(
 ) -> None:
     """Show one switch: its ports, which of them are up, and the ranks behind each."""
     status = access.status()
-    index = find((one.name for one in status.switches), "switch", name)
-    _show(plain(status)["switches"][index] if as_json else views.switch(status, status.switches[index]))
+    chosen = status.switches[find((one.name for one in status.switches), "switch", name)]
+    _show(plain(chosen) if as_json else views.switch(status, chosen))
 
 
 @switches.command("add")
@@ -243,15 +242,6 @@ def _show(output: Any) -> None:
         typer.echo(json.dumps(output, indent=2))
         return
     show_table(output, Console())
-
-
-def _plain_slots(reply: pb.SlotsReply) -> Any:
-    plain = json_format.MessageToDict(
-        reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    for half in plain["halves"]:
-        half["round"] = int(half["round"])  # protobuf writes 64-bit numbers as strings
-    return plain
 
 
 def _print_said(reply: pb.SwitchesReply) -> None:
