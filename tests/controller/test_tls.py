@@ -36,7 +36,7 @@ from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.doctor import cli, switches
-from p4reduce_controller.doctor.certificates import WARNING_DAYS, until
+from p4reduce_controller.doctor.certificates import WARNING_DAYS, check_expiry
 from p4reduce_controller.etcd.client import Etcd, EtcdError
 from p4reduce_controller.observability.certificates import CertificateExpiry
 from p4reduce_controller.p4runtime.link import Link
@@ -471,10 +471,10 @@ def test_who_stands_by_tells_it_too(tmp_path: Path) -> None:
 
 def test_two_weeks_before_the_doctor_warns() -> None:
     now = time.time()
-    assert until("a", now + (WARNING_DAYS + 1) * DAY).verdict == "ok"
-    soon = until("a", now + 2.5 * DAY)
+    assert check_expiry("a", now + (WARNING_DAYS + 1) * DAY).verdict == "ok"
+    soon = check_expiry("a", now + 2.5 * DAY)
     assert (soon.verdict, soon.found[:22]) == ("warning", "expires within 3 days,")
-    assert until("a", now - DAY).verdict == "problem"
+    assert check_expiry("a", now - DAY).verdict == "problem"
 
 
 @pytest.mark.parametrize("asks", [False, True])

@@ -18,15 +18,19 @@ _DAY = 86400.0
 _TIMEOUT = 3.0
 
 
-def given(files: TlsFiles) -> Iterator[Finding]:
+def check_files(files: TlsFiles) -> Iterator[Finding]:
+    """Check the expiry of the certificates in the files."""
     for file, expiry in expiries_of(files).items():
-        yield until(f"certificate {file}", expiry)
+        yield check_expiry(f"certificate {file}", expiry)
 
 
-def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
-    """Yield the expiry of the certificate of the server at `address`; nothing if no server speaks TLS there.
+def check_server(name: str, address: str, files: TlsFiles) -> Iterator[Finding]:
+    """Check the expiry of the certificate that the server presents. Yield nothing if no server speaks TLS there.
 
-    Other checks report that a server is missing. `files`: the certificate and key to present if the server asks.
+    Other checks report that a server is missing.
+
+    `name`: the name of the server in the finding.
+    `files`: the certificate and key to present if the server asks.
     """
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -43,10 +47,10 @@ def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
         expiry = expiry_of(der or b"")
     except (OSError, ValueError):
         return
-    yield until(f"certificate of {whose}", expiry)
+    yield check_expiry(f"certificate of {name}", expiry)
 
 
-def until(subject: str, expiry: float) -> Finding:
+def check_expiry(subject: str, expiry: float) -> Finding:
     """Return the finding on a certificate that expires at `expiry`, a Unix time."""
     days = (expiry - time.time()) / _DAY
     on = time.strftime("%Y-%m-%d", time.gmtime(expiry))

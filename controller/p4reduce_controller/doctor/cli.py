@@ -102,20 +102,20 @@ def _run_checks(
         yield Finding("controller", "problem", str(error), "the other checks run as far as they can")
     if access.tls is not None:
         try:
-            shown = access.tls.files()
+            own = access.tls.files()
         except JoinError as error:
             yield Finding("certificates", "problem", str(error))
         else:
-            yield from certificates.given(shown)
-            yield from certificates.shown("the controller", access.controller, shown)
+            yield from certificates.check_files(own)
+            yield from certificates.check_server("the controller", access.controller, own)
     if files is not None:
-        yield from certificates.given(files)
+        yield from certificates.check_files(files)
     cookie = _cookie(pipeline, mtu, status)
     for switch in status.switches:
         yield switches.as_reported(switch)
         yield from switches.p4runtime(switch.address, switch.name, device_id, cookie, files)
         if files is not None:
-            yield from certificates.shown(switch.name, switch.address, files)
+            yield from certificates.check_server(switch.name, switch.address, files)
     for switch in status.switches:
         needed = Layout(switch.lanes, switch.block_size, switch.slots).mtu
         yield from host.way(switch.ip, switch.udp_port, needed, switch.name)
