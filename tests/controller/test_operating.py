@@ -266,7 +266,7 @@ def test_no_p4runtime_is_found() -> None:
 
 
 @pytest.mark.parametrize("group", [operating.jobs, operating.switches], ids=["jobs", "switches"])
-def test_every_command_can_show_a_certificate(group: typer.Typer) -> None:
+def test_every_command_takes_a_client_certificate(group: typer.Typer) -> None:
     """A controller may demand one of callers."""
     for name, command in typer.main.get_command(group).commands.items():  # type: ignore[attr-defined]
         options = {option for parameter in command.params for option in parameter.opts}

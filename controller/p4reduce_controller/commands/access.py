@@ -14,7 +14,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of, with_parameters
+from p4reduce.commands.reaching import TlsCa, TokenFile, tls_of, token_of, with_certificate_options, with_parameters
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.asking import ANSWER_TIMEOUT, ask
 from p4reduce.control.channel import DEFAULT_CONTROLLER
@@ -86,7 +86,7 @@ def reaches_controller(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in options.items()
     ]
-    return shows_certificate(with_parameters(called, command, "access", added))
+    return with_certificate_options(with_parameters(called, command, "access", added))
 
 
 def plain(message: Message) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from p4reduce import settings
-from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of
+from p4reduce.commands.reaching import TlsCa, TokenFile, tls_of, token_of, with_certificate_options
 from p4reduce.commands.signals import termination_signals
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.fastpath.engine import link_of, packed
@@ -104,7 +104,7 @@ def run(joined: JoinedJob, command: Sequence[str], job_is_dead: threading.Event)
 
 # All arguments after the program's name are the program's, with or without a "--" before the name.
 @app.command(context_settings={"allow_interspersed_args": False})
-@shows_certificate
+@with_certificate_options
 def execute(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
     job: str = typer.Option("default", help="Ranks that give the same name reduce together."),

@@ -30,7 +30,7 @@ _OPTIONS = {
 }
 
 
-def shows_certificate(command: Callable[..., None]) -> Callable[..., None]:
+def with_certificate_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the options --tls-cert and --tls-key, which `tls_of` below reads."""
 
     @wraps(command)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of
+from p4reduce.commands.reaching import TlsCa, TokenFile, tls_of, token_of, with_certificate_options
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import AGGREGATION_PORT, BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
@@ -44,7 +44,7 @@ def root() -> None:
 
 
 @trace.command()
-@shows_certificate
+@with_certificate_options
 def record(
     job: Annotated[str, typer.Argument(help="The job's name or number. Default: the job with the most packets.")] = "",
     pcap: Annotated[
