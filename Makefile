@@ -146,12 +146,15 @@ $(VENV)-proto/.ready: Makefile
 	$(VENV)-proto/bin/python -m pip install -q --disable-pip-version-check grpcio-tools==1.62.3 'setuptools<81'
 	touch $@
 
-proto: $(VENV)-proto/.ready  ## generate the control service's stubs again
+proto: $(VENV)-proto/.ready  ## generate the stubs of the control service, of etcd and of BF Runtime again
 	$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=hostlib --python_out=hostlib --pyi_out=hostlib \
 	    p4reduce/control/jobs.proto
 	$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=controller --python_out=controller --pyi_out=controller \
 	    p4reduce_controller/etcd/rpc.proto
-	sed -i '/_FIELD_NUMBER: _ClassVar/d; /__slots__ = /d' hostlib/p4reduce/control/*_pb2.pyi controller/p4reduce_controller/etcd/*_pb2.pyi
+	$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=targets --python_out=targets --pyi_out=targets \
+	    p4reduce_targets/bfrt/bfruntime.proto
+	sed -i '/_FIELD_NUMBER: _ClassVar/d; /__slots__ = /d' hostlib/p4reduce/control/*_pb2.pyi \
+	    controller/p4reduce_controller/etcd/*_pb2.pyi targets/p4reduce_targets/bfrt/*_pb2.pyi
 
 clean:  ## remove what was set up and built
 	rm -rf $(VENV) $(VENV)-p4runtime-shell $(VENV)-proto build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

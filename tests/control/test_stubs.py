@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generated code is that of jobs.proto, and importing it needs nothing big."""
+"""The generated code is that of the .proto files, and importing it needs nothing big."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ import pytest
 
 from p4reduce.control import jobs_pb2, rpc
 from p4reduce_controller.etcd import rpc_pb2
+from p4reduce_targets.bfrt import bfruntime_pb2
 
-HERE = Path(jobs_pb2.__file__).parent
-PROTO = HERE / "jobs.proto"
+STUBS = [Path(module.__file__) for module in (jobs_pb2, rpc_pb2, bfruntime_pb2)]
 
 
+@pytest.mark.parametrize("stubs", STUBS, ids=lambda path: path.name)
 @pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools is not installed")
-def test_the_stubs_are_those_of_the_proto(tmp_path: Path) -> None:
+def test_the_stubs_are_those_of_the_proto(stubs: Path, tmp_path: Path) -> None:
     # The compiler runs in another process, because one process cannot load two files that define the same messages.
-    root = HERE.parents[1]
-    options = [f"--proto_path={root}", f"--python_out={tmp_path}", str(PROTO)]
+    proto, root = stubs.with_name(stubs.name.replace("_pb2.py", ".proto")), stubs.parents[2]
+    options = [f"--proto_path={root}", f"--python_out={tmp_path}", str(proto)]
     done = subprocess.run(
         [sys.executable, "-m", "grpc_tools.protoc", *options], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     # Other versions of the tools write other code around the same description.
     described = re.compile(r"AddSerializedFile\((.*)\)")
-    made = (tmp_path / PROTO.relative_to(root)).with_name("jobs_pb2.py").read_text()
-    assert described.findall(made) == described.findall((HERE / "jobs_pb2.py").read_text())
+    made = (tmp_path / stubs.relative_to(root)).read_text()
+    assert described.findall(made) == described.findall(stubs.read_text())
 
 
-@pytest.mark.parametrize("stubs", [*HERE.glob("*_pb2.py"), Path(rpc_pb2.__file__)], ids=lambda path: path.name)
+@pytest.mark.parametrize("stubs", STUBS, ids=lambda path: path.name)
 def test_the_stubs_run_with_every_protobuf_that_we_allow(stubs: Path) -> None:
     """Newer tools write such as ask for their own version, and refuse an older one, or one two major versions newer."""
     assert "ValidateProtobufRuntimeVersion" not in stubs.read_text()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device configs: from the folder of a build, and from P4Runtime's bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p4reduce_targets.bfrt import bfruntime_pb2 as pb
+from p4reduce_targets.bfrt import device_config
+from p4reduce_targets.bfrt.device_config import DeviceConfigError
+from tests.targets.bfrt import schemas
+
+OUTCOMES = "pipe.SwitchIngress.aggregation.outcomes"
+
+
+def outcomes(*annotations: str) -> bytes:
+    keys = [schemas.key(65556, "$COUNTER_INDEX", "uint32", mandatory=True)]
+    described = [{"name": annotation} for annotation in annotations]
+    return schemas.text(schemas.table(1, OUTCOMES, "Counter", 17, keys, schemas.COUNTS, annotations=described))
+
+
+def config(schema: bytes = b"{}") -> pb.ForwardingPipelineConfig:
+    profile = pb.ForwardingPipelineConfig.Profile(profile_name="pipe", context=b"{}", binary=b"1")
+    return pb.ForwardingPipelineConfig(p4_name="p4reduce", bfruntime_info=schema, profiles=[profile])
+
+
+@pytest.fixture(params=["tofino.bin", "tofino2.bin"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return the folder of a build for Tofino 1 and 2."""
+    (tmp_path / "pipe").mkdir()
+    (tmp_path / "bf-rt.json").write_bytes(outcomes("@cpu_port(192)"))
+    (tmp_path / "pipe" / "context.json").write_bytes(b"{}")
+    (tmp_path / "pipe" / request.param).write_bytes(b"binary")
+    return tmp_path
+
+
+def test_reads_a_folder(folder: Path) -> None:
+    found = device_config.read_folder(folder)
+    assert (found.p4_name, found.bfruntime_info) == ("p4reduce", outcomes("@cpu_port(192)"))
+    (profile,) = found.profiles
+    assert (profile.profile_name, profile.context, profile.binary) == ("pipe", b"{}", b"binary")
+    assert not profile.pipe_scope  # all pipes
+    assert device_config.parse(found.SerializeToString()) == found
+
+
+def test_says_which_file_is_missing(folder: Path) -> None:
+    (folder / "bf-rt.json").unlink()
+    with pytest.raises(DeviceConfigError, match=r"cannot read .*/bf-rt.json: No such file"):
+        device_config.read_folder(folder)
+
+
+def test_says_which_folder_to_give(folder: Path) -> None:
+    with pytest.raises(DeviceConfigError, match=r"has no binary pipe/tofino.bin or pipe/tofino2.bin: give the folder"):
+        device_config.read_folder(folder / "pipe")
+    for name in ("tofino.bin", "tofino2.bin"):
+        (folder / "pipe" / name).touch()
+    with pytest.raises(DeviceConfigError, match="has more than one binary"):
+        device_config.read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"p4_name": ""}, "this one has no name"),
+        ({"bfruntime_info": b""}, "0 bytes"),
+        ({"profiles": []}, "0 profiles"),
+        ({"profiles": [{"profile_name": "pipe", "binary": b"1"}]}, "profile pipe has 0 bytes of context.json and 1 of"),
+        ({"profiles": [{"context": b"1", "binary": b"1"}]}, "profile without a name"),
+        ({"p4_name": "a/b"}, "'a/b': accepted are up to 255 bytes, no /"),
+        ({"p4_name": "a" * 256}, "accepted are up to 255 bytes"),
+    ],
+)
+def test_refuses_what_no_server_takes(change: dict[str, object], complaint: str) -> None:
+    good = {"p4_name": "p4reduce", "bfruntime_info": b"{}", "profiles": list(config().profiles)}
+    with pytest.raises(DeviceConfigError, match=complaint):
+        device_config.parse(pb.ForwardingPipelineConfig(**(good | change)).SerializeToString())  # type: ignore[arg-type]
+
+
+def test_refuses_what_is_no_device_config() -> None:
+    with pytest.raises(DeviceConfigError, match=r"the device config \(12 bytes\) is not a serialized Forwarding"):
+        device_config.parse(b'{"a": "b"}\n\n')
+
+
+def test_finds_the_ports_in_annotations() -> None:
+    both = config(outcomes("@cpu_port(192)", "@recirculation_port( 68 )"))
+    assert (device_config.cpu_port(both), device_config.recirculation_port(both)) == (192, 68)
+    assert device_config.recirculation_port(config(outcomes("@cpu_port(2)"))) is None
+
+
+@pytest.mark.parametrize("schema", [outcomes(), outcomes("@other"), schemas.text()])
+def test_a_program_says_which_cpu_port_it_is_for(schema: bytes) -> None:
+    with pytest.raises(DeviceConfigError, match=r"has no annotation @cpu_port\(N\)"):
+        device_config.cpu_port(config(schema))
+
+
+def test_programs_are_compared_by_name_schema_and_binary() -> None:
+    one, other = config(), config()
+    other.profiles[0].pipe_scope.extend([0, 1])  # the server fills these in
+    other.profiles[0].context = b""
+    assert device_config.is_same_program(one, other)
+    other.profiles[0].binary = b"2"
+    assert not device_config.is_same_program(one, other)
+    assert not device_config.is_same_program(one, config(b"[]"))
