@@ -83,7 +83,7 @@ class OkTopkState:
             update, indexes = self._sparse_allreduce(accumulated, k, reused)
         contributed = np.zeros_like(accumulated)
         contributed[indexes] = accumulated[indexes]
-        self.residuals.take(torch.from_numpy(contributed), parameters, finite=True)
+        self.residuals.subtract(torch.from_numpy(contributed), parameters, finite=True)
         accumulated[:] = update.dense(accumulated.size) / self.exchange.size
         self._iteration += bucket.is_last()
         return buffer

@@ -30,7 +30,7 @@ class Residuals:
         """The model's parameters; not pickled."""
 
     def add_to(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
-        """Add the residuals to a bucket's gradients, and keep the sums; `take` must follow.
+        """Add the residuals to a bucket's gradients, and keep the sums; `subtract` must follow.
 
         If a parameter's gradient is all zeros, its residual waits for the next one. If no rank has used the parameter,
         DDP leaves its gradient as it is, whatever the bucket's average says (`find_unused_parameters`).
@@ -42,7 +42,7 @@ class Residuals:
             kept, part = parts[index]
             part.copy_(kept.add_(part))
 
-    def take(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor], *, finite: bool) -> None:
+    def subtract(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor], *, finite: bool) -> None:
         """Subtract the values to send, which the bucket holds now, from the kept sums: the residuals are left.
 
         finite: whether all values to send are finite. Others are sent, but leave no residual: an infinity minus itself

@@ -173,7 +173,7 @@ class SparsifierState(AllreduceState):
             clear_blocks(buffer, ~chosen, size)
             nonzero &= chosen
         if self.error_feedback:
-            self._residuals.take(buffer, parameters, finite=bool(finite.all()))
+            self._residuals.subtract(buffer, parameters, finite=bool(finite.all()))
         self._blocks += norms.numel()
         self._blocks_sent += int(nonzero.count_nonzero())
         self._seconds += time.perf_counter() - started
