@@ -34,8 +34,8 @@ class Scanning:
                 f"tensor has {blocks.count} blocks, {self.rows} in each of {streams} streams: accepted are up to "
                 f"{MAX_STREAM_LENGTH} a stream; join the job with more slots, or reduce the tensor in parts"
             )
-        self.zeros = 0
-        """Blocks scanned that are not to be sent."""
+        self.blocks_skipped = 0
+        """The number of scanned blocks that are not to be sent."""
         self._blocks = blocks
         self._lanes = lanes
         self._streams = streams
@@ -81,7 +81,7 @@ class Scanning:
         exponents = self._blocks.scan(blocks.tolist())
         exponents[(exponents == ZERO) & (blocks < self._zeros_sent * self._streams)] = self._blocks.least
         skipped = blocks[exponents == ZERO].tolist()
-        self.zeros += len(skipped)
+        self.blocks_skipped += len(skipped)
         if not self._read_only:
             self._blocks.clear(skipped)
         return exponents

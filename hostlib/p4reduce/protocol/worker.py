@@ -289,7 +289,7 @@ class Worker:
         if task.slots_left == 0:
             del self._tasks[task.counter]
             self.stats.operations += 1
-            self.stats.blocks_skipped += task.scanning.zeros
+            self.stats.blocks_skipped += task.scanning.blocks_skipped
             task.operation.finish()
 
     def _end(self, error: BaseException, *, insist: bool = False) -> None:
