@@ -226,9 +226,9 @@ def test_whose_rows_were_overwritten_ends_the_job(
     tensors = [many() for _ in trio]
     monkeypatch.setattr(faulty._engine, "prepare", overwriting)
     errors = ends(trio, tensors)
-    assert "another rank overwrote the row numbers that this rank, 0, sent" in str(errors[0])
+    assert "another rank overwrote the row counts or indices that this rank, 0, sent" in str(errors[0])
     assert all(isinstance(error, P4ReduceError) for error in errors[1:])
-    with pytest.raises(P4ReduceError, match="overwrote the row numbers that this rank, 0"):
+    with pytest.raises(P4ReduceError, match="overwrote the row counts or indices that this rank, 0"):
         trio[0].barrier()
 
 

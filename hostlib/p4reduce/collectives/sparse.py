@@ -133,7 +133,7 @@ class Reduction:
         # Ranks can read each other's headers only if these names agree, which the fingerprint makes sure of.
         dtypes = f"{rows.dtype}:{self._wire}"
         operation = Operation(sent.reshape(-1), dtype=dtypes, reduce_op=f"rows {self._op}")
-        run(Plan(f"{self._name}, their number", operation, None))
+        run(Plan(f"{self._name}, row counts", operation, None))
         if not np.array_equal(own, sent[rank]):
             raise self._overwritten_error()
         descriptions = np.ascontiguousarray(sent[:, : header.size]).view(np.int64)
@@ -185,15 +185,15 @@ class Reduction:
         own = self._group.rank
         code = codes[own].encode(self._rows.indices)
         parts[own][:] = code
-        run(Plan(f"{self._name}, their numbers", Operation(words, reduce_op="rows"), None))
+        run(Plan(f"{self._name}, row indices", Operation(words, reduce_op="rows"), None))
         if not np.array_equal(code, parts[own]):
             raise self._overwritten_error()
         return self._decode(codes, parts)
 
     def _overwritten_error(self) -> P4ReduceError:
         return P4ReduceError(
-            f"another rank overwrote the row numbers that this rank, {self._group.rank}, sent; packets do not tell "
-            "which rank. Check that all ranks run the same version, and that no machine is faulty"
+            f"another rank overwrote the row counts or indices that this rank, {self._group.rank}, sent; packets do "
+            "not tell which rank. Check that all ranks run the same version, and that no machine is faulty"
         )
 
     def _decode(self, codes: list[Code], parts: Sequence[Words]) -> list[npt.NDArray[np.int64]]:
