@@ -191,7 +191,7 @@ def test_threads_have_jobs_of_their_own(jobs: tuple[int, int]) -> None:
 
 def test_ranks_that_share_a_stream_have_one_thread() -> None:
     local, member = (
-        c.LocalOptions.make(meeting=b"nobody", timeout=1),
+        c.LocalOptions.make(rendezvous=b"nobody", timeout=1),
         c.Membership.make(world_size=2, sharing=1, **SHAPE),
     )
     with sockets(2) as given:
@@ -203,7 +203,7 @@ def test_ranks_that_share_a_stream_have_one_thread() -> None:
 
 def test_ranks_that_send_nothing_are_on_one_host() -> None:
     member = c.Membership.make(world_size=3, sharing=1, hosts=(ctypes.c_uint8 * 256)(0, 0, 1), **SHAPE)
-    local = c.LocalOptions.make(meeting=b"nobody", timeout=0.1)
+    local = c.LocalOptions.make(rendezvous=b"nobody", timeout=0.1)
     said = refusal(whole_library().p4reduce_open_local, member, local)
     assert said == "hosts has 2 hosts: accepted is one, of all ranks"
 

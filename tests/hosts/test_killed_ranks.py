@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from p4reduce.errors import CollectiveTimeout, JobAborted, P4ReduceError
-from p4reduce.local.engine import SharingEngine, host_meeting
+from p4reduce.local.engine import SharingEngine, host_rendezvous_name
 from p4reduce.protocol import Membership, Operation
 from p4reduce.transport import open_transport
 from tests.support.hostlib.hosts_job import job, memberships
@@ -174,7 +174,7 @@ def test_a_switch_is_not_blamed_for_a_standstill_of_ones_own() -> None:
 
 def connect(membership: Membership) -> socket.socket:
     """Connect like a rank that is stopped before it has said which rank it is."""
-    name = f"\0{host_meeting(membership)}"
+    name = f"\0{host_rendezvous_name(membership)}"
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def connected() -> bool:

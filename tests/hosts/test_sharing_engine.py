@@ -207,7 +207,7 @@ def test_a_rank_that_has_left_is_missed_by_the_next_operation_alone(leaves: int)
 
 
 @pytest.mark.parametrize(("comes", "missing"), [(0, 1), (1, 0)])
-def test_a_rank_that_does_not_come_to_the_meeting_is_named(comes: int, missing: int) -> None:
+def test_a_rank_that_does_not_come_to_the_rendezvous_is_named(comes: int, missing: int) -> None:
     membership = memberships((0, 0, 1))[comes]
     with contextlib.closing(UdpSwitch()) as switch:
         transport = open_transport("udp", switch.endpoint)

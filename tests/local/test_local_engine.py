@@ -19,7 +19,7 @@ import pytest
 
 from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.local import host
-from p4reduce.local.engine import LocalEngine, meeting
+from p4reduce.local.engine import LocalEngine, rendezvous_name
 from p4reduce.local.host import _LAYOUT, digest
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
@@ -117,7 +117,7 @@ def test_a_disagreement_is_told_also_where_a_rank_has_left_for_it(_: int) -> Non
         assert isinstance(waits.wait(), MismatchError)
 
 
-def test_a_rank_that_does_not_come_to_the_meeting_is_named() -> None:
+def test_a_rank_that_does_not_come_to_the_rendezvous_is_named() -> None:
     def come(membership: Any) -> str:
         with pytest.raises(CollectiveTimeout) as error:
             LocalEngine(NoTransport(), membership, switch="", timeout=0.5)
@@ -134,7 +134,7 @@ def test_a_rank_that_waits_for_the_first_keeps_its_name() -> None:
     def is_taken() -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
             try:
-                other.bind(f"\0{meeting(second)}\1")
+                other.bind(f"\0{rendezvous_name(second)}\1")
             except OSError:
                 return True
         return False
@@ -149,7 +149,7 @@ def test_a_rank_that_waits_for_the_first_keeps_its_name() -> None:
 def test_sockets_of_two_types_have_no_name_in_common() -> None:
     """Under gVisor, sockets of both types share one namespace."""
     with ranks(2) as job:
-        name = f"@{meeting(job.memberships[0])}".encode()
+        name = f"@{rendezvous_name(job.memberships[0])}".encode()
         sockets = [line.split(maxsplit=7) for line in Path("/proc/net/unix").read_bytes().splitlines()]
     types = {(words[7], words[4]) for words in sockets if len(words) == 8 and words[7].startswith(name)}
     assert len({kind for _, kind in types}) == 2
@@ -160,7 +160,7 @@ def test_all_ranks_can_be_woken_at_once() -> None:
     """The kernel counts up to 896 bytes for each datagram that has not been read yet."""
     rooms = []
     with ranks(2) as job:
-        name = f"\0{meeting(job.memberships[0])} wakeup".encode()
+        name = f"\0{rendezvous_name(job.memberships[0])} wakeup".encode()
         for file in map(int, os.listdir("/proc/self/fd")):
             with contextlib.suppress(OSError), socket.fromfd(file, socket.AF_UNIX, socket.SOCK_DGRAM) as own:
                 if own.getsockname()[: len(name)] == name:
@@ -173,7 +173,7 @@ def test_a_rank_that_may_open_no_more_files_says_so() -> None:
     """The first rank is there, and is not the one that is named."""
     first, second = memberships(2)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, ThreadPoolExecutor(1) as pool:
-        listener.bind(f"\0{meeting(first)}")
+        listener.bind(f"\0{rendezvous_name(first)}")
         listener.listen()
         rank = pool.submit(LocalEngine, NoTransport(), second, switch="", timeout=2)
         connection, _ = listener.accept()

@@ -237,7 +237,7 @@ class CApi(Reducer):
             job=1, generation=1, rank=self.rank, world_size=int(os.environ["WORLD_SIZE"]), slots=self.slots,
             lanes=DEFAULT_LANES, block_size=DEFAULT_BLOCK_SIZE,
         )  # fmt: skip
-        options = c.LocalOptions.make(meeting=f"bench-{os.environ['MASTER_PORT']}".encode(), timeout=30.0)
+        options = c.LocalOptions.make(rendezvous=f"bench-{os.environ['MASTER_PORT']}".encode(), timeout=30.0)
         engine = self._library.p4reduce_open_local(ctypes.byref(membership), ctypes.byref(options), self._error)
         if not engine:
             raise to_exception(self._error)

@@ -84,9 +84,9 @@ def start_ranks(
 ) -> list[Child]:
     """Start `python -m module arguments` once for each rank, on this machine. settings: as for `rank_environment`."""
     common = {"controller": controller, **settings}
-    meeting = rendezvous()
+    variables = rendezvous()
     return [
         family.start(f"rank {rank}", module, *arguments,
-                     environment={**meeting, **rank_environment(rank, workers, **common)})
+                     environment={**variables, **rank_environment(rank, workers, **common)})
         for rank in range(workers)
     ]  # fmt: skip

@@ -14,7 +14,7 @@ extern "C" {
 typedef struct p4reduce_local_options {
     uint32_t size;
     uint32_t copies;         /* not 0: values are copied through shared memory, even if ranks can read each other's */
-    const char *meeting;     /* name of the rendezvous: at most 64 characters, unique and not guessable */
+    const char *rendezvous;  /* name of the rendezvous: at most 64 characters, unique and not guessable */
     double timeout;          /* seconds in which all ranks must call */
     const char *thread_name; /* at most 15 characters; NULL for "p4reduce" */
 } p4reduce_local_options;
@@ -28,7 +28,7 @@ P4REDUCE_API p4reduce_engine *p4reduce_open_local(const p4reduce_membership *mem
  * membership).
  *
  * The lowest rank of a host is its leader, and alone uses the network. `options` are those of p4reduce_open; the other
- * ranks' are ignored. In `local`, `copies` has no effect, and `meeting` must differ between hosts if they share a
+ * ranks' are ignored. In `local`, `copies` has no effect, and `rendezvous` must differ between hosts if they share a
  * network namespace. The counters of packets are the leader's, and its blocks_sent are those of the whole host. All
  * other counters are the rank's own.
  *

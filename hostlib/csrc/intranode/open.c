@@ -25,7 +25,7 @@ static bool meet(struct intranode *node, size_t area_bytes, const p4reduce_local
                  p4reduce_error *error) {
     if (!segment_open(&node->segment, area_bytes, options, probe, error))
         return false;
-    return wakeup_open(node, options->meeting) || rendezvous_refused(error, "a socket");
+    return wakeup_open(node, options->rendezvous) || rendezvous_refused(error, "a socket");
 }
 
 static void *no_memory(p4reduce_error *error) {

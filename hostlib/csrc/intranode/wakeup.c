@@ -40,9 +40,9 @@ static void enlarge_send_buffer(int socket) {
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-bool wakeup_open(struct intranode *node, const char *meeting) {
+bool wakeup_open(struct intranode *node, const char *rendezvous) {
     // The names differ from those of the rendezvous, because some kernels share names between sockets of all types.
-    snprintf(node->name, sizeof node->name, "%s wakeup", meeting);
+    snprintf(node->name, sizeof node->name, "%s wakeup", rendezvous);
     struct sockaddr_un own;
     const socklen_t length = rendezvous_address(node->name, node->segment.index, &own);
     node->poll = epoll_create1(EPOLL_CLOEXEC);

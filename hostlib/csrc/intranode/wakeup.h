@@ -13,7 +13,7 @@
 #include "intranode/intranode.h"
 
 // Begins to listen. The segment must be open. Returns false if the kernel refuses, with errno.
-bool wakeup_open(struct intranode *node, const char *meeting);
+bool wakeup_open(struct intranode *node, const char *rendezvous);
 
 // Wakes one rank, or all other ranks, if they sleep. Call it after the condition is stored, with sequential
 // consistency.

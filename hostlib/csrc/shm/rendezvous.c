@@ -243,7 +243,7 @@ int rendezvous_join(const struct rendezvous *rendezvous, p4reduce_error *error) 
         rendezvous->connections[index] = -1;
     if (*name == '\0' || strlen(name) > NAME_CHARACTERS || !(rendezvous->timeout > 0)) {
         error_tell(error, P4REDUCE_INVALID,
-                   "meeting has %zu characters and timeout is %g: accepted are 1 to %d, and more than 0 seconds",
+                   "rendezvous has %zu characters and timeout is %g: accepted are 1 to %d, and more than 0 seconds",
                    strlen(name), rendezvous->timeout, NAME_CHARACTERS);
         return -1;
     }

@@ -140,7 +140,7 @@ bool segment_open(struct segment *segment, size_t area_bytes, const p4reduce_loc
                   p4reduce_error *error) {
     segment->bytes = area_at(segment) + area_bytes;
     const struct rendezvous rendezvous = {
-        .name = options->meeting,
+        .name = options->rendezvous,
         .timeout = options->timeout,
         .index = segment->index,
         .count = segment->count,

@@ -42,7 +42,7 @@ static void *join(void *context) {
                                             .block_size = BLOCK,
                                             .sharing = 1};
     const p4reduce_options options = {.size = sizeof options, .link = P4REDUCE_LINK_UDP, .socket = rank->socket};
-    const p4reduce_local_options local = {.size = sizeof local, .meeting = meeting, .timeout = 20};
+    const p4reduce_local_options local = {.size = sizeof local, .rendezvous = rendezvous, .timeout = 20};
     p4reduce_error error = {.size = sizeof error};
     rank->engine = p4reduce_open_sharing(&membership, rank->number == 0 ? &options : NULL, &local, &error);
     require(rank->engine != NULL, error.message);

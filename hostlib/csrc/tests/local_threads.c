@@ -18,7 +18,7 @@ static void *join(void *context) {
                                             .slots = 64,
                                             .lanes = 4,
                                             .block_size = BLOCK};
-    const p4reduce_local_options options = {.size = sizeof options, .meeting = meeting, .timeout = 20};
+    const p4reduce_local_options options = {.size = sizeof options, .rendezvous = rendezvous, .timeout = 20};
     p4reduce_error error = {.size = sizeof error};
     rank->engine = p4reduce_open_local(&membership, &options, &error);
     require(rank->engine != NULL, error.message);

@@ -11,12 +11,12 @@
 
 enum { RANKS = 3, OPERATIONS = 24, AT_ONCE = 6, VALUES = 100000, MANY = (8 << 20) + 1000, BLOCK = 64 };
 
-static char meeting[64];
+static char rendezvous[64];
 
 // Calls `run` for each context, of `size` bytes, in a thread of its own. The threads are ranks that meet under a name
 // of their own.
 static void run_together(const char *what, void *(*run)(void *), void *contexts, size_t size, unsigned count) {
-    snprintf(meeting, sizeof meeting, "p4reduce-test-%ld of %s", (long)getpid(), what);
+    snprintf(rendezvous, sizeof rendezvous, "p4reduce-test-%ld of %s", (long)getpid(), what);
     pthread_t threads[RANKS];
     for (unsigned i = 0; i < count; i++)
         require(pthread_create(&threads[i], NULL, run, (char *)contexts + i * size) == 0, "a thread");

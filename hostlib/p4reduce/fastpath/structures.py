@@ -136,7 +136,7 @@ class Options(Sized):
 class LocalOptions(Sized):
     _fields_: ClassVar = [
         *_each(c_uint32, "size copies"),
-        ("meeting", c_char_p),
+        ("rendezvous", c_char_p),
         ("timeout", c_double),
         ("thread_name", c_char_p),
     ]

@@ -38,14 +38,14 @@ class LocalEngine(NativeEngine):
 
     def _open(self, membership: Membership, switch: str, name: str, error: c.Error) -> int | None:
         del switch
-        local = self._local_options(meeting(membership), name)
+        local = self._local_options(rendezvous_name(membership), name)
         handle: int | None = self._library.p4reduce_open_local(to_c(membership), local, error)
         return handle
 
-    def _local_options(self, meeting: str, name: str) -> c.LocalOptions:
+    def _local_options(self, rendezvous: str, name: str) -> c.LocalOptions:
         return c.LocalOptions.make(
             copies=copies_wanted(),
-            meeting=meeting.encode(),
+            rendezvous=rendezvous.encode(),
             timeout=self._timeout,
             thread_name=name.encode()[:15],
         )
@@ -55,21 +55,21 @@ class SharingEngine(LocalEngine):
     """The engine of a job with several hosts (`hosts`): each host reduces in its memory, and its leader sends."""
 
     def _open(self, membership: Membership, switch: str, name: str, error: c.Error) -> int | None:
-        local = self._local_options(host_meeting(membership), name)
+        local = self._local_options(host_rendezvous_name(membership), name)
         options = self._options(switch, name) if membership.leader == membership.rank else None
         handle: int | None = self._library.p4reduce_open_sharing(to_c(membership), options, local, error)
         return handle
 
 
-def meeting(membership: Membership, some: str = "") -> str:
+def rendezvous_name(membership: Membership, ranks: str = "") -> str:
     """Return a name for the rendezvous that only the job's ranks know; it does not reveal the job's secret.
 
-    some: names the ranks that meet, if not all do.
+    ranks: names the ranks that meet, if not all do.
     """
-    text = f"p4reduce {membership.job} {membership.generation} {membership.abort_secret}{some}"
+    text = f"p4reduce {membership.job} {membership.generation} {membership.abort_secret}{ranks}"
     return f"p4reduce-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
-def host_meeting(membership: Membership) -> str:
+def host_rendezvous_name(membership: Membership) -> str:
     """Return the name of the rendezvous of this host's ranks."""
-    return meeting(membership, f" host of {membership.leader}")
+    return rendezvous_name(membership, f" host of {membership.leader}")
