@@ -191,12 +191,15 @@ class Client:
                     holder,
                 ) from None
 
-    def write(self, updates: Sequence[pb.Update]) -> list[UpdateError | None]:
-        """Do all updates in order, going on after refused ones. Returns what became of each: None if it was done."""
+    def write(self, updates: Sequence[pb.Update], timeout_s: float | None = None) -> list[UpdateError | None]:
+        """Do all updates in order, going on after refused ones. Returns what became of each: None if it was done.
+
+        `timeout_s`: in seconds, in place of the client's.
+        """
         results: list[UpdateError | None] = []
         with self._turn:
             for start in range(0, len(updates), _BATCH):
-                results += self._write(updates[start : start + _BATCH])
+                results += self._write(updates[start : start + _BATCH], timeout_s)
         return results
 
     def read(self, entries: Sequence[pb.TableEntry]) -> list[pb.TableEntry]:
@@ -214,12 +217,12 @@ class Client:
                     client_id=self.client_id,
                     entities=[pb.Entity(table_entry=entry) for entry in chunk],
                 )
-                # With this metadata, errors come one for each entry, beside the entries that were read.
-                answers = self._call("Read", request, pb.ReadResponse, metadata=(("error_in_resp", "1"),), stream=True)
-                statuses = [_error_of(status) for answer in answers for status in answer.status]
-                if len(statuses) != len(chunk):
-                    raise BfrtError(f"{self}: it answered for {len(statuses)} of {len(chunk)} entries")
-                errors += statuses
+                try:
+                    answers = self._call("Read", request, pb.ReadResponse, stream=True)
+                except _Refusal as error:
+                    errors += error.each_of(len(chunk))
+                    continue
+                errors += [None] * len(chunk)
                 found += [entity.table_entry for answer in answers for entity in answer.entities]
         refused = [error for error in errors if error is not None]
         if refused:
@@ -236,7 +239,7 @@ class Client:
             self._stream.end(_END_TIMEOUT_S)
         self._channel.close()
 
-    def _write(self, updates: Sequence[pb.Update]) -> list[UpdateError | None]:
+    def _write(self, updates: Sequence[pb.Update], timeout_s: float | None) -> list[UpdateError | None]:
         request = pb.WriteRequest(
             target=self._target(),
             client_id=self.client_id,
@@ -244,12 +247,9 @@ class Client:
             atomicity=pb.WriteRequest.CONTINUE_ON_ERROR,
         )
         try:
-            self._call("Write", request, pb.WriteResponse)
+            self._call("Write", request, pb.WriteResponse, timeout_s)
         except _Refusal as error:
-            # The list ends with the last error; the updates after it were done.
-            if error.code is not grpc.StatusCode.UNKNOWN or not 0 < len(error.details) <= len(updates):
-                raise
-            return [*error.details, *[None] * (len(updates) - len(error.details))]
+            return error.each_of(len(updates))
         return [None] * len(updates)
 
     def _target(self) -> pb.TargetDevice:
@@ -264,7 +264,6 @@ class Client:
         reply: type[_Reply],
         timeout_s: float | None = None,
         *,
-        metadata: tuple[tuple[str, str], ...] = (),
         stream: bool = False,
     ) -> list[_Reply]:
         """Return the replies: one, or with `stream` all that come. Raises BfrtLost, _Refusal."""
@@ -276,7 +275,7 @@ class Client:
             response_deserializer=reply.FromString,  # type: ignore[attr-defined]
         )
         try:
-            answer: Any = call(request, timeout=timeout_s or self._timeout_s, metadata=metadata)
+            answer: Any = call(request, timeout=timeout_s or self._timeout_s)
             return list(answer) if stream else [answer]
         except grpc.RpcError as error:
             code = code_of(error) or grpc.StatusCode.UNKNOWN
@@ -355,7 +354,16 @@ class _Refusal(BfrtError):
         super().__init__(f"{client}: {method}: {said} ({code.name})")
         self.code = code
         self.said = said
-        self.details = errors
+        self._errors = errors
+
+    def each_of(self, number: int) -> list[UpdateError | None]:
+        """Return the errors of a call with so many updates or entries. Raises this error if all were refused at once.
+
+        The server's list ends with the last error: what came after it was done.
+        """
+        if not 0 < len(self._errors) <= number:
+            raise self
+        return [*self._errors, *[None] * (number - len(self._errors))]
 
 
 class _Stream:

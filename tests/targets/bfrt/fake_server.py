@@ -48,6 +48,7 @@ class FakeServer:
         self.gone = threading.Event()  # a client's stream has ended
         self.bind_refusal: Rpc | None = None
         self.write_refusals: list[Rpc | None] = []  # of the next calls
+        self.read_refusals: list[Rpc | None] = []
         self.reads: list[pb.ReadResponse] = []  # answers of the next calls
         self.requests: list[Any] = []
         self.hangs = threading.Event()
@@ -119,17 +120,21 @@ class FakeServer:
     def _write(self, request: pb.WriteRequest, context: Any) -> pb.WriteResponse:
         self._wait()
         self.requests.append(request)
-        if self.write_refusals and (refusal := self.write_refusals.pop(0)) is not None:
+        self._refuse(self.write_refusals, context)
+        return pb.WriteResponse()
+
+    @staticmethod
+    def _refuse(refusals: list[Rpc | None], context: Any) -> None:
+        if refusals and (refusal := refusals.pop(0)) is not None:
             if refusal.details:
                 context.set_trailing_metadata(refusal.metadata())
             context.abort(refusal.code, refusal.message)
-        return pb.WriteResponse()
 
     def _read(self, request: pb.ReadRequest, context: Any) -> Iterator[pb.ReadResponse]:
         self._wait()
-        assert dict(context.invocation_metadata())["error_in_resp"] == "1"
         self.requests.append(request)
         yield self.reads.pop(0)
+        self._refuse(self.read_refusals, context)
 
     def _set(self, request: Any, context: Any) -> pb.SetForwardingPipelineConfigResponse:
         self.requests.append(request)

@@ -159,14 +159,15 @@ def test_a_write_that_is_refused_as_a_whole_raises(server: FakeServer, client: C
 
 def test_reads(server: FakeServer, client: Client) -> None:
     entries = [pb.TableEntry(table_id=at) for at in (1, 2)]
-    server.reads = [pb.ReadResponse(entities=[pb.Entity(table_entry=entry) for entry in entries], status=[{}, {}])]
+    server.reads = [pb.ReadResponse(entities=[pb.Entity(table_entry=entry) for entry in entries])]
     assert client.read(entries) == entries
     assert [entity.table_entry for entity in server.requests[-1].entities] == entries
 
 
 def test_a_refused_read_says_which_entry(server: FakeServer, client: Client) -> None:
-    missing = pb.Error(canonical_code=5, message="Entry not found in table:pipe.t Object not found")
-    server.reads = [pb.ReadResponse(entities=[pb.Entity()], status=[pb.Error(), missing])]
+    missing = (grpc.StatusCode.NOT_FOUND, "Entry not found in table:pipe.t Object not found")
+    server.reads = [pb.ReadResponse(entities=[pb.Entity()])]
+    server.read_refusals = [Rpc(grpc.StatusCode.UNKNOWN, "Read Error Status", [None, missing])]
     with pytest.raises(ReadRefused, match=r"1 of 2 entries: Entry not found in table:pipe\.t") as caught:
         client.read([pb.TableEntry(table_id=at) for at in (1, 2)])
     assert [error and error.code for error in caught.value.errors] == [None, grpc.StatusCode.NOT_FOUND]
