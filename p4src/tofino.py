@@ -168,10 +168,18 @@ class WarningsFound(RuntimeError):
     """A compiler or an assembler gave a warning that is not known to be harmless. The message has its words."""
 
 
-def compile_profile(name: str, to: Path, profile: Profile | None = None, allowed: tuple[str, ...] = ()) -> Figures:
-    """Compile a profile into folder `to`: binary, P4Info, reports. Returns the resources it uses.
+# Names in the compiler's output: of the program, and of its package's only pipeline.
+PROGRAM, PIPELINE = SOURCE.stem, "pipe"
+# The pipes of a chip that run the program. The driver leaves out those that a chip with fewer pipes lacks.
+PIPES = range(4)
 
-    `profile` takes the place of the one that is called so. `allowed`: patterns of more warnings that do not count.
+
+def compile_profile(name: str, to: Path, profile: Profile | None = None, allowed: tuple[str, ...] = ()) -> Figures:
+    """Compile a profile into folder `to`, and return the resources it uses.
+
+    The folder then has what controllers and switches load (docs/tofino.md lists it), and in `build/` the compiler's
+    output and reports. `profile` takes the place of the one that is called so. `allowed`: patterns of more warnings
+    that do not count.
 
     Raises ToolMissing, WarningsFound, `tofino_parsers.BranchesLost` where the binary would act on no packet, or
     CalledProcessError with what is wrong in `stderr`.
@@ -184,11 +192,13 @@ def compile_profile(name: str, to: Path, profile: Profile | None = None, allowed
     defines = [f"-D__TARGET_TOFINO__={profile.tofino}", *profile.options()]
     command += [f"-I{includes()}", *defines]
     command += ["--Wdisable=" + DISABLED, "--p4runtime-force-std-externs"]
-    command += ["--p4runtime-files", str(to / "p4info.txtpb"), "-o", str(to), str(SOURCE)]
+    build, pipe = to / "build", to / "build" / PIPELINE
+    pipe.mkdir(parents=True, exist_ok=True)
+    command += ["--p4runtime-files", str(build / "p4info.txtpb"), "--bf-rt-schema", str(build / "bf-rt.json")]
+    command += ["-o", str(build), str(SOURCE)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     check_warnings(f"the compiler, of {name}", done.stderr, (EXPECTED, *allowed))
-    pipe = to / "pipe"
-    assembly = pipe / f"{SOURCE.stem}.bfa"
+    assembly = pipe / f"{PROGRAM}.bfa"
     try:
         tofino_parsers.check(assembly.read_text(), SOURCE, defines, preprocessor)
     except tofino_parsers.BranchesLost as error:
@@ -196,7 +206,55 @@ def compile_profile(name: str, to: Path, profile: Profile | None = None, allowed
     command = [assembler, "--target", chip, "-o", str(pipe), str(assembly)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     check_warnings(f"the assembler, of {name}", done.stdout + done.stderr, (*ASSEMBLER_EXPECTED, *allowed))
+    pack(name, chip, build, to)
     return figures(profile, pipe)
+
+
+def pack(name: str, chip: str, build: Path, to: Path) -> None:
+    """Move a build's files from folder `build` to `to`, and add the device config and bf_switchd's configuration."""
+    (to / PIPELINE).mkdir(exist_ok=True)
+    _, schema, context, binary = (
+        (build / file).replace(to / file)
+        for file in ("p4info.txtpb", "bf-rt.json", f"{PIPELINE}/context.json", f"{PIPELINE}/{chip}.bin")
+    )
+    config = device_config(schema.read_bytes(), context.read_bytes(), binary.read_bytes())
+    (to / f"{PROGRAM}.bin").write_bytes(config)
+    (to / f"{PROGRAM}.conf").write_text(json.dumps(driver_conf(name, chip), indent=4) + "\n")
+
+
+def device_config(schema: bytes, context: bytes, binary: bytes) -> bytes:
+    """Return the P4Runtime device config: a serialized ForwardingPipelineConfig of BF Runtime (bfruntime.proto).
+
+    Stratum's message BfPipelineConfig has the same fields with the same numbers. This script runs without protobuf,
+    which a machine with p4c need not have.
+    """
+    profile = _field(1, PIPELINE.encode()) + _field(2, context) + _field(3, binary) + _field(4, bytes(PIPES))
+    return _field(1, PROGRAM.encode()) + _field(2, schema) + _field(3, profile)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a field as protobuf encodes strings, bytes, messages and packed integers: key, length, content."""
+    length, rest = bytearray(), len(content)
+    while rest > 0x7F:
+        length.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([number << 3 | 2, *length, rest]) + content
+
+
+def driver_conf(name: str, chip: str) -> dict[str, Any]:
+    """Return the configuration of bf_switchd that loads a profile. Paths are relative to its option --install-dir."""
+    folder = f"share/{PROGRAM}/{name}"
+    pipeline = {
+        "p4_pipeline_name": PIPELINE,
+        "context": f"{folder}/{PIPELINE}/context.json",
+        "config": f"{folder}/{PIPELINE}/{chip}.bin",
+        "pipe_scope": list(PIPES),
+    }
+    program = {"program-name": PROGRAM, "bfrt-config": f"{folder}/bf-rt.json", "p4_pipelines": [pipeline]}
+    return {
+        "chip_list": [{"chip_family": chip, "instance": 0}],
+        "p4_devices": [{"device-id": 0, "p4_programs": [program], "agent0": "lib/libpltfm_mgr.so"}],
+    }
 
 
 def check_warnings(who: str, said: str, expected: tuple[str, ...]) -> None:
@@ -256,8 +314,8 @@ def main() -> int:
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="folder to keep the whole builds in, as FOLDER/PROFILE; without it, only P4Info is kept, in "
-        "p4src/compiled/",
+        help="folder to keep the builds in, as FOLDER/PROFILE, for `p4reduce switch --program`, `p4reduce controller "
+        "--pipeline` and bf_switchd; without it, only P4Info is kept, in p4src/compiled/",
     )
     ports = "64, and 2 on Tofino 2"
     parser.add_argument(
@@ -293,7 +351,6 @@ def main() -> int:
         print(f"compiling {name}, which takes minutes ...", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             to = Path(folder) if options.out is None else options.out / name
-            to.mkdir(parents=True, exist_ok=True)
             found[name] = compile_profile(name, to, profile, tuple(options.allow_warning))
             if options.out is None:
                 p4info(name).write_text((to / "p4info.txtpb").read_text())

@@ -4,6 +4,11 @@
 // Stages are scarce, so lookups happen side by side and tables weigh their results later. On Tofino 1, everything in an
 // `if` has to finish before what follows it can start; so no `if` encloses more than one stage's work.
 control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parser_error) {
+    // The annotations tell a control plane which ports a build was made for.
+    @cpu_port(CPU_PORT)
+#ifdef SECOND_PASS
+    @recirculation_port(RECIRCULATION_PORT)
+#endif
     Counter<bit<64>, bit<8>>(OUTCOMES, CounterType_t.PACKETS_AND_BYTES) outcomes;
     Meter<port_t>(512, MeterType_t.PACKETS) hellos;  // by ingress port. HELLOs alone go from ports to the controller.
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from p4reduce_targets.bfrt.bfruntime_pb2 import ForwardingPipelineConfig
 from tests.support.scripts import P4SRC, script
 
 SOURCE = P4SRC / "tna" / "p4reduce.p4"
@@ -109,6 +111,7 @@ while [ $# -gt 0 ]; do
     case "$1" in
         -o) mkdir -p "$2/pipe"; cp "$ASSEMBLY" "$2/pipe/p4reduce.bfa" ;;
         --p4runtime-files) echo info > "$2" ;;
+        --bf-rt-schema) echo schema > "$2" ;;
     esac
     shift
 done
@@ -116,6 +119,10 @@ done
 ASSEMBLER = """#!/bin/sh
 echo "$@" >> "$SAID"
 printf '%s' "$ASSEMBLER_SAYS" >&2
+chip="$2"
+shift 3
+echo context > "$1/context.json"
+echo binary > "$1/$chip.bin"
 """
 
 
@@ -216,9 +223,51 @@ def test_options_that_are_refused(arguments: list[str], message: str) -> None:
 
 
 def test_ports_of_a_build_are_options(said: Path, tmp_path: Path) -> None:
-    """The first build comes as far as its figures, which this backend does not make."""
+    """The build ends at its parsers, since this backend always makes those of tofino1-32."""
     shipped = tofino.p4info("tofino1-64").read_bytes()
     build("--cpu-port", "192", "--recirculation-port", "70", "--out", str(tmp_path / "out"), "tofino1-64")
     assert "-DCPU_PORT=192 -DRECIRCULATION_PORT=70" in said.read_text()
-    assert (tmp_path / "out" / "tofino1-64" / "p4info.txtpb").read_text() == "info\n"
     assert tofino.p4info("tofino1-64").read_bytes() == shipped
+
+
+# --- the folder of a build -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("said")
+@pytest.mark.parametrize(("name", "chip"), [("tofino1-32", "tofino"), ("tofino2-64", "tofino2")])
+def test_a_folder_has_what_controllers_and_switches_load(tmp_path: Path, name: str, chip: str) -> None:
+    folder = tmp_path / "share" / "p4reduce" / name
+    folder.mkdir(parents=True)
+    tofino.compile_profile(name, folder)
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert [path for path in files if not path.startswith("build/")] == [
+        "bf-rt.json",
+        "p4info.txtpb",
+        "p4reduce.bin",
+        "p4reduce.conf",
+        "pipe/context.json",
+        f"pipe/{chip}.bin",
+    ]
+
+    conf = json.loads((folder / "p4reduce.conf").read_text())
+    assert conf["chip_list"] == [{"chip_family": chip, "instance": 0}]
+    (program,) = conf["p4_devices"][0]["p4_programs"]
+    (pipeline,) = program["p4_pipelines"]
+    contents = [
+        (tmp_path / path).read_text() for path in (program["bfrt-config"], pipeline["context"], pipeline["config"])
+    ]
+    assert contents == ["schema\n", "context\n", "binary\n"]
+
+    config = ForwardingPipelineConfig.FromString((folder / "p4reduce.bin").read_bytes())
+    (profile,) = config.profiles
+    assert config.p4_name == program["program-name"] == "p4reduce"
+    assert profile.profile_name == pipeline["p4_pipeline_name"] == "pipe"
+    assert [config.bfruntime_info, profile.context, profile.binary] == [b"schema\n", b"context\n", b"binary\n"]
+    assert profile.pipe_scope == pipeline["pipe_scope"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("length", [0, 127, 128, 16383, 16384, 10_000_000])
+def test_a_device_config_of_any_length_is_what_protobuf_reads(length: int) -> None:
+    config = ForwardingPipelineConfig.FromString(tofino.device_config(b"schema", b"context", bytes(length)))
+    assert config.profiles[0].binary == bytes(length)
+    assert config.bfruntime_info == b"schema"

@@ -67,3 +67,12 @@ def test_registers(name: str) -> None:
     assert {one for one in ours if ".sums" in one} == {f"lane0.{kind}{index}.sums" for index in range(number)}
     in_one = {one for one in ours.keys() ^ theirs.keys() if one.startswith("slot_state.")}
     assert in_one == {"slot_state.partials", "slot_state.rounds", "slot_state.operations"}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_ports(name: str) -> None:
+    """Annotations of the counter of outcomes tell a control plane which ports a build was made for."""
+    profile = tofino.PROFILES[name]
+    (outcomes,) = (one for one in read(tofino.p4info(name)).counters if one.preamble.name.endswith(".outcomes"))
+    second = [f"@recirculation_port({profile.recirculation_port})"] if profile.has_second_pass else []
+    assert outcomes.preamble.annotations == [f"@cpu_port({profile.cpu_port})", *second]

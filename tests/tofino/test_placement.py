@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from p4reduce_controller.p4runtime.program import Program, load_schema
+from p4reduce_controller.switches.aggregator import Layout
+from p4reduce_targets.bfrt import device_config
 from tests.support.scripts import P4SRC
 from tests.support.tofino.builds import PROFILES, tofino
 
@@ -39,3 +42,13 @@ def test_it_fits_as_documented(tmp_path: Path, name: str) -> None:
     assert found.stateful_alus == 32 + 6  # the sums, and what decides about them
     assert {row[0]: row[1] for row in tofino.table({name: found})[1:]} == documented(name)
     assert (tmp_path / "p4info.txtpb").read_text() == tofino.p4info(name).read_text(), "make p4-tofino"
+    check_folder(tmp_path, name)
+
+
+def check_folder(folder: Path, name: str) -> None:
+    """Check that a controller and a switch read the folder, and which ports they find in it."""
+    profile, config = tofino.PROFILES[name], device_config.read_folder(folder)
+    assert device_config.cpu_port(config) == profile.cpu_port
+    assert device_config.recirculation_port(config) == (profile.recirculation_port if profile.has_second_pass else None)
+    assert load_schema(folder).p4blob == config.SerializeToString()
+    assert Program(load_schema(folder)).layout == Layout(lanes=1, block_size=profile.block_size, slots=profile.slots)
