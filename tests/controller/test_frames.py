@@ -96,6 +96,18 @@ def test_a_directory_without_a_program_is_named(tmp_path: Path) -> None:
         load_schema(tmp_path)
 
 
+def test_a_directory_has_one_device_config(tmp_path: Path) -> None:
+    """It is for BMv2, sim and native, or for Tofino."""
+    shutil.copy(COMPILED / P4INFO, tmp_path)
+    with pytest.raises(PipelineError, match=f"{tmp_path} has neither a p4reduce.json .* nor a p4reduce.bin"):
+        load_schema(tmp_path)
+    (tmp_path / "p4reduce.bin").write_bytes(b"\x0a\x08p4reduce")
+    assert load_schema(tmp_path).p4blob == b"\x0a\x08p4reduce"
+    (tmp_path / "p4reduce.json").touch()
+    with pytest.raises(PipelineError, match=r"p4reduce.json and p4reduce.bin, programs for different targets"):
+        load_schema(tmp_path)
+
+
 # --- what P4Info says of a build -------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,8 @@ from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, build_for
 from p4reduce_controller.switches.aggregator import Direction, Layout, Placement
 from p4reduce_controller.switches.frames import OUTCOMES
 
-JSON, P4INFO = "p4reduce.json", "p4info.txtpb"
+P4INFO = "p4info.txtpb"
+DEVICE_CONFIGS = {"p4reduce.json": "BMv2, sim, native", "p4reduce.bin": "Tofino"}
 FLOOD_GROUP = 4095
 
 _TABLES = {
@@ -57,22 +58,26 @@ class _Named(Protocol):
 
 
 def load_schema(directory: Path | None = None, mtu: int = DEFAULT_MTU) -> fy.P4Schema:
-    """Load P4Info and program from `directory`, or from the installed build for links of this MTU."""
+    """Load P4Info and device config from `directory`, or from the installed build for links of this MTU."""
     try:
         root = directory or resources.files("p4reduce_controller.compiled") / build_for(mtu).folder
     except ModuleNotFoundError:
         raise PipelineError("the compiled P4 program is not installed here; name its directory (--pipeline)") from None
-    files = [root / P4INFO, root / JSON]
-    for file in files:
-        if not file.is_file():
-            raise PipelineError(f"there is no {file}; compile the P4 program first")
-    p4info = text_format.Parse(files[0].read_text("utf-8"), p4i.P4Info())
+    info, configs = root / P4INFO, [root / name for name in DEVICE_CONFIGS if (root / name).is_file()]
+    if not info.is_file():
+        raise PipelineError(f"there is no {info}; compile the P4 program first")
+    if not configs:
+        files = " nor a ".join(f"{name} ({targets})" for name, targets in DEVICE_CONFIGS.items())
+        raise PipelineError(f"{root} has neither a {files}; compile the P4 program first")
+    if len(configs) > 1:
+        raise PipelineError(f"{root} has {' and '.join(DEVICE_CONFIGS)}, programs for different targets: remove one")
+    p4info = text_format.Parse(info.read_text("utf-8"), p4i.P4Info())
     # finsy 0.30 cannot load an alias that is a full name of three parts. Actions of a control with two instances have
     # such aliases.
     for action in p4info.actions:
         if action.preamble.alias == action.preamble.name:
             action.preamble.alias = action.preamble.name.replace(".", "_")
-    return fy.P4Schema(p4info, files[1].read_bytes())
+    return fy.P4Schema(p4info, configs[0].read_bytes())
 
 
 class Program:

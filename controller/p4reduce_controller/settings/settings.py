@@ -220,7 +220,10 @@ class Settings:
         "packets carry 8 lanes of 256 values, instead of 4 lanes of 64.",
         within=Range(LEAST_MTU, MOST_MTU, f"accepted are {LEAST_MTU} to {MOST_MTU} bytes"),
     )
-    pipeline: str = setting("", "Directory with p4reduce.json and p4info.txtpb, instead of a build for --mtu.")
+    pipeline: str = setting(
+        "",
+        "Directory with p4info.txtpb and p4reduce.json (for Tofino p4reduce.bin), instead of a build for --mtu.",
+    )
     state: str = setting(
         "",
         "File for the state of running jobs (default none). With it, jobs continue when this controller dies, or "
