@@ -15,11 +15,7 @@ from google.protobuf.message import DecodeError
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
 from p4reduce_targets.bfrt.schema import Schema
 
-NAME = "p4reduce"
-SCHEMA = "bf-rt.json"
-PIPE = "pipe"  # the folder of a build's only pipe, and the name of its profile
-CONTEXT = "context.json"
-BINARIES = ("tofino.bin", "tofino2.bin")
+FILE = "p4reduce.bin"  # in the folder of a build
 
 _NAME_LENGTH = 255  # bytes of a program's or profile's name that the server takes
 _PORTS_ARE_ON = "pipe.SwitchIngress.aggregation.outcomes"
@@ -32,20 +28,18 @@ class DeviceConfigError(ValueError):
 def read_folder(folder: Path) -> pb.ForwardingPipelineConfig:
     """Return the device config of a build: the folder that `make p4-tofino ARGS="--out ..."` leaves.
 
-    Without pipes in its profile, the program runs in all pipes of the chip. Raises DeviceConfigError.
+    Raises DeviceConfigError.
     """
-    binaries = [path for name in BINARIES if (path := folder / PIPE / name).is_file()]
-    if len(binaries) != 1:
+    path = folder / FILE
+    try:
+        return parse(path.read_bytes())
+    except OSError as error:
         raise DeviceConfigError(
-            f"{folder} has {'no' if not binaries else 'more than one'} binary {PIPE}/{f' or {PIPE}/'.join(BINARIES)}: "
-            'give the folder of one build, as `make p4-tofino ARGS="--out FOLDER PROFILE"` writes it to FOLDER/PROFILE'
-        )
-    profile = pb.ForwardingPipelineConfig.Profile(
-        profile_name=PIPE, context=_read(folder / PIPE / CONTEXT), binary=_read(binaries[0])
-    )
-    config = pb.ForwardingPipelineConfig(p4_name=NAME, bfruntime_info=_read(folder / SCHEMA), profiles=[profile])
-    check(config)
-    return config
+            f"cannot read {path}: {error.strerror}; give the folder of one build, as "
+            '`make p4-tofino ARGS="--out FOLDER PROFILE"` writes it to FOLDER/PROFILE'
+        ) from None
+    except DeviceConfigError as error:
+        raise DeviceConfigError(f"{path}: {error}") from None
 
 
 def parse(serialized: bytes) -> pb.ForwardingPipelineConfig:
@@ -71,7 +65,7 @@ def check(config: pb.ForwardingPipelineConfig) -> None:
     if not profile.profile_name or not profile.context or not profile.binary:
         raise DeviceConfigError(
             f"the device config of {config.p4_name}: its profile {profile.profile_name or 'without a name'} has "
-            f"{len(profile.context)} bytes of {CONTEXT} and {len(profile.binary)} of a binary; it needs both"
+            f"{len(profile.context)} bytes of context.json and {len(profile.binary)} of a binary; it needs both"
         )
     for name in (config.p4_name, profile.profile_name):
         if len(name.encode()) > _NAME_LENGTH or "/" in name:  # the server makes folders of these names
@@ -110,10 +104,3 @@ def _annotated(config: pb.ForwardingPipelineConfig, name: str) -> int | None:
             if match := re.fullmatch(rf"@{name}\(\s*(\d+)\s*\)", annotation):
                 return int(match[1])
     return None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DeviceConfigError(f"cannot read {path}: {error.strerror}") from None
