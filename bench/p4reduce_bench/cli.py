@@ -21,7 +21,7 @@ from p4reduce_bench.allreduce.systems import Setup, check_local, rank_threads
 from p4reduce_bench.gradients.cli import gradients
 from p4reduce_bench.options import JsonFile, Link, Plot, Repeat, Slots, Timeout, WarmUp
 from p4reduce_bench.processes import network
-from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.switches import check_aggregators
 from p4reduce_bench.processes.termination import command
 from p4reduce_bench.training.cli import train
@@ -124,9 +124,9 @@ def allreduce(
             ranks_per_host=ranks_per_host,
         )
         grid.check(names, cases)
-        with Family() as family:
+        with ChildProcesses() as processes:
             most = max(case.workers for case in cases)
-            made = links.Links(family, most // ranks_per_host, rate, mtu) if rate is not None else None
+            made = links.Links(processes, most // ranks_per_host, rate, mtu) if rate is not None else None
             if target == "bmv2" and set(names) & set(grid.SWITCHED):
                 network.enter()
                 network.star(most, mtu)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from tests.support.waiting import has_ended, wait_until
 
 
@@ -46,20 +46,20 @@ def test_a_child_that_ignores_the_request_is_killed() -> None:
 
 
 def test_family_gives_all_events_and_ends_with_its_members() -> None:
-    with Family() as family:
+    with ChildProcesses() as processes:
         children = [Child(f"child {i}", python(f"print('{{\"i\": {i}}}')")) for i in range(3)]
-        family.children.extend(children)
-        events = list(family.events(children, timeout=20))
+        processes.children.extend(children)
+        events = list(processes.events(children, timeout=20))
     assert sorted(event["i"] for _, event in events) == [0, 1, 2]
 
 
 def test_family_notices_a_server_that_dies() -> None:
-    with Family() as family:
+    with ChildProcesses() as processes:
         server = Child("server", python("import sys; sys.exit('out of memory')"))
         worker = Child("worker", python("import time; time.sleep(60)"))
-        family.children.extend([server, worker])
+        processes.children.extend([server, worker])
         with pytest.raises(ChildFailed, match="server ended with exit code 1\nout of memory"):
-            list(family.events([worker], timeout=20))
+            list(processes.events([worker], timeout=20))
     wait_until(lambda: has_ended(worker.process.pid), "the child to end")
 
 

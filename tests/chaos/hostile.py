@@ -35,7 +35,7 @@ from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.join.joining import join_job
 from p4reduce.join.options import JoinOptions
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Child, ChildProcesses
 from p4reduce_bench.processes.switches import START_UP_S, start_controller, start_switches
 from p4reduce_bench.processes.termination import command
 from tests.chaos.site import users_file
@@ -142,11 +142,11 @@ def measure(
 ) -> Figures:
     """Measure the victim before each attack and during it. `options`: of the controller. Raises ChildFailed."""
     tokens = {name: secrets.token_urlsafe(32) for name in ("operator", *QUOTA)}
-    with Family() as family, tempfile.TemporaryDirectory() as folder:
+    with ChildProcesses() as processes, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "users.toml"
         file.write_text(users_file(tokens, QUOTA, SLOTS))
-        controller = start_controller(family, start_switches(family, "native"), "--users", str(file), *options)
-        process = family.children[-1]
+        controller = start_controller(processes, start_switches(processes, "native"), "--users", str(file), *options)
+        process = processes.children[-1]
         victim = Victim(controller, tokens["victim"])
         victim.measure(SETTLE_S)
         rows: dict[str, Figures] = {}
@@ -155,13 +155,13 @@ def measure(
             alone = victim.measure(seconds)
             environment = {"P4REDUCE_CONTROLLER": controller, "P4REDUCE_TOKEN": tokens["villain"]}
             on_progress(attack)
-            child = family.start(attack, "tests.chaos.attacks", attack, environment=environment)
+            child = processes.start(attack, "tests.chaos.attacks", attack, environment=environment)
             child.first(START_UP_S)
             time.sleep(SETTLE_S)
             beside = victim.measure(seconds)
             rows[attack] = {"alone": alone, "beside": beside, "attacker": _last(child), "memory": _memory(process)}
             child.stop(grace=0.1)
-            family.children.remove(child)
+            processes.children.remove(child)
         found = {"rows": rows, "reach": reach(controller, tokens["villain"]), "failures": victim.failures}
         victim.close()
         return found

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from tests.chaos.faults import Faults
 from tests.chaos.site import LEASE_S, Cluster, Controllers, entries, switches, users_file
 from tests.chaos.verdicts import Attempt, problems
@@ -74,8 +74,8 @@ class Run:
 
         Raises ChildFailed if a process fails by itself, and P4ReduceError without etcd.
         """
-        with Family() as family, tempfile.TemporaryDirectory() as folder:
-            self._start(family, Path(folder))
+        with ChildProcesses() as processes, tempfile.TemporaryDirectory() as folder:
+            self._start(processes, Path(folder))
             before = [entries(address) for address in self._switch_addresses]
             began = time.monotonic()
             self._chaos.start() if self._faults else None
@@ -99,23 +99,23 @@ class Run:
             self._take_everything()
             return self._figures(seconds, watch.samples)
 
-    def _start(self, family: Family, folder: Path) -> None:
-        cluster = Cluster(folder, family)
-        options, self._switch_addresses = switches(family, self._switches)
+    def _start(self, processes: ChildProcesses, folder: Path) -> None:
+        cluster = Cluster(folder, processes)
+        options, self._switch_addresses = switches(processes, self._switches)
         most = {name: sum(lane.tenant == name for lane in self._lanes) for name in TENANTS}
         self._tokens = {name: secrets.token_urlsafe(32) for name in ("operator", *TENANTS)}
         (folder / "users.toml").write_text(users_file(self._tokens, most, SLOTS))
         options += ["--users", str(folder / "users.toml"), "--store", cluster.url, "--store-lease", str(LEASE_S)]
-        self.controllers = Controllers(family, [*options, "--standby"], self._tokens["operator"])
-        self._hosts = [self._start_ranks(family, folder / f"ranks{at}", "threads") for at in range(HOSTS)]
-        self._forks = self._start_ranks(family, folder / "ranks", "processes")
+        self.controllers = Controllers(processes, [*options, "--standby"], self._tokens["operator"])
+        self._hosts = [self._start_ranks(processes, folder / f"ranks{at}", "threads") for at in range(HOSTS)]
+        self._forks = self._start_ranks(processes, folder / "ranks", "processes")
         self._chaos = Faults(self.controllers, cluster, random.Random(self._seed + 1), self._note)
         self.controllers.wait_until_serving()
 
-    def _start_ranks(self, family: Family, fifo: Path, kind: str) -> tuple[Child, TextIO]:
+    def _start_ranks(self, processes: ChildProcesses, fifo: Path, kind: str) -> tuple[Child, TextIO]:
         """Return the process, and the FIFO from which it reads the ranks to start."""
         os.mkfifo(fifo)
-        child = family.start(
+        child = processes.start(
             f"ranks as {kind}",
             "tests.chaos.ranks",
             *(str(fifo), kind),

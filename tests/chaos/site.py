@@ -22,7 +22,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from p4reduce_bench.processes.switches import start_switches
 
 START_UP_S = 60.0
@@ -58,11 +58,11 @@ def users_file(tokens: Mapping[str, str], jobs: Mapping[str, int], slots: int) -
 class Cluster:
     """An etcd cluster on loopback that keeps its data in `folder`."""
 
-    def __init__(self, folder: Path, family: Family) -> None:
+    def __init__(self, folder: Path, processes: ChildProcesses) -> None:
         if shutil.which("etcd") is None:
             raise P4ReduceError("etcd is not on PATH: it comes with Debian's package etcd-server")
         self._folder = folder
-        self._family = family
+        self._processes = processes
         addresses = [f"127.0.0.1:{port}" for port in _free_ports(2 * ETCD_MEMBERS)]
         self._clients, self._peers = addresses[:ETCD_MEMBERS], addresses[ETCD_MEMBERS:]
         self.members: list[Child] = []
@@ -83,7 +83,7 @@ class Cluster:
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", everyone, "--log-level", "error"]
         child = Child(f"etcd {number}", command)
-        self._family.children.append(child)
+        self._processes.children.append(child)
         return child
 
     def begin_again(self, number: int) -> None:
@@ -95,8 +95,8 @@ class Cluster:
 class Controllers:
     """The controllers of one store. A restarted controller keeps its address."""
 
-    def __init__(self, family: Family, options: Sequence[str], token: str, count: int = 2) -> None:
-        self._family = family
+    def __init__(self, processes: ChildProcesses, options: Sequence[str], token: str, count: int = 2) -> None:
+        self._processes = processes
         self._options = options
         self._token = token
         self.addresses = ["127.0.0.1:0"] * count
@@ -112,7 +112,7 @@ class Controllers:
     def start(self, number: int) -> Child:
         """Start a controller, without waiting until it is ready."""
         options = [*self._options, "--listen", self.addresses[number], "--json"]
-        child = self.running[number] = self._family.start(f"controller {number}", "p4reduce", "controller", *options)
+        child = self.running[number] = self._processes.start(f"controller {number}", "p4reduce", "controller", *options)
         return child
 
     def signal(self, number: int, what: signal.Signals) -> None:
@@ -160,9 +160,9 @@ class Controllers:
         return found
 
 
-def switches(family: Family, count: int) -> tuple[list[str], list[str]]:
+def switches(processes: ChildProcesses, count: int) -> tuple[list[str], list[str]]:
     """Start native switches; return the controller's options for them, and their P4Runtime addresses."""
-    options = start_switches(family, "native", aggregators=count)
+    options = start_switches(processes, "native", aggregators=count)
     return options, [value for key, value in pairwise(options) if key == "--switch"]
 
 

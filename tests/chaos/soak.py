@@ -27,7 +27,7 @@ from p4reduce.control import rpc
 from p4reduce.control.channel import open_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.host import digest
-from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from p4reduce_bench.processes.switches import rank_environment, start_controller, start_switches
 from p4reduce_bench.processes.termination import command
 
@@ -82,9 +82,9 @@ def soak(
 
     Raises ChildFailed when a sum is wrong (its message says which), or when a process ends or is silent for long.
     """
-    with Family() as family:
-        switches = start_switches(family, "native", options=["--threads", str(threads)])
-        address = start_controller(family, switches, "--slots", str(slots), "--drop-rate", str(drop_rate))
+    with ChildProcesses() as processes:
+        switches = start_switches(processes, "native", options=["--threads", str(threads)])
+        address = start_controller(processes, switches, "--slots", str(slots), "--drop-rate", str(drop_rate))
         ranks = []
         for rank in range(workers):
             environment = rank_environment(
@@ -94,13 +94,13 @@ def soak(
                 local="auto" if ranks_per_host > 1 else "off",
                 threads=str(rank_threads),
             )
-            ranks.append(family.start(f"rank {rank}", "tests.chaos.soak_rank", str(slots), str(rounds),
-                                      str(rank // ranks_per_host), environment=environment))  # fmt: skip
-        return _follow(family, list(family.children), ranks, address, seconds, on_progress)
+            ranks.append(processes.start(f"rank {rank}", "tests.chaos.soak_rank", str(slots), str(rounds),
+                                         str(rank // ranks_per_host), environment=environment))  # fmt: skip
+        return _follow(processes, list(processes.children), ranks, address, seconds, on_progress)
 
 
 def _follow(
-    family: Family,
+    processes: ChildProcesses,
     watched: Iterable[Child],
     ranks: Sequence[Child],
     controller: str,
@@ -112,7 +112,7 @@ def _follow(
     last_reports: dict[int, Run] = {}
     memory: dict[str, list[Sample]] = defaultdict(list)
     run: Run = {"interrupted": False}
-    events = family.events(ranks, SILENCE_S)
+    events = processes.events(ranks, SILENCE_S)
     while True:
         try:
             if time.monotonic() - started > seconds:
@@ -138,7 +138,7 @@ def _follow(
         except KeyboardInterrupt:
             run["interrupted"] = True
             _stop(ranks)
-            events = family.events(ranks, SILENCE_S)
+            events = processes.events(ranks, SILENCE_S)
         except StopIteration:
             break
     run["memory"] = {name: trend(samples) for name, samples in memory.items() if len(samples) >= 4}

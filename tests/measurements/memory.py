@@ -7,7 +7,7 @@ import argparse
 import json
 from typing import Any
 
-from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.switches import start_controller, start_ranks, start_switches
 
 TIMEOUT_S = 280.0
@@ -24,12 +24,12 @@ def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[s
     before: bytes before the join, with the tensor in memory. joined: bytes that the join adds. added: peak minus
     `before`. wrong: blocks that are not the sum. Raises ChildFailed if a process fails.
     """
-    with Family() as family:
-        controller = start_controller(family, start_switches(family, "native"))
+    with ChildProcesses() as processes:
+        controller = start_controller(processes, start_switches(processes, "native"))
         ranks = start_ranks(
-            family, "tests.measurements.memory_rank", workers, controller, str(mib), str(every), backend=backend
+            processes, "tests.measurements.memory_rank", workers, controller, str(mib), str(every), backend=backend
         )
-        return [event for _, event in family.events(ranks, TIMEOUT_S)]
+        return [event for _, event in processes.events(ranks, TIMEOUT_S)]
 
 
 def main() -> None:

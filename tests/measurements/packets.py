@@ -24,7 +24,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench import outputs
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.processes import network
-from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from p4reduce_bench.processes.switches import rank_environment, start_controller, start_switches
 
 WORKERS = 2
@@ -70,20 +70,20 @@ def dense(numel: int) -> Case:
     return Case(WORKERS, numel, "float32", 1.0, "all", "block")
 
 
-def start_stack(family: Family, target: str, threads: int, cables: int = 0) -> tuple[Child, str]:
+def start_stack(processes: ChildProcesses, target: str, threads: int, cables: int = 0) -> tuple[Child, str]:
     """Start a switch and its controller; return the switch, and the controller's address."""
     options = ["--threads", str(threads)] if threads > 1 else []
-    controller = start_controller(family, start_switches(family, target, cables=cables, options=options))
-    return family.children[0], controller
+    controller = start_controller(processes, start_switches(processes, target, cables=cables, options=options))
+    return processes.children[0], controller
 
 
 def reports(
-    family: Family, controller: str, cases: Sequence[Case], repeat: int, slots: int, *, cables: bool = False,
+    processes: ChildProcesses, controller: str, cases: Sequence[Case], repeat: int, slots: int, *, cables: bool = False,
     **settings: str,
 ) -> Iterator[Report]:  # fmt: skip
     """Start the ranks, and yield the report of each rank on each case. Raises ChildFailed, also for a wrong sum."""
     ranks = [
-        family.start(
+        processes.start(
             f"rank {rank}", "p4reduce_bench.allreduce.rank", "--system", "p4reduce",
             "--cases", json.dumps([asdict(case) for case in cases]), "--repeat", str(repeat), "--warm-up", "1",
             "--timeout", "100", "--slots", str(slots), *(["--interface", f"worker{rank}"] if cables else []),
@@ -91,7 +91,7 @@ def reports(
         )
         for rank in range(WORKERS)
     ]  # fmt: skip
-    for _, report in family.events(ranks, SILENCE_S):
+    for _, report in processes.events(ranks, SILENCE_S):
         if "error" in report or report["wrong"]:
             raise ChildFailed(report.get("error") or f"{report['wrong']} sums of rank {report['rank']} are wrong")
         yield report
@@ -111,10 +111,10 @@ def median_rate(found: Sequence[Report]) -> float:
 def measure(setup: Setup, repeat: int) -> float:
     """Return the packets per second, as the median of `repeat` allreduces. Raises ChildFailed."""
     cables = setup.ports == "eth"
-    with Family() as family:
-        _, controller = start_stack(family, setup.target, setup.threads, WORKERS if cables else 0)
+    with ChildProcesses() as processes:
+        _, controller = start_stack(processes, setup.target, setup.threads, WORKERS if cables else 0)
         return median_rate(list(reports(
-            family, controller, [dense(setup.numel)], repeat, setup.slots, cables=cables,
+            processes, controller, [dense(setup.numel)], repeat, setup.slots, cables=cables,
             transport=setup.transport, backend=setup.backend,
         )))  # fmt: skip
 

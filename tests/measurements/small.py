@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import p4reduce
-from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.switches import start_controller, start_ranks, start_switches
 
 TIMEOUT_S, RANK_TIMEOUT_S = 280.0, 60.0
@@ -26,11 +26,11 @@ def measure(sizes: list[int], dtype: str, workers: int, repeat: int) -> list[dic
 
     Raises ChildFailed if a process fails.
     """
-    with Family() as family:
-        controller = start_controller(family, start_switches(family, "native"))
+    with ChildProcesses() as processes:
+        controller = start_controller(processes, start_switches(processes, "native"))
         arguments = ("--rank", "--sizes", ",".join(map(str, sizes)), "--dtype", dtype, "--repeat", str(repeat))
-        ranks = start_ranks(family, "tests.measurements.small", workers, controller, *arguments)
-        return [said for child, said in family.events(ranks, TIMEOUT_S) if child is ranks[0]]
+        ranks = start_ranks(processes, "tests.measurements.small", workers, controller, *arguments)
+        return [said for child, said in processes.events(ranks, TIMEOUT_S) if child is ranks[0]]
 
 
 def run_rank(sizes: list[int], dtype: str, repeat: int) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from p4reduce_bench.outputs import machine
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Child, ChildProcesses
 from tests.measurements.packets import WORKERS, dense, median_rate, packets, reports, start_stack
 
 FIRST = dense(1 << 12)  # after this case, the processes do nothing but send packets
@@ -46,10 +46,10 @@ class Found:
 
 def measure(setup: Setup, numel: int, slots: int, repeat: int) -> Found:
     """Return the rate of the median of `repeat` allreduces, and mean times. Raises ChildFailed."""
-    with Family() as family:
-        switch, controller = start_stack(family, "native", setup.switch)
+    with ChildProcesses() as processes:
+        switch, controller = start_stack(processes, "native", setup.switch)
         found = []
-        for report in reports(family, controller, [FIRST, dense(numel)], repeat, slots, backend="c",
+        for report in reports(processes, controller, [FIRST, dense(numel)], repeat, slots, backend="c",
                               threads=str(setup.engine)):  # fmt: skip
             if report["case"] == 0:
                 before = processor_s(switch)

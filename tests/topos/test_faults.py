@@ -76,7 +76,7 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
             for worker in plain.workers:  # the kernel remembers for a while that nobody answered
                 while " 0% packet loss" not in network.mininet[worker].cmd(f"ping -c 1 {HOST_OF_THE_CONTROLLER}"):
                     assert time.monotonic() < deadline
-            for child in [child for child in network.family.children if child.name == "forger"]:
+            for child in [child for child in network.processes.children if child.name == "forger"]:
                 network.stop(child)
             if network.controller is None:
                 network.start_controller()

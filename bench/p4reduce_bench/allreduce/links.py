@@ -16,7 +16,7 @@ from pathlib import Path
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import bits_per_second
 from p4reduce_bench.processes import network
-from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.network import run
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 
@@ -47,9 +47,9 @@ def enter(link: str | None) -> int | None:
 
 
 class Links:
-    """The namespaces and links of some hosts, which end with the `family`."""
+    """The namespaces and links of some hosts, which end with `processes`."""
 
-    def __init__(self, family: Family, hosts: int, bits_per_second: int, mtu: int = DEFAULT_MTU) -> None:
+    def __init__(self, processes: ChildProcesses, hosts: int, bits_per_second: int, mtu: int = DEFAULT_MTU) -> None:
         self.rate = bits_per_second
         self._mtu = mtu
         run("ip", "link", "set", "lo", "up")
@@ -60,7 +60,7 @@ class Links:
         for calls in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):  # a switch asks no firewall
             with suppress(OSError):
                 calls.write_text("0")
-        self._namespaces = [self._namespace(family, host) for host in range(hosts)]
+        self._namespaces = [self._namespace(processes, host) for host in range(hosts)]
 
     def address(self, host: int) -> str:
         """Return the address of a host on its shaped link."""
@@ -70,9 +70,9 @@ class Links:
         """Return the command that runs `command` in a host's namespace."""
         return ["nsenter", f"--net=/proc/{self._namespaces[host]}/ns/net", *command]
 
-    def _namespace(self, family: Family, host: int) -> int:
+    def _namespace(self, processes: ChildProcesses, host: int) -> int:
         command = ["unshare", "--net", "sh", "-c", "echo '{}'; exec sleep infinity"]
-        holder = family.start_command(f"namespace {host}", command)
+        holder = processes.start_command(f"namespace {host}", command)
         holder.first(_START_UP_S)
         pid = holder.process.pid
         ends = (("br0", "port", INTERFACE, self.address(host)), ("br1", "ctl", "ctl0", f"10.1.0.{host + 1}"))

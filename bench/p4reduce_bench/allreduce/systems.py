@@ -15,7 +15,7 @@ from p4reduce.local.host import LOCAL_CHOICES
 from p4reduce_bench.allreduce import mpi
 from p4reduce_bench.allreduce.grid import MPIS, SWITCHED, Case
 from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
-from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from p4reduce_bench.processes.switches import (
     START_UP_S,
     rank_environment,
@@ -138,24 +138,26 @@ class _NeverStarted(ChildFailed):
 
 def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
     workers = cases[0].workers
-    with Family() as family:
+    with ChildProcesses() as processes:
         try:
             if system in SWITCHED:
-                environment = {"P4REDUCE_CONTROLLER": start_switch(family, workers, setup)}
+                environment = {"P4REDUCE_CONTROLLER": start_switch(processes, workers, setup)}
             else:
                 environment = setup.rendezvous()
-            ranks = _start_ranks(family, system, cases, setup, environment)
+            ranks = _start_ranks(processes, system, cases, setup, environment)
         except ChildFailed as error:
             raise _NeverStarted(str(error)) from None
         silence = START_UP_S + setup.timeout * (setup.repeat + setup.warm_up)
-        yield from collect(family, ranks, workers, len(cases), silence)
+        yield from collect(processes, ranks, workers, len(cases), silence)
 
 
-def collect(family: Family, ranks: Sequence[Child], world: int, cases: int, silence: float) -> Iterator[Figures]:
+def collect(
+    processes: ChildProcesses, ranks: Sequence[Child], world: int, cases: int, silence: float
+) -> Iterator[Figures]:
     """Yield the figures of `world` ranks, case by case. Raises ChildFailed, also after `silence` seconds of silence."""
     reported: list[Figures] = [{} for _ in range(cases)]
     done = 0
-    for _, event in family.events(ranks, silence):
+    for _, event in processes.events(ranks, silence):
         if "error" in event:
             # Case -1: the rank failed before its first case, and would again.
             raise (_NeverStarted if event["case"] < 0 else ChildFailed)(event["error"])
@@ -167,21 +169,22 @@ def collect(family: Family, ranks: Sequence[Child], world: int, cases: int, sile
         raise ChildFailed("the ranks ended early")
 
 
-def start_switch(family: Family, workers: int, setup: Setup) -> str:
+def start_switch(processes: ChildProcesses, workers: int, setup: Setup) -> str:
     """Start the target's switches and their controller; return the controller's address."""
     linked = setup.links is not None
     switches = start_switches(
-        family, setup.target, cables=workers if setup.target == "bmv2" else 0, host=SWITCH if linked else "127.0.0.1",
+        processes, setup.target, cables=workers if setup.target == "bmv2" else 0,
+        host=SWITCH if linked else "127.0.0.1",
         aggregators=setup.aggregators, options=["--threads", str(setup.threads)] if setup.threads > 1 else [],
     )  # fmt: skip
     mtu = ["--mtu", str(setup.mtu)]
     if linked:
-        return start_controller(family, switches, *mtu, "--insecure", listen=f"{CONTROL}:0")
-    return start_controller(family, switches, *mtu)
+        return start_controller(processes, switches, *mtu, "--insecure", listen=f"{CONTROL}:0")
+    return start_controller(processes, switches, *mtu)
 
 
 def _start_ranks(
-    family: Family, system: str, cases: Sequence[Case], setup: Setup, environment: dict[str, str]
+    processes: ChildProcesses, system: str, cases: Sequence[Case], setup: Setup, environment: dict[str, str]
 ) -> list[Child]:
     workers, each = cases[0].workers, cases[0].ranks_per_host
     cabled = system in SWITCHED and setup.target == "bmv2"
@@ -199,12 +202,12 @@ def _start_ranks(
         # MPI gets the same way as p4reduce: memory, the links, or loopback.
         interface = None if setup.in_memory(cases[0]) else INTERFACE if setup.links else "lo"
         return [
-            family.start_command(
+            processes.start_command(
                 "mpirun", [mpi.mpirun(system), *joined], variables[0] | mpi.environment(system, interface)
             )
         ]
     pairs = enumerate(zip(commands, variables, strict=True))
-    return [family.start_command(f"{system} rank {rank}", command, own) for rank, (command, own) in pairs]
+    return [processes.start_command(f"{system} rank {rank}", command, own) for rank, (command, own) in pairs]
 
 
 def rank_command(system: str, cases: Sequence[Case], setup: Setup) -> list[str]:

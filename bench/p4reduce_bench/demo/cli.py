@@ -17,7 +17,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench import outputs
 from p4reduce_bench.demo.report import Report
 from p4reduce_bench.processes import network
-from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.switches import (
     check_aggregators,
     describe,
@@ -30,7 +30,9 @@ from p4reduce_bench.processes.termination import command
 SILENCE = 90.0  # seconds
 
 
-def train(family: Family, report: Report, target: str, aggregators: int, seed: int, console: Console) -> None:
+def train(
+    processes: ChildProcesses, report: Report, target: str, aggregators: int, seed: int, console: Console
+) -> None:
     """Start switches, controller and workers, and follow the workers to their end."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} steps"),
                TextColumn("loss {task.fields[loss]:.3f}"), TextColumn("{task.fields[sent]:.1f} MB sent"),
@@ -40,16 +42,16 @@ def train(family: Family, report: Report, target: str, aggregators: int, seed: i
         cabled = target == "bmv2"
         if cabled:
             network.star(report.workers)
-        switches = start_switches(family, target, cables=report.workers if cabled else 0, aggregators=aggregators)
+        switches = start_switches(processes, target, cables=report.workers if cabled else 0, aggregators=aggregators)
         progress.update(bar, description="starting the controller")
-        controller = start_controller(family, switches, "--drop-rate", str(report.drop_rate))
+        controller = start_controller(processes, switches, "--drop-rate", str(report.drop_rate))
         progress.update(bar, description="starting the workers")
         options = ["--steps", str(report.steps), "--seed", str(seed), *(["--cabled"] if cabled else [])]
         transport = "raw" if cabled else "udp"
         workers = start_ranks(
-            family, "p4reduce_bench.demo.worker", report.workers, controller, *options, transport=transport
+            processes, "p4reduce_bench.demo.worker", report.workers, controller, *options, transport=transport
         )
-        for child, event in family.events(workers, SILENCE):
+        for child, event in processes.events(workers, SILENCE):
             rank = workers.index(child)
             report.add(rank, event)
             if rank == 0 and "step" in event:
@@ -85,8 +87,8 @@ def demo(
         if target == "bmv2":
             network.enter()
         report = Report(target=describe(target, aggregators), workers=workers, steps=steps, drop_rate=drop_rate)
-        with Family() as family:
-            train(family, report, target, aggregators, seed, console)
+        with ChildProcesses() as processes:
+            train(processes, report, target, aggregators, seed, console)
     report.plot(plot)
     if as_json:
         print(json.dumps({**report.summary, "plot": os.fspath(plot), "passed": report.passed}))

@@ -28,7 +28,7 @@ from p4reduce_bench.gradients.report import Replayed, Training
 from p4reduce_bench.gradients.sparsify import SPARSIFIERS
 from p4reduce_bench.gradients.training import Plan, train
 from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Repeat, Slots, Target, Timeout, WarmUp
-from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.termination import command
 
 NO_SYSTEMS = "none"
@@ -92,10 +92,10 @@ def gradients(
         rows: list[Replayed] = []
         memory = None
         if names:
-            family = stack.enter_context(Family())
+            processes = stack.enter_context(ChildProcesses())
             most = max(one.recorded.workers for one in trainings)
             setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=warm_up, timeout=timeout,
-                          links=links.Links(family, most, rate) if rate is not None else None)  # fmt: skip
+                          links=links.Links(processes, most, rate) if rate is not None else None)  # fmt: skip
             rows, memory = _replay(trainings, names, setup, rate, folder / "inputs", console)
             show(report.replay_table(rows), console)
         if json_file is not None:

@@ -90,8 +90,8 @@ class Child:
             self._errors.close()
 
 
-class Family:
-    """The children of one experiment; leaving the `with` block stops them, the last started first."""
+class ChildProcesses:
+    """The child processes of one experiment; leaving the `with` block stops them, the last started first."""
 
     def __init__(self) -> None:
         self.children: list[Child] = []
@@ -108,7 +108,7 @@ class Family:
     def events(self, children: Sequence[Child], timeout: float) -> Iterator[tuple[Child, dict[str, Any]]]:
         """Yield what `children` print until all have ended well.
 
-        Raises ChildFailed when any child of the family ends badly, or when nothing is printed for `timeout` seconds.
+        Raises ChildFailed when any child ends badly, or when nothing is printed for `timeout` seconds.
         """
         with selectors.DefaultSelector() as selector:
             for child in children:
@@ -122,7 +122,7 @@ class Family:
                         yield key.data, event
                 for child in self.children:
                     code = child.process.poll()
-                    # Others of the family, such as switches, must not end at all while these run.
+                    # Other children, such as switches, must not end at all while these run.
                     if code is not None and (code != 0 or child not in children):
                         raise child.failure()
                     if code == 0 and child in running:
@@ -134,7 +134,7 @@ class Family:
                     names = ", ".join(child.name for child in running)
                     raise ChildFailed(f"nothing heard from {names} for {timeout:g} s")
 
-    def __enter__(self) -> "Family":
+    def __enter__(self) -> "ChildProcesses":
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Child, ChildProcesses
 from p4reduce_bench.processes.network import AGGREGATOR, free_port
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
 
@@ -29,7 +29,7 @@ def describe(target: str, aggregators: int, mtu: int = DEFAULT_MTU) -> str:
 
 
 def start_switches(
-    family: Family, target: str, *, cables: int = 0, host: str = "127.0.0.1", aggregators: int = 1,
+    processes: ChildProcesses, target: str, *, cables: int = 0, host: str = "127.0.0.1", aggregators: int = 1,
     options: Sequence[str] = (),
 ) -> list[str]:  # fmt: skip
     """Start switches that share the slots of jobs; return the controller's options for them.
@@ -40,8 +40,8 @@ def start_switches(
     ports = [f"{port}=eth:port{port}" for port in range(1, cables + 1)] or [f"1=udp:{host}:0"]
     flags = [part for port in ports for part in ("--port", port)]
     switches = [
-        family.start(f"switch ({target})", "p4reduce", "switch", "--target", target, *flags, *options,
-                     "--grpc", "127.0.0.1:0", "--json")
+        processes.start(f"switch ({target})", "p4reduce", "switch", "--target", target, *flags, *options,
+                        "--grpc", "127.0.0.1:0", "--json")
         for _ in range(aggregators)
     ]  # fmt: skip
     controlled: list[str] = []
@@ -52,9 +52,13 @@ def start_switches(
     return [*controlled, "--ports", ",".join(port.partition("=")[0] for port in ports)]
 
 
-def start_controller(family: Family, switches: Sequence[str], *options: str, listen: str = "127.0.0.1:0") -> str:
+def start_controller(
+    processes: ChildProcesses, switches: Sequence[str], *options: str, listen: str = "127.0.0.1:0"
+) -> str:
     """Start the controller of some switches, as `start_switches` returns them; return its address."""
-    controller = family.start("controller", "p4reduce", "controller", *switches, "--listen", listen, *options, "--json")
+    controller = processes.start(
+        "controller", "p4reduce", "controller", *switches, "--listen", listen, *options, "--json"
+    )
     return str(controller.first(START_UP_S)["listen"])
 
 
@@ -80,13 +84,13 @@ def rendezvous(address: str = "127.0.0.1", interface: str = "lo") -> dict[str, s
 
 
 def start_ranks(
-    family: Family, module: str, workers: int, controller: str, *arguments: str, **settings: str
+    processes: ChildProcesses, module: str, workers: int, controller: str, *arguments: str, **settings: str
 ) -> list[Child]:
     """Start `python -m module arguments` once for each rank, on this machine. settings: as for `rank_environment`."""
     common = {"controller": controller, **settings}
     variables = rendezvous()
     return [
-        family.start(f"rank {rank}", module, *arguments,
-                     environment={**variables, **rank_environment(rank, workers, **common)})
+        processes.start(f"rank {rank}", module, *arguments,
+                        environment={**variables, **rank_environment(rank, workers, **common)})
         for rank in range(workers)
     ]  # fmt: skip

@@ -22,7 +22,7 @@ from p4reduce_bench.analyze import recordings
 from p4reduce_bench.analyze.analysis import Analysis, analyze
 from p4reduce_bench.gradients.models import missing
 from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Slots, Target
-from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.termination import command
 from p4reduce_bench.training import curves, report, trainings
 from p4reduce_bench.training.trainings import LOSSES_SEEDS, LOSSES_STEPS, MODELS, REAL, STEPS, Run, Training
@@ -85,8 +85,8 @@ def train(
                 raise P4ReduceError(f"--model {name}: {reason}")
         runs = trainings.plan(models, names, range(1, repeat + 1))
         rate = links.enter(link)  # goes into a private network, in which all children must start
-        with Family() as family, tempfile.TemporaryDirectory(prefix="p4reduce-") as folder:
-            made = links.Links(family, workers, rate) if rate is not None else None
+        with ChildProcesses() as processes, tempfile.TemporaryDirectory(prefix="p4reduce-") as folder:
+            made = links.Links(processes, workers, rate) if rate is not None else None
             setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=made)  # fmt: skip
             training = Training(workers, steps, warm_up, ratio, start_iteration, evaluations, Path(folder))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_bench.allreduce.systems import Setup, start_switch
-from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from p4reduce_bench.processes.switches import START_UP_S, rank_environment
 
 MODELS = ("recommender", "ncf", "lstm", "bert", "resnet")
@@ -129,12 +129,12 @@ def counted(system: str, link: object | None) -> str:
 
 def train(runs: Sequence[Run], training: Training, setup: Setup) -> Iterator[Step | Done]:
     """Run the trainings one after the other. Raises ChildFailed if a process fails, or after a long silence."""
-    with Family() as family:
+    with ChildProcesses() as processes:
         environment = setup.rendezvous()
         if any(run.system.startswith("p4reduce") for run in runs):
-            environment["P4REDUCE_CONTROLLER"] = start_switch(family, training.workers, setup)
-        ranks = _start_ranks(family, runs, training, setup, environment)
-        yield from collect(runs, training.workers, family.events(ranks, START_UP_S + setup.timeout))
+            environment["P4REDUCE_CONTROLLER"] = start_switch(processes, training.workers, setup)
+        ranks = _start_ranks(processes, runs, training, setup, environment)
+        yield from collect(runs, training.workers, processes.events(ranks, START_UP_S + setup.timeout))
 
 
 def collect(runs: Sequence[Run], workers: int, events: Iterator[tuple[Child, dict[str, Any]]]) -> Iterator[Step | Done]:
@@ -159,7 +159,7 @@ def collect(runs: Sequence[Run], workers: int, events: Iterator[tuple[Child, dic
 
 
 def _start_ranks(
-    family: Family, runs: Sequence[Run], training: Training, setup: Setup, environment: dict[str, str]
+    processes: ChildProcesses, runs: Sequence[Run], training: Training, setup: Setup, environment: dict[str, str]
 ) -> list[Child]:
     command = [
         sys.executable, "-m", "p4reduce_bench.training.rank", "--runs", json.dumps([asdict(run) for run in runs]),
@@ -168,7 +168,7 @@ def _start_ranks(
         "--folder", str(training.folder), "--timeout", str(setup.timeout), "--slots", str(setup.slots_used),
     ]  # fmt: skip
     return [
-        family.start_command(f"rank {rank}", setup.on_host(rank, command),
-                   {**environment, **rank_environment(rank, training.workers, transport="udp")})
+        processes.start_command(f"rank {rank}", setup.on_host(rank, command),
+                                {**environment, **rank_environment(rank, training.workers, transport="udp")})
         for rank in range(training.workers)
     ]  # fmt: skip

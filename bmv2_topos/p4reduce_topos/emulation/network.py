@@ -28,7 +28,7 @@ from mininet.net import Mininet
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.links import shape
 from p4reduce_bench.allreduce.reducers import interface_counts
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Child, ChildProcesses
 from p4reduce_bench.processes.network import check_rights, run, without_ipv6
 from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU
@@ -89,7 +89,7 @@ class Network:
         self._unchecked = unchecked
         self._mtu = mtu
         self._program = [] if pipeline is None else ["--pipeline", str(pipeline.absolute())]
-        self.family = Family()
+        self.processes = ChildProcesses()
         self._files = tempfile.TemporaryDirectory(prefix="p4reduce-topo-")
         self._folder = Path(self._files.name)
         setLogLevel("warning")
@@ -135,7 +135,7 @@ class Network:
                     last.callback(self._namespace_lock.close)
                     last.callback(leftovers.remove_interfaces)
                 last.callback(self._stop_nodes)
-                last.callback(self.family.__exit__)
+                last.callback(self.processes.__exit__)
             self._closed = True
 
     def _close_at_exit(self) -> None:
@@ -177,7 +177,7 @@ class Network:
             made.cmd("sysctl -qw net.ipv6.conf.default.disable_ipv6=1 net.ipv6.conf.all.disable_ipv6=1")
         for index, switch in enumerate(topology.switches):
             command = ["switch", "--target", self.target, "--grpc", self.grpc(switch)]
-            net.addSwitch(switch, cls=P4Switch, dpid=f"{index + 1:x}", family=self.family, command=command)
+            net.addSwitch(switch, cls=P4Switch, dpid=f"{index + 1:x}", processes=self.processes, command=command)
         for link in topology.links:
             net.addLink(
                 link.a,
@@ -219,7 +219,7 @@ class Network:
         options = [part for name, value in link.properties.impairments.items() for part in (f"--{name}", str(value))]
         options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
         name = f"emulator of the link from {link.a} to {link.b}"
-        self._emulators[number] = self.family.start(
+        self._emulators[number] = self.processes.start(
             name, "p4reduce_topos.emulation.link_emulator", *self._inner_interfaces(link), *options
         )
 
@@ -253,7 +253,7 @@ class Network:
             for other in self.topology.ports(switch).values():
                 interface = self.topology.interface(switch, other)
                 command = [tool, "-q", "-i", interface, "-w", str(folder / f"{interface}.pcap")]
-                self.family.children.append(Child(f"capture of {interface}", command))
+                self.processes.children.append(Child(f"capture of {interface}", command))
 
     # Switches and their controller.
 
@@ -265,7 +265,7 @@ class Network:
         """Start the controller and wait until it serves. It resumes the jobs of a controller that was killed."""
         config = self._folder / "controller.toml"
         config.write_text(settings(self.topology, self.grpc))
-        self.controller = self.family.start(
+        self.controller = self.processes.start(
             "controller", "p4reduce", "controller", "--config", str(config), "--listen", control.CONTROLLER,
             "--insecure", "--state", str(self._folder / "controller.state"), "--mtu", str(self._mtu), "--json",
             *self._program, *self._controller_options,
@@ -280,7 +280,7 @@ class Network:
                 config = self._folder / f"{switch}.toml"
                 config.write_text(forwarding_settings(self.topology, switch, self.grpc(switch)))
                 options = ["--config", str(config), "--listen", "127.0.0.1:0", "--json", *self._program]
-                started.append(self.family.start(f"controller of {switch}", "p4reduce", "controller", *options))
+                started.append(self.processes.start(f"controller of {switch}", "p4reduce", "controller", *options))
         for child in started:
             child.first(START_UP_S)
 
@@ -290,7 +290,7 @@ class Network:
         kill: use SIGKILL, so that the controller cannot end its jobs first.
         """
         assert self.controller is not None
-        self.family.children.remove(self.controller)
+        self.processes.children.remove(self.controller)
         if kill:
             self.controller.process.kill()
         self.controller.stop()
@@ -350,12 +350,12 @@ class Network:
     ) -> Child:
         """Start a command in a host."""
         child = Child(name, ["mnexec", "-a", str(self.mininet[host].pid), *command], environment)
-        self.family.children.append(child)
+        self.processes.children.append(child)
         return child
 
     def stop(self, child: Child) -> None:
         """End a process, unless it has ended by itself, and forget it."""
-        self.family.children.remove(child)
+        self.processes.children.remove(child)
         child.stop()
 
     def environment(self, host: str, *, rank: int, world_size: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from mininet.link import Link
 from mininet.net import Mininet
 from mininet.node import Switch
 
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Child, ChildProcesses
 from p4reduce_bench.processes.network import run
 from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_targets import offloads
@@ -41,14 +41,14 @@ class Net(Mininet):  # type: ignore[misc]
 class P4Switch(Switch):  # type: ignore[misc]
     """`p4reduce switch` as a switch of Mininet. Mininet's prompt can stop and start it."""
 
-    def __init__(self, name: str, *, family: Family, command: Sequence[str], **options: Any) -> None:
+    def __init__(self, name: str, *, processes: ChildProcesses, command: Sequence[str], **options: Any) -> None:
         """Create a switch, which `start` runs.
 
         command: the command of `p4reduce` that runs it, without its ports.
         """
         super().__init__(name, **options)
         self.child: Child | None = None
-        self._family = family
+        self._processes = processes
         self._command = command
 
     def start(self, controllers: object = ()) -> None:  # noqa: ARG002 - Mininet's signature
@@ -58,7 +58,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         # Port 0 is the loopback interface.
         ports = [f"{port}=eth:{interface.name}" for port, interface in sorted(self.intfs.items()) if port > 0]
         options = [part for port in ports for part in ("--port", port)]
-        self.child = self._family.start(f"switch {self.name}", "p4reduce", *self._command, *options, "--json")
+        self.child = self._processes.start(f"switch {self.name}", "p4reduce", *self._command, *options, "--json")
 
     def wait(self) -> None:
         """Wait until the switch has printed that it is ready, at most `START_UP_S` seconds."""
@@ -67,8 +67,8 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     def stop(self, deleteIntfs: bool = True) -> None:
         if self.child is not None:
-            if self.child in self._family.children:  # otherwise the family has stopped it already
-                self._family.children.remove(self.child)
+            if self.child in self._processes.children:  # otherwise leaving `processes` has stopped it already
+                self._processes.children.remove(self.child)
                 self.child.stop()
             self.child = None
         super().stop(deleteIntfs)

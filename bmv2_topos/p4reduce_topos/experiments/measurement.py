@@ -55,7 +55,7 @@ def measure(network: Network, system: str, case: Case, setup: Setup, *, late: fl
     before = {way: network.carried(*way) for way in ways}
     with _ranks(network, system, case, setup, late) as ranks:
         silence = START_UP_S + setup.timeout * (setup.repeat + setup.warm_up)
-        (figures,) = collect(network.family, ranks, len(ranks), 1, silence)
+        (figures,) = collect(network.processes, ranks, len(ranks), 1, silence)
     turns = setup.repeat + setup.warm_up
     carried = {f"{a}>{b}": (network.carried(a, b) - before[a, b]) // turns for a, b in ways}
     rate = min((link.properties.rate for link in topology.links if link.properties.rate), default=0)

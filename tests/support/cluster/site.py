@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Child, ChildProcesses
 
 from .stack import START_UP_S, Stack
 
@@ -24,7 +24,7 @@ class Site(Stack):
 
     def __init__(self, folder: Path, target: str) -> None:
         """Prepare the stack. `begin` starts the processes."""
-        Family.__init__(self)
+        ChildProcesses.__init__(self)
         self._enter = contextlib.nullcontext
         self._target = target
         self._file = folder / "controller.toml"

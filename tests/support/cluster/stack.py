@@ -22,7 +22,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_bench.processes import network
-from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.children import Child, ChildProcesses
 from p4reduce_controller.commands.access import plain
 from tests.support.own_network import Namespace, ip
 from tests.support.waiting import wait_until
@@ -35,7 +35,7 @@ RANK = Path(__file__).with_name("rank.py")
 Event = dict[str, Any]
 
 
-class Stack(Family):
+class Stack(ChildProcesses):
     """Switches and their controller. Leaving the block ends every process."""
 
     def __init__(
