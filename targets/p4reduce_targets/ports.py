@@ -76,6 +76,14 @@ class PortSpec:
         return f"{self.kind}:{self.address}"
 
 
+class Link(Protocol):
+    """The link of a port."""
+
+    def state(self) -> str:
+        """Return OpenConfig's oper-status: UP, DOWN or NOT_PRESENT."""
+        ...
+
+
 class PortInfo(Protocol):
     """The identity of a switch port. All parts of a switch use its number; only users see its name."""
 
@@ -88,13 +96,18 @@ class PortInfo(Protocol):
         ...
 
     @property
-    def interface(self) -> BoundInterface | None:
-        """The port's network interface, or None for a socket."""
+    def interface(self) -> Link | None:
+        """The port's link, or None for a socket, which is always up."""
         ...
 
 
 class Port(PortInfo, Protocol):
     """A switch port. Its socket does not block: a frame that cannot be sent at once is dropped and counted."""
+
+    @property
+    def interface(self) -> BoundInterface | None:
+        """The port's network interface, or None for a socket."""
+        ...
 
     received: int  # frames, as are the next two
     sent: int

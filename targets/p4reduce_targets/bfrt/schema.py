@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 _WIDTHS = {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "int64": 64, "int32": 32, "int16": 16, "int8": 8}
-_WIDTHS |= {"bool": 1, "float": 0, "string": 0}  # these travel in fields of their own, not as bytes
+_WIDTHS |= {"bool": 1, "float": 0, "string": 0, "enum": 0}  # these travel in fields of their own, not as bytes
 
 
 class SchemaError(ValueError):

@@ -187,3 +187,56 @@ MULTICAST = text(
         ],
     ),
 )
+
+PORTS = text(
+    table(
+        0xFE010001,
+        "$PORT",
+        "PortConfigure",
+        256,
+        [key(1, "$DEV_PORT", "uint32", mandatory=True)],
+        [
+            data(1, "$SPEED", "string"),
+            data(2, "$FEC", "string"),
+            data(3, "$N_LANES", "uint32"),
+            data(4, "$PORT_ENABLE", "bool"),
+            data(5, "$AUTO_NEGOTIATION", "string"),
+            data(25, "$PORT_UP", "bool", read_only=True),
+        ],
+    ),
+    table(
+        0xFE010005,
+        "$PORT_STR_INFO",
+        "PortStrInfo",
+        256,
+        [key(1, "$PORT_NAME", "string", mandatory=True)],
+        [data(1, "$DEV_PORT", "uint32", read_only=True)],
+    ),
+    table(
+        0xFD010001,
+        "tf1.pktgen.port_cfg",
+        "PktgenPortCfg",
+        256,
+        [key(1, "dev_port", "uint32")],
+        [data(1, "recirculation_enable", "bool"), data(2, "pktgen_enable", "bool")],
+    ),
+    table(
+        0xFC010001,
+        "tf1.dev.device_configuration",
+        "DevConfigure",
+        1,
+        [],
+        [
+            data(2, "num_pipes", "uint32", read_only=True),
+            data(6, "pcie_cpu_port", "uint32", read_only=True),
+            data(7, "eth_cpu_port_list", "uint32", repeated=True, read_only=True),
+        ],
+    ),
+)
+
+
+def outcomes(*annotations: str) -> bytes:
+    """Return a schema with the counter on which a program says which ports it is for."""
+    described = [{"name": annotation} for annotation in annotations]
+    keys = _index(65556, "$COUNTER_INDEX")
+    return text(table(1, "pipe.SwitchIngress.aggregation.outcomes", "Counter", 17, keys, COUNTS, annotations=described))

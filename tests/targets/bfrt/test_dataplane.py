@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import grpc
 import pytest
 from google.protobuf import text_format
 
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
-from p4reduce_targets.bfrt.client import BfrtError, Client, ReadRefused, UpdateError
+from p4reduce_targets.bfrt.client import BfrtError, ReadRefused, UpdateError
 from p4reduce_targets.bfrt.dataplane import BfrtDataPlane
 from p4reduce_targets.bfrt.schema import Schema
 from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, MeterConfig, Replica, Ternary
 from tests.targets.bfrt import schemas
+from tests.targets.bfrt.noting_client import NotingClient
 
 SCHEMA = Schema.parse(schemas.PROGRAM, schemas.MULTICAST)
 KEY: Key = (Exact(300), Lpm(0x0A000000, 8))
@@ -24,29 +25,6 @@ RULE: Key = (Ternary(0x10, 0xF0), Exact(5))
 EXISTS = UpdateError(grpc.StatusCode.ALREADY_EXISTS, "Table Add failed Already exists")
 MISSING = UpdateError(grpc.StatusCode.NOT_FOUND, "Object not found")
 GROUP, NODE = 0xFF010001, 0xFF010002
-
-
-class NotingClient(Client):
-    """A client without a server. `refuses` says what becomes of each update."""
-
-    def __init__(self) -> None:
-        self.address = "fake:1"
-        self.requests: list[list[pb.Update]] = []
-        self.refuses: Callable[[pb.Update], UpdateError | None] = lambda _: None
-        self.reads: list[list[pb.TableEntry]] = []
-        self.answers: list[list[pb.TableEntry] | ReadRefused] = []
-
-    def write(self, updates: Sequence[pb.Update], timeout_s: float | None = None) -> list[UpdateError | None]:  # noqa: ARG002
-        if updates:
-            self.requests.append(list(updates))
-        return [self.refuses(update) for update in updates]
-
-    def read(self, entries: Sequence[pb.TableEntry]) -> list[pb.TableEntry]:
-        self.reads.append(list(entries))
-        answer = self.answers.pop(0) if self.answers else []
-        if isinstance(answer, ReadRefused):
-            raise answer
-        return answer
 
 
 @pytest.fixture

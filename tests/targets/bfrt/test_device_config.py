@@ -11,14 +11,7 @@ from p4reduce_targets.bfrt import bfruntime_pb2 as pb
 from p4reduce_targets.bfrt import device_config
 from p4reduce_targets.bfrt.device_config import DeviceConfigError
 from tests.targets.bfrt import schemas
-
-OUTCOMES = "pipe.SwitchIngress.aggregation.outcomes"
-
-
-def outcomes(*annotations: str) -> bytes:
-    keys = [schemas.key(65556, "$COUNTER_INDEX", "uint32", mandatory=True)]
-    described = [{"name": annotation} for annotation in annotations]
-    return schemas.text(schemas.table(1, OUTCOMES, "Counter", 17, keys, schemas.COUNTS, annotations=described))
+from tests.targets.bfrt.schemas import outcomes
 
 
 def config(schema: bytes = b"{}") -> pb.ForwardingPipelineConfig:
