@@ -26,6 +26,7 @@ from p4reduce_targets.ports import Port, PortError, PortInfo, PortSpec, check_po
 from p4reduce_targets.switch import Switch
 
 if TYPE_CHECKING:
+    from p4reduce_targets.bfrt.ports import PortRequest
     from p4reduce_targets.native import NativeSwitch
 
 
@@ -116,8 +117,11 @@ def switch(
             raise typer.BadParameter("--target tofino needs it, and no other target takes it", param_hint=option)
     cpu_port = DEFAULT_CPU_PORT if cpu_port is None else cpu_port
     ports: list[PortSpec] = []
+    tofino_ports: list[PortRequest] = []
     try:
-        if target is not Target.tofino:
+        if target is Target.tofino:
+            tofino_ports = _tofino_ports(port)
+        else:
             ports = [PortSpec.parse(text) for text in port]
             check_ports(ports, cpu_port)
         _check_address(grpc, insecure=insecure or tls_ca is not None)
@@ -129,7 +133,7 @@ def switch(
     try:
         if program is not None and cpu_interface is not None:
             _log_to(log_level, log_file)
-            _run_tofino(bfrt, program, port, cpu_interface, grpc, device_id, tls, as_json=as_json)
+            _run_tofino(bfrt, program, tofino_ports, cpu_interface, grpc, device_id, tls, as_json=as_json)
         elif target is Target.bmv2:
             _run_bmv2(ports, grpc, device_id, cpu_port, log_level, log_file, pcap, as_json=as_json)
         else:
@@ -210,10 +214,16 @@ def _run_bmv2(
             bmv2.check()
 
 
+def _tofino_ports(texts: Sequence[str]) -> list[PortRequest]:
+    from p4reduce_targets.bfrt.ports import PortRequest
+
+    return [PortRequest.parse(text) for text in texts]
+
+
 def _run_tofino(
     bfrt: str,
     folder: Path,
-    ports: Sequence[str],
+    ports: Sequence[PortRequest],
     cpu_interface: str,
     address: str,
     device_id: int,
@@ -224,15 +234,13 @@ def _run_tofino(
     """Serve P4Runtime whenever `bf_switchd` is there, until a signal comes."""
     from p4reduce_targets.bfrt.client import BfrtError
     from p4reduce_targets.bfrt.device_config import DeviceConfigError, read_folder
-    from p4reduce_targets.bfrt.ports import PortRequest
     from p4reduce_targets.bfrt.switch import Tofino, connections
 
-    requests = [PortRequest.parse(text) for text in ports]
     ended = threading.Event()
     _on_signals(ended.set)
     ready = False
     try:
-        tofino = Tofino(bfrt, read_folder(folder), folder, requests, cpu_interface)
+        tofino = Tofino(bfrt, read_folder(folder), folder, ports, cpu_interface)
         for switch in connections(tofino, ended):
             infos = switch.ports.values()
             with Server(switch, address=address, device_id=device_id, tls=tls, ports=infos) as server:

@@ -129,7 +129,7 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         ([*UDP, "--program", "."], 2, "no other target takes it"),
         ([*TOFINO, "--cpu-port", "64", "--port", "1/0:100G"], 2, "has its CPU port from its build"),
         ([*TOFINO, "--port", "1=eth:lo"], 2, "1=eth:lo"),
-        ([*TOFINO, "--port", "1/0:100G"], 1, "has no binary"),
+        ([*TOFINO, "--port", "1/0:100G"], 1, "cannot read p4reduce.bin"),
         (["--port", "1=udp:0.0.0.0:0"], 1, "must be one of this machine's own"),
         (["--port", "1=eth:there-is-none"], 1, "cannot open interface 'there-is-none'"),
         (["--port", "1=eth:lo", "--port", "2=eth:lo"], 2, "port 1 (eth:lo) and port 2 (eth:lo) are the same interface"),
