@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `p4reduce switch`, which runs a software switch on this machine."""
+"""The command `p4reduce switch`, which runs a software switch on this machine, or drives its Tofino."""
 
 from __future__ import annotations
 
@@ -26,15 +26,20 @@ from p4reduce_targets.ports import Port, PortError, PortInfo, PortSpec, check_po
 from p4reduce_targets.switch import Switch
 
 if TYPE_CHECKING:
+    from p4reduce_targets.bfrt.ports import PortRequest
     from p4reduce_targets.native import NativeSwitch
 
 
+DEFAULT_CPU_PORT = 510
+
+
 class Target(str, Enum):
-    """The software switch that runs the P4 program."""
+    """The switch that runs the P4 program: software, or the Tofino of this machine."""
 
     sim = "sim"
     native = "native"
     bmv2 = "bmv2"
+    tofino = "tofino"
 
 
 class LogLevel(str, Enum):
@@ -51,14 +56,20 @@ class LogLevel(str, Enum):
 def switch(
     port: Annotated[
         list[str],
-        typer.Option(help="Port of the switch: 1=eth:INTERFACE, or 1=udp:ADDRESS:PORT (not bmv2). May be repeated."),
+        typer.Option(
+            help="Port of the switch: 1=eth:INTERFACE, or 1=udp:ADDRESS:PORT (not bmv2); for tofino NAME:SPEED[:FEC], "
+            "such as 1/0:100G:rs. May be repeated."
+        ),
     ],
     target: Annotated[Target, typer.Option(help="Target that runs the P4 program.")] = Target.sim,
     grpc: Annotated[
         str, typer.Option(help="HOST:PORT or unix:PATH where P4Runtime listens; port 0 takes any free port.")
     ] = "127.0.0.1:9559",
     device_id: Annotated[int, typer.Option(min=1, help="P4Runtime device id of this switch.")] = 1,
-    cpu_port: Annotated[int, typer.Option(min=1, max=510, help="Port for packet-in and packet-out.")] = 510,
+    cpu_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=510, help="Port for packet-in and packet-out (not tofino). Default: 510."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
     tls_cert: Annotated[
         Path | None, typer.Option(help="PEM file with the certificate of the P4Runtime server (not bmv2).")
@@ -79,17 +90,40 @@ def switch(
         Path | None, typer.Option(help="Folder for captures of the packets at each port (bmv2 only).")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=64, help="Threads that process packets (native only).")] = 1,
+    bfrt: Annotated[
+        str, typer.Option(help="HOST:PORT where bf_switchd serves BF Runtime (tofino only).")
+    ] = "127.0.0.1:50052",
+    program: Annotated[
+        Path | None, typer.Option(help="Folder of the compiled program, from `make p4-tofino` (tofino only).")
+    ] = None,
+    cpu_interface: Annotated[
+        str | None, typer.Option(help="Network interface of this machine at the chip's CPU port (tofino only).")
+    ] = None,
 ) -> None:
-    """Run a switch on this machine: sim, native or BMv2. It has no program until a controller gives it one."""
+    """Run a switch on this machine: sim, native or BMv2, which have no program until a controller gives them one.
+
+    With --target tofino, serve P4Runtime for the Tofino of this machine, on which bf_switchd runs.
+    """
     if pcap is not None and target is not Target.bmv2:
         raise typer.BadParameter("needs --target bmv2", param_hint="--pcap")
     if threads != 1 and target is not Target.native:
         raise typer.BadParameter("needs --target native", param_hint="--threads")
     if tls_cert is not None and target is Target.bmv2:
-        raise typer.BadParameter("needs --target sim or native", param_hint="--tls-cert")
+        raise typer.BadParameter("needs another --target than bmv2", param_hint="--tls-cert")
+    if cpu_port is not None and target is Target.tofino:
+        raise typer.BadParameter("the program for Tofino has its CPU port from its build", param_hint="--cpu-port")
+    for option, given in (("--program", program), ("--cpu-interface", cpu_interface)):
+        if (given is not None) != (target is Target.tofino):
+            raise typer.BadParameter("--target tofino needs it, and no other target takes it", param_hint=option)
+    cpu_port = DEFAULT_CPU_PORT if cpu_port is None else cpu_port
+    ports: list[PortSpec] = []
+    tofino_ports: list[PortRequest] = []
     try:
-        ports = [PortSpec.parse(text) for text in port]
-        check_ports(ports, cpu_port)
+        if target is Target.tofino:
+            tofino_ports = _tofino_ports(port)
+        else:
+            ports = [PortSpec.parse(text) for text in port]
+            check_ports(ports, cpu_port)
         _check_address(grpc, insecure=insecure or tls_ca is not None)
         tls = _tls(tls_cert, tls_key, tls_ca)
         if pcap is not None:
@@ -97,7 +131,10 @@ def switch(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     try:
-        if target is Target.bmv2:
+        if program is not None and cpu_interface is not None:
+            _log_to(log_level, log_file)
+            _run_tofino(bfrt, program, tofino_ports, cpu_interface, grpc, device_id, tls, as_json=as_json)
+        elif target is Target.bmv2:
             _run_bmv2(ports, grpc, device_id, cpu_port, log_level, log_file, pcap, as_json=as_json)
         else:
             _log_to(log_level, log_file)
@@ -175,6 +212,45 @@ def _run_bmv2(
         _print_ready(Target.bmv2, bmv2.address, specs, as_json=as_json)
         while not ended.wait(0.5):
             bmv2.check()
+
+
+def _tofino_ports(texts: Sequence[str]) -> list[PortRequest]:
+    from p4reduce_targets.bfrt.ports import PortRequest
+
+    return [PortRequest.parse(text) for text in texts]
+
+
+def _run_tofino(
+    bfrt: str,
+    folder: Path,
+    ports: Sequence[PortRequest],
+    cpu_interface: str,
+    address: str,
+    device_id: int,
+    tls: ServerCredentials | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Serve P4Runtime whenever `bf_switchd` is there, until a signal comes."""
+    from p4reduce_targets.bfrt.client import BfrtError
+    from p4reduce_targets.bfrt.device_config import DeviceConfigError, read_folder
+    from p4reduce_targets.bfrt.switch import Tofino, connections
+
+    ended = threading.Event()
+    _on_signals(ended.set)
+    ready = False
+    try:
+        tofino = Tofino(bfrt, read_folder(folder), folder, ports, cpu_interface)
+        for switch in connections(tofino, ended):
+            infos = switch.ports.values()
+            with Server(switch, address=address, device_id=device_id, tls=tls, ports=infos) as server:
+                address = server.address  # the same port again, when `bf_switchd` has been away
+                if not ready:
+                    _print_ready(Target.tofino, address, infos, as_json=as_json)
+                ready = True
+                switch.run(ended)
+    except (BfrtError, DeviceConfigError) as error:
+        raise TargetFailed(str(error)) from None
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

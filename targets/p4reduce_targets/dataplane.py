@@ -2,8 +2,8 @@
 """The interface between the P4Runtime server and the data planes of the targets.
 
 Tables, actions, counters and meters have their fully qualified names of P4Info. Every method raises KeyError for a name
-that the program does not have, and ValueError for a key or argument that does not fit. A data plane need not be thread
-safe: the caller locks it.
+that the program does not have, and ValueError for a key or argument that does not fit. Those of a data plane across a
+network also raise DataPlaneLost. A data plane need not be thread safe: the caller locks it.
 """
 
 from __future__ import annotations
@@ -72,6 +72,10 @@ class MeterConfig:
     cburst: int
     pir: int
     pburst: int
+
+
+class DataPlaneLost(RuntimeError):
+    """The data plane is out of reach. Nobody knows which of the last writes it has done."""
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ COMMAND = [sys.executable, "-m", "p4reduce_targets"]
 ANY = ["--grpc", "127.0.0.1:0"]
 UDP = ["--port", "1=udp:127.0.0.1:0"]
 NATIVE = ["--target", "native"]
+TOFINO = ["--target", "tofino", "--program", ".", "--cpu-interface", "cpu"]
 ETHERNET = ["--port", "1=eth:switch1"]  # of `own_cables`
 
 needs_bmv2 = pytest.mark.skipif(shutil.which(BINARY) is None, reason=f"{BINARY} is not on PATH")
@@ -119,10 +120,16 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         ([*UDP, "--tls-ca", __file__], 2, "accepted are the first two, all of them, or none"),
         ([*UDP, "--tls-cert", "/none", "--tls-key", __file__], 2, "cannot read /none: No such file or directory"),
         ([*UDP, "--tls-cert", __file__, "--tls-key", __file__], 2, "not pem"),
-        ([*UDP, "--target", "bmv2", "--tls-cert", __file__], 2, "needs --target sim or native"),
+        ([*UDP, "--target", "bmv2", "--tls-cert", __file__], 2, "needs another --target than bmv2"),
         ([*UDP, "--grpc", "nonsense"], 2, "accepted are HOST:PORT and unix:PATH"),
         ([*UDP, "--pcap", "folder"], 2, "needs --target bmv2"),
-        ([*UDP, "--target", "tofino"], 2, "'tofino' is not one of"),
+        ([*UDP, "--target", "tofino2"], 2, "'tofino2' is not one of"),
+        ([*UDP, "--target", "tofino"], 2, "--program: --target tofino needs it"),
+        ([*UDP, "--target", "tofino", "--program", "."], 2, "--cpu-interface: --target tofino needs it"),
+        ([*UDP, "--program", "."], 2, "no other target takes it"),
+        ([*TOFINO, "--cpu-port", "64", "--port", "1/0:100G"], 2, "has its CPU port from its build"),
+        ([*TOFINO, "--port", "1=eth:lo"], 2, "1=eth:lo"),
+        ([*TOFINO, "--port", "1/0:100G"], 1, "cannot read p4reduce.bin"),
         (["--port", "1=udp:0.0.0.0:0"], 1, "must be one of this machine's own"),
         (["--port", "1=eth:there-is-none"], 1, "cannot open interface 'there-is-none'"),
         (["--port", "1=eth:lo", "--port", "2=eth:lo"], 2, "port 1 (eth:lo) and port 2 (eth:lo) are the same interface"),

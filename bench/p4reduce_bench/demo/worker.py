@@ -112,7 +112,7 @@ def train(communicator: Communicator, options: argparse.Namespace) -> None:
             samples = torch.randint(0, options.vocabulary, (SAMPLES,), generator=common)
             started = time.monotonic()
             loss = parallel(next_batch(text[HELD_OUT:], generator), samples)
-            optimizer.zero_grad(set_to_none=False)
+            optimizer.zero_grad()
             loss.backward()
             event["seconds"] = time.monotonic() - started
             event["loss"] = float(loss)

@@ -27,6 +27,7 @@ from p4reduce.control.channel import code_of, details
 from p4reduce.control.diagnostics import of_grpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
+from p4reduce_targets.dataplane import DataPlaneLost
 
 ALL_PIPES, BOTH_DIRECTIONS, ALL_PARSERS = 0xFFFF, 0xFF, 0xFF
 NO_PROGRAM = "$SHARED"  # the name under which a switch without a program lists the tables that every switch has
@@ -55,7 +56,7 @@ class BfrtError(RuntimeError):
     """A refusal by the BF Runtime server; the message names the server and has its words."""
 
 
-class BfrtLost(BfrtError):
+class BfrtLost(BfrtError, DataPlaneLost):
     """The connection has ended. Which of the last writes were done is unknown, and the client is of no more use."""
 
 
@@ -352,17 +353,19 @@ class _Refusal(BfrtError):
         errors: list[UpdateError | None],
     ) -> None:
         super().__init__(f"{client}: {method}: {said} ({code.name})")
+        self._client = client
         self.code = code
         self.said = said
         self._errors = errors
 
     def each_of(self, number: int) -> list[UpdateError | None]:
-        """Return the errors of a call with so many updates or entries. Raises this error if all were refused at once.
+        """Return the errors of a call with so many updates or entries.
 
-        The server's list ends with the last error: what came after it was done.
+        The server's list ends with the last error: what came after it was done. Raises BfrtLost, and ends the
+        connection, if there is no such list, since nobody knows what was done.
         """
         if not 0 < len(self._errors) <= number:
-            raise self
+            raise self._client._lose(str(self)) from None
         return [*self._errors, *[None] * (number - len(self._errors))]
 
 

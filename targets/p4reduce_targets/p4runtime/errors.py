@@ -42,6 +42,11 @@ def unsupported(message: str) -> Refused:
     return Refused(StatusCode.UNIMPLEMENTED, message)
 
 
+def unavailable(message: str) -> Refused:
+    """Return an UNAVAILABLE: the data plane is out of reach."""
+    return Refused(StatusCode.UNAVAILABLE, message)
+
+
 def number(code: StatusCode) -> int:
     """Return the number of a gRPC code."""
     value: tuple[int, str] = code.value

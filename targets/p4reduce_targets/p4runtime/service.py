@@ -11,9 +11,10 @@ import grpc
 from finsy.proto import p4r, p4r_grpc
 from grpc import StatusCode
 
+from p4reduce_targets.dataplane import DataPlaneLost
 from p4reduce_targets.p4runtime.arbitration import FIRST_MESSAGE_TIMEOUT_S, Arbitration, Controller
 from p4reduce_targets.p4runtime.device import Device
-from p4reduce_targets.p4runtime.errors import SPACE, Refused, abort, invalid, number, unsupported
+from p4reduce_targets.p4runtime.errors import SPACE, Refused, abort, invalid, number, unavailable, unsupported
 from p4reduce_targets.p4runtime.pipeline import Pipeline
 from p4reduce_targets.p4runtime.program import read_program
 
@@ -49,6 +50,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 self._pipeline().write(request.updates)
         except Refused as error:
             abort(context, error)
+        except DataPlaneLost as error:
+            abort(context, unavailable(str(error)))
         return p4r.WriteResponse()
 
     def Read(self, request: p4r.ReadRequest, context: grpc.ServicerContext) -> Iterator[p4r.ReadResponse]:
@@ -60,6 +63,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             abort(context, error)
         except (KeyError, ValueError) as error:
             abort(context, Refused(StatusCode.UNKNOWN, f"Error when reading from target: {error}"))
+        except DataPlaneLost as error:
+            abort(context, unavailable(str(error)))
         rest = iter(entities)
         while chunk := list(islice(rest, _MAX_ENTITIES_PER_RESPONSE)):
             yield p4r.ReadResponse(entities=chunk)
@@ -74,6 +79,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 self._configure(request)
         except Refused as error:
             abort(context, error)
+        except DataPlaneLost as error:
+            abort(context, unavailable(str(error)))
         return p4r.SetForwardingPipelineConfigResponse()
 
     def _configure(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:

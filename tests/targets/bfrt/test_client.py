@@ -150,11 +150,11 @@ def test_a_large_batch_is_more_than_one_call(
     assert [len(request.updates) for request in server.requests[1:]] == [4, 4, 1]
 
 
-def test_a_write_that_is_refused_as_a_whole_raises(server: FakeServer, client: Client) -> None:
+def test_a_write_that_is_refused_as_a_whole_ends_the_connection(server: FakeServer, client: Client) -> None:
     server.write_refusals = [Rpc(grpc.StatusCode.UNKNOWN, "Unable to get bound_program Unexpected error")]
-    with pytest.raises(BfrtError, match=r"Write: Unable to get bound_program Unexpected error \(UNKNOWN\)"):
+    with pytest.raises(BfrtLost, match=r"Write: Unable to get bound_program Unexpected error \(UNKNOWN\)"):
         client.write(updates(1))
-    assert client.lost is None
+    assert client.lost is not None
 
 
 def test_reads(server: FakeServer, client: Client) -> None:

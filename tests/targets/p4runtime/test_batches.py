@@ -21,7 +21,16 @@ from .fake_device import CPU_PORT, EXACT_SIZE, FakeDataPlane
 UPDATES = st.tuples(st.sampled_from([INSERT, MODIFY, DELETE]), st.integers(1, EXACT_SIZE + 3), st.integers(1, 3))
 
 
-class Deferring(FakeDataPlane):
+class Picky(FakeDataPlane):
+    """A data plane that refuses to change an entry to the argument 3."""
+
+    def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
+        if call.arguments == (3,):
+            raise ValueError("not 3")
+        super().modify(table, key, priority, call)
+
+
+class Deferring(Picky):
     """A data plane that does the writes of a batch at its end, as one across a network."""
 
     def __init__(self, program: bytes, cpu_port: int) -> None:
@@ -78,7 +87,7 @@ def entries(pipeline: Pipeline) -> list[bytes]:
 
 @given(st.lists(st.lists(UPDATES, max_size=12), max_size=6))
 def test_late_errors_are_found_at_their_updates(batches: list[list[tuple[int, int, int]]]) -> None:
-    at_once, late = loaded(FakeDataPlane(CONFIG, CPU_PORT)), Deferring(CONFIG, CPU_PORT)
+    at_once, late = loaded(Picky(CONFIG, CPU_PORT)), Deferring(CONFIG, CPU_PORT)
     deferred = loaded(late)
     for updates in batches:
         assert write(deferred, updates) == write(at_once, updates)

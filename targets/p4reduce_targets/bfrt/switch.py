@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Tofino as the P4Runtime server uses it: tables through `bf_switchd`, packet-in and packet-out by an interface.
+
+This process runs on the switch's own processor. The program's CPU port is a network interface there, on which frames
+begin with the header packet_out or packet_in.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from p4reduce.control.diagnostics import of_os
+from p4reduce_targets.bfrt import bfruntime_pb2 as pb
+from p4reduce_targets.bfrt import device_config
+from p4reduce_targets.bfrt.client import BfrtError, BfrtLost, BindRefused, Client
+from p4reduce_targets.bfrt.dataplane import BfrtDataPlane
+from p4reduce_targets.bfrt.ports import PortRequest, TofinoPort, open_ports
+from p4reduce_targets.bfrt.schema import Schema
+from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.ports import EthPort, PortError
+
+START_TIMEOUT_S = 30.0  # for a first connection, while `bf_switchd` starts or another client ends
+RETRY_S = 2.0  # between attempts to connect
+_WAKE_S = 0.2  # between checks whether a thread is to end
+_FRAMES = 32  # read from the interface in one go
+_PADDING = 0xFE  # in the first byte of the header packet_in: bits that the program leaves 0
+
+log = logging.getLogger(__name__)
+
+
+class ProgramRefused(BfrtError):
+    """The switch runs another program than it should, or one for another board; the message names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tofino:
+    """A switch to drive: where `bf_switchd` listens, and what it should run and have."""
+
+    address: str
+    program: pb.ForwardingPipelineConfig
+    folder: Path  # of `program`
+    ports: Sequence[PortRequest]
+    cpu_interface: str
+
+
+class TofinoSwitch:
+    """An implementation of `p4runtime.Device`; use it as a context manager.
+
+    The constructor connects, installs the program on a switch that has none, binds to it, and adds and enables the
+    ports. It raises BfrtLost or BindRefused for what may pass, and ProgramRefused, PortError or another BfrtError for
+    what somebody has to change.
+
+    When `bf_switchd` is lost, the switch is of no more use.
+    """
+
+    def __init__(self, tofino: Tofino) -> None:
+        self.on_packet_in: Callable[[bytes], None] = lambda _: None
+        self.strange = 0  # frames on the CPU interface that the program did not send
+        self._tofino = tofino
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        with ExitStack() as stack:
+            self._client = stack.enter_context(closing(Client(tofino.address)))
+            running = _install_or_check(self._client, tofino)
+            self._client.bind(tofino.program.p4_name)
+            self._schema = Schema.parse(tofino.program.bfruntime_info, running.non_p4_config.bfruntime_info)
+            self.ports: dict[int, TofinoPort] = {
+                port.number: port for port in open_ports(self._client, self._schema, tofino.program, tofino.ports)
+            }
+            cpu_port = device_config.cpu_port(tofino.program)
+            self._cpu = stack.enter_context(closing(_open_cpu_interface(cpu_port, tofino.cpu_interface)))
+            self._reader = threading.Thread(target=self._read_packet_ins, name="bfrt-packet-ins", daemon=True)
+            self._stack = stack.pop_all()
+
+    # --- for the P4Runtime server -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Exclude other users of the data plane. Packets are still processed."""
+        with self._lock:
+            yield
+
+    def load(self, program: bytes) -> DataPlane:
+        """Return a data plane for `program`, not yet in use; raise ValueError for another than the switch runs."""
+        config = device_config.parse(program)
+        if not device_config.is_same_program(config, self._tofino.program):
+            raise ValueError(
+                f"the controller sends another build of {config.p4_name} than the switch runs; start it with "
+                f"--pipeline and a copy of the folder {self._tofino.folder}"
+            )
+        return BfrtDataPlane(self._client, self._schema)
+
+    def run_program(self, data_plane: DataPlane) -> None:
+        """Clear the switch, and send it what was written to this data plane. Raises ValueError."""
+        assert isinstance(data_plane, BfrtDataPlane)
+        data_plane.run()
+
+    def packet_out(self, frame: bytes) -> None:
+        """Send a frame, which begins with the packet-out header, to the CPU port."""
+        with self._lock:
+            self._cpu.send(frame)
+
+    # --- start and end ----------------------------------------------------------------------------------------------
+
+    def run(self, ended: threading.Event) -> None:
+        """Wait until `ended` is set or `bf_switchd` is lost."""
+        while not ended.wait(_WAKE_S) and self._client.lost is None:
+            pass
+
+    @property
+    def lost(self) -> str | None:
+        """The reason why the connection to `bf_switchd` has ended; None while it lasts."""
+        return self._client.lost
+
+    def __enter__(self) -> TofinoSwitch:
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._reader.is_alive():
+            self._reader.join()
+        self._stack.close()
+
+    def _read_packet_ins(self) -> None:
+        with select.epoll() as poll:
+            poll.register(self._cpu.fileno(), select.EPOLLIN)
+            while not self._ended.is_set():
+                if not poll.poll(_WAKE_S):
+                    continue
+                for frame in self._cpu.receive(_FRAMES):
+                    try:
+                        self._packet_in(frame)
+                    except Exception:
+                        log.exception("a packet-in of %d bytes is dropped", len(frame))
+
+    def _packet_in(self, frame: bytes) -> None:
+        if frame and frame[0] & _PADDING:
+            self.strange += 1
+            if self.strange == 1:
+                log.warning(
+                    "CPU interface %s: a frame of %d bytes does not come from the program, and is dropped, as are all "
+                    "like it; a kernel at the other end sends these unless IPv6 is off there",
+                    self._tofino.cpu_interface,
+                    len(frame),
+                )
+            return
+        self.on_packet_in(frame)
+
+
+def connections(tofino: Tofino, ended: threading.Event) -> Iterator[TofinoSwitch]:
+    """Yield the switch each time that `bf_switchd` is there, until `ended` is set.
+
+    The first time, it raises BfrtError or PortError at once for what somebody has to change, and after START_TIMEOUT_S
+    for what may pass. Later it logs what is wrong, and tries again every RETRY_S.
+    """
+    deadline: float | None = time.monotonic() + START_TIMEOUT_S
+    told = ""
+    while not ended.is_set():
+        try:
+            switch = TofinoSwitch(tofino)
+        except (BfrtError, PortError) as error:
+            may_pass = isinstance(error, (BfrtLost, BindRefused))
+            if deadline is not None and (not may_pass or time.monotonic() > deadline):
+                raise
+            if str(error) != told:
+                log.warning("%s; trying again every %g s", error, RETRY_S)
+            told = str(error)
+            ended.wait(RETRY_S)
+            continue
+        deadline, told = None, ""
+        with switch:
+            yield switch
+            if switch.lost is not None:
+                log.warning("%s; the P4Runtime server is closed until it is there again", switch.lost)
+
+
+def _install_or_check(client: Client, tofino: Tofino) -> pb.GetForwardingPipelineConfigResponse:
+    """Return what the switch runs, after installing the program if there was none. Raises ProgramRefused."""
+    wanted = tofino.program
+    running = client.running()
+    if not running.config:
+        log.warning("the %s has no program: %s is installed, which takes seconds", client, wanted.p4_name)
+        client.install(wanted)
+        running = client.running()
+    names = [config.p4_name for config in running.config]
+    if names != [wanted.p4_name]:
+        raise ProgramRefused(
+            f"the {client} runs {', '.join(names) or 'no program'}, not {wanted.p4_name}: start bf_switchd with the "
+            f"configuration in {tofino.folder}, or with --skip-p4"
+        )
+    if not device_config.is_same_program(running.config[0], wanted):
+        raise ProgramRefused(
+            f"the {client} runs another build of {wanted.p4_name} than {tofino.folder} has: start bf_switchd with the "
+            "configuration there, or with --skip-p4"
+        )
+    return running
+
+
+def _open_cpu_interface(cpu_port: int, name: str) -> EthPort:
+    """Open the interface at the CPU port, on which the kernel is to send nothing of its own. Raises PortError."""
+    try:
+        port = EthPort(cpu_port, name)
+    except PortError as error:
+        raise PortError(
+            f"--cpu-interface {name}: {error}. It is the interface of the kernel's packet driver (bf_kpkt) on a "
+            f"switch, and the veth of port {cpu_port} with the model"
+        ) from None
+    if (state := port.interface.state()) != "UP":
+        port.close()
+        raise PortError(f"--cpu-interface {name}: its link is {state}: `ip link set {name} up`, at both ends of a veth")
+    try:
+        Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6").write_text("1")
+    except OSError as error:
+        log.warning(
+            "--cpu-interface %s: cannot turn IPv6 off on it (%s); the program takes the kernel's own packets for "
+            "packet-outs",
+            name,
+            of_os(error),
+        )
+    return port
