@@ -17,7 +17,7 @@ from unittest.mock import patch
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs import compacting
 from p4reduce_controller.jobs.job import Job
-from tests.support.controller.desks import Desk
+from tests.support.controller.jobs_harness import Desk
 
 SLOTS = 1024
 SIZES = (8, 16, 32, 32, 32, 32, 64, 64, 128, 256, 512)

@@ -22,8 +22,8 @@ from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.frames import build
 from p4reduce_controller.switches.trees import Trees, Uplink
 from tests.support.controller.bench import SWITCH, host
-from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
 from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
 from tests.support.controller.proxy import Proxy
 from tests.support.controller.ranks import Rank, hello_packet, ready
 from tests.support.controller.running import Loop, Running, Starter

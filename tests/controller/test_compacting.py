@@ -17,7 +17,7 @@ from p4reduce_controller.switches.aggregator import Layout
 from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
-from tests.support.controller.desks import ADDRESS
+from tests.support.controller.jobs_harness import ADDRESS
 
 SLOTS = 32
 

@@ -23,8 +23,8 @@ from p4reduce_controller.settings.settings import Settings, check_store
 from p4reduce_controller.settings.texts import parse_store
 from p4reduce_controller.store.state import StateError
 from tests.support.certificates import self_signed
-from tests.support.controller.desks import LEAF1, LEAF2
 from tests.support.controller.fake_etcd import FakeEtcd
+from tests.support.controller.jobs_harness import LEAF1, LEAF2
 from tests.support.controller.standby import KEY, Controller, after, run, taken
 from tests.support.etcd import Members
 

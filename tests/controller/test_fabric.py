@@ -21,8 +21,8 @@ from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees, Uplink
 from tests.support.controller.changing import FIRST, FIRST_FILED, SECOND, UP, Changing, filed, leave, settings
-from tests.support.controller.desks import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
 from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.jobs_harness import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter
 from tests.support.waiting import wait_until

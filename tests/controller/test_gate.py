@@ -21,7 +21,7 @@ from p4reduce_controller.commands.views import show
 from p4reduce_controller.tenants.access import ANYONE, METHODS
 from p4reduce_controller.tenants.audit import REFUSALS_PER_S, Audit
 from p4reduce_controller.tenants.users import digest
-from tests.support.controller.house import USERS, House, refused, refused_or_none
+from tests.support.controller.multi_tenant import USERS, House, refused, refused_or_none
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter, leave
 from tests.support.controller.users import JWT, Provider

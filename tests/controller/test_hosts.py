@@ -10,7 +10,7 @@ from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.switches import hosts as limits
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
-from tests.support.controller.desks import ADDRESS, Desk
+from tests.support.controller.jobs_harness import ADDRESS, Desk
 
 VICTIM = "02:00:00:00:00:07"
 OTHER = Endpoint("02:00:0a:00:00:fd", "10.0.0.253", 31314)

@@ -17,7 +17,7 @@ from p4reduce_controller.jobs.gathering import SHORT_HELLOS
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import NOTIFY_AFTER, Jobs
 from p4reduce_controller.jobs.lifecycle import ABORTS_KEPT, JobOptions
-from tests.support.controller.desks import GRACE, AnyOrder, Desk, rejoin, restarted
+from tests.support.controller.jobs_harness import GRACE, AnyOrder, Desk, rejoin, restarted
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
 

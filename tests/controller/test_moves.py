@@ -21,7 +21,7 @@ from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.tenants.access import Caller, Role
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
-from tests.support.controller.desks import (
+from tests.support.controller.jobs_harness import (
     LEAF1,
     LEAF2,
     ONE,

@@ -22,7 +22,7 @@ from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.sizes import LARGEST_REQUEST, MOST_READ
 from p4reduce_controller.tenants import pace as pace_module
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, REFUSAL_DELAY, UNIT_BYTES, Pace, host_of
-from tests.support.controller.house import USERS, House, refused, refused_or_none
+from tests.support.controller.multi_tenant import USERS, House, refused, refused_or_none
 from tests.support.controller.running import Running, Starter
 from tests.support.controller.web import Site
 from tests.support.waiting import stays, wait_until

@@ -15,8 +15,8 @@ from p4reduce_controller.observability.watch import Watch
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.webpage.page_data import view_of
 from tests.support.controller.changing import FIRST, SECOND, Changing
-from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
 from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
 from tests.support.controller.ranks import ready
 from tests.support.waiting import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 
 from p4reduce_controller.jobs.waitlist import RETURN_TIMEOUT
 from p4reduce_controller.tenants.quotas import Policy, Quota
-from tests.support.controller.desks import ALICE, BOB, CAROL, TenantsDesk
+from tests.support.controller.jobs_harness import ALICE, BOB, CAROL, TenantsDesk
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter
 from tests.support.waiting import wait_until

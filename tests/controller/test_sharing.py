@@ -22,12 +22,12 @@ from p4reduce_controller.service.status import status_of
 from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.trees import Trees
-from tests.support.controller.desks import LEAF1, LEAF2, SPINE, TreeDesk
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.kept import Kept
+from tests.support.controller.jobs_harness import LEAF1, LEAF2, SPINE, TreeDesk
 from tests.support.controller.ranks import ready as all_ready
 from tests.support.controller.running import Running
 from tests.support.controller.sites import site_of
+from tests.support.controller.stored_jobs import Kept
 
 ONE_SWITCH = Trees(["switch"])
 

@@ -32,10 +32,10 @@ from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees, Uplink
-from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE
 from tests.support.controller.fake_etcd import FakeEtcd
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.kept import Kept, as_before, entries
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE
+from tests.support.controller.stored_jobs import Kept, as_before, entries
 
 KEY = re.compile(r"^[0-9a-f]{32}$")
 

@@ -19,7 +19,7 @@ from p4reduce_controller.jobs.waitlist import HOLD_BACK
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.tenants.access import Caller, Role, seen_by
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
-from tests.support.controller.desks import ALICE, BOB, CAROL, MONTH, TenantsDesk
+from tests.support.controller.jobs_harness import ALICE, BOB, CAROL, MONTH, TenantsDesk
 
 OPERATOR = Caller("olga", Role.OPERATOR, "olga")
 VIEWER = Caller("vera", Role.VIEWER, "alice")

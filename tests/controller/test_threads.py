@@ -19,9 +19,9 @@ from p4reduce_controller.switches.aggregator import Layout, Parent
 from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
-from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, ONE, SPINE, TWO_LEAVES, UP, ThreadsDesk
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.kept import Kept, as_before, entries
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, ONE, SPINE, TWO_LEAVES, UP, ThreadsDesk
+from tests.support.controller.stored_jobs import Kept, as_before, entries
 
 TWO = Trees(["one", "two"])
 

@@ -31,13 +31,13 @@ from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Gate, Peers
 from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.users import UsersFile
-from tests.support.controller.desks import LEAF1, TreeDesk
 from tests.support.controller.fake_etcd import FakeEtcd
-from tests.support.controller.house import USERS, House, refused
-from tests.support.controller.kept import Kept
+from tests.support.controller.jobs_harness import LEAF1, TreeDesk
+from tests.support.controller.multi_tenant import USERS, House, refused
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Loop, Running, Starter
 from tests.support.controller.standby import Controller, after
+from tests.support.controller.stored_jobs import Kept
 from tests.support.controller.web import Site
 from tests.support.waiting import wait_until
 

@@ -23,8 +23,8 @@ from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, Settings, load, tomllib
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.trees import Misplaced, Trees, Uplink
-from tests.support.controller.desks import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
 from tests.support.controller.fake_switch import FakeSwitch
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
 from tests.support.controller.running import Loop
 from tests.support.waiting import wait_until
 

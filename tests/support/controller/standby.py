@@ -12,7 +12,7 @@ from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.etcd.state import EtcdState
 from p4reduce_controller.jobs.job import Job
 from tests.support.controller.fake_etcd import FakeEtcd
-from tests.support.controller.kept import Kept
+from tests.support.controller.stored_jobs import Kept
 
 T = TypeVar("T")
 KEY = "/p4reduce/serving"

@@ -16,8 +16,8 @@ from p4reduce_controller.store.state_names import Setup
 from p4reduce_controller.switches.aggregator import Placement
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
-from tests.support.controller.desks import ADDRESSES, TWO_LEAVES, TreeDesk
 from tests.support.controller.fake_switch import FakeSwitch, _entries
+from tests.support.controller.jobs_harness import ADDRESSES, TWO_LEAVES, TreeDesk
 
 
 class Kept:
