@@ -17,7 +17,7 @@ from unittest.mock import patch
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs import compacting
 from p4reduce_controller.jobs.job import Job
-from tests.support.controller.jobs_harness import Desk
+from tests.support.controller.jobs_harness import JobsHarness
 
 SLOTS = 1024
 SIZES = (8, 16, 32, 32, 32, 32, 64, 64, 128, 256, 512)
@@ -44,7 +44,7 @@ CHANGES = {
 }
 
 
-class Cluster(Desk):
+class Cluster(JobsHarness):
     """One switch, and jobs of one rank each that hold at once when they are asked to."""
 
     def __init__(self, *, moves_slots: bool) -> None:

@@ -23,7 +23,7 @@ from p4reduce_controller.switches.frames import build
 from p4reduce_controller.switches.trees import Trees, Uplink
 from tests.support.controller.bench import SWITCH, host
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeHarness
 from tests.support.controller.proxy import Proxy
 from tests.support.controller.ranks import Rank, hello_packet, ready
 from tests.support.controller.running import Loop, Running, Starter
@@ -37,24 +37,24 @@ GONE = "unreachable for 12 s: pulled"
 
 
 def test_a_rack_needs_no_other_switch_than_its_own() -> None:
-    desk = TreeDesk()
-    desk.absent = {SPINE: GONE, LEAF2: GONE}
-    desk.ready_at(LEAF1, LEAF1)
-    assert desk.placements.keys() == {LEAF1}
+    harness = TreeHarness()
+    harness.absent = {SPINE: GONE, LEAF2: GONE}
+    harness.ready_at(LEAF1, LEAF1)
+    assert harness.placements.keys() == {LEAF1}
 
 
 def test_a_rank_without_an_answer_is_told_of_switches_that_are_away() -> None:
-    desk = TreeDesk()
-    desk.ready_at(LEAF1, LEAF1)
+    harness = TreeHarness()
+    harness.ready_at(LEAF1, LEAF1)
     one = ("job", 0, 0)
-    told = len(desk.told[one])
-    desk.ask(one, 0)
-    desk.absent = {SPINE: GONE}  # where the job is not
-    desk.ask(one, 0)
-    assert len(desk.told[one]) == told
-    desk.absent = {LEAF1: GONE}
-    desk.ask(one, 0)
-    [notice] = desk.told[one][told:]
+    told = len(harness.told[one])
+    harness.ask(one, 0)
+    harness.absent = {SPINE: GONE}  # where the job is not
+    harness.ask(one, 0)
+    assert len(harness.told[one]) == told
+    harness.absent = {LEAF1: GONE}
+    harness.ask(one, 0)
+    [notice] = harness.told[one][told:]
     assert notice.waiting.what == pb.Waiting.AWAY
     assert notice.waiting.why == f"the switch leaf1 cannot be used: {GONE}"
 
@@ -73,19 +73,19 @@ def test_a_rank_without_an_answer_is_told_of_switches_that_are_away() -> None:
     ids=["gone", "draining", "link down"],
 )
 def test_a_job_over_racks_needs_the_spine_and_the_ways_there(switch: int, condition: Unavailable, why: str) -> None:
-    desk = TreeDesk()
-    desk.switches.conditions = lambda number: [condition] if number == switch else []
-    one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
-    desk.hear(one, LEAF1)
-    desk.hear(two, LEAF2)
+    harness = TreeHarness()
+    harness.switches.conditions = lambda number: [condition] if number == switch else []
+    one, two = harness.join(0, 2, name="wide"), harness.join(1, 2, name="wide")
+    harness.hear(one, LEAF1)
+    harness.hear(two, LEAF2)
     for session in (one, two):
-        assert (desk.last(session).reason, desk.last(session).message) == (pb.JOIN_REFUSED, f"job 'wide': {why}")
-    assert not desk.installs
-    desk.ready_at(LEAF1, LEAF1, name="a rack")
+        assert (harness.last(session).reason, harness.last(session).message) == (pb.JOIN_REFUSED, f"job 'wide': {why}")
+    assert not harness.installs
+    harness.ready_at(LEAF1, LEAF1, name="a rack")
     if switch == LEAF2:
-        desk.ready_at(LEAF2, LEAF2, name="another rack")
-    desk.switches.conditions = lambda _: []
-    desk.ready_at(LEAF1, LEAF2)
+        harness.ready_at(LEAF2, LEAF2, name="another rack")
+    harness.switches.conditions = lambda _: []
+    harness.ready_at(LEAF1, LEAF2)
 
 
 @pytest.mark.parametrize(
@@ -96,46 +96,46 @@ def test_a_job_over_racks_needs_the_spine_and_the_ways_there(switch: int, condit
     ],
 )
 def test_who_needs_a_switch_in_any_case_is_refused_at_once(trees: Trees, options: dict[str, str], named: str) -> None:
-    desk = TreeDesk(trees)
-    desk.absent = {1: GONE}
-    refused = desk.join(0, 2, **options)  # type: ignore[arg-type]
-    assert f"rank 0 is refused: the switch {named} cannot be used: {GONE}" in desk.last(refused).message
-    desk.absent.clear()
-    waiting = desk.join(0, 2, name="another", **options)  # type: ignore[arg-type]
-    desk.absent = {1: GONE}
-    desk.tick(0.1)
-    assert f"the switch {named} cannot be used: {GONE}" in desk.last(waiting).message
-    assert [pool.used for pool in desk.jobs.pools] == [0] * len(trees.names)
+    harness = TreeHarness(trees)
+    harness.absent = {1: GONE}
+    refused = harness.join(0, 2, **options)  # type: ignore[arg-type]
+    assert f"rank 0 is refused: the switch {named} cannot be used: {GONE}" in harness.last(refused).message
+    harness.absent.clear()
+    waiting = harness.join(0, 2, name="another", **options)  # type: ignore[arg-type]
+    harness.absent = {1: GONE}
+    harness.tick(0.1)
+    assert f"the switch {named} cannot be used: {GONE}" in harness.last(waiting).message
+    assert [pool.used for pool in harness.jobs.pools] == [0] * len(trees.names)
 
 
 def test_who_may_be_at_a_switch_that_is_away_is_told_of_it_in_the_end() -> None:
-    desk = TreeDesk()
-    desk.absent = {LEAF2: GONE}
-    session = desk.join(0, 1, timeout_s=1.0)
-    desk.tick(2.0)
-    assert desk.last(session).message.endswith(f"; the switch leaf2 cannot be used: {GONE}")
+    harness = TreeHarness()
+    harness.absent = {LEAF2: GONE}
+    session = harness.join(0, 1, timeout_s=1.0)
+    harness.tick(2.0)
+    assert harness.last(session).message.endswith(f"; the switch leaf2 cannot be used: {GONE}")
 
 
 def test_a_job_that_is_ready_is_none_of_that() -> None:
-    desk = TreeDesk()
-    desk.ready_at(LEAF1, LEAF2)
-    desk.absent = dict.fromkeys((SPINE, LEAF1, LEAF2), GONE)
-    desk.tick(0.1)
-    assert [job.state.value for job in desk.jobs] == ["ready"]
+    harness = TreeHarness()
+    harness.ready_at(LEAF1, LEAF2)
+    harness.absent = dict.fromkeys((SPINE, LEAF1, LEAF2), GONE)
+    harness.tick(0.1)
+    assert [job.state.value for job in harness.jobs] == ["ready"]
 
 
 def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> None:
-    desk = TreeDesk()
-    del desk.switches.children[LEAF2]
-    desk.ready_at(LEAF2, LEAF2)
-    one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
-    desk.hear(one, LEAF1)
+    harness = TreeHarness()
+    del harness.switches.children[LEAF2]
+    harness.ready_at(LEAF2, LEAF2)
+    one, two = harness.join(0, 2, name="wide"), harness.join(1, 2, name="wide")
+    harness.hear(one, LEAF1)
     # The port at which the spine has leaf2 is not known yet, so this HELLO may have come through the leaf.
-    assert not desk.hear(two, SPINE, port=LEAF2)
-    assert desk.hear(two, LEAF2)
-    assert "the switch leaf2 has not been heard by its parent spine; check the cable" in desk.last(one).message
-    desk.switches.children[LEAF2] = Heard(LEAF2, ADDRESSES[LEAF2], 0, 0, LEAF2, 1)
-    desk.ready_at(LEAF1, LEAF2, name="later")
+    assert not harness.hear(two, SPINE, port=LEAF2)
+    assert harness.hear(two, LEAF2)
+    assert "the switch leaf2 has not been heard by its parent spine; check the cable" in harness.last(one).message
+    harness.switches.children[LEAF2] = Heard(LEAF2, ADDRESSES[LEAF2], 0, 0, LEAF2, 1)
+    harness.ready_at(LEAF1, LEAF2, name="later")
 
 
 # --- status ----------------------------------------------------------------------------------------------------------

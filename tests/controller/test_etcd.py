@@ -137,7 +137,7 @@ class TestState:
     def test_the_next_one_finds_the_jobs(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
         found = after(etcd, tmp_path).load()
         assert [job.name for job in found] == ["a", "b"]
-        mine = {job.name: job for job in one.kept.desk.jobs}
+        mine = {job.name: job for job in one.kept.harness.jobs}
         for job in found:
             assert (job.number, job.generation, job.ranges) == (
                 mine[job.name].number,
@@ -157,8 +157,12 @@ class TestState:
         assert keys == [b"/p4reduce/state/jobs/3", b"/p4reduce/state/order"]
 
     def test_what_is_over_is_not_found(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
-        desk = one.kept.desk
-        run(one.state.keep(lambda: [job for job in desk.jobs if job.name == "b"], desk.switches.children, desk.now))
+        harness = one.kept.harness
+        run(
+            one.state.keep(
+                lambda: [job for job in harness.jobs if job.name == "b"], harness.switches.children, harness.now
+            )
+        )
         assert [job.name for job in after(etcd, tmp_path).load()] == ["b"]
 
     def test_who_has_lost_the_lease_writes_nothing(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
@@ -181,8 +185,12 @@ class TestState:
         with pytest.raises(StateError, match="its answer was lost"):
             one.keep()
         etcd.deaf = False
-        desk = one.kept.desk
-        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.switches.children, desk.now))
+        harness = one.kept.harness
+        run(
+            one.state.keep(
+                lambda: [job for job in harness.jobs if job.name != "c"], harness.switches.children, harness.now
+            )
+        )
         assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b"]
 
     def test_a_write_that_a_member_does_late_changes_nothing(
@@ -192,12 +200,20 @@ class TestState:
         for name in ("c", "d"):
             one.kept.job(name, LEAF2)
             one.keep()
-        desk = one.kept.desk
-        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.switches.children, desk.now))
+        harness = one.kept.harness
+        run(
+            one.state.keep(
+                lambda: [job for job in harness.jobs if job.name != "c"], harness.switches.children, harness.now
+            )
+        )
         for late in etcd.transactions[::-1]:
             run(etcd.transact(late))
         one.kept.job("e", LEAF2)
-        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.switches.children, desk.now))
+        run(
+            one.state.keep(
+                lambda: [job for job in harness.jobs if job.name != "c"], harness.switches.children, harness.now
+            )
+        )
         assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b", "d", "e"]
 
     @pytest.mark.parametrize("when", ["twice at once", "known later"])

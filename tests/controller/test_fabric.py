@@ -22,7 +22,7 @@ from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees, Uplink
 from tests.support.controller.changing import FIRST, FIRST_FILED, SECOND, UP, Changing, filed, leave, settings
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.jobs_harness import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+from tests.support.controller.jobs_harness import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeHarness
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter
 from tests.support.waiting import wait_until
@@ -73,71 +73,72 @@ def test_threads_have_the_same_numbers() -> None:
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def ready_at_all(desk: TreeDesk, name: str, *switches: int) -> object:
+def ready_at_all(harness: TreeHarness, name: str, *switches: int) -> object:
     """Run a job of one rank, which each of these switches hears, and return the rank's session."""
-    session = desk.join(0, 1, name)
-    assert [desk.hear(session, switch) for switch in switches] == [True] * len(switches)
-    desk.installed()
-    assert desk.kinds(session)[-1] == "ready"
+    session = harness.join(0, 1, name)
+    assert [harness.hear(session, switch) for switch in switches] == [True] * len(switches)
+    harness.installed()
+    assert harness.kinds(session)[-1] == "ready"
     return session
 
 
 def test_a_dead_root_is_left_out_of_jobs_that_begin() -> None:
-    desk = TreeDesk(TWO)
-    ready_at_all(desk, "before", 0, 1)
-    assert [pool.used for pool in desk.jobs.pools] == [2, 2]
-    desk.absent = {1: GONE}
-    session = ready_at_all(desk, "after", 0)
-    assert [one.ip for one in desk.assigned(session).aggregators] == ["10.0.255.0"]
-    assert [pool.used for pool in desk.jobs.pools] == [6, 2]
-    after = desk.jobs.named("after")
+    harness = TreeHarness(TWO)
+    ready_at_all(harness, "before", 0, 1)
+    assert [pool.used for pool in harness.jobs.pools] == [2, 2]
+    harness.absent = {1: GONE}
+    session = ready_at_all(harness, "after", 0)
+    assert [one.ip for one in harness.assigned(session).aggregators] == ["10.0.255.0"]
+    assert [pool.used for pool in harness.jobs.pools] == [6, 2]
+    after = harness.jobs.named("after")
     assert after.excluded_switches == [f"the switch two cannot be used: {GONE}"]
     assert after.holds == {0}
-    desk.absent.clear()
-    ready_at_all(desk, "later", 0, 1)
-    assert [pool.used for pool in desk.jobs.pools] == [8, 4]
+    harness.absent.clear()
+    ready_at_all(harness, "later", 0, 1)
+    assert [pool.used for pool in harness.jobs.pools] == [8, 4]
 
 
 def test_the_second_root_alone_is_the_first_of_a_job() -> None:
-    desk = TreeDesk(TWO)
-    desk.absent = {0: GONE}
-    session = desk.join(0, 1, slots=4)
-    assert not desk.hear(session, 0)
-    assert desk.hear(session, 1)
-    assert {number: job.holds for job in desk.jobs for number in [job.number]} == {1: {1}}
-    desk.installed()
-    desk.lose(session)
-    desk.removed()
-    assert [pool.used for pool in desk.jobs.pools] == [0, 0]
+    harness = TreeHarness(TWO)
+    harness.absent = {0: GONE}
+    session = harness.join(0, 1, slots=4)
+    assert not harness.hear(session, 0)
+    assert harness.hear(session, 1)
+    assert {number: job.holds for job in harness.jobs for number in [job.number]} == {1: {1}}
+    harness.installed()
+    harness.lose(session)
+    harness.removed()
+    assert [pool.used for pool in harness.jobs.pools] == [0, 0]
 
 
 def test_who_asks_for_more_than_is_left_hears_what_is_away() -> None:
-    desk = TreeDesk(TWO)
-    desk.absent = {1: GONE}
-    refused = desk.join(0, 1, slots=20)
-    assert f"slots=20, and 16 are available: the switch two cannot be used: {GONE}" in desk.last(refused).message
+    harness = TreeHarness(TWO)
+    harness.absent = {1: GONE}
+    refused = harness.join(0, 1, slots=20)
+    assert f"slots=20, and 16 are available: the switch two cannot be used: {GONE}" in harness.last(refused).message
 
 
 def test_a_dead_leaf_is_left_out_and_who_is_there_is_told() -> None:
-    desk = TreeDesk(TWO_LEAVES)
-    desk.absent = {LEAF2: GONE}
-    session = desk.join(0, 2, name="wide")
-    assert len(desk.assigned(session).aggregators) == 2
-    desk.absent.clear()  # it is back, but not of this job
+    harness = TreeHarness(TWO_LEAVES)
+    harness.absent = {LEAF2: GONE}
+    session = harness.join(0, 2, name="wide")
+    assert len(harness.assigned(session).aggregators) == 2
+    harness.absent.clear()  # it is back, but not of this job
     assert (
-        "leaf2 could not be used when the job began" in desk.last(desk.join(1, 2, name="wide", switch="leaf2")).message
+        "leaf2 could not be used when the job began"
+        in harness.last(harness.join(1, 2, name="wide", switch="leaf2")).message
     )
 
 
 def test_a_job_that_gathers_begins_though_a_switch_is_drained_meanwhile() -> None:
-    desk = TreeDesk(TWO_LEAVES)
-    gathering = [desk.join(rank, 2, name="gathering") for rank in range(2)]
+    harness = TreeHarness(TWO_LEAVES)
+    gathering = [harness.join(rank, 2, name="gathering") for rank in range(2)]
     drained = {SPINE: [Unavailable("it is being drained", SwitchState.DRAINING)]}
-    desk.switches.conditions = lambda number: drained.get(number, [])  # type: ignore[method-assign]
-    desk.hear(gathering[0], LEAF1)
-    desk.hear(gathering[1], LEAF2)
-    desk.installed()
-    assert [desk.kinds(session)[-1] for session in gathering] == ["ready", "ready"]
+    harness.switches.conditions = lambda number: drained.get(number, [])  # type: ignore[method-assign]
+    harness.hear(gathering[0], LEAF1)
+    harness.hear(gathering[1], LEAF2)
+    harness.installed()
+    assert [harness.kinds(session)[-1] for session in gathering] == ["ready", "ready"]
 
 
 # --- a service -------------------------------------------------------------------------------------------------------

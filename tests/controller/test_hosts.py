@@ -10,7 +10,7 @@ from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.switches import hosts as limits
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
-from tests.support.controller.jobs_harness import ADDRESS, Desk
+from tests.support.controller.jobs_harness import ADDRESS, JobsHarness
 
 VICTIM = "02:00:00:00:00:07"
 OTHER = Endpoint("02:00:0a:00:00:fd", "10.0.0.253", 31314)
@@ -92,36 +92,36 @@ def test_no_port_fills_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(hosts.learned_for(2)) == 3
 
 
-def hear(desk: Desk, session: object, mac: str, port: int) -> None:
-    assert desk.hear(session, port=port, sender=at(mac))
+def hear(harness: JobsHarness, session: object, mac: str, port: int) -> None:
+    assert harness.hear(session, port=port, sender=at(mac))
 
 
 def test_a_rank_with_a_neighbours_address_is_refused_and_told_where_that_one_is() -> None:
-    desk = Desk()
-    victim = desk.join(0, 1, name="victim")
-    hear(desk, victim, VICTIM, 1)
-    desk.installed()
-    attackers = [desk.join(rank, 2, name="attacker") for rank in range(2)]
-    hear(desk, attackers[0], "02:00:00:00:00:66", 2)
-    hear(desk, attackers[1], VICTIM, 2)
+    harness = JobsHarness()
+    victim = harness.join(0, 1, name="victim")
+    hear(harness, victim, VICTIM, 1)
+    harness.installed()
+    attackers = [harness.join(rank, 2, name="attacker") for rank in range(2)]
+    hear(harness, attackers[0], "02:00:00:00:00:66", 2)
+    hear(harness, attackers[1], VICTIM, 2)
     for session in attackers:
-        abort = desk.last(session)
+        abort = harness.last(session)
         assert (abort.rank, abort.reason) == (1, pb.JOIN_REFUSED)
         assert (
             f"job 'attacker': rank 1 is refused at the switch {ADDRESS}: its MAC address {VICTIM} is on port 1"
             in abort.message
         )
-    assert [job.name for job in desk.jobs] == ["victim"]
-    assert desk.kinds(victim)[-1] == "ready"
+    assert [job.name for job in harness.jobs] == ["victim"]
+    assert harness.kinds(victim)[-1] == "ready"
     # The address that the refused job had claimed is free again.
-    again = desk.join(0, 1, name="another")
-    hear(desk, again, "02:00:00:00:00:66", 3)
-    assert desk.installs[-1].placements[0].hosts == (("02:00:00:00:00:66", 3),)
+    again = harness.join(0, 1, name="another")
+    hear(harness, again, "02:00:00:00:00:66", 3)
+    assert harness.installs[-1].placements[0].hosts == (("02:00:00:00:00:66", 3),)
 
 
 def test_hosts_that_were_told_are_kept_from_ranks() -> None:
-    desk = Desk()
-    desk.jobs = Jobs(desk.switches, fixed=[{VICTIM: 1}])
-    session = desk.join(0, 1)
-    hear(desk, session, VICTIM, 2)
-    assert "is on port 1, as --host says" in desk.last(session).message
+    harness = JobsHarness()
+    harness.jobs = Jobs(harness.switches, fixed=[{VICTIM: 1}])
+    session = harness.join(0, 1)
+    hear(harness, session, VICTIM, 2)
+    assert "is on port 1, as --host says" in harness.last(session).message

@@ -27,9 +27,9 @@ from tests.support.controller.jobs_harness import (
     ONE,
     SPINE,
     AnyOrder,
-    MovingDesk,
-    ThreadsDesk,
-    TreeDesk,
+    CompactionHarness,
+    ThreadsHarness,
+    TreeHarness,
     rejoin,
     report,
     restarted,
@@ -39,131 +39,131 @@ pytestmark = pytest.mark.usefixtures("few_slots_do")
 
 
 def test_a_job_is_moved_when_all_its_ranks_hold_and_who_waited_is_let_in() -> None:
-    hall = MovingDesk()
-    waiting = hall.make_room()
-    assert hall.asked("c") == [[0], [0]]
-    assert hall.asked("a") == [[], []]
-    hall.hold("c", 7, rank=0, quiet=False)
-    hall.hold("c", 9, rank=1, quiet=False)
-    assert hall.asked("c") == [[0, 9], [0]], "who is behind catches up"
-    hall.hold("c", 9, rank=0)
-    assert not hall.changes
-    hall.hold("c", 9, rank=1)
-    [job] = hall.changes
-    assert job is hall.job("c")
+    harness = CompactionHarness()
+    waiting = harness.make_room()
+    assert harness.asked("c") == [[0], [0]]
+    assert harness.asked("a") == [[], []]
+    harness.hold("c", 7, rank=0, quiet=False)
+    harness.hold("c", 9, rank=1, quiet=False)
+    assert harness.asked("c") == [[0, 9], [0]], "who is behind catches up"
+    harness.hold("c", 9, rank=0)
+    assert not harness.changes
+    harness.hold("c", 9, rank=1)
+    [job] = harness.changes
+    assert job is harness.job("c")
     placement = job.placements[0]
     assert (placement.slots, placement.first_seq) == (SlotRange(4, 4), 100)
-    assert hall.jobs.pools[0].used == 12, "some switch may have it where it was"
-    hall.tick(60.0)
-    assert hall.kinds(waiting)[-1] == "waiting"
-    assert hall.released("c") == [[], []]
-    hall.moved()
-    assert hall.released("c") == [[(4, 100)], [(4, 100)]]
-    assert hall.jobs.pools[0].used == 8
-    hall.tick(0.1)
-    assert hall.kinds(waiting)[-1] == "assigned"
-    assert hall.job("d").ranges == {0: SlotRange(8, 8)}
+    assert harness.jobs.pools[0].used == 12, "some switch may have it where it was"
+    harness.tick(60.0)
+    assert harness.kinds(waiting)[-1] == "waiting"
+    assert harness.released("c") == [[], []]
+    harness.moved()
+    assert harness.released("c") == [[(4, 100)], [(4, 100)]]
+    assert harness.jobs.pools[0].used == 8
+    harness.tick(0.1)
+    assert harness.kinds(waiting)[-1] == "assigned"
+    assert harness.job("d").ranges == {0: SlotRange(8, 8)}
 
 
 def test_ranks_that_do_not_hold_soon_go_on_as_they_were_and_are_left_alone_for_long() -> None:
-    hall = MovingDesk()
-    hall.make_room()
-    hall.hold("c", 7, rank=0, quiet=False)
-    hall.tick(PAUSE_TIMEOUT_S)
-    assert hall.released("c") == [[(0, 0)], [(0, 0)]]
-    assert hall.job("c").ranges == {0: SlotRange(8, 4)}
-    hall.tick(LONG_COOLDOWN_S / 2)
-    assert hall.asked("c") == [[0], [0]]
-    hall.tick(LONG_COOLDOWN_S)
-    assert hall.asked("c") == [[0, 0], [0, 0]]
+    harness = CompactionHarness()
+    harness.make_room()
+    harness.hold("c", 7, rank=0, quiet=False)
+    harness.tick(PAUSE_TIMEOUT_S)
+    assert harness.released("c") == [[(0, 0)], [(0, 0)]]
+    assert harness.job("c").ranges == {0: SlotRange(8, 4)}
+    harness.tick(LONG_COOLDOWN_S / 2)
+    assert harness.asked("c") == [[0], [0]]
+    harness.tick(LONG_COOLDOWN_S)
+    assert harness.asked("c") == [[0, 0], [0, 0]]
 
 
 def test_ranks_of_different_rounds_stay_where_they_are() -> None:
-    hall = MovingDesk()
-    hall.make_room()
-    hall.hold("c", 7, rank=0, first_seq=100)
-    hall.hold("c", 7, rank=1, first_seq=102)
-    assert not hall.changes
-    assert hall.released("c") == [[(0, 0)], [(0, 0)]]
+    harness = CompactionHarness()
+    harness.make_room()
+    harness.hold("c", 7, rank=0, first_seq=100)
+    harness.hold("c", 7, rank=1, first_seq=102)
+    assert not harness.changes
+    assert harness.released("c") == [[(0, 0)], [(0, 0)]]
 
 
 @pytest.mark.parametrize("changing", [False, True])
 def test_a_rank_that_is_lost_meanwhile_ends_the_job_and_all_its_slots_are_freed(changing: bool) -> None:
-    hall = MovingDesk()
-    waiting = hall.make_room()
-    hall.hold("c", 7, rank=0)
+    harness = CompactionHarness()
+    waiting = harness.make_room()
+    harness.hold("c", 7, rank=0)
     if changing:
-        hall.hold("c", 7, rank=1)
-        assert hall.changes
-    hall.lose(hall.sessions["c"][1])
-    assert hall.last(hall.sessions["c"][0]).reason == pb.WORKER_LOST
+        harness.hold("c", 7, rank=1)
+        assert harness.changes
+    harness.lose(harness.sessions["c"][1])
+    assert harness.last(harness.sessions["c"][0]).reason == pb.WORKER_LOST
     if changing:
-        hall.moved()  # too late
-        assert hall.released("c") == [[], []]
-    hall.removed()
-    assert hall.jobs.pools[0].used == 4
-    hall.tick(CHECK_INTERVAL_S)
-    assert hall.kinds(waiting)[-1] == "assigned"
+        harness.moved()  # too late
+        assert harness.released("c") == [[], []]
+    harness.removed()
+    assert harness.jobs.pools[0].used == 4
+    harness.tick(CHECK_INTERVAL_S)
+    assert harness.kinds(waiting)[-1] == "assigned"
 
 
 def test_what_could_not_be_kept_is_undone() -> None:
-    hall = MovingDesk()
-    hall.make_room()
-    first_seq = hall.job("c").first_seq
-    hall.all_hold("c", 7)
-    [job] = hall.changes
-    hall.jobs.not_moved(job, "no space left on the device", hall.now)
-    hall.carry_out()
+    harness = CompactionHarness()
+    harness.make_room()
+    first_seq = harness.job("c").first_seq
+    harness.all_hold("c", 7)
+    [job] = harness.changes
+    harness.jobs.not_moved(job, "no space left on the device", harness.now)
+    harness.carry_out()
     assert (job.ranges, job.slots, job.first_seq) == ({0: SlotRange(8, 4)}, 4, first_seq)
     assert (job.placements[0].slots, job.placements[0].first_seq) == (SlotRange(8, 4), first_seq)
-    assert hall.released("c") == [[(0, 0)], [(0, 0)]]
-    assert hall.jobs.pools[0].used == 8
+    assert harness.released("c") == [[(0, 0)], [(0, 0)]]
+    assert harness.jobs.pools[0].used == 8
 
 
 def test_who_cannot_hold_is_not_asked() -> None:
-    hall = MovingDesk(holds=False)
-    hall.queue(8)
-    hall.tick(60.0)
-    assert hall.asked("a") + hall.asked("c") == [[], [], [], []]
+    harness = CompactionHarness(holds=False)
+    harness.queue(8)
+    harness.tick(60.0)
+    assert harness.asked("a") + harness.asked("c") == [[], [], [], []]
 
 
 def test_a_job_that_hardly_uses_its_slots_gives_some_back_and_has_them_again_when_nobody_waits() -> None:
-    hall = MovingDesk(jobs="")
-    hall.sessions = {"a": hall.begin("a", 16, holds=True)}
-    waiting = hall.queue(8)
-    hall.tick(60.0)
-    assert hall.asked("a") == [[], []], "nobody knows yet what it uses"
-    report(hall, "a", 2)
-    hall.tick(CHECK_INTERVAL_S)
-    hall.all_hold("a", 3)
-    job = hall.moved()
+    harness = CompactionHarness(jobs="")
+    harness.sessions = {"a": harness.begin("a", 16, holds=True)}
+    waiting = harness.queue(8)
+    harness.tick(60.0)
+    assert harness.asked("a") == [[], []], "nobody knows yet what it uses"
+    report(harness, "a", 2)
+    harness.tick(CHECK_INTERVAL_S)
+    harness.all_hold("a", 3)
+    job = harness.moved()
     assert (job.slots, job.ranges) == (2, {0: SlotRange(0, 2)})
-    assert hall.released("a") == [[(2, 100)], [(2, 100)]]
-    hall.tick(0.1)
-    assert hall.kinds(waiting)[-1] == "assigned"
-    hall.lose(waiting)
-    report(hall, "a", 2, times=15)
-    hall.tick(COOLDOWN_S / 2)
-    assert hall.asked("a") == [[0], [0]]
-    hall.tick(COOLDOWN_S)
-    hall.all_hold("a", 9, first_seq=300)
-    job = hall.moved()
-    assert (job.slots, job.ranges, hall.jobs.pools[0].used) == (16, {0: SlotRange(0, 16)}, 16)
-    assert hall.released("a") == [[(2, 100), (16, 300)]] * 2
+    assert harness.released("a") == [[(2, 100)], [(2, 100)]]
+    harness.tick(0.1)
+    assert harness.kinds(waiting)[-1] == "assigned"
+    harness.lose(waiting)
+    report(harness, "a", 2, times=15)
+    harness.tick(COOLDOWN_S / 2)
+    assert harness.asked("a") == [[0], [0]]
+    harness.tick(COOLDOWN_S)
+    harness.all_hold("a", 9, first_seq=300)
+    job = harness.moved()
+    assert (job.slots, job.ranges, harness.jobs.pools[0].used) == (16, {0: SlotRange(0, 16)}, 16)
+    assert harness.released("a") == [[(2, 100), (16, 300)]] * 2
 
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_later_controller_lets_those_go_on_who_hold(changed: bool) -> None:
     """The round that they are told says whether their job was moved."""
-    hall = MovingDesk()
-    hall.make_room(held=True)
-    job = hall.job("c")
+    harness = CompactionHarness()
+    harness.make_room(held=True)
+    job = harness.job("c")
     if changed:
-        hall.jobs.moved(job, hall.now)  # and nobody was told
+        harness.jobs.moved(job, harness.now)  # and nobody was told
     else:
-        hall.jobs.not_moved(job, "it ended", hall.now)
-    hall.jobs.take_effects()
-    later = restarted(hall)
+        harness.jobs.not_moved(job, "it ended", harness.now)
+    harness.jobs.take_effects()
+    later = restarted(harness)
     session = rejoin(later, job, 0)
     assert later.kinds(session) == ["ready", "release"]
     told = later.told[session][-1].release
@@ -174,11 +174,11 @@ def test_a_later_controller_lets_those_go_on_who_hold(changed: bool) -> None:
 
 
 def test_a_later_controller_finishes_what_an_earlier_one_has_begun() -> None:
-    hall = MovingDesk()
-    hall.make_room(held=True)
-    job = hall.job("c")
+    harness = CompactionHarness()
+    harness.make_room(held=True)
+    job = harness.job("c")
     assert job.moving
-    later = restarted(hall)
+    later = restarted(harness)
     assert job.moving
     assert later.jobs.pools[0].used == 12, "as it is kept, its former slots are the switch's concern"
     session = rejoin(later, job, 0)
@@ -194,153 +194,153 @@ def test_a_later_controller_finishes_what_an_earlier_one_has_begun() -> None:
 
 def test_a_rank_that_held_and_came_back_has_to_hold_again() -> None:
     """The rank starts over when it comes back, and does not keep to the hold that it confirmed before."""
-    hall = MovingDesk()
-    hall.make_room()
-    hall.hold("c", 7, rank=0)
-    hall.sessions["c"][0] = rejoin(hall, hall.job("c"), 0)
-    hall.hold("c", 7, rank=1)
-    assert not hall.changes
-    hall.hold("c", 7, rank=0)
-    assert hall.changes
+    harness = CompactionHarness()
+    harness.make_room()
+    harness.hold("c", 7, rank=0)
+    harness.sessions["c"][0] = rejoin(harness, harness.job("c"), 0)
+    harness.hold("c", 7, rank=1)
+    assert not harness.changes
+    harness.hold("c", 7, rank=0)
+    assert harness.changes
 
 
 def test_what_answers_an_earlier_hold_is_no_answer() -> None:
     """The rank says it on its new stream, before it reads that it was released, and is to hold again."""
-    hall = MovingDesk()
-    hall.make_room()
-    hall.hold("c", 7, rank=0)
-    [earlier] = [one.hold.number for one in hall.told[hall.sessions["c"][1]] if one.HasField("hold")]
-    session = hall.sessions["c"][1] = rejoin(hall, hall.job("c"), 1)
-    assert hall.kinds(session) == ["ready", "release", "hold"]
-    hall.jobs.held(session, pb.Held(operations=7, quiet=True, first_seq=100, number=earlier), hall.now)
-    hall.carry_out()
-    assert not hall.changes
-    hall.hold("c", 7, rank=1)
-    assert hall.changes
+    harness = CompactionHarness()
+    harness.make_room()
+    harness.hold("c", 7, rank=0)
+    [earlier] = [one.hold.number for one in harness.told[harness.sessions["c"][1]] if one.HasField("hold")]
+    session = harness.sessions["c"][1] = rejoin(harness, harness.job("c"), 1)
+    assert harness.kinds(session) == ["ready", "release", "hold"]
+    harness.jobs.held(session, pb.Held(operations=7, quiet=True, first_seq=100, number=earlier), harness.now)
+    harness.carry_out()
+    assert not harness.changes
+    harness.hold("c", 7, rank=1)
+    assert harness.changes
 
 
 def test_ranks_that_share_memory_are_not_asked() -> None:
-    hall = MovingDesk("")
-    hall.sessions = {name: hall.begin(name, 4, host="here") for name in "abc"}
-    hall.leave(hall.sessions["b"][0])
-    hall.leave(hall.sessions["b"][1])
-    hall.removed()
-    hall.make_room()
-    assert hall.changes
-    assert hall.asked("a") == hall.asked("c") == [[], []]
+    harness = CompactionHarness("")
+    harness.sessions = {name: harness.begin(name, 4, host="here") for name in "abc"}
+    harness.leave(harness.sessions["b"][0])
+    harness.leave(harness.sessions["b"][1])
+    harness.removed()
+    harness.make_room()
+    assert harness.changes
+    assert harness.asked("a") == harness.asked("c") == [[], []]
 
 
 def test_a_job_of_several_threads_in_memory_is_left_where_it_is() -> None:
-    desk = ThreadsDesk(ONE)
-    gone = desk.enter(0, 1, "gone", slots=1, threads=1)
-    assert desk.hear(gone, thread=0)
-    desk.installed()
-    desk.installs.clear()
-    desk.all_heard(0, 0, slots=8, host="one")
-    desk.installed()
-    desk.leave(gone)
-    desk.removed()
-    job = desk.jobs.named("job")
+    harness = ThreadsHarness(ONE)
+    gone = harness.enter(0, 1, "gone", slots=1, threads=1)
+    assert harness.hear(gone, thread=0)
+    harness.installed()
+    harness.installs.clear()
+    harness.all_heard(0, 0, slots=8, host="one")
+    harness.installed()
+    harness.leave(gone)
+    harness.removed()
+    job = harness.jobs.named("job")
     assert job.in_memory
-    desk.join(0, 1, "waits", slots=8, queue_s=100.0)
-    desk.tick(CHECK_INTERVAL_S)
-    assert not desk.changes
-    assert (job.slots, desk.jobs.pools[0].used) == (8, 8)
+    harness.join(0, 1, "waits", slots=8, queue_s=100.0)
+    harness.tick(CHECK_INTERVAL_S)
+    assert not harness.changes
+    assert (job.slots, harness.jobs.pools[0].used) == (8, 8)
 
 
 def test_an_error_of_ours_in_looking_costs_nobody_anything(caplog: pytest.LogCaptureFixture) -> None:
-    hall = MovingDesk()
+    harness = CompactionHarness()
 
     def fails(_: list[Job]) -> None:
         raise RuntimeError("ours")
 
-    hall.jobs._compaction._wanted, wanted = fails, hall.jobs._compaction._wanted
-    hall.make_room()
+    harness.jobs._compaction._wanted, wanted = fails, harness.jobs._compaction._wanted
+    harness.make_room()
     assert "no slots are moved for the next 60 s" in caplog.text
-    hall.jobs._compaction._wanted = wanted
-    hall.tick(LONG_COOLDOWN_S / 2)
-    assert hall.asked("c") == [[], []]
-    hall.tick(LONG_COOLDOWN_S)
-    assert hall.asked("c") == [[0], [0]]
+    harness.jobs._compaction._wanted = wanted
+    harness.tick(LONG_COOLDOWN_S / 2)
+    assert harness.asked("c") == [[], []]
+    harness.tick(LONG_COOLDOWN_S)
+    assert harness.asked("c") == [[0], [0]]
 
 
 def test_a_job_is_not_moved_while_its_switch_is_away() -> None:
-    hall = MovingDesk()
+    harness = CompactionHarness()
     away = [Unavailable("it is not reached", brief=True)]
-    hall.switches.conditions = lambda _: away  # type: ignore[method-assign]
-    hall.make_room()
-    assert hall.asked("c") == [[], []]
+    harness.switches.conditions = lambda _: away  # type: ignore[method-assign]
+    harness.make_room()
+    assert harness.asked("c") == [[], []]
     away.clear()
-    hall.tick(CHECK_INTERVAL_S)
-    hall.hold("c", 7, rank=0)
+    harness.tick(CHECK_INTERVAL_S)
+    harness.hold("c", 7, rank=0)
     away.append(Unavailable("it is not reached"))
-    hall.hold("c", 7, rank=1)
-    assert not hall.changes
-    assert hall.released("c") == [[(0, 0)], [(0, 0)]]
+    harness.hold("c", 7, rank=1)
+    assert not harness.changes
+    assert harness.released("c") == [[(0, 0)], [(0, 0)]]
 
 
 def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> None:
-    hall = MovingDesk()
-    hall.queue(8)
+    harness = CompactionHarness()
+    harness.queue(8)
     asked = 0
     for _ in range(int(1000 / (10 * PAUSE_TIMEOUT_S))):
-        hall.tick(10 * PAUSE_TIMEOUT_S)
-        asked += bool(hall.asked("c")[0])
-        hall.told.clear()
+        harness.tick(10 * PAUSE_TIMEOUT_S)
+        asked += bool(harness.asked("c")[0])
+        harness.told.clear()
     assert 4 <= asked <= 6, "after 60, 120, 240 and 480 s"
-    [other] = [hall.begin("e", 4, holds=True)]
-    hall.jobs._compaction._look_at = hall.now  # e is at 4 to 8; a, c and e are in a row
-    hall.sessions["e"] = other
-    assert hall.job("e").ranges == {0: SlotRange(4, 4)}
-    hall.job("c").cooldown_until = hall.now
+    [other] = [harness.begin("e", 4, holds=True)]
+    harness.jobs._compaction._look_at = harness.now  # e is at 4 to 8; a, c and e are in a row
+    harness.sessions["e"] = other
+    assert harness.job("e").ranges == {0: SlotRange(4, 4)}
+    harness.job("c").cooldown_until = harness.now
     tried: list[list[str]] = []
 
     def wanted(jobs: list[Job]) -> None:
         tried.append([job.name for job in jobs])
 
-    hall.jobs._compaction._wanted = wanted
-    hall.job("a").tenant, hall.job("c").tenant = "anna", "carla"
-    hall.job("e").tenant = "carla"
-    hall.tick(CHECK_INTERVAL_S)
+    harness.jobs._compaction._wanted = wanted
+    harness.job("a").tenant, harness.job("c").tenant = "anna", "carla"
+    harness.job("e").tenant = "carla"
+    harness.tick(CHECK_INTERVAL_S)
     assert tried == [["a"], ["a", "e"], ["a", "c", "e"]]
 
 
 def test_nobody_is_shrunk_for_slots_that_are_kept_for_its_tenant() -> None:
-    hall = MovingDesk("")
+    harness = CompactionHarness("")
     now = time.time()
     carol, dave = (Caller(name, Role.USER, name) for name in ("carol", "dave"))
-    hall.jobs.tenancy.policy = Policy(reservations=[Reservation("carol", 12, now - 10, now + 1e6)])
+    harness.jobs.tenancy.policy = Policy(reservations=[Reservation("carol", 12, now - 10, now + 1e6)])
     joins = [pb.Join(job="big", rank=rank, world_size=2, slots=12, holds=True) for rank in range(2)]
     for join in joins:
-        hall.jobs.join(("big", join.rank, 0), join, hall.now, carol)
-        hall.carry_out()
+        harness.jobs.join(("big", join.rank, 0), join, harness.now, carol)
+        harness.carry_out()
     for join in joins:
-        hall.hear(("big", join.rank, 0))
-    hall.installed()
-    hall.sessions["big"] = [("big", rank, 0) for rank in range(2)]
-    job = hall.jobs.named("big", "carol")
+        harness.hear(("big", join.rank, 0))
+    harness.installed()
+    harness.sessions["big"] = [("big", rank, 0) for rank in range(2)]
+    job = harness.jobs.named("big", "carol")
     for member in job.members.values():
         member.used.extend([1] * 5)
-    hall.jobs.join(("o", 0, 0), pb.Join(job="o", world_size=1, slots=8, queue_s=1000.0), hall.now, dave)
-    hall.tick(CHECK_INTERVAL_S)
-    assert hall.asked("big") == [[], []]
-    hall.jobs.tenancy.policy = Policy(reservations=[Reservation("carol", 1, now - 10, now + 1e6)])
-    hall.tick(CHECK_INTERVAL_S)
-    assert hall.asked("big") == [[0], [0]]
+    harness.jobs.join(("o", 0, 0), pb.Join(job="o", world_size=1, slots=8, queue_s=1000.0), harness.now, dave)
+    harness.tick(CHECK_INTERVAL_S)
+    assert harness.asked("big") == [[], []]
+    harness.jobs.tenancy.policy = Policy(reservations=[Reservation("carol", 1, now - 10, now + 1e6)])
+    harness.tick(CHECK_INTERVAL_S)
+    assert harness.asked("big") == [[0], [0]]
 
 
 @pytest.mark.parametrize("gathers", [False, True])
 def test_a_job_grows_while_another_waits_for_its_own_quota_but_not_while_one_gathers(gathers: bool) -> None:
-    hall = MovingDesk("a")
-    hall.jobs.tenancy.policy = Policy(quotas={"eve": Quota(jobs=0)})
-    hall.job("a").most_slots = 8
-    report(hall, "a", 4)
+    harness = CompactionHarness("a")
+    harness.jobs.tenancy.policy = Policy(quotas={"eve": Quota(jobs=0)})
+    harness.job("a").most_slots = 8
+    report(harness, "a", 4)
     join = pb.Join(job="e", world_size=1, slots=1, queue_s=1000.0)
-    hall.jobs.join(("e", 0, 0), join, hall.now, Caller("eve", Role.USER, "eve"))
+    harness.jobs.join(("e", 0, 0), join, harness.now, Caller("eve", Role.USER, "eve"))
     if gathers:
-        hall.join(0, 2, "g", slots=1)
-    hall.tick(CHECK_INTERVAL_S)
-    assert hall.asked("a") == ([[], []] if gathers else [[0], [0]])
+        harness.join(0, 2, "g", slots=1)
+    harness.tick(CHECK_INTERVAL_S)
+    assert harness.asked("a") == ([[], []] if gathers else [[0], [0]])
 
 
 class AnyMove(AnyOrder):
@@ -352,31 +352,31 @@ class AnyMove(AnyOrder):
     def fragment(self) -> None:
         for name in "abc":
             self.begin(name, 4)
-        self.desk.leave(self.sessions[1])
-        self.desk.removed()
-        self.sessions.append(self.desk.join(0, 1, "f", 99, slots=8, queue_s=1000.0))
-        self.desk.tick(COOLDOWN_S)
+        self.harness.leave(self.sessions[1])
+        self.harness.removed()
+        self.sessions.append(self.harness.join(0, 1, "f", 99, slots=8, queue_s=1000.0))
+        self.harness.tick(COOLDOWN_S)
 
     @rule(name=st.sampled_from("abcdef"), slots=st.integers(1, 9))
     def begin(self, name: str, slots: int) -> None:
         self.join(name, 0, 1, slots)
-        if self.sessions[-1] in self.desk.told and self.desk.kinds(self.sessions[-1]) == ["assigned"]:
-            self.desk.hear(self.sessions[-1])
-        self.desk.installed()
+        if self.sessions[-1] in self.harness.told and self.harness.kinds(self.sessions[-1]) == ["assigned"]:
+            self.harness.hear(self.sessions[-1])
+        self.harness.installed()
 
     @rule()
     def a_while_passes(self) -> None:
-        self.desk.tick(COOLDOWN_S)
+        self.harness.tick(COOLDOWN_S)
 
     @rule(again=st.booleans())
     def all_hold(self, again: bool) -> None:
-        for job in self.desk.jobs.live:
+        for job in self.harness.jobs.live:
             for rank in job.workers if job.move is not None or again else ():
                 number = job.move.numbers.get(rank, 0) if job.move is not None else 0
                 held = pb.Held(operations=3, quiet=True, first_seq=8, number=number)
-                self.desk.jobs.held(job.members[rank].session, held, self.desk.now)
-        self.desk.carry_out()
-        self.moved += len(self.desk.changes)
+                self.harness.jobs.held(job.members[rank].session, held, self.harness.now)
+        self.harness.carry_out()
+        self.moved += len(self.harness.changes)
 
 
 @pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.slow)])
@@ -468,8 +468,8 @@ class Host:
 class Ranks:
     """The ranks of a job: what the controller tells them, and what their hosts make of it."""
 
-    def __init__(self, hall: Any, sessions: list[object], hosts: list[Host]) -> None:
-        self.hall = hall
+    def __init__(self, harness: Any, sessions: list[object], hosts: list[Host]) -> None:
+        self.harness = harness
         self.sessions = sessions
         self.hosts = hosts
         self._heard = [0] * len(hosts)
@@ -477,7 +477,7 @@ class Ranks:
     def hear(self, *only: int) -> None:
         """Pass on to these ranks, by default all, the messages that came since the last call."""
         for rank in only or range(len(self.hosts)):
-            told = self.hall.told[self.sessions[rank]]
+            told = self.harness.told[self.sessions[rank]]
             self.hosts[rank].hear(told[self._heard[rank] :])
             self._heard[rank] = len(told)
 
@@ -485,20 +485,20 @@ class Ranks:
         for rank in only or range(len(self.hosts)):
             said, self.hosts[rank].said = self.hosts[rank].said, []
             for one in said:
-                self.hall.jobs.held(self.sessions[rank], one, self.hall.now)
-            self.hall.carry_out()
+                self.harness.jobs.held(self.sessions[rank], one, self.harness.now)
+            self.harness.carry_out()
 
     def come_back(self, rank: int, job: Job) -> None:
-        self.sessions[rank] = rejoin(self.hall, job, rank)
+        self.sessions[rank] = rejoin(self.harness, job, rank)
         self._heard[rank] = 0
 
 
-def wide() -> MovingDesk:
-    """Return a desk with a job a of 16 slots, whose ranks have keys, and which uses 2 of the slots."""
-    hall = MovingDesk(jobs="")
-    hall.sessions = {"a": hall.begin("a", 16, holds=True)}
-    report(hall, "a", 2)
-    return hall
+def wide() -> CompactionHarness:
+    """Return a harness with a job a of 16 slots, whose ranks have keys, and which uses 2 of the slots."""
+    harness = CompactionHarness(jobs="")
+    harness.sessions = {"a": harness.begin("a", 16, holds=True)}
+    report(harness, "a", 2)
+    return harness
 
 
 def test_what_a_rank_tells_a_later_controller_is_of_before_its_release() -> None:
@@ -506,17 +506,17 @@ def test_what_a_rank_tells_a_later_controller_is_of_before_its_release() -> None
 
     The later controller wants the same change again as soon as all ranks are back.
     """
-    hall = MovingDesk()
-    hall.make_room()
-    job = hall.job("c")
+    harness = CompactionHarness()
+    harness.make_room()
+    job = harness.job("c")
     hosts = [Host(4, 7, 100), Host(4, 7, 100)]
-    Ranks(hall, hall.sessions["c"], hosts).hear()
+    Ranks(harness, harness.sessions["c"], hosts).hear()
     assert [host.said[-1].operations for host in hosts] == [7, 7]
     for host in hosts:
         host.said.clear()  # the controller ends now
 
     job.move, job.cooldown_until = None, -float("inf")  # as it is when it is read again
-    later = restarted(hall)
+    later = restarted(harness)
     later.join(0, 1, "d", slots=8, queue_s=1000.0, attempt=1)
     back = Ranks(later, [rejoin(later, job, rank) for rank in range(2)], hosts)
     back.hear()  # Ready and Release: both say Held, and go on
@@ -537,11 +537,11 @@ def test_what_a_rank_tells_a_later_controller_is_of_before_its_release() -> None
 
 def test_a_rank_that_is_back_within_a_hold_is_released_before_its_engine_answers() -> None:
     """It repeats its answer to the first hold, and the controller takes this for an answer to the second."""
-    hall = wide()
-    hall.make_room()
-    job = hall.job("a")
+    harness = wide()
+    harness.make_room()
+    job = harness.job("a")
     hosts = [Host(16, 7, 100), Host(16, 7, 100)]
-    ranks = Ranks(hall, hall.sessions["a"], hosts)
+    ranks = Ranks(harness, harness.sessions["a"], hosts)
     ranks.hear()
     ranks.say(0)
     hosts[1].said.clear()  # rank 1 has said so, on a stream that is broken
@@ -549,29 +549,29 @@ def test_a_rank_that_is_back_within_a_hold_is_released_before_its_engine_answers
     hosts[1].slow = True  # its engine is, or the interpreter's lock is taken
     ranks.hear(1)
     ranks.say(1)
-    if hall.changes:
-        hall.moved()
+    if harness.changes:
+        harness.moved()
         ranks.hear()
         assert [host.slots for host in hosts] == [job.slots] * 2, "ranks deal blocks to different slots"
 
 
 def test_a_rank_that_has_missed_its_release_is_asked_for_the_next_move() -> None:
     """Its stream was broken, and nobody knew. It comes back when its job is to be moved again."""
-    hall = wide()
-    waiting = hall.make_room()
-    job = hall.job("a")
+    harness = wide()
+    waiting = harness.make_room()
+    job = harness.job("a")
     hosts = [Host(16, 7, 100), Host(16, 7, 100)]
-    ranks = Ranks(hall, hall.sessions["a"], hosts)
+    ranks = Ranks(harness, harness.sessions["a"], hosts)
     ranks.hear()
     ranks.say()
-    hall.moved()
+    harness.moved()
     ranks.hear(0)  # and rank 1 does not hear it
     assert (hosts[0].slots, hosts[1].slots) == (job.slots, 16)
     hosts[0].call()
-    hall.tick(0.1)
-    hall.lose(waiting)
-    report(hall, "a", job.slots, times=15)
-    hall.tick(COOLDOWN_S)
+    harness.tick(0.1)
+    harness.lose(waiting)
+    report(harness, "a", job.slots, times=15)
+    harness.tick(COOLDOWN_S)
     assert job.move is not None, "to grow again"
     ranks.hear(0)
     ranks.say(0)
@@ -590,31 +590,33 @@ def report_to(job: Job, slots: int) -> None:
 
 
 def test_a_job_does_not_grow_beyond_a_quota_that_another_has_used_meanwhile() -> None:
-    hall = MovingDesk(jobs="")
+    harness = CompactionHarness(jobs="")
     eve = Caller("eve", Role.USER, "eve")
-    hall.jobs.tenancy.policy = Policy(quotas={"eve": Quota(slots=8)})
+    harness.jobs.tenancy.policy = Policy(quotas={"eve": Quota(slots=8)})
     for rank in range(2):
-        hall.jobs.join(("a", rank, 0), pb.Join(job="a", rank=rank, world_size=2, slots=2, holds=True), hall.now, eve)
-        hall.carry_out()
-    hall.sessions = {"a": [("a", rank, 0) for rank in range(2)]}
-    for session in hall.sessions["a"]:
-        hall.hear(session)
-    hall.installed()
-    job = hall.jobs.named("a", "eve")
+        harness.jobs.join(
+            ("a", rank, 0), pb.Join(job="a", rank=rank, world_size=2, slots=2, holds=True), harness.now, eve
+        )
+        harness.carry_out()
+    harness.sessions = {"a": [("a", rank, 0) for rank in range(2)]}
+    for session in harness.sessions["a"]:
+        harness.hear(session)
+    harness.installed()
+    job = harness.jobs.named("a", "eve")
     job.most_slots = 8  # it has given 6 back
     report_to(job, 2)
-    hall.tick(CHECK_INTERVAL_S)
+    harness.tick(CHECK_INTERVAL_S)
     assert job.move.slots == 8
-    hall.jobs.join(("e", 0, 0), pb.Join(job="e", world_size=1, slots=6), hall.now, eve)
-    hall.carry_out()
-    for session in hall.sessions["a"]:
-        number = hall.told[session][-1].hold.number
-        hall.jobs.held(session, pb.Held(operations=1, quiet=True, first_seq=100, number=number), hall.now)
-    hall.carry_out()
-    assert hall.jobs._registry.held.slots["eve"] <= 8
+    harness.jobs.join(("e", 0, 0), pb.Join(job="e", world_size=1, slots=6), harness.now, eve)
+    harness.carry_out()
+    for session in harness.sessions["a"]:
+        number = harness.told[session][-1].hold.number
+        harness.jobs.held(session, pb.Held(operations=1, quiet=True, first_seq=100, number=number), harness.now)
+    harness.carry_out()
+    assert harness.jobs._registry.held.slots["eve"] <= 8
 
 
-class Leaves(TreeDesk):
+class Leaves(TreeHarness):
     def hold(self, sessions: list[object]) -> None:
         for session in sessions:
             number = self.told[session][-1].hold.number
@@ -632,73 +634,73 @@ class Leaves(TreeDesk):
 
 
 def crowded() -> tuple[Leaves, list[object], list[object]]:
-    """Return a desk and the sessions of jobs c and g, where c has to move for others to find slots.
+    """Return a harness and the sessions of jobs c and g, where c has to move for others to find slots.
 
     The leaf's slots 0-3, 12 and 13 are free, and c has 4-11; g gathers, for 4 slots, and d waits for 6.
     """
-    desk = Leaves(slots=16)
-    gone = desk.running("b", 4, LEAF1, LEAF1)
-    c = desk.running("c", 8, LEAF1, LEAF1)
-    gone += desk.running("k", 2, LEAF1, LEAF1)
-    desk.running("f", 2, LEAF1, LEAF1)
-    desk.running("y", 12, LEAF2, LEAF2)
-    desk.running("z", 12, SPINE, SPINE)
+    harness = Leaves(slots=16)
+    gone = harness.running("b", 4, LEAF1, LEAF1)
+    c = harness.running("c", 8, LEAF1, LEAF1)
+    gone += harness.running("k", 2, LEAF1, LEAF1)
+    harness.running("f", 2, LEAF1, LEAF1)
+    harness.running("y", 12, LEAF2, LEAF2)
+    harness.running("z", 12, SPINE, SPINE)
     for session in gone:
-        desk.leave(session)
-    desk.removed()
-    g = [desk.join(rank, 2, "g", slots=4) for rank in range(2)]
-    assert desk.kinds(g[0]) == ["assigned"]
-    d = desk.join(0, 2, "d", slots=6, queue_s=100.0)
-    assert desk.kinds(d) == []
-    return desk, c, g
+        harness.leave(session)
+    harness.removed()
+    g = [harness.join(rank, 2, "g", slots=4) for rank in range(2)]
+    assert harness.kinds(g[0]) == ["assigned"]
+    d = harness.join(0, 2, "d", slots=6, queue_s=100.0)
+    assert harness.kinds(d) == []
+    return harness, c, g
 
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_job_that_gathers_finds_its_slots_at_a_leaf_while_another_is_moved(moves: bool) -> None:
     """Before and after the move there is room for it. In between, c has its former slots and its new ones."""
-    desk, c, g = crowded()
+    harness, c, g = crowded()
     if moves:
-        desk.tick(CHECK_INTERVAL_S)
-        desk.hold(c)
-        assert desk.changes, "c is moved"
+        harness.tick(CHECK_INTERVAL_S)
+        harness.hold(c)
+        assert harness.changes, "c is moved"
     for session in g:
-        desk.hear(session, LEAF1)
-    assert "abort" not in desk.kinds(g[0]), desk.last(g[0]).message
+        harness.hear(session, LEAF1)
+    assert "abort" not in harness.kinds(g[0]), harness.last(g[0]).message
 
 
 @pytest.mark.parametrize("grows", [False, True])
 def test_a_job_does_not_grow_into_what_one_that_gathers_meanwhile_needs(grows: bool) -> None:
-    desk = Leaves(slots=16)
-    c = desk.running("c", 8, LEAF1, LEAF1)
-    job = desk.jobs.named("c")
+    harness = Leaves(slots=16)
+    c = harness.running("c", 8, LEAF1, LEAF1)
+    job = harness.jobs.named("c")
     job.most_slots = 16  # it has given half back
     report_to(job, 8)
     if grows:
-        desk.tick(CHECK_INTERVAL_S)
+        harness.tick(CHECK_INTERVAL_S)
         assert job.move is not None
-    g = [desk.join(rank, 2, "g", slots=4) for rank in range(2)]
-    assert desk.kinds(g[0])[0] == "assigned"
-    desk.hold(c)
+    g = [harness.join(rank, 2, "g", slots=4) for rank in range(2)]
+    assert harness.kinds(g[0])[0] == "assigned"
+    harness.hold(c)
     for session in g:
-        desk.hear(session, LEAF1)
-    assert "abort" not in desk.kinds(g[0]), desk.last(g[0]).message
+        harness.hear(session, LEAF1)
+    assert "abort" not in harness.kinds(g[0]), harness.last(g[0]).message
 
 
 def test_who_would_not_wait_does_so_while_a_job_has_its_former_slots_and_its_new_ones() -> None:
-    hall = MovingDesk()
-    hall.queue(8)
-    hall.tick(HOLD_BACK)  # from now on, others may go ahead
+    harness = CompactionHarness()
+    harness.queue(8)
+    harness.tick(HOLD_BACK)  # from now on, others may go ahead
     for _ in range(int(2 * LONG_COOLDOWN_S / PAUSE_TIMEOUT_S)):
-        if hall.job("c").move is None:
-            hall.tick(PAUSE_TIMEOUT_S)
-    hall.all_hold("c", 7)
-    assert hall.job("c").moving
-    first, second = (hall.join(0, 1, name, slots=4) for name in "ef")
-    assert hall.kinds(first) == ["assigned"]
-    hall.tick(0.1)
-    assert "abort" not in hall.kinds(second)
-    hall.moved()
-    hall.tick(0.1)
-    assert hall.kinds(second)[-1] == "assigned"
-    third = hall.join(0, 1, "g", slots=4)
-    assert hall.kinds(third) == ["abort"]
+        if harness.job("c").move is None:
+            harness.tick(PAUSE_TIMEOUT_S)
+    harness.all_hold("c", 7)
+    assert harness.job("c").moving
+    first, second = (harness.join(0, 1, name, slots=4) for name in "ef")
+    assert harness.kinds(first) == ["assigned"]
+    harness.tick(0.1)
+    assert "abort" not in harness.kinds(second)
+    harness.moved()
+    harness.tick(0.1)
+    assert harness.kinds(second)[-1] == "assigned"
+    third = harness.join(0, 1, "g", slots=4)
+    assert harness.kinds(third) == ["abort"]

@@ -16,7 +16,7 @@ from p4reduce_controller.switches.site import Site
 from p4reduce_controller.webpage.page_data import view_of
 from tests.support.controller.changing import FIRST, SECOND, Changing
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeHarness
 from tests.support.controller.ranks import ready
 from tests.support.waiting import wait_until
 
@@ -47,11 +47,11 @@ def test_who_is_dead(ports: dict[int, str], why: str) -> None:
 
 
 def test_which_cable_is_out() -> None:
-    desk = TreeDesk(TWO_LEAVES)
-    site = Site(desk.switches.site.layout, tuple(ADDRESSES), TWO_LEAVES)
+    harness = TreeHarness(TWO_LEAVES)
+    site = Site(harness.switches.site.layout, tuple(ADDRESSES), TWO_LEAVES)
 
     def why(at: int, *ports: dict[int, str]) -> str:
-        return str(uplink_down(site, at, desk.switches.children, switches(*ports)) or "")
+        return str(uplink_down(site, at, harness.switches.children, switches(*ports)) or "")
 
     assert why(LEAF1, {}, {UP: "UP"}, {}) == ""
     assert why(LEAF1, {}, {UP: "DOWN"}, {}) == f"port {UP} of leaf1 toward spine is down"

@@ -11,80 +11,80 @@ import pytest
 
 from p4reduce_controller.jobs.waitlist import RETURN_TIMEOUT
 from p4reduce_controller.tenants.quotas import Policy, Quota
-from tests.support.controller.jobs_harness import ALICE, BOB, CAROL, TenantsDesk
+from tests.support.controller.jobs_harness import ALICE, BOB, CAROL, TenantsHarness
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter
 from tests.support.waiting import wait_until
 
 
-def two_in_the_queue() -> tuple[TenantsDesk, list[Any]]:
-    hall = TenantsDesk(slots=4)
-    hall.begin(CAROL, "running")
-    hall.come(ALICE, "first", queue_s=60)
-    hall.tick(1)
-    hall.come(BOB, "second", queue_s=60)
-    hall.tick(1)
-    return hall, hall.jobs.queue.to_json(hall.now)
+def two_in_the_queue() -> tuple[TenantsHarness, list[Any]]:
+    harness = TenantsHarness(slots=4)
+    harness.begin(CAROL, "running")
+    harness.come(ALICE, "first", queue_s=60)
+    harness.tick(1)
+    harness.come(BOB, "second", queue_s=60)
+    harness.tick(1)
+    return harness, harness.jobs.queue.to_json(harness.now)
 
 
-def taken_over(kept: list[Any], policy: Policy | None = None) -> TenantsDesk:
-    hall = TenantsDesk(policy, slots=4)
-    hall.jobs.queue.restore(kept, hall.now)
-    return hall
+def taken_over(kept: list[Any], policy: Policy | None = None) -> TenantsHarness:
+    harness = TenantsHarness(policy, slots=4)
+    harness.jobs.queue.restore(kept, harness.now)
+    return harness
 
 
 def test_who_comes_back_has_the_place_it_had() -> None:
     _, kept = two_in_the_queue()
-    hall = taken_over(kept)
-    new = hall.come(CAROL, "new", queue_s=60)
-    second = hall.come(BOB, "second", queue_s=60)
-    first = hall.come(ALICE, "first", queue_s=60)
-    assert "assigned" in hall.kinds(first)  # the others wait until it is back
-    hall.tick(0.1)
-    assert [hall.place(one) for one in (second, new)] == [1, 2]
+    harness = taken_over(kept)
+    new = harness.come(CAROL, "new", queue_s=60)
+    second = harness.come(BOB, "second", queue_s=60)
+    first = harness.come(ALICE, "first", queue_s=60)
+    assert "assigned" in harness.kinds(first)  # the others wait until it is back
+    harness.tick(0.1)
+    assert [harness.place(one) for one in (second, new)] == [1, 2]
 
 
 def test_who_does_not_come_back_soon_has_none() -> None:
     _, kept = two_in_the_queue()
-    hall = taken_over(kept)
-    new = hall.come(CAROL, "new", queue_s=60)
-    hall.tick(0.1)
-    assert hall.place(new) == 3
-    assert next((one.name, one.why) for one in hall.status().queue) == (
+    harness = taken_over(kept)
+    new = harness.come(CAROL, "new", queue_s=60)
+    harness.tick(0.1)
+    assert harness.place(new) == 3
+    assert next((one.name, one.why) for one in harness.status().queue) == (
         "first",
         "its ranks waited at a previous controller and have not rejoined yet",
     )
-    hall.jobs.expect_returns(hall.now)
-    hall.tick(RETURN_TIMEOUT - 0.1)
-    assert hall.kinds(new)[-1] == "waiting"
-    hall.tick(0.2)
-    hall.tick(0.1)
-    assert "assigned" in hall.kinds(new)
+    harness.jobs.expect_returns(harness.now)
+    harness.tick(RETURN_TIMEOUT - 0.1)
+    assert harness.kinds(new)[-1] == "waiting"
+    harness.tick(0.2)
+    harness.tick(0.1)
+    assert "assigned" in harness.kinds(new)
 
 
 def test_who_may_have_no_more_keeps_nobody_waiting() -> None:
     _, kept = two_in_the_queue()
-    hall = taken_over(kept, Policy(quotas={"alice": Quota(jobs=0), "bob": Quota(slots=1)}))
-    assert "assigned" in hall.kinds(hall.come(CAROL, "new"))
+    harness = taken_over(kept, Policy(quotas={"alice": Quota(jobs=0), "bob": Quota(slots=1)}))
+    assert "assigned" in harness.kinds(harness.come(CAROL, "new"))
 
 
 def test_who_asks_for_something_else_comes_last() -> None:
     _, kept = two_in_the_queue()
-    hall = taken_over(kept)
-    hall.come(ALICE, "first", slots=3, queue_s=60)
-    other = hall.come(CAROL, "other", queue_s=60)
-    hall.come(BOB, "second", queue_s=60)
-    hall.tick(0.1)
-    assert [one.name for one in hall.status().queue] == ["first", "other"]
-    assert hall.kinds(other)[-1] == "waiting"
+    harness = taken_over(kept)
+    harness.come(ALICE, "first", slots=3, queue_s=60)
+    other = harness.come(CAROL, "other", queue_s=60)
+    harness.come(BOB, "second", queue_s=60)
+    harness.tick(0.1)
+    assert [one.name for one in harness.status().queue] == ["first", "other"]
+    assert harness.kinds(other)[-1] == "waiting"
 
 
 def test_it_is_kept_until_it_is_back_or_gone() -> None:
     _, kept = two_in_the_queue()
-    hall = taken_over(kept)
-    assert hall.jobs.queue.take_change()
-    assert not hall.jobs.queue.take_change()
-    assert hall.jobs.queue.to_json(hall.now) == kept
+    harness = taken_over(kept)
+    assert harness.jobs.queue.take_change()
+    assert not harness.jobs.queue.take_change()
+    assert harness.jobs.queue.to_json(harness.now) == kept
 
 
 @pytest.mark.parametrize("kept", [[3], [{}], [{"tenant": 1, "name": "x", "slots": 1, "world_size": 1, "since": 1.0}]])

@@ -23,7 +23,7 @@ from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.trees import Trees
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.jobs_harness import LEAF1, LEAF2, SPINE, TreeDesk
+from tests.support.controller.jobs_harness import LEAF1, LEAF2, SPINE, TreeHarness
 from tests.support.controller.ranks import ready as all_ready
 from tests.support.controller.running import Running
 from tests.support.controller.sites import site_of
@@ -32,8 +32,8 @@ from tests.support.controller.stored_jobs import Kept
 ONE_SWITCH = Trees(["switch"])
 
 
-class SharingDesk(TreeDesk):
-    """A desk with ranks that say on which host they are, and whose HELLOs have that host's address."""
+class SharingHarness(TreeHarness):
+    """A harness with ranks that say on which host they are, and whose HELLOs have that host's address."""
 
     def come(
         self, rank: int, world_size: int, host: str, *, stream: pb.Stream = pb.SHARED, name: str = "job"
@@ -65,10 +65,10 @@ def ranks_of(placement: Placement) -> list[int]:
 
 
 def test_ranks_of_a_host_are_one_worker() -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    sessions = desk.job_on(0, 1, 1, 0, 2)
-    assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 4]
-    for ready in desk.told_ready(sessions):
+    harness = SharingHarness(ONE_SWITCH)
+    sessions = harness.job_on(0, 1, 1, 0, 2)
+    assert ranks_of(harness.installs[0].placements[0]) == [0, 1, 4]
+    for ready in harness.told_ready(sessions):
         assert list(ready.leaders) == [0, 1, 1, 0, 4]
         assert list(ready.peers) == [0, 1, 4]
         assert list(ready.hosts) == [0, 1, 1, 0, 2]
@@ -83,9 +83,9 @@ def test_who_leads_is_found_once_however_many_ranks_are_told(monkeypatch: pytest
         return look_for(job)
 
     monkeypatch.setattr(Job, "_leaders", counted)
-    desk = SharingDesk(ONE_SWITCH)
+    harness = SharingHarness(ONE_SWITCH)
     for name, ranks in (("few", 2), ("many", 40)):
-        told = desk.told_ready(desk.job_on(*(rank // 4 for rank in range(ranks)), name=name))
+        told = harness.told_ready(harness.job_on(*(rank // 4 for rank in range(ranks)), name=name))
         assert list(told[-1].leaders) == [rank // 4 * 4 for rank in range(ranks)]
     assert found.count("many") == found.count("few") == 1
 
@@ -96,17 +96,17 @@ def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves(streams: li
 
     They would not know which other ranks are one worker, and so which operations are gathered.
     """
-    desk = SharingDesk(ONE_SWITCH)
-    sessions = [desk.come(rank, 3, "h0", stream=stream) for rank, stream in enumerate(streams)]
+    harness = SharingHarness(ONE_SWITCH)
+    sessions = [harness.come(rank, 3, "h0", stream=stream) for rank, stream in enumerate(streams)]
     for session in sessions:
-        desk.hear_on(session, 0)
-    assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 2]
-    assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True, report_s=2)]
+        harness.hear_on(session, 0)
+    assert ranks_of(harness.installs[0].placements[0]) == [0, 1, 2]
+    assert harness.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True, report_s=2)]
 
 
 def test_ranks_on_hosts_of_their_own_are_told_what_they_always_were() -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    assert desk.told_ready(desk.job_on(0, 1)) == 2 * [pb.Ready(hosts=[0, 1], answers=True, report_s=2)]
+    harness = SharingHarness(ONE_SWITCH)
+    assert harness.told_ready(harness.job_on(0, 1)) == 2 * [pb.Ready(hosts=[0, 1], answers=True, report_s=2)]
 
 
 @given(
@@ -118,15 +118,15 @@ def test_ranks_on_hosts_of_their_own_are_told_what_they_always_were() -> None:
 )
 def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[int, bool, int, int]]) -> None:
     """places: of each rank, its host, whether it can share, its leaf, and its port there."""
-    desk = SharingDesk()
+    harness = SharingHarness()
     sessions = [
-        desk.come(rank, len(places), f"h{host}", stream=pb.SHARED if shares else pb.OWN)
+        harness.come(rank, len(places), f"h{host}", stream=pb.SHARED if shares else pb.OWN)
         for rank, (host, shares, *_) in enumerate(places)
     ]
     for session, (host, _, leaf, port) in zip(sessions, places, strict=True):
-        desk.hear_on(session, host + 10 * port, leaf, port)
-    job = desk.installs[0]
-    told = desk.told_ready(sessions)
+        harness.hear_on(session, host + 10 * port, leaf, port)
+    job = harness.installs[0]
+    told = harness.told_ready(sessions)
     leaders = list(told[0].leaders) or list(range(len(places)))
     for rank, (one, (host, shares, leaf, port)) in enumerate(zip(leaders, places, strict=True)):
         together = [
@@ -152,25 +152,25 @@ def test_forty_ranks_join_at_a_service(running: Running) -> None:
 
 
 def test_more_hosts_than_a_switch_has_bits_for_are_refused_by_number() -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    sessions = desk.job_on(*[rank // 2 for rank in range(66)])
+    harness = SharingHarness(ONE_SWITCH)
+    sessions = harness.job_on(*[rank // 2 for rank in range(66)])
     for session in sessions:
-        message = desk.last(session).message
+        message = harness.last(session).message
         assert "33 workers and 0 switches are below switch, and a switch adds up at most 32 of them" in message
         assert "its 66 ranks are on 33 hosts, and those of one host are one worker if they" in message
         assert "not so" not in message
-    assert not desk.installs
-    assert not list(desk.jobs)
+    assert not harness.installs
+    assert not list(harness.jobs)
 
 
 def test_who_could_be_fewer_workers_is_named() -> None:
-    desk = SharingDesk(ONE_SWITCH)
+    harness = SharingHarness(ONE_SWITCH)
     sessions = [
-        desk.come(rank, 36, "h0" if rank < 2 else "", stream=pb.SHARED if rank < 2 else pb.OWN) for rank in range(36)
+        harness.come(rank, 36, "h0" if rank < 2 else "", stream=pb.SHARED if rank < 2 else pb.OWN) for rank in range(36)
     ]
     for rank, session in enumerate(sessions):
-        desk.hear_on(session, min(rank // 12, 2), port=5 + min(rank // 12, 2))
-    message = desk.last(sessions[7]).message
+        harness.hear_on(session, min(rank // 12, 2), port=5 + min(rank // 12, 2))
+    message = harness.last(sessions[7]).message
     assert (
         "35 workers and 0 switches are below switch, and a switch adds up at most 32 of them; its 36 ranks are on "
         "3 hosts"
@@ -180,11 +180,11 @@ def test_who_could_be_fewer_workers_is_named() -> None:
 
 
 def test_who_keeps_all_from_sharing_is_named() -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    sessions = [desk.come(rank, 34, "h0", stream=pb.UNSAID if rank == 20 else pb.SHARED) for rank in range(34)]
+    harness = SharingHarness(ONE_SWITCH)
+    sessions = [harness.come(rank, 34, "h0", stream=pb.UNSAID if rank == 20 else pb.SHARED) for rank in range(34)]
     for session in sessions:
-        desk.hear_on(session, 0)
-    message = desk.last(sessions[7]).message
+        harness.hear_on(session, 0)
+    message = harness.last(sessions[7]).message
     assert "its 34 ranks are on 1 host, and those of one host are one worker if all of the job use" in message
     assert message.endswith("not so for rank 20")
 
@@ -202,52 +202,52 @@ def test_threads_that_keep_all_from_sharing_are_named() -> None:
 
 
 def test_every_rank_of_a_host_has_to_be_heard() -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    sessions = [desk.join(rank, 3, host="h0", stream=pb.SHARED, timeout_s=5.0) for rank in range(3)]
+    harness = SharingHarness(ONE_SWITCH)
+    sessions = [harness.join(rank, 3, host="h0", stream=pb.SHARED, timeout_s=5.0) for rank in range(3)]
     for session in sessions[:2]:
-        desk.hear_on(session, 0)
-    desk.tick(1.0)
-    assert list(desk.told[sessions[0]][-1].waiting.ranks) == [2]
-    desk.tick(6.0)
-    assert "rank 2 joined, but no HELLO from there reached the switch" in desk.last(sessions[0]).message
+        harness.hear_on(session, 0)
+    harness.tick(1.0)
+    assert list(harness.told[sessions[0]][-1].waiting.ranks) == [2]
+    harness.tick(6.0)
+    assert "rank 2 joined, but no HELLO from there reached the switch" in harness.last(sessions[0]).message
 
 
 @pytest.mark.parametrize("dead", [0, 2])
 def test_whoever_dies_is_named_be_it_the_one_that_sends_or_another(dead: int) -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    sessions = desk.job_on(0, 1, 0)
-    desk.installed()
-    desk.lose(sessions[dead])
-    abort = desk.last(sessions[1])
+    harness = SharingHarness(ONE_SWITCH)
+    sessions = harness.job_on(0, 1, 0)
+    harness.installed()
+    harness.lose(sessions[dead])
+    abort = harness.last(sessions[1])
     assert (abort.rank, abort.reason) == (dead, pb.WORKER_LOST)
     assert f"rank {dead} was lost" in abort.message
-    assert desk.removals[0].abort == abort
+    assert harness.removals[0].abort == abort
 
 
 def test_a_look_finds_the_ranks_that_send() -> None:
     """Bits are places of workers: the second is rank 2's, which sends for rank 3, too."""
-    desk = SharingDesk(ONE_SWITCH)
-    desk.job_on(0, 0, 1, 1, 2)
+    harness = SharingHarness(ONE_SWITCH)
+    harness.job_on(0, 0, 1, 1, 2)
     switch = FakeSwitch(16)
     switch.halves = {0: (6, 0b110)}
 
     async def counted() -> pb.Counted:
         switch._connected.set()
-        return await look(desk.installs[0], 0, {0: switch})
+        return await look(harness.installs[0], 0, {0: switch})
 
     assert asyncio.run(counted()) == pb.Counted(half=0, seq=6, ranks=[2, 4])
 
 
 def test_people_see_who_sends_for_whom() -> None:
-    desk = SharingDesk(ONE_SWITCH)
-    desk.join(0, 2, "gathers", host="h0", stream=pb.SHARED)
-    desk.job_on(0, 0, 1, 1)
-    desk.installed()
+    harness = SharingHarness(ONE_SWITCH)
+    harness.join(0, 2, "gathers", host="h0", stream=pb.SHARED)
+    harness.job_on(0, 0, 1, 1)
+    harness.installed()
 
     async def asked() -> pb.StatusReply:
         switch = FakeSwitch(16)
         switch._connected.set()
-        return await status_of(desk.jobs, Inventory([switch], ONE_SWITCH), desk.now)
+        return await status_of(harness.jobs, Inventory([switch], ONE_SWITCH), harness.now)
 
     status = asyncio.run(asked())
     gathers, job = sorted(status.jobs, key=lambda one: one.name)
@@ -262,17 +262,17 @@ def test_people_see_who_sends_for_whom() -> None:
 
 
 def share(kept: Kept, *hosts: str) -> None:
-    sessions = [kept.desk.join(rank, len(hosts), host=host, stream=pb.SHARED) for rank, host in enumerate(hosts)]
+    sessions = [kept.harness.join(rank, len(hosts), host=host, stream=pb.SHARED) for rank, host in enumerate(hosts)]
     for session, host in zip(sessions, hosts, strict=True):
-        kept.desk.hear(session, LEAF1 if host < "h2" else LEAF2)
-    kept.desk.installed()
+        kept.harness.hear(session, LEAF1 if host < "h2" else LEAF2)
+    kept.harness.installed()
 
 
 def test_a_controller_that_is_started_again_has_the_same_workers(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     share(kept, "h0", "h1", "h0", "h2", "h2")
     kept.save()
-    (before,), (after,) = kept.desk.jobs, kept.restored()
+    (before,), (after,) = kept.harness.jobs, kept.restored()
     assert after.leaders == before.leaders == {0: 0, 1: 1, 2: 0, 3: 3, 4: 3}
     assert {at: ranks_of(one) for at, one in before.placements.items()} == {SPINE: [], LEAF1: [0, 1], LEAF2: [3]}
     assert {at: len(one.workers) for at, one in after.placements.items()} == {SPINE: 2, LEAF1: 2, LEAF2: 1}
@@ -282,7 +282,7 @@ def test_a_controller_that_is_started_again_has_the_same_workers(tmp_path: Path)
 def test_a_rank_that_comes_back_is_told_the_same(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     share(kept, "h0", "h0", "h2")
-    told = [kept.desk.told[("job", rank, 0)] for rank in range(3)]
+    told = [kept.harness.told[("job", rank, 0)] for rank in range(3)]
     kept.save()
     jobs = kept.restored()
     for rank, words in enumerate(told):

@@ -51,12 +51,12 @@ def test_what_was_kept_is_found(tmp_path_factory: pytest.TempPathFactory, places
     kept = Kept(tmp_path_factory.mktemp("kept"))
     for number, switches in enumerate(places):
         kept.job(f"job {number}", *switches)
-    for job in data.draw(st.lists(st.sampled_from(kept.desk.jobs.live), unique_by=id)) if places else []:
-        kept.desk.jobs.failed(job, "it ends")
-        kept.desk.carry_out()
-        kept.desk.removed()
+    for job in data.draw(st.lists(st.sampled_from(kept.harness.jobs.live), unique_by=id)) if places else []:
+        kept.harness.jobs.failed(job, "it ends")
+        kept.harness.carry_out()
+        kept.harness.removed()
     kept.save()
-    before, after = kept.desk.jobs, kept.restored()
+    before, after = kept.harness.jobs, kept.restored()
     assert len(list(after)) == len(list(before))
     for then, now in zip(sorted(before, key=lambda job: job.number), after, strict=True):
         assert entries(now.placements) == entries(then.placements)
@@ -91,9 +91,9 @@ def test_no_ranks_key_is_in_it_and_only_its_owner_may_read_it(kept: Kept) -> Non
 
 def test_numbers_and_generations_go_on(kept: Kept) -> None:
     one, two = kept.job("one", LEAF1)[0], kept.job("two", LEAF2)[0]
-    kept.desk.jobs.failed(next(iter(kept.desk.jobs)), "it ends")
-    kept.desk.carry_out()
-    kept.desk.removed()
+    kept.harness.jobs.failed(next(iter(kept.harness.jobs)), "it ends")
+    kept.harness.carry_out()
+    kept.harness.removed()
     kept.save()
     jobs = kept.restored()
     assert [job.number for job in jobs] == [two.job] == [2]
@@ -264,13 +264,13 @@ def test_several_trees(tmp_path: Path) -> None:
     """There are two trees, and a rank is at one switch of each."""
     trees = Trees(["root1", "root2", "leaf"], {2: Uplink(9, 0)})
     kept = Kept(tmp_path, trees)
-    sessions = [kept.desk.join(rank, 2) for rank in range(2)]
+    sessions = [kept.harness.join(rank, 2) for rank in range(2)]
     for session in sessions:
         for switch in (2, 1):
-            assert kept.desk.hear(session, switch)
-    kept.desk.installed()
+            assert kept.harness.hear(session, switch)
+    kept.harness.installed()
     kept.save()
-    [now], [then] = kept.restored(), kept.desk.jobs
+    [now], [then] = kept.restored(), kept.harness.jobs
     assert entries(now.placements) == entries(then.placements)
     assert now.placements.keys() == {1, 2}
 
@@ -314,9 +314,9 @@ def test_a_file_of_the_release_before_is_read(kept: Kept) -> None:
     kept.job("wide", LEAF1, LEAF2)
     kept.job("rack", LEAF2)
     kept.save()
-    root = as_before(json.loads(kept.path.read_text()), kept.desk.switches.site, kept.setup())
+    root = as_before(json.loads(kept.path.read_text()), kept.harness.switches.site, kept.setup())
     kept.path.write_text(json.dumps(root))
-    for then, now in zip(kept.desk.jobs, kept.restored(), strict=True):
+    for then, now in zip(kept.harness.jobs, kept.restored(), strict=True):
         assert (now.name, entries(now.placements)) == (then.name, entries(then.placements))
     root["switches"].reverse()
     kept.path.write_text(json.dumps(root))
@@ -329,7 +329,9 @@ def test_switches_of_no_job_may_come_and_go(kept: Kept) -> None:
     kept.job("rack", LEAF2)
     kept.save()
     fewer = Trees(["new", "leaf2"], {})
-    site = Site(kept.desk.switches.site.layout, (Endpoint("02:00:00:00:00:09", "10.0.9.9", 1), ADDRESSES[LEAF2]), fewer)
+    site = Site(
+        kept.harness.switches.site.layout, (Endpoint("02:00:00:00:00:09", "10.0.9.9", 1), ADDRESSES[LEAF2]), fewer
+    )
     setup = Setup({0: FakeSwitch(number=9), 1: kept.switches[LEAF2]}, lambda: site)
     with pytest.raises(StateError, match="below spine by port 9; now there is leaf2 at fake 2, aggregator"):
         kept.file.load(setup, 1000.0)

@@ -20,51 +20,55 @@ from p4reduce_controller.switches.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, ONE, SPINE, TWO_LEAVES, UP, ThreadsDesk
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, ONE, SPINE, TWO_LEAVES, UP, ThreadsHarness
 from tests.support.controller.stored_jobs import Kept, as_before, entries
 
 TWO = Trees(["one", "two"])
 
 
 def test_each_thread_is_a_job_of_its_own_to_the_switch() -> None:
-    desk = ThreadsDesk(ONE)
-    sessions = desk.all_heard(0, 0)
-    numbers = {placement.job for placement in desk.placements()}
+    harness = ThreadsHarness(ONE)
+    sessions = harness.all_heard(0, 0)
+    numbers = {placement.job for placement in harness.placements()}
     assert len(numbers) == 3
-    assert [placement.slots for placement in desk.placements()] == [SlotRange(0, 2), SlotRange(2, 2), SlotRange(4, 3)]
-    ports = [[worker.sender.udp_port for worker in placement.workers] for placement in desk.placements()]
+    assert [placement.slots for placement in harness.placements()] == [
+        SlotRange(0, 2),
+        SlotRange(2, 2),
+        SlotRange(4, 3),
+    ]
+    ports = [[worker.sender.udp_port for worker in placement.workers] for placement in harness.placements()]
     assert ports == [[5000, 5001], [5100, 5101], [5200, 5201]]
-    assert len({(one.first_seq, one.abort_secret) for one in desk.placements()}) == 1
-    assert desk.jobs.pools[0].used == 7
-    desk.installed()
-    assert [desk.told[session][-1].WhichOneof("message") for session in sessions] == ["ready", "ready"]
-    desk.lose(sessions[0])
-    desk.removed()
-    assert desk.jobs.pools[0].used == 0
-    desk.all_heard(0, 0, name="next")
-    assert {placement.job for placement in desk.placements()} == numbers  # which are free again
+    assert len({(one.first_seq, one.abort_secret) for one in harness.placements()}) == 1
+    assert harness.jobs.pools[0].used == 7
+    harness.installed()
+    assert [harness.told[session][-1].WhichOneof("message") for session in sessions] == ["ready", "ready"]
+    harness.lose(sessions[0])
+    harness.removed()
+    assert harness.jobs.pools[0].used == 0
+    harness.all_heard(0, 0, name="next")
+    assert {placement.job for placement in harness.placements()} == numbers  # which are free again
 
 
 def test_every_thread_has_to_be_heard() -> None:
-    desk = ThreadsDesk(ONE)
-    session = desk.enter(0, 1)
-    assert desk.hear(session, thread=0)
-    assert desk.hear(session, thread=2)
-    assert not desk.hear(session, thread=2)
-    assert not desk.installs
-    desk.tick(100)
-    (abort,) = [said.abort for said in desk.told[session] if said.HasField("abort")]
+    harness = ThreadsHarness(ONE)
+    session = harness.enter(0, 1)
+    assert harness.hear(session, thread=0)
+    assert harness.hear(session, thread=2)
+    assert not harness.hear(session, thread=2)
+    assert not harness.installs
+    harness.tick(100)
+    (abort,) = [said.abort for said in harness.told[session] if said.HasField("abort")]
     assert abort.message.count("rank 0 joined, but no HELLO from there reached the switch at 10.0.255.0:31314") == 1
 
 
 def test_slots_are_dealt_over_switches_within_each_thread() -> None:
-    desk = ThreadsDesk(TWO)
-    session = desk.enter(0, 1)
-    assert [at.tree for at in desk.assigned(session).aggregators] == [0, 1]
+    harness = ThreadsHarness(TWO)
+    session = harness.enter(0, 1)
+    assert [at.tree for at in harness.assigned(session).aggregators] == [0, 1]
     for thread in range(3):
         for switch in (0, 1):
-            assert desk.hear(session, switch, thread=thread)
-    (job,) = desk.installs
+            assert harness.hear(session, switch, thread=thread)
+    (job,) = harness.installs
     assert [job.ranges[place].count for place in range(6)] == [1, 1, 1, 1, 2, 2]
     assert [placement.job for placement in job.placements.values()] == [1, 1, 2, 2, 3, 3]
 
@@ -88,24 +92,24 @@ def test_every_thread_has_a_pool_as_large_as_its_share(threads: int, slots: int,
 
 
 def test_a_job_may_have_all_slots_of_a_switch() -> None:
-    desk = ThreadsDesk(ONE)
-    desk.all_heard(0, slots=16)
-    assert [placement.slots.count for placement in desk.placements()] == [5, 5, 6]
-    assert desk.jobs.pools[0].free == 0
+    harness = ThreadsHarness(ONE)
+    harness.all_heard(0, slots=16)
+    assert [placement.slots.count for placement in harness.placements()] == [5, 5, 6]
+    assert harness.jobs.pools[0].free == 0
 
 
 def test_a_tree_for_each_thread() -> None:
-    desk = ThreadsDesk(TWO_LEAVES)
-    sessions = desk.all_heard(LEAF1, LEAF2)
-    (job,) = desk.installs
+    harness = ThreadsHarness(TWO_LEAVES)
+    sessions = harness.all_heard(LEAF1, LEAF2)
+    (job,) = harness.installs
     assert sorted(job.placements) == list(range(9))
     for thread in range(3):
         spine, *leaves = (job.placements[3 * thread + switch] for switch in (SPINE, LEAF1, LEAF2))
         assert {one.job for one in (spine, *leaves)} == {job.numbers[thread][0]}
         assert [leaf.parent for leaf in leaves] == [Parent(UP, ADDRESSES[SPINE], index) for index in range(2)]
         assert [worker.sender for worker in spine.workers] == ADDRESSES[1:]
-    desk.installed()
-    ready = [desk.told[session][-1].ready for session in sessions]
+    harness.installed()
+    ready = [harness.told[session][-1].ready for session in sessions]
     assert [list(one.aggregators) for one in ready] == [[1, 4, 7], [2, 5, 8]]
     assert [list(one.peers) for one in ready] == [[0], [1]]
 
@@ -121,30 +125,30 @@ def test_a_tree_for_each_thread() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(trees: Trees, options: dict[str, int], text: str) -> None:
-    desk = ThreadsDesk(trees)
-    session = desk.join(0, 1, **options)
-    assert text in desk.last(session).message
-    assert desk.jobs.pools[0].used == 0
+    harness = ThreadsHarness(trees)
+    session = harness.join(0, 1, **options)
+    assert text in harness.last(session).message
+    assert harness.jobs.pools[0].used == 0
 
 
 def test_ranks_have_to_agree() -> None:
-    desk = ThreadsDesk(ONE)
-    first, second = desk.enter(0), desk.enter(1, threads=1)
-    assert "rank 1 is refused: it has threads=1, but rank 0 said 3" in desk.last(second).message
-    assert "threads=1, but rank 0 said 3" in desk.last(first).message
+    harness = ThreadsHarness(ONE)
+    first, second = harness.enter(0), harness.enter(1, threads=1)
+    assert "rank 1 is refused: it has threads=1, but rank 0 said 3" in harness.last(second).message
+    assert "threads=1, but rank 0 said 3" in harness.last(first).message
 
 
 def test_numbers_that_are_not_enough_are_not_taken() -> None:
-    desk = ThreadsDesk(ONE)
-    desk.jobs._registry._numbers._last = 2
-    assert "all 2 job numbers are in use" in desk.last(desk.enter(0, 1)).message
-    assert desk.hear(desk.enter(0, 1, "small", threads=2), thread=1)
+    harness = ThreadsHarness(ONE)
+    harness.jobs._registry._numbers._last = 2
+    assert "all 2 job numbers are in use" in harness.last(harness.enter(0, 1)).message
+    assert harness.hear(harness.enter(0, 1, "small", threads=2), thread=1)
 
 
 def test_a_look_is_at_the_threads_own_slots() -> None:
-    desk = ThreadsDesk(ONE)
-    desk.all_heard(0)
-    (job,) = desk.installs
+    harness = ThreadsHarness(ONE)
+    harness.all_heard(0)
+    (job,) = harness.installs
 
     async def work() -> tuple[list[int], list[str]]:
         switch = FakeSwitch()
@@ -159,18 +163,18 @@ def test_a_look_is_at_the_threads_own_slots() -> None:
 
 def test_the_state_file_keeps_them(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
-    kept.desk = desk = ThreadsDesk(TWO_LEAVES)
+    kept.harness = harness = ThreadsHarness(TWO_LEAVES)
     kept.job("plain", LEAF1)
-    desk.installs.clear()
-    desk.all_heard(LEAF1, LEAF2)
-    (before,) = desk.installs
-    desk.installed()
+    harness.installs.clear()
+    harness.all_heard(LEAF1, LEAF2)
+    (before,) = harness.installs
+    harness.installed()
     kept.save()
     after = {job.name: job for job in kept.restored()}["job"]
     assert (after.numbers, after.ranges) == (before.numbers, before.ranges)
     assert entries(after.placements) == entries(before.placements)
     text = kept.path.read_text()
-    older = as_before(json.loads(text), kept.desk.switches.site, kept.setup())
+    older = as_before(json.loads(text), kept.harness.switches.site, kept.setup())
     assert any(job["slots_elsewhere"] for job in older["jobs"])
     kept.path.write_text(json.dumps(older))
     assert {job.name: job for job in kept.restored()}["job"].ranges == before.ranges
@@ -181,9 +185,9 @@ def test_the_state_file_keeps_them(tmp_path: Path) -> None:
 
 def test_the_numbers_of_all_threads_are_told() -> None:
     """Packets of a job are known by these numbers."""
-    desk = ThreadsDesk(ONE)
-    desk.all_heard(0)
-    (job,) = desk.installs
+    harness = ThreadsHarness(ONE)
+    harness.all_heard(0)
+    (job,) = harness.installs
     told = told_of(job, {0: FakeSwitch(16, 0)}, 0.0)
     assert [told.number, *told.more_numbers] == [number for number, _ in job.numbers]
     assert len(told.more_numbers) == 2

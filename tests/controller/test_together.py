@@ -32,7 +32,7 @@ from p4reduce_controller.tenants.gate import Gate, Peers
 from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.users import UsersFile
 from tests.support.controller.fake_etcd import FakeEtcd
-from tests.support.controller.jobs_harness import LEAF1, TreeDesk
+from tests.support.controller.jobs_harness import LEAF1, TreeHarness
 from tests.support.controller.multi_tenant import USERS, House, refused
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Loop, Running, Starter
@@ -128,34 +128,34 @@ def test_what_the_page_refuses_is_written_down(house: House, page: Site) -> None
     assert gate.refusals == {"": 2, "alice": 1}
 
 
-def full() -> tuple[TreeDesk, object]:
-    """Return a desk with two switches that are full of one job, and the session of that job's only rank."""
-    desk = TreeDesk(Trees(["s0", "s1"]), slots=8)
-    return desk, desk.join(0, 1, "first", slots=16)
+def full() -> tuple[TreeHarness, object]:
+    """Return a harness with two switches that are full of one job, and the session of that job's only rank."""
+    harness = TreeHarness(Trees(["s0", "s1"]), slots=8)
+    return harness, harness.join(0, 1, "first", slots=16)
 
 
 def test_who_comes_from_the_queue_has_the_switches_that_there_are_then() -> None:
-    desk, first = full()
-    waits = desk.join(0, 1, "next", queue_s=600.0)
-    desk.absent = {1: "it is being drained"}
-    desk.jobs.lost(first)
-    desk.tick(2.0)
-    assert "assigned" in desk.kinds(waits)
-    job = desk.jobs.named("next")
+    harness, first = full()
+    waits = harness.join(0, 1, "next", queue_s=600.0)
+    harness.absent = {1: "it is being drained"}
+    harness.jobs.lost(first)
+    harness.tick(2.0)
+    assert "assigned" in harness.kinds(waits)
+    job = harness.jobs.named("next")
     assert job.site.numbers == (0,)
     assert job.excluded_switches == ["the switch s1 cannot be used: it is being drained"]
 
 
 def test_who_waits_for_a_switch_that_goes_is_told_so() -> None:
-    desk, first = full()
-    waits = desk.join(0, 1, "next", queue_s=600.0, switch="s1", slots=2)
-    desk.absent = {1: "it is being drained"}
-    desk.jobs.lost(first)
-    desk.tick(2.0)
-    last = desk.last(waits)
+    harness, first = full()
+    waits = harness.join(0, 1, "next", queue_s=600.0, switch="s1", slots=2)
+    harness.absent = {1: "it is being drained"}
+    harness.jobs.lost(first)
+    harness.tick(2.0)
+    last = harness.last(waits)
     assert (last.reason, last.rank) == (pb.JOIN_REFUSED, 0)
     assert last.message == "job 'next': rank 0 is refused: the switch s1 cannot be used: it is being drained"
-    assert [pool.used for pool in desk.jobs.pools] == [0, 0]
+    assert [pool.used for pool in harness.jobs.pools] == [0, 0]
 
 
 def test_whose_a_job_is_and_what_was_used_is_in_etcd(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_whose_a_job_is_and_what_was_used_is_in_etcd(tmp_path: Path) -> None:
     one = Controller(etcd, tmp_path / "one")
     assert one.load() == []
     one.kept.job("a", LEAF1)
-    [job] = one.kept.desk.jobs
+    [job] = one.kept.harness.jobs
     job.tenant, job.user = "vision", "alice"
     one.state.use = {"month": "2030-01", "slot_seconds": {"vision": 7.0}}
     one.keep()

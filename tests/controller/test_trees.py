@@ -24,7 +24,7 @@ from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, Settings, l
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.trees import Misplaced, Trees, Uplink
 from tests.support.controller.fake_switch import FakeSwitch
-from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
+from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeHarness
 from tests.support.controller.running import Loop
 from tests.support.waiting import wait_until
 
@@ -65,8 +65,8 @@ def test_circles_are_refused() -> None:
 
 
 def test_ranks_are_told_their_switch_and_who_else_is_there() -> None:
-    desk = TreeDesk()
-    told = desk.ready_at(LEAF2, LEAF1, LEAF2)
+    harness = TreeHarness()
+    told = harness.ready_at(LEAF2, LEAF1, LEAF2)
     assert [(list(ready.aggregators), list(ready.peers)) for ready in told] == [
         ([LEAF2], [0, 2]),
         ([LEAF1], [1]),
@@ -75,9 +75,9 @@ def test_ranks_are_told_their_switch_and_who_else_is_there() -> None:
 
 
 def test_switches_are_told_who_is_below_and_who_is_above() -> None:
-    desk = TreeDesk()
-    desk.ready_at(LEAF2, LEAF1, LEAF2)
-    spine, leaf1, leaf2 = (desk.placements[switch] for switch in (SPINE, LEAF1, LEAF2))
+    harness = TreeHarness()
+    harness.ready_at(LEAF2, LEAF1, LEAF2)
+    spine, leaf1, leaf2 = (harness.placements[switch] for switch in (SPINE, LEAF1, LEAF2))
     assert [worker.worker for worker in leaf2.workers] == [0, 2]
     assert [worker.worker for worker in leaf1.workers] == [1]
     assert [(worker.port, worker.sender) for worker in spine.workers] == [(1, ADDRESSES[1]), (2, ADDRESSES[2])]
@@ -88,124 +88,124 @@ def test_switches_are_told_who_is_below_and_who_is_above() -> None:
 
 
 def test_a_rank_at_the_spine_comes_before_its_leaves() -> None:
-    desk = TreeDesk()
-    desk.ready_at(LEAF1, SPINE)
-    assert [worker.sender.ip for worker in desk.placements[SPINE].workers] == ["10.0.0.1", "10.0.255.1"]
-    parent = desk.placements[LEAF1].parent
+    harness = TreeHarness()
+    harness.ready_at(LEAF1, SPINE)
+    assert [worker.sender.ip for worker in harness.placements[SPINE].workers] == ["10.0.0.1", "10.0.255.1"]
+    parent = harness.placements[LEAF1].parent
     assert parent.worker == 1
-    assert LEAF2 not in desk.placements
+    assert LEAF2 not in harness.placements
 
 
 def test_what_comes_from_another_switch_does_not_say_where_a_rank_is() -> None:
     """A HELLO meant for leaf 2 crosses leaf 1 and the spine; neither the spine's port nor the uplink is the rank's."""
-    desk = TreeDesk()
-    one = desk.join(0, 1)
-    assert not desk.hear(one, LEAF2, port=UP)
-    assert not desk.hear(one, SPINE, port=1)
-    assert desk.hear(one, LEAF1)
-    assert not desk.hear(one, LEAF2)
-    assert desk.installs[0].placements.keys() == {LEAF1}
+    harness = TreeHarness()
+    one = harness.join(0, 1)
+    assert not harness.hear(one, LEAF2, port=UP)
+    assert not harness.hear(one, SPINE, port=1)
+    assert harness.hear(one, LEAF1)
+    assert not harness.hear(one, LEAF2)
+    assert harness.installs[0].placements.keys() == {LEAF1}
 
 
 def test_a_rank_may_say_where_it_is() -> None:
-    desk = TreeDesk()
-    one = desk.join(0, 1, switch="leaf2")
-    assert [endpoint.ip for endpoint in desk.assigned(one).aggregators] == ["10.0.255.2"]
-    assert not desk.hear(one, LEAF1)
-    assert desk.hear(one, LEAF2)
-    desk.installed()
-    assert list(desk.told[one][-1].ready.aggregators) == [0]
-    refused = desk.join(0, 1, name="other", switch="leaf3")
-    assert "its switch is 'leaf3', and the switches are spine, leaf1, leaf2" in desk.last(refused).message
+    harness = TreeHarness()
+    one = harness.join(0, 1, switch="leaf2")
+    assert [endpoint.ip for endpoint in harness.assigned(one).aggregators] == ["10.0.255.2"]
+    assert not harness.hear(one, LEAF1)
+    assert harness.hear(one, LEAF2)
+    harness.installed()
+    assert list(harness.told[one][-1].ready.aggregators) == [0]
+    refused = harness.join(0, 1, name="other", switch="leaf3")
+    assert "its switch is 'leaf3', and the switches are spine, leaf1, leaf2" in harness.last(refused).message
 
 
 def test_too_many_ranks_at_a_leaf_are_refused() -> None:
-    desk = TreeDesk()
-    sessions = [desk.join(rank, 33) for rank in range(33)]
+    harness = TreeHarness()
+    sessions = [harness.join(rank, 33) for rank in range(33)]
     for rank, session in enumerate(sessions):
-        desk.hear(session, LEAF2 if rank == 32 else LEAF1)
+        harness.hear(session, LEAF2 if rank == 32 else LEAF1)
     for session in sessions:
-        assert ("32 workers and 0 switches are below leaf1, and a switch adds up at most 31 of them") in desk.last(
+        assert ("32 workers and 0 switches are below leaf1, and a switch adds up at most 31 of them") in harness.last(
             session
         ).message
-    assert not desk.installs
-    assert [pool.used for pool in desk.jobs.pools] == [0, 0, 0]
+    assert not harness.installs
+    assert [pool.used for pool in harness.jobs.pools] == [0, 0, 0]
 
 
 def test_who_was_not_heard_is_named_with_all_switches_of_the_tree() -> None:
-    desk = TreeDesk()
-    session = desk.join(0, 1, timeout_s=1.0)
-    desk.tick(2.0)
-    message = desk.last(session).message
+    harness = TreeHarness()
+    session = harness.join(0, 1, timeout_s=1.0)
+    harness.tick(2.0)
+    message = harness.last(session).message
     assert "no HELLO from there reached the switch at " + " or ".join(map(str, ADDRESSES)) in message
 
 
 def test_several_trees_share_the_slots() -> None:
     trees = Trees(["root", "spine", "leaf"], {2: Uplink(UP, 1)})
-    desk = TreeDesk(trees)
-    one, two = desk.join(0, 2, slots=5), desk.join(1, 2, slots=5)
-    assert [endpoint.tree for endpoint in desk.assigned(one).aggregators] == [0, 1, 1]
+    harness = TreeHarness(trees)
+    one, two = harness.join(0, 2, slots=5), harness.join(1, 2, slots=5)
+    assert [endpoint.tree for endpoint in harness.assigned(one).aggregators] == [0, 1, 1]
     for session in (one, two):
-        assert desk.hear(session, 0)
-        assert desk.hear(session, 2)
-    assert [pool.used for pool in desk.jobs.pools] == [3, 0, 3]
-    assert desk.installs[0].placements.keys() == {0, 2}
-    desk.installed()
-    assert list(desk.told[one][-1].ready.aggregators) == [0, 2]
+        assert harness.hear(session, 0)
+        assert harness.hear(session, 2)
+    assert [pool.used for pool in harness.jobs.pools] == [3, 0, 3]
+    assert harness.installs[0].placements.keys() == {0, 2}
+    harness.installed()
+    assert list(harness.told[one][-1].ready.aggregators) == [0, 2]
 
 
 def test_a_rack_fills_no_other_switch_than_its_own() -> None:
-    desk = TreeDesk(slots=16)
+    harness = TreeHarness(slots=16)
     for number in range(4):
-        desk.ready_at(LEAF1, LEAF1, name=f"rack {number}")
-    assert [pool.used for pool in desk.jobs.pools] == [0, 16, 0]
-    desk.ready_at(LEAF2, LEAF2, name="another rack")
-    assert desk.placements[LEAF2].slots == SlotRange(0, 4)
-    one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
-    desk.hear(one, LEAF2)
-    desk.hear(two, LEAF1)
+        harness.ready_at(LEAF1, LEAF1, name=f"rack {number}")
+    assert [pool.used for pool in harness.jobs.pools] == [0, 16, 0]
+    harness.ready_at(LEAF2, LEAF2, name="another rack")
+    assert harness.placements[LEAF2].slots == SlotRange(0, 4)
+    one, two = harness.join(0, 2, name="wide"), harness.join(1, 2, name="wide")
+    harness.hear(one, LEAF2)
+    harness.hear(two, LEAF1)
     for session in (one, two):
-        message = desk.last(session).message
+        message = harness.last(session).message
         assert (
             f"job 'wide': all ranks were heard, but 4 slots asked, 0 of 16 free at the switch {ADDRESSES[1]}" in message
         )
-    assert [pool.used for pool in desk.jobs.pools] == [0, 16, 4]
+    assert [pool.used for pool in harness.jobs.pools] == [0, 16, 4]
 
 
 def test_slots_of_a_switch_that_every_job_needs_are_taken_when_the_first_rank_joins() -> None:
-    desk = TreeDesk(Trees(["root", "spine", "leaf"], {2: Uplink(UP, 1)}))
-    desk.join(0, 2, slots=6)
-    assert [pool.used for pool in desk.jobs.pools] == [3, 0, 0]
+    harness = TreeHarness(Trees(["root", "spine", "leaf"], {2: Uplink(UP, 1)}))
+    harness.join(0, 2, slots=6)
+    assert [pool.used for pool in harness.jobs.pools] == [3, 0, 0]
 
 
 def test_where_no_switch_has_room_who_joins_is_refused_at_once() -> None:
-    desk = TreeDesk(slots=16)
+    harness = TreeHarness(slots=16)
     for switch in (SPINE, LEAF1, LEAF2):
         for number in range(4):
-            desk.ready_at(switch, switch, name=f"{switch} {number}")
-    assert "4 slots asked, 0 of 16 free at the switch" in desk.last(desk.join(0, 2, name="late")).message
+            harness.ready_at(switch, switch, name=f"{switch} {number}")
+    assert "4 slots asked, 0 of 16 free at the switch" in harness.last(harness.join(0, 2, name="late")).message
 
 
 def test_switches_may_give_a_job_different_ranges() -> None:
-    desk = TreeDesk()
-    desk.ready_at(LEAF1, LEAF1, name="rack")
-    desk.ready_at(LEAF1, LEAF2, name="wide")
-    assert [desk.placements[switch].slots.first for switch in (SPINE, LEAF1, LEAF2)] == [0, 4, 0]
+    harness = TreeHarness()
+    harness.ready_at(LEAF1, LEAF1, name="rack")
+    harness.ready_at(LEAF1, LEAF2, name="wide")
+    assert [harness.placements[switch].slots.first for switch in (SPINE, LEAF1, LEAF2)] == [0, 4, 0]
     for session in [("wide", rank, 0) for rank in range(2)]:
-        desk.leave(session)
-    desk.removed()
-    assert [pool.used for pool in desk.jobs.pools] == [0, 4, 0]
+        harness.leave(session)
+    harness.removed()
+    assert [pool.used for pool in harness.jobs.pools] == [0, 4, 0]
 
 
 def test_ranks_share_a_switch_in_every_tree_or_in_none() -> None:
     trees = Trees(["root", "spine", "leaf"], {2: Uplink(UP, 1)})
-    desk = TreeDesk(trees)
-    one, two = desk.join(0, 2), desk.join(1, 2)
+    harness = TreeHarness(trees)
+    one, two = harness.join(0, 2), harness.join(1, 2)
     for session, switch in ((one, 1), (two, 2)):
-        desk.hear(session, 0)
-        desk.hear(session, switch)
-    assert "some ranks share a switch in one tree and not in another" in desk.last(one).message
-    assert all(job.state is not State.INSTALLING for job in desk.jobs)
+        harness.hear(session, 0)
+        harness.hear(session, switch)
+    assert "some ranks share a switch in one tree and not in another" in harness.last(one).message
+    assert all(job.state is not State.INSTALLING for job in harness.jobs)
 
 
 # --- the service -----------------------------------------------------------------------------------------------------

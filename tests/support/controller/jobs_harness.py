@@ -31,7 +31,7 @@ REJOIN_TIME = 10.0
 GRACE = 2.0  # the time for a job's other ranks to leave, too
 
 
-class Desk:
+class JobsHarness:
     """Jobs, and the messages that each session was sent. A session is a tuple (job name, rank, attempt)."""
 
     def __init__(self, slots: int = 16, switches: int = 1) -> None:
@@ -139,11 +139,11 @@ class Desk:
         return self.told[session][-1].abort
 
 
-def restarted(desk: Desk) -> Desk:
-    """Return the desk of another controller, which has restored the jobs that are ready."""
-    later = Desk()
-    later.now = desk.now
-    kept = [job for job in desk.jobs.live if job.state is State.READY]
+def restarted(harness: JobsHarness) -> JobsHarness:
+    """Return the harness of another controller, which has restored the jobs that are ready."""
+    later = JobsHarness()
+    later.now = harness.now
+    kept = [job for job in harness.jobs.live if job.state is State.READY]
     for job in kept:
         for member in job.members.values():
             member.session, member.leaving, member.key = None, False, digest(str(member.rank))
@@ -153,11 +153,11 @@ def restarted(desk: Desk) -> Desk:
     return later
 
 
-def rejoin(desk: Desk, job: Job, rank: int, attempt: int = 0) -> object:
+def rejoin(harness: JobsHarness, job: Job, rank: int, attempt: int = 0) -> object:
     session = (job.name, rank, "back", attempt)
     message = pb.Rejoin(job=job.number, generation=job.generation, rank=rank, key=str(rank))
-    desk.jobs.rejoin(session, message, desk.now)
-    desk.carry_out()
+    harness.jobs.rejoin(session, message, harness.now)
+    harness.carry_out()
     return session
 
 
@@ -172,7 +172,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Desk()
+        self.harness = JobsHarness()
         self.sessions: list[object] = []
         self.attempts = 0
 
@@ -182,7 +182,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(name=st.sampled_from("abc"), rank=st.integers(0, 2), world=st.integers(1, 2), slots=st.integers(0, 9))
     def join(self, name: str, rank: int, world: int, slots: int) -> None:
         self.attempts += 1
-        session = self.desk.join(
+        session = self.harness.join(
             rank, world, name, self.attempts, slots=slots, holds=True, queue_s=float(5 * (slots % 2))
         )
         self.sessions.append(session)
@@ -190,95 +190,98 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(data=st.data())
     def hello(self, data: st.DataObject) -> None:
         session = self.some(data)
-        if session in self.desk.told and "assigned" in self.desk.kinds(session):
-            self.desk.hear(session)
+        if session in self.harness.told and "assigned" in self.harness.kinds(session):
+            self.harness.hear(session)
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        self.desk.jobs.leave(self.some(data), self.desk.now)
-        self.desk.carry_out()
+        self.harness.jobs.leave(self.some(data), self.harness.now)
+        self.harness.carry_out()
 
     @rule(data=st.data())
     def lost(self, data: st.DataObject) -> None:
-        self.desk.jobs.lost(self.some(data))
-        self.desk.carry_out()
+        self.harness.jobs.lost(self.some(data))
+        self.harness.carry_out()
 
     @rule(fails=st.booleans())
     def switch_answers(self, fails: bool) -> None:
         if fails:
-            for job in self.desk.installs:
-                self.desk.jobs.failed(job, "the switch failed")
-            self.desk.installs.clear()
-            self.desk.carry_out()
-        self.desk.installed()
+            for job in self.harness.installs:
+                self.harness.jobs.failed(job, "the switch failed")
+            self.harness.installs.clear()
+            self.harness.carry_out()
+        self.harness.installed()
 
     @rule(data=st.data(), used=st.integers(1, 4))
     def rank_reports(self, data: st.DataObject, used: int) -> None:
-        if seat := self.desk.jobs.member_at(self.some(data)):
+        if seat := self.harness.jobs.member_at(self.some(data)):
             seat[1].used.extend([used] * 15)
 
     @rule(data=st.data(), operations=st.integers(0, 2), quiet=st.booleans(), first_seq=st.sampled_from([4, 6]))
     def rank_holds(self, data: st.DataObject, operations: int, quiet: bool, first_seq: int) -> None:
         held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq)
-        self.desk.jobs.held(self.some(data), held, self.desk.now)
-        self.desk.carry_out()
+        self.harness.jobs.held(self.some(data), held, self.harness.now)
+        self.harness.carry_out()
 
     @rule(kept=st.booleans())
     def change_ends(self, kept: bool) -> None:
-        for job in self.desk.changes:
+        for job in self.harness.changes:
             if kept:
-                self.desk.jobs.moved(job, self.desk.now)
+                self.harness.jobs.moved(job, self.harness.now)
             else:
-                self.desk.jobs.not_moved(job, "no space left on the device", self.desk.now)
-        self.desk.changes.clear()
-        self.desk.carry_out()
+                self.harness.jobs.not_moved(job, "no space left on the device", self.harness.now)
+        self.harness.changes.clear()
+        self.harness.carry_out()
 
     @rule()
     def controller_restarts(self) -> None:
-        changes = [job for job in self.desk.changes if not job.over]
-        self.desk = restarted(self.desk)
-        self.desk.changes = changes
+        changes = [job for job in self.harness.changes if not job.over]
+        self.harness = restarted(self.harness)
+        self.harness.changes = changes
         self.sessions = []
 
     @rule(data=st.data())
     def rejoin(self, data: st.DataObject) -> None:
-        if ready := [job for job in self.desk.jobs if job.members and all(one.key for one in job.members.values())]:
+        if ready := [job for job in self.harness.jobs if job.members and all(one.key for one in job.members.values())]:
             self.attempts += 1
             job = data.draw(st.sampled_from(ready))
-            self.sessions.append(rejoin(self.desk, job, data.draw(st.integers(0, job.world_size)), self.attempts))
+            self.sessions.append(rejoin(self.harness, job, data.draw(st.integers(0, job.world_size)), self.attempts))
 
     @rule()
     def removals_end(self) -> None:
-        self.desk.removed()
+        self.harness.removed()
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 6.0]))
     def time_passes(self, seconds: float) -> None:
-        self.desk.tick(seconds)
+        self.harness.tick(seconds)
 
     @invariant()
     def slots_add_up(self) -> None:
-        jobs = list(self.desk.jobs)
+        jobs = list(self.harness.jobs)
         held = [slot for job in jobs for slot in slots_of(job)]
-        assert self.desk.jobs.pools[0].used == len(held) == len(set(held))
+        assert self.harness.jobs.pools[0].used == len(held) == len(set(held))
         over = [job for job in jobs if job.state in (State.FINISHED, State.ABORTED)]
-        assert {id(job) for job in over} == {id(removal.job) for removal in self.desk.removals}
-        assert len(over) + len(self.desk.jobs.live) == len(jobs)
+        assert {id(job) for job in over} == {id(removal.job) for removal in self.harness.removals}
+        assert len(over) + len(self.harness.jobs.live) == len(jobs)
 
     @invariant()
     def only_the_ready_are_admitted(self) -> None:
-        for session, messages in self.desk.told.items():
+        for session, messages in self.harness.told.items():
             kinds = [message.WhichOneof("message") for message in messages]
             assert kinds[0] in ("assigned", "ready", "abort", "waiting")
             assert kinds.count("ready") <= 1
-            assert ("left" in kinds or "abort" in kinds) == (session in self.desk.ended)
+            assert ("left" in kinds or "abort" in kinds) == (session in self.harness.ended)
 
     def teardown(self) -> None:
-        self.desk.jobs.abort_all(pb.CONTROLLER_STOPPED, "the end")
-        self.desk.carry_out()
-        self.desk.removed()
-        assert self.desk.jobs.pools[0].used == 0
-        assert set(self.sessions) == self.desk.ended
-        assert self.desk.jobs.lifecycle.started == self.desk.jobs.lifecycle.finished + self.desk.jobs.lifecycle.aborted
+        self.harness.jobs.abort_all(pb.CONTROLLER_STOPPED, "the end")
+        self.harness.carry_out()
+        self.harness.removed()
+        assert self.harness.jobs.pools[0].used == 0
+        assert set(self.sessions) == self.harness.ended
+        assert (
+            self.harness.jobs.lifecycle.started
+            == self.harness.jobs.lifecycle.finished + self.harness.jobs.lifecycle.aborted
+        )
 
 
 SPINE, LEAF1, LEAF2 = range(3)
@@ -287,8 +290,8 @@ TWO_LEAVES = Trees(["spine", "leaf1", "leaf2"], {LEAF1: Uplink(UP, SPINE), LEAF2
 ADDRESSES = [Endpoint(f"02:00:0a:00:ff:0{n}", f"10.0.255.{n}", 31314) for n in range(3)]
 
 
-class TreeDesk(Desk):
-    """A desk with a spine and two leaves, which the spine has heard at its ports 1 and 2."""
+class TreeHarness(JobsHarness):
+    """A harness with a spine and two leaves, which the spine has heard at its ports 1 and 2."""
 
     def __init__(self, trees: Trees = TWO_LEAVES, slots: int = 16) -> None:
         super().__init__()
@@ -316,8 +319,8 @@ class TreeDesk(Desk):
 ONE = Trees(["one"])
 
 
-class ThreadsDesk(TreeDesk):
-    """A desk for ranks with three engine threads."""
+class ThreadsHarness(TreeHarness):
+    """A harness for ranks with three engine threads."""
 
     def enter(self, rank: int, world_size: int = 2, name: str = "job", **options: object) -> object:
         return self.join(rank, world_size, name, **{"threads": 3, "slots": 7, **options})
@@ -338,8 +341,8 @@ ALICE, BOB, CAROL = (Caller(name, Role.USER, name) for name in ("alice", "bob", 
 MONTH = 1_800_000_000.0  # in the middle of January 2027
 
 
-class TenantsDesk(Desk):
-    """A desk whose callers have quotas. A session is a tuple (tenant, job name, rank, attempt)."""
+class TenantsHarness(JobsHarness):
+    """A harness whose callers have quotas. A session is a tuple (tenant, job name, rank, attempt)."""
 
     def __init__(self, policy: Policy | None = None, slots: int = 16, returns: bool = False) -> None:
         super().__init__(slots)
@@ -380,8 +383,8 @@ class TenantsDesk(Desk):
         )
 
 
-class MovingDesk(Desk):
-    """A desk for slot compaction, with jobs a, b and c of two ranks each.
+class CompactionHarness(JobsHarness):
+    """A harness for slot compaction, with jobs a, b and c of two ranks each.
 
     Each job has 4 of 16 slots, and b ends. So 8 slots are free, but no 5 adjacent ones.
     """
@@ -456,8 +459,8 @@ class MovingDesk(Desk):
         return job
 
 
-def report(hall: MovingDesk, name: str, slots: int, times: int = 5) -> None:
-    job = hall.job(name)
+def report(harness: CompactionHarness, name: str, slots: int, times: int = 5) -> None:
+    job = harness.job(name)
     for _ in range(times):
         for member in job.members.values():
-            Reports().record(job, member, pb.Report(operations=1, most_slots=slots), hall.now)
+            Reports().record(job, member, pb.Report(operations=1, most_slots=slots), harness.now)

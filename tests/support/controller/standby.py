@@ -29,7 +29,7 @@ def taken(etcd: FakeEtcd, said: str = "me") -> Lease:
 
 
 class Controller:
-    """A controller with a desk of jobs, which it stores in etcd."""
+    """A controller whose jobs are in a harness and stored in etcd."""
 
     def __init__(self, etcd: FakeEtcd, folder: Path) -> None:
         folder.mkdir()
@@ -42,8 +42,8 @@ class Controller:
         return self.state.load(self.kept.setup(), 1000.0)[0]
 
     def keep(self) -> None:
-        desk = self.kept.desk
-        run(self.state.keep(lambda: list(desk.jobs), desk.switches.children, desk.now))
+        harness = self.kept.harness
+        run(self.state.keep(lambda: list(harness.jobs), harness.switches.children, harness.now))
 
 
 def after(etcd: FakeEtcd, tmp_path: Path, name: str = "two") -> Controller:

@@ -17,40 +17,40 @@ from p4reduce_controller.switches.aggregator import Placement
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
 from tests.support.controller.fake_switch import FakeSwitch, _entries
-from tests.support.controller.jobs_harness import ADDRESSES, TWO_LEAVES, TreeDesk
+from tests.support.controller.jobs_harness import ADDRESSES, TWO_LEAVES, TreeHarness
 
 
 class Kept:
-    """A desk with two leaves and a spine, and its state file."""
+    """A harness with two leaves and a spine, and its state file."""
 
     def __init__(self, folder: Path, trees: Trees = TWO_LEAVES) -> None:
         self.path = folder / "state"
         self.trees = trees
-        self.desk = TreeDesk(trees)
-        self.desk.jobs = Jobs(self.desk.switches, JobOptions(returns=True))
+        self.harness = TreeHarness(trees)
+        self.harness.jobs = Jobs(self.harness.switches, JobOptions(returns=True))
         self.file = StateFile(self.path)
         self.switches = [FakeSwitch(number=number) for number in range(len(trees.names))]
         self.load()
 
     def job(self, name: str, *switches: int, host: str = "") -> list[pb.Assigned]:
         """Start a job with a rank at each of these switches, and return what the ranks were assigned."""
-        sessions = [self.desk.join(rank, len(switches), name, host=host) for rank in range(len(switches))]
+        sessions = [self.harness.join(rank, len(switches), name, host=host) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
-            self.desk.hear(session, switch)
-        self.desk.installed()
-        return [self.desk.assigned(session) for session in sessions]
+            self.harness.hear(session, switch)
+        self.harness.installed()
+        return [self.harness.assigned(session) for session in sessions]
 
     def save(self) -> None:
-        self.file.save(self.desk.jobs, self.desk.switches.children, self.desk.now)
+        self.file.save(self.harness.jobs, self.harness.switches.children, self.harness.now)
 
     def load(self) -> list[Job]:
         return self.file.load(self.setup(), 1000.0)[0]
 
     def setup(self) -> Setup:
-        return Setup(dict(enumerate(self.switches)), lambda: self.desk.switches.site)
+        return Setup(dict(enumerate(self.switches)), lambda: self.harness.switches.site)
 
     def restored(self) -> Jobs:
-        layout = self.desk.switches.site.layout
+        layout = self.harness.switches.site.layout
         jobs = Jobs(Switches(layout, ADDRESSES[: len(self.switches)], self.trees), JobOptions(returns=True))
         jobs.restore(*self.file.load(self.setup(), 1000.0))
         return jobs
