@@ -139,6 +139,21 @@ class GroupTable(_EngineTable):
             self._associate(group, old)
             raise
 
+    def modify_incrementally(self, key: TableKey, data: Data, remove: bool) -> None:
+        """Add nodes to a group, or remove some of its nodes. Those before one that fails are done."""
+        (group,) = key
+        if group not in self.engine.groups:
+            raise Failure(BfStatus.ALREADY_EXISTS)  # sic
+        self._check_sizes(data)
+        try:
+            for node in data.values.get(NODES, []):
+                if remove:
+                    self._take_out(group, node)
+                else:
+                    self._put_in(group, node)
+        finally:
+            self.engine.update(group)
+
     def delete(self, key: TableKey) -> None:
         """Remove a group; its nodes stay."""
         if key[0] not in self.engine.groups:
@@ -169,16 +184,28 @@ class GroupTable(_EngineTable):
         self.engine.groups[group] = []
         try:
             for node in nodes:
-                if node not in self.engine.nodes:
-                    raise Failure(BfStatus.OBJECT_NOT_FOUND)
-                if self.engine.nodes[node].group is not None:
-                    raise Failure(BfStatus.ALREADY_EXISTS)
-                self.engine.nodes[node].group = group
-                self.engine.groups[group].append(node)
+                self._put_in(group, node)
         except Failure:
             self._dissociate(group)
             raise
         self.engine.update(group)
+
+    def _put_in(self, group: int, node: int) -> None:
+        if node not in self.engine.nodes:
+            raise Failure(BfStatus.OBJECT_NOT_FOUND)
+        if self.engine.nodes[node].group is not None:
+            raise Failure(BfStatus.ALREADY_EXISTS)
+        self.engine.nodes[node].group = group
+        self.engine.groups[group].append(node)
+
+    def _take_out(self, group: int, node: int) -> None:
+        """Dissociate a node (`mc_mgr_l1_dissociate`)."""
+        if node not in self.engine.nodes:
+            raise Failure(BfStatus.OBJECT_NOT_FOUND)
+        if self.engine.nodes[node].group != group:
+            raise Failure(BfStatus.ALREADY_EXISTS)  # sic
+        self.engine.nodes[node].group = None
+        self.engine.groups[group].remove(node)
 
     def _dissociate(self, group: int) -> None:
         for node in self.engine.groups.pop(group):

@@ -419,7 +419,11 @@ class Server:
                 table.check_pipe(target.pipe_id)
                 table.modify(key, data)
         elif kind == bfrt.Update.MODIFY_INC:
-            raise Refusal(BfStatus.NOT_SUPPORTED, f"Table Entry modify incremental failed table:{table.name}")
+            flags = bfrt.TableModIncFlag
+            remove = entry.table_flags.mod_del or entry.table_mod_inc_flag.type == flags.MOD_INC_DELETE
+            with explained(f"Table Entry modify incremental failed table:{table.name}"):
+                table.check_pipe(target.pipe_id)
+                table.modify_incrementally(key, data, remove)
         elif kind == bfrt.Update.DELETE and default:
             with explained(f"Table Default Entry reset failed table:{table.name}"):
                 table.check_pipe(target.pipe_id)

@@ -196,6 +196,7 @@ class Table:
     # Operations, with the arguments that tables which support them have. `get` has the data that the client wants.
     add = unsupported  # (key, data): `tableEntryAdd`
     modify = unsupported  # (key, data): `tableEntryMod`
+    modify_incrementally = unsupported  # (key, data, whether to remove): `tableEntryModInc`
     add_or_modify = unsupported  # (key, data), and returns whether the entry is new: `tableEntryAddOrMod`
     delete = unsupported  # (key): `tableEntryDel`
     clear = unsupported  # (): `tableClear`

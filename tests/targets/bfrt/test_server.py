@@ -580,6 +580,35 @@ def test_groups(server: Server, client: PlainClient) -> None:
     assert len(client.read(client.entry("$pre.node"))) == 2
 
 
+def test_groups_are_changed_node_by_node(server: Server, client: PlainClient) -> None:
+    """An unknown group is ALREADY_EXISTS, and what was done before an error stays (`tableEntryModInc`)."""
+    groups = server.device.plane._groups  # type: ignore[attr-defined]
+    client.write(*[("INSERT", node(client, number, 10 * number, 4)) for number in (1, 2, 3)])
+    client.write(("INSERT", group(client, 5, 1)))
+    assert client.write(("MODIFY_INC", group(client, 5, 2, 3))) == [""]
+    assert groups == {5: ((4, 10), (4, 20), (4, 30))}
+    remove = group(client, 5, 2)
+    remove.table_flags.mod_del = True
+    change = "Table Entry modify incremental failed table:$pre.mgid"
+    assert client.write(("MODIFY_INC", remove), ("MODIFY_INC", remove)) == [
+        "",
+        f"ALREADY_EXISTS {change} Already exists",
+    ]
+    assert groups == {5: ((4, 10), (4, 30))}
+    assert client.write(
+        ("MODIFY_INC", group(client, 6)),
+        ("MODIFY_INC", group(client, 5, 2, 99)),
+        ("MODIFY_INC", group(client, 5, 1)),
+        ("MODIFY_INC", node(client, 1, 10)),
+    ) == [
+        f"ALREADY_EXISTS {change} Already exists",
+        f"NOT_FOUND {change} Object not found",
+        f"ALREADY_EXISTS {change} Already exists",
+        "UNIMPLEMENTED Table Entry modify incremental failed table:$pre.node Operation not supported",
+    ]
+    assert groups == {5: ((4, 10), (4, 30), (4, 20))}
+
+
 def test_groups_that_are_refused(server: Server, client: PlainClient) -> None:
     """A node is in one group only (`mc_mgr_l1_associate`), and the lists have one length."""
     client.write(("INSERT", node(client, 1, 10, 4)), ("INSERT", group(client, 5, 1)))
