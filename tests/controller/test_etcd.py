@@ -127,8 +127,8 @@ class TestLease:
 def one(etcd: FakeEtcd, tmp_path: Path) -> Controller:
     controller = Controller(etcd, tmp_path / "one")
     assert controller.load() == []
-    controller.kept.job("a", LEAF1, LEAF2)
-    controller.kept.job("b", LEAF1)
+    controller.stored.job("a", LEAF1, LEAF2)
+    controller.stored.job("b", LEAF1)
     controller.keep()
     return controller
 
@@ -137,7 +137,7 @@ class TestState:
     def test_the_next_one_finds_the_jobs(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
         found = after(etcd, tmp_path).load()
         assert [job.name for job in found] == ["a", "b"]
-        mine = {job.name: job for job in one.kept.harness.jobs}
+        mine = {job.name: job for job in one.stored.harness.jobs}
         for job in found:
             assert (job.number, job.generation, job.ranges) == (
                 mine[job.name].number,
@@ -150,14 +150,14 @@ class TestState:
         written = len(etcd.transactions)
         one.keep()
         assert len(etcd.transactions) == written
-        one.kept.job("c", LEAF2)
+        one.stored.job("c", LEAF2)
         one.keep()
         (last,) = etcd.transactions[written:]
         keys = [operation.request_put.key for operation in last.success]
         assert keys == [b"/p4reduce/state/jobs/3", b"/p4reduce/state/order"]
 
     def test_what_is_over_is_not_found(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
-        harness = one.kept.harness
+        harness = one.stored.harness
         run(
             one.state.keep(
                 lambda: [job for job in harness.jobs if job.name == "b"], harness.switches.children, harness.now
@@ -169,7 +169,7 @@ class TestState:
         two = after(etcd, tmp_path)
         two.load()
         before = dict(etcd.keys)
-        one.kept.job("late", LEAF1)
+        one.stored.job("late", LEAF1)
         with pytest.raises(StateError, match="does not serve any more: another controller holds it"):
             one.keep()
         assert etcd.keys == before
@@ -180,12 +180,12 @@ class TestState:
     def test_a_write_whose_outcome_is_not_known_is_made_again(
         self, etcd: FakeEtcd, tmp_path: Path, one: Controller
     ) -> None:
-        one.kept.job("c", LEAF2)
+        one.stored.job("c", LEAF2)
         etcd.deaf = True
         with pytest.raises(StateError, match="its answer was lost"):
             one.keep()
         etcd.deaf = False
-        harness = one.kept.harness
+        harness = one.stored.harness
         run(
             one.state.keep(
                 lambda: [job for job in harness.jobs if job.name != "c"], harness.switches.children, harness.now
@@ -198,9 +198,9 @@ class TestState:
     ) -> None:
         """The member was stopped before the write, and another one has done it at the second request."""
         for name in ("c", "d"):
-            one.kept.job(name, LEAF2)
+            one.stored.job(name, LEAF2)
             one.keep()
-        harness = one.kept.harness
+        harness = one.stored.harness
         run(
             one.state.keep(
                 lambda: [job for job in harness.jobs if job.name != "c"], harness.switches.children, harness.now
@@ -208,7 +208,7 @@ class TestState:
         )
         for late in etcd.transactions[::-1]:
             run(etcd.transact(late))
-        one.kept.job("e", LEAF2)
+        one.stored.job("e", LEAF2)
         run(
             one.state.keep(
                 lambda: [job for job in harness.jobs if job.name != "c"], harness.switches.children, harness.now
@@ -230,12 +230,12 @@ class TestState:
             return await ask(request)
 
         etcd.transact = twice  # type: ignore[method-assign]
-        one.kept.job("c", LEAF2)
+        one.stored.job("c", LEAF2)
         if when == "known later":
             with pytest.raises(StateError, match="its answer was lost"):
                 one.keep()
         one.keep()
-        one.kept.job("d", LEAF2)
+        one.stored.job("d", LEAF2)
         one.keep()
         assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b", "c", "d"]
 
@@ -252,9 +252,9 @@ class TestState:
         self, etcd: FakeEtcd, tmp_path: Path, one: Controller, key: str, value: object, said: str
     ) -> None:
         del one
-        kept = etcd.keys[f"/p4reduce/state/{key}"]
-        new = {**json.loads(kept.value), **value} if isinstance(value, dict) else value
-        kept.value = json.dumps(new).encode()
+        stored = etcd.keys[f"/p4reduce/state/{key}"]
+        new = {**json.loads(stored.value), **value} if isinstance(value, dict) else value
+        stored.value = json.dumps(new).encode()
         with pytest.raises(StateError, match=said) as error:
             after(etcd, tmp_path).load()
         assert "delete the keys below /p4reduce/state/ to start without its jobs" in str(error.value)

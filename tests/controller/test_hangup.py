@@ -83,7 +83,7 @@ def test_a_controller_reads_its_settings_again_when_it_serves(
 
 @pytest.mark.parametrize("early", [True, False])
 def test_one_of_two_has_what_was_read_while_its_turn_began(monkeypatch: pytest.MonkeyPatch, early: bool) -> None:
-    class Kept:
+    class StoredState:
         async def fetch(self) -> None: ...
 
     async def turn() -> Served:
@@ -100,7 +100,7 @@ def test_one_of_two_has_what_was_read_while_its_turn_began(monkeypatch: pytest.M
             yield served
 
         monkeypatch.setattr(leader_election, "running", starting)
-        monkeypatch.setattr(mine, "_state", lambda _: Kept())
+        monkeypatch.setattr(mine, "_state", lambda _: StoredState())
 
         class Ours:
             term, maybe_lost_leadership = 1, None

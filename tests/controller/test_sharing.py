@@ -27,7 +27,7 @@ from tests.support.controller.jobs_harness import LEAF1, LEAF2, SPINE, TreeHarne
 from tests.support.controller.ranks import ready as all_ready
 from tests.support.controller.running import Running
 from tests.support.controller.sites import site_of
-from tests.support.controller.stored_jobs import Kept
+from tests.support.controller.stored_jobs import StoredJobs
 
 ONE_SWITCH = Trees(["switch"])
 
@@ -261,30 +261,30 @@ def test_people_see_who_sends_for_whom() -> None:
     assert sum("joined, rank 2 sends" in row for row in rows) == 1
 
 
-def share(kept: Kept, *hosts: str) -> None:
-    sessions = [kept.harness.join(rank, len(hosts), host=host, stream=pb.SHARED) for rank, host in enumerate(hosts)]
+def share(stored: StoredJobs, *hosts: str) -> None:
+    sessions = [stored.harness.join(rank, len(hosts), host=host, stream=pb.SHARED) for rank, host in enumerate(hosts)]
     for session, host in zip(sessions, hosts, strict=True):
-        kept.harness.hear(session, LEAF1 if host < "h2" else LEAF2)
-    kept.harness.installed()
+        stored.harness.hear(session, LEAF1 if host < "h2" else LEAF2)
+    stored.harness.installed()
 
 
 def test_a_controller_that_is_started_again_has_the_same_workers(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    share(kept, "h0", "h1", "h0", "h2", "h2")
-    kept.save()
-    (before,), (after,) = kept.harness.jobs, kept.restored()
+    stored = StoredJobs(tmp_path)
+    share(stored, "h0", "h1", "h0", "h2", "h2")
+    stored.save()
+    (before,), (after,) = stored.harness.jobs, stored.restored()
     assert after.leaders == before.leaders == {0: 0, 1: 1, 2: 0, 3: 3, 4: 3}
     assert {at: ranks_of(one) for at, one in before.placements.items()} == {SPINE: [], LEAF1: [0, 1], LEAF2: [3]}
     assert {at: len(one.workers) for at, one in after.placements.items()} == {SPINE: 2, LEAF1: 2, LEAF2: 1}
-    kept.close()
+    stored.close()
 
 
 def test_a_rank_that_comes_back_is_told_the_same(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    share(kept, "h0", "h0", "h2")
-    told = [kept.harness.told[("job", rank, 0)] for rank in range(3)]
-    kept.save()
-    jobs = kept.restored()
+    stored = StoredJobs(tmp_path)
+    share(stored, "h0", "h0", "h2")
+    told = [stored.harness.told[("job", rank, 0)] for rank in range(3)]
+    stored.save()
+    jobs = stored.restored()
     for rank, words in enumerate(told):
         assigned, ready = words[0].assigned, words[-1].ready
         back = pb.Rejoin(job=assigned.job, generation=assigned.generation, rank=rank, key=assigned.rejoin_key)
@@ -292,15 +292,15 @@ def test_a_rank_that_comes_back_is_told_the_same(tmp_path: Path) -> None:
         (effect,) = jobs.take_effects()
         assert effect.message.ready == ready  # type: ignore[union-attr]
         assert list(ready.leaders) == [0, 0, 2]
-    kept.close()
+    stored.close()
 
 
 def test_files_of_earlier_releases_have_no_workers_of_several_ranks(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    kept.job("job", LEAF1, LEAF1, host="here")
-    kept.save()
-    kept.path.write_text("".join(line for line in kept.path.read_text().splitlines(True) if '"stream"' not in line))
-    (job,) = kept.restored()
+    stored = StoredJobs(tmp_path)
+    stored.job("job", LEAF1, LEAF1, host="here")
+    stored.save()
+    stored.path.write_text("".join(line for line in stored.path.read_text().splitlines(True) if '"stream"' not in line))
+    (job,) = stored.restored()
     assert job.leaders == {0: 0, 1: 1}
     assert job.hosts == [0, 0]
-    kept.close()
+    stored.close()

@@ -35,28 +35,28 @@ from p4reduce_controller.switches.trees import Trees, Uplink
 from tests.support.controller.fake_etcd import FakeEtcd
 from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE
-from tests.support.controller.stored_jobs import Kept, as_before, entries
+from tests.support.controller.stored_jobs import StoredJobs, as_version_3, entries
 
 KEY = re.compile(r"^[0-9a-f]{32}$")
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    return Kept(tmp_path)
+def stored(tmp_path: Path) -> StoredJobs:
+    return StoredJobs(tmp_path)
 
 
 @settings(deadline=None)  # it waits for the disk
 @given(st.lists(st.lists(st.sampled_from([LEAF1, LEAF2]), min_size=1, max_size=5), max_size=4), st.data())
 def test_what_was_kept_is_found(tmp_path_factory: pytest.TempPathFactory, places: list[list[int]], data: Any) -> None:
-    kept = Kept(tmp_path_factory.mktemp("kept"))
+    stored = StoredJobs(tmp_path_factory.mktemp("stored"))
     for number, switches in enumerate(places):
-        kept.job(f"job {number}", *switches)
-    for job in data.draw(st.lists(st.sampled_from(kept.harness.jobs.live), unique_by=id)) if places else []:
-        kept.harness.jobs.failed(job, "it ends")
-        kept.harness.carry_out()
-        kept.harness.removed()
-    kept.save()
-    before, after = kept.harness.jobs, kept.restored()
+        stored.job(f"job {number}", *switches)
+    for job in data.draw(st.lists(st.sampled_from(stored.harness.jobs.live), unique_by=id)) if places else []:
+        stored.harness.jobs.failed(job, "it ends")
+        stored.harness.carry_out()
+        stored.harness.removed()
+    stored.save()
+    before, after = stored.harness.jobs, stored.restored()
     assert len(list(after)) == len(list(before))
     for then, now in zip(sorted(before, key=lambda job: job.number), after, strict=True):
         assert entries(now.placements) == entries(then.placements)
@@ -77,25 +77,25 @@ def test_what_was_kept_is_found(tmp_path_factory: pytest.TempPathFactory, places
         assert len(now.away) == now.world_size
     assert [pool.used for pool in after.pools] == [pool.used for pool in before.pools]
     assert [pool._free for pool in after.pools] == [pool._free for pool in before.pools]
-    kept.close()
+    stored.close()
 
 
-def test_no_ranks_key_is_in_it_and_only_its_owner_may_read_it(kept: Kept) -> None:
-    keys = [assigned.rejoin_key for assigned in kept.job("job", LEAF1, LEAF2)]
-    kept.save()
-    assert all(KEY.match(key) and key not in kept.path.read_text() for key in keys)
+def test_no_ranks_key_is_in_it_and_only_its_owner_may_read_it(stored: StoredJobs) -> None:
+    keys = [assigned.rejoin_key for assigned in stored.job("job", LEAF1, LEAF2)]
+    stored.save()
+    assert all(KEY.match(key) and key not in stored.path.read_text() for key in keys)
     assert len(set(keys)) == 2
-    for path in (kept.path, Path(f"{kept.path}.lock")):
+    for path in (stored.path, Path(f"{stored.path}.lock")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_numbers_and_generations_go_on(kept: Kept) -> None:
-    one, two = kept.job("one", LEAF1)[0], kept.job("two", LEAF2)[0]
-    kept.harness.jobs.failed(next(iter(kept.harness.jobs)), "it ends")
-    kept.harness.carry_out()
-    kept.harness.removed()
-    kept.save()
-    jobs = kept.restored()
+def test_numbers_and_generations_go_on(stored: StoredJobs) -> None:
+    one, two = stored.job("one", LEAF1)[0], stored.job("two", LEAF2)[0]
+    stored.harness.jobs.failed(next(iter(stored.harness.jobs)), "it ends")
+    stored.harness.carry_out()
+    stored.harness.removed()
+    stored.save()
+    jobs = stored.restored()
     assert [job.number for job in jobs] == [two.job] == [2]
     numbers = jobs._registry._numbers
     assert numbers.take()[0] == one.job == 1
@@ -113,18 +113,18 @@ def slots(root: dict[str, Any], firsts: dict[str, object]) -> None:
     root["jobs"][0].update(first_slots=firsts)
 
 
-def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
+def replaced(stored: StoredJobs, change: Callable[[dict[str, Any]], object]) -> str:
     """Change a state file so, and return the error with which it is refused."""
-    kept.job("job", LEAF1, LEAF2)
-    kept.job("other", LEAF2)
-    kept.save()
-    root = json.loads(kept.path.read_text())
+    stored.job("job", LEAF1, LEAF2)
+    stored.job("other", LEAF2)
+    stored.save()
+    root = json.loads(stored.path.read_text())
     change(root)
-    kept.path.write_text(json.dumps(root))
-    text = kept.path.read_text()
+    stored.path.write_text(json.dumps(root))
+    text = stored.path.read_text()
     with pytest.raises((StateError, ValueError)) as caught:
-        kept.restored()
-    assert kept.path.read_text() == text
+        stored.restored()
+    assert stored.path.read_text() == text
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -173,8 +173,8 @@ def unheard(root: dict[str, Any]) -> None:
         (lambda root: root["jobs"][0]["site"][1].update(described="old"), "Its switch was old; now there is leaf1 at"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_named(kept: Kept, change: Callable[[dict[str, Any]], object], said: str) -> None:
-    assert said in replaced(kept, change)
+def test_what_cannot_be_is_named(stored: StoredJobs, change: Callable[[dict[str, Any]], object], said: str) -> None:
+    assert said in replaced(stored, change)
 
 
 def values(root: Any) -> list[tuple[Any, Any]]:
@@ -186,10 +186,10 @@ def values(root: Any) -> list[tuple[Any, Any]]:
 @settings(deadline=None)
 @given(data=st.data())
 def test_whatever_is_in_it_is_found_or_refused(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
-    kept = Kept(tmp_path_factory.mktemp("damaged"))
-    kept.job("job", LEAF1, LEAF2)
-    kept.save()
-    text = kept.path.read_text()
+    stored = StoredJobs(tmp_path_factory.mktemp("damaged"))
+    stored.job("job", LEAF1, LEAF2)
+    stored.save()
+    text = stored.path.read_text()
     if data.draw(st.booleans()):
         text = text[: round(len(text) * data.draw(st.floats(0, 1)))]
     else:
@@ -199,30 +199,30 @@ def test_whatever_is_in_it_is_found_or_refused(tmp_path_factory: pytest.TempPath
             st.sampled_from([None, -1, 0, 1, 2**70, 1.5, "", "1", "\udc00", [], {}, [[]], True, float("inf")])
         )
         text = json.dumps(root)
-    kept.path.write_text(text)
+    stored.path.write_text(text)
     with contextlib.suppress(StateError, ValueError):
-        assert len(list(kept.restored())) <= 1
-    kept.close()
+        assert len(list(stored.restored())) <= 1
+    stored.close()
 
 
-def test_a_file_without_jobs_may_be_of_other_switches(kept: Kept) -> None:
-    kept.save()
-    kept.switches[0].target = "another"
-    assert kept.load() == []
+def test_a_file_without_jobs_may_be_of_other_switches(stored: StoredJobs) -> None:
+    stored.save()
+    stored.switches[0].target = "another"
+    assert stored.load() == []
 
 
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o604, 0o640])
-def test_a_file_that_others_may_use_is_refused(kept: Kept, mode: int) -> None:
-    kept.path.chmod(mode)
+def test_a_file_that_others_may_use_is_refused(stored: StoredJobs, mode: int) -> None:
+    stored.path.chmod(mode)
     with pytest.raises(StateError, match="other users may access it"):
-        kept.load()
+        stored.load()
 
 
-def test_two_controllers_cannot_have_one_file(kept: Kept) -> None:
-    with pytest.raises(StateError, match=f"--state {kept.path}: another controller uses it"):
-        StateFile(kept.path)
-    kept.close()
-    StateFile(kept.path).close()
+def test_two_controllers_cannot_have_one_file(stored: StoredJobs) -> None:
+    with pytest.raises(StateError, match=f"--state {stored.path}: another controller uses it"):
+        StateFile(stored.path)
+    stored.close()
+    StateFile(stored.path).close()
 
 
 def test_a_place_where_there_can_be_none(tmp_path: Path) -> None:
@@ -230,11 +230,13 @@ def test_a_place_where_there_can_be_none(tmp_path: Path) -> None:
         StateFile(tmp_path / "none" / "state")
 
 
-def test_a_write_that_does_not_end_leaves_the_file_as_it_was(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept.job("job", LEAF1, LEAF2)
-    kept.save()
-    before = kept.path.read_text()
-    kept.job("other", LEAF2)
+def test_a_write_that_does_not_end_leaves_the_file_as_it_was(
+    stored: StoredJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.job("job", LEAF1, LEAF2)
+    stored.save()
+    before = stored.path.read_text()
+    stored.job("other", LEAF2)
 
     def killed(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -243,34 +245,34 @@ def test_a_write_that_does_not_end_leaves_the_file_as_it_was(kept: Kept, monkeyp
         with monkeypatch.context() as patch:
             patch.setattr(os, function, killed)
             with pytest.raises(StateError, match="cannot be written: No space left"):
-                kept.save()
-        assert kept.path.read_text() == before
-        assert [job.name for job in kept.load()] == ["job"]
-    Path(f"{kept.path}.new").write_text('{"version": ')  # as a crash leaves it
-    kept.save()
-    assert [job.name for job in kept.load()] == ["job", "other"]
+                stored.save()
+        assert stored.path.read_text() == before
+        assert [job.name for job in stored.load()] == ["job"]
+    Path(f"{stored.path}.new").write_text('{"version": ')  # as a crash leaves it
+    stored.save()
+    assert [job.name for job in stored.load()] == ["job", "other"]
 
 
-def test_it_is_not_written_through_a_link(kept: Kept, tmp_path: Path) -> None:
+def test_it_is_not_written_through_a_link(stored: StoredJobs, tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("as it was")
-    Path(f"{kept.path}.new").symlink_to(target)
+    Path(f"{stored.path}.new").symlink_to(target)
     with pytest.raises(StateError, match="cannot be written"):
-        kept.save()
+        stored.save()
     assert target.read_text() == "as it was"
 
 
 def test_several_trees(tmp_path: Path) -> None:
     """There are two trees, and a rank is at one switch of each."""
     trees = Trees(["root1", "root2", "leaf"], {2: Uplink(9, 0)})
-    kept = Kept(tmp_path, trees)
-    sessions = [kept.harness.join(rank, 2) for rank in range(2)]
+    stored = StoredJobs(tmp_path, trees)
+    sessions = [stored.harness.join(rank, 2) for rank in range(2)]
     for session in sessions:
         for switch in (2, 1):
-            assert kept.harness.hear(session, switch)
-    kept.harness.installed()
-    kept.save()
-    [now], [then] = kept.restored(), kept.harness.jobs
+            assert stored.harness.hear(session, switch)
+    stored.harness.installed()
+    stored.save()
+    [now], [then] = stored.restored(), stored.harness.jobs
     assert entries(now.placements) == entries(then.placements)
     assert now.placements.keys() == {1, 2}
 
@@ -289,56 +291,56 @@ def test_ranges_that_are_taken_up_again(wanted: list[tuple[int, int]]) -> None:
         assert pool.used == sum(used)
 
 
-def test_an_address_in_a_file_is_normal(kept: Kept) -> None:
-    kept.job("job", LEAF1, LEAF2)
-    kept.save()
-    kept.path.write_text(kept.path.read_text().replace("02:00:00:00:00:01", "02-00-00-00-00-01"))
-    assert kept.load()[0].members[1].heard[LEAF2].sender == Endpoint("02:00:00:00:00:01", "10.0.0.1", 5001)
+def test_an_address_in_a_file_is_normal(stored: StoredJobs) -> None:
+    stored.job("job", LEAF1, LEAF2)
+    stored.save()
+    stored.path.write_text(stored.path.read_text().replace("02:00:00:00:00:01", "02-00-00-00-00-01"))
+    assert stored.load()[0].members[1].heard[LEAF2].sender == Endpoint("02:00:00:00:00:01", "10.0.0.1", 5001)
 
 
-def test_hosts_are_kept_and_files_without_them_are_read(kept: Kept) -> None:
+def test_hosts_are_kept_and_files_without_them_are_read(stored: StoredJobs) -> None:
     """Those of releases whose ranks shared no memory."""
-    kept.job("job", LEAF1, LEAF1, host="here")
-    kept.save()
-    (job,) = kept.restored()
+    stored.job("job", LEAF1, LEAF1, host="here")
+    stored.save()
+    (job,) = stored.restored()
     assert job.hosts == [0, 0]
-    root = json.loads(kept.path.read_text())
+    root = json.loads(stored.path.read_text())
     for member in root["jobs"][0]["members"]:
         del member["host"]
-    kept.path.write_text(json.dumps(root))
-    (job,) = kept.restored()
+    stored.path.write_text(json.dumps(root))
+    (job,) = stored.restored()
     assert job.hosts == []
 
 
-def test_a_file_of_the_release_before_is_read(kept: Kept) -> None:
-    kept.job("wide", LEAF1, LEAF2)
-    kept.job("rack", LEAF2)
-    kept.save()
-    root = as_before(json.loads(kept.path.read_text()), kept.harness.switches.site, kept.setup())
-    kept.path.write_text(json.dumps(root))
-    for then, now in zip(kept.harness.jobs, kept.restored(), strict=True):
+def test_a_file_of_the_release_before_is_read(stored: StoredJobs) -> None:
+    stored.job("wide", LEAF1, LEAF2)
+    stored.job("rack", LEAF2)
+    stored.save()
+    root = as_version_3(json.loads(stored.path.read_text()), stored.harness.switches.site, stored.setup())
+    stored.path.write_text(json.dumps(root))
+    for then, now in zip(stored.harness.jobs, stored.restored(), strict=True):
         assert (now.name, entries(now.placements)) == (then.name, entries(then.placements))
     root["switches"].reverse()
-    kept.path.write_text(json.dumps(root))
+    stored.path.write_text(json.dumps(root))
     with pytest.raises(StateError, match="it has jobs on switches that this controller does not have"):
-        kept.restored()
+        stored.restored()
 
 
-def test_switches_of_no_job_may_come_and_go(kept: Kept) -> None:
+def test_switches_of_no_job_may_come_and_go(stored: StoredJobs) -> None:
     """They may also be in another order. Switches at which a job has slots must be as they were."""
-    kept.job("rack", LEAF2)
-    kept.save()
+    stored.job("rack", LEAF2)
+    stored.save()
     fewer = Trees(["new", "leaf2"], {})
     site = Site(
-        kept.harness.switches.site.layout, (Endpoint("02:00:00:00:00:09", "10.0.9.9", 1), ADDRESSES[LEAF2]), fewer
+        stored.harness.switches.site.layout, (Endpoint("02:00:00:00:00:09", "10.0.9.9", 1), ADDRESSES[LEAF2]), fewer
     )
-    setup = Setup({0: FakeSwitch(number=9), 1: kept.switches[LEAF2]}, lambda: site)
+    setup = Setup({0: FakeSwitch(number=9), 1: stored.switches[LEAF2]}, lambda: site)
     with pytest.raises(StateError, match="below spine by port 9; now there is leaf2 at fake 2, aggregator"):
-        kept.file.load(setup, 1000.0)
+        stored.file.load(setup, 1000.0)
     under = Trees(["new", "leaf2", "spine"], {1: Uplink(9, 2)})
     site = Site(site.layout, (*site.addresses, ADDRESSES[SPINE]), under)
-    setup = Setup({0: FakeSwitch(number=9), 1: kept.switches[LEAF2], 2: kept.switches[SPINE]}, lambda: site)
-    [job], children = kept.file.load(setup, 1000.0)
+    setup = Setup({0: FakeSwitch(number=9), 1: stored.switches[LEAF2], 2: stored.switches[SPINE]}, lambda: site)
+    [job], children = stored.file.load(setup, 1000.0)
     assert job.holds == {1}
     assert list(children) == [1]
     assert job.site.numbers == (2, -1, 1)
@@ -356,10 +358,10 @@ REFUSED = ["version1.json"]  # 0.1.0
 PREFIX = "/p4reduce/state/"
 
 
-def placed(kept: Kept, state: str) -> Path:
-    shutil.copy(STATES / state, kept.path)
-    kept.path.chmod(0o600)
-    return kept.path
+def placed(stored: StoredJobs, state: str) -> Path:
+    shutil.copy(STATES / state, stored.path)
+    stored.path.chmod(0o600)
+    return stored.path
 
 
 def as_written(jobs: list[Job], root: dict[str, Any]) -> None:
@@ -383,31 +385,31 @@ def as_written(jobs: list[Job], root: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("state", READ)
-def test_a_file_is_read(kept: Kept, state: str) -> None:
-    path = placed(kept, state)
-    as_written(kept.load(), json.loads(path.read_text()))
-    jobs = kept.restored()
+def test_a_file_is_read(stored: StoredJobs, state: str) -> None:
+    path = placed(stored, state)
+    as_written(stored.load(), json.loads(path.read_text()))
+    jobs = stored.restored()
     # Each job has 4 of the 16 slots at each of its switches.
     assert [pool.used for pool in jobs.pools] == [4, 4, 8]
 
 
 @pytest.mark.parametrize("state", REFUSED)
-def test_a_file_is_refused_by_its_version_and_left_as_it_is(kept: Kept, state: str) -> None:
-    path = placed(kept, state)
+def test_a_file_is_refused_by_its_version_and_left_as_it_is(stored: StoredJobs, state: str) -> None:
+    path = placed(stored, state)
     text = path.read_text()
     version = json.loads(text)["version"]
     with pytest.raises(StateError, match=f"it has version {version}, but this controller reads versions"):
-        kept.load()
+        stored.load()
     assert path.read_text() == text
 
 
-def test_what_is_written_now_is_among_the_samples(kept: Kept) -> None:
+def test_what_is_written_now_is_among_the_samples(stored: StoredJobs) -> None:
     """Else the next release is not held to it: keep a sample when the version is another."""
     versions = {json.loads(path.read_text())["version"] for path in STATES.iterdir()}
     assert VERSION in versions
     assert {path.name for path in STATES.iterdir()} == {*READ, *REFUSED}
-    kept.save()
-    assert json.loads(kept.path.read_text())["version"] == VERSION
+    stored.save()
+    assert json.loads(stored.path.read_text())["version"] == VERSION
     notes = " ".join((STATES.parents[2] / "docs" / "deploying.md").read_text().split())
     said = (
         f"This release writes version {VERSION}, and reads {PREVIOUS_VERSION} and {VERSION}; "
@@ -417,7 +419,7 @@ def test_what_is_written_now_is_among_the_samples(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("state", [*READ, *REFUSED])
-def test_in_etcd_it_is_the_same(kept: Kept, state: str) -> None:
+def test_in_etcd_it_is_the_same(stored: StoredJobs, state: str) -> None:
     """A state of version 3 is in etcd only if somebody has copied it there."""
     root = json.loads((STATES / state).read_text())
     etcd = FakeEtcd()
@@ -430,7 +432,7 @@ def test_in_etcd_it_is_the_same(kept: Kept, state: str) -> None:
         store = EtcdState(etcd, Lease(etcd, "/p4reduce/serving"), PREFIX, "--store etcd://x")
         asyncio.run(store.fetch())
         store.check()  # as a standby does before it becomes leader
-        return store.load(kept.setup(), 1000.0)[0]
+        return store.load(stored.setup(), 1000.0)[0]
 
     if state in READ:
         as_written(load(), root)

@@ -21,7 +21,7 @@ from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
 from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, ONE, SPINE, TWO_LEAVES, UP, ThreadsHarness
-from tests.support.controller.stored_jobs import Kept, as_before, entries
+from tests.support.controller.stored_jobs import StoredJobs, as_version_3, entries
 
 TWO = Trees(["one", "two"])
 
@@ -162,25 +162,25 @@ def test_a_look_is_at_the_threads_own_slots() -> None:
 
 
 def test_the_state_file_keeps_them(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    kept.harness = harness = ThreadsHarness(TWO_LEAVES)
-    kept.job("plain", LEAF1)
+    stored = StoredJobs(tmp_path)
+    stored.harness = harness = ThreadsHarness(TWO_LEAVES)
+    stored.job("plain", LEAF1)
     harness.installs.clear()
     harness.all_heard(LEAF1, LEAF2)
     (before,) = harness.installs
     harness.installed()
-    kept.save()
-    after = {job.name: job for job in kept.restored()}["job"]
+    stored.save()
+    after = {job.name: job for job in stored.restored()}["job"]
     assert (after.numbers, after.ranges) == (before.numbers, before.ranges)
     assert entries(after.placements) == entries(before.placements)
-    text = kept.path.read_text()
-    older = as_before(json.loads(text), kept.harness.switches.site, kept.setup())
+    text = stored.path.read_text()
+    older = as_version_3(json.loads(text), stored.harness.switches.site, stored.setup())
     assert any(job["slots_elsewhere"] for job in older["jobs"])
-    kept.path.write_text(json.dumps(older))
-    assert {job.name: job for job in kept.restored()}["job"].ranges == before.ranges
-    kept.path.write_text(text.replace('"more_numbers": [\n    [', '"more_numbers": [\n    [70000,', 1))
+    stored.path.write_text(json.dumps(older))
+    assert {job.name: job for job in stored.restored()}["job"].ranges == before.ranges
+    stored.path.write_text(text.replace('"more_numbers": [\n    [', '"more_numbers": [\n    [70000,', 1))
     with pytest.raises(StateError, match=r"more_numbers has \[70000"):
-        kept.load()
+        stored.load()
 
 
 def test_the_numbers_of_all_threads_are_told() -> None:

@@ -37,7 +37,7 @@ from tests.support.controller.multi_tenant import USERS, House, refused
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Loop, Running, Starter
 from tests.support.controller.standby import Controller, after
-from tests.support.controller.stored_jobs import Kept
+from tests.support.controller.stored_jobs import StoredJobs
 from tests.support.controller.web import Site
 from tests.support.waiting import wait_until
 
@@ -162,8 +162,8 @@ def test_whose_a_job_is_and_what_was_used_is_in_etcd(tmp_path: Path) -> None:
     etcd = FakeEtcd()
     one = Controller(etcd, tmp_path / "one")
     assert one.load() == []
-    one.kept.job("a", LEAF1)
-    [job] = one.kept.harness.jobs
+    one.stored.job("a", LEAF1)
+    [job] = one.stored.harness.jobs
     job.tenant, job.user = "vision", "alice"
     one.state.use = {"month": "2030-01", "slot_seconds": {"vision": 7.0}}
     one.keep()
@@ -174,13 +174,13 @@ def test_whose_a_job_is_and_what_was_used_is_in_etcd(tmp_path: Path) -> None:
 
 
 def test_use_is_kept_where_no_job_is(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    kept.file.use = {"slot_seconds": {"vision": 7.0}}
-    kept.save()
-    kept.file.use = {}
-    assert kept.load() == []
-    assert kept.file.use == {"slot_seconds": {"vision": 7.0}}
-    kept.close()
+    stored = StoredJobs(tmp_path)
+    stored.file.use = {"slot_seconds": {"vision": 7.0}}
+    stored.save()
+    stored.file.use = {}
+    assert stored.load() == []
+    assert stored.file.use == {"slot_seconds": {"vision": 7.0}}
+    stored.close()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.etcd.state import EtcdState
 from p4reduce_controller.jobs.job import Job
 from tests.support.controller.fake_etcd import FakeEtcd
-from tests.support.controller.stored_jobs import Kept
+from tests.support.controller.stored_jobs import StoredJobs
 
 T = TypeVar("T")
 KEY = "/p4reduce/serving"
@@ -33,16 +33,16 @@ class Controller:
 
     def __init__(self, etcd: FakeEtcd, folder: Path) -> None:
         folder.mkdir()
-        self.kept = Kept(folder)
+        self.stored = StoredJobs(folder)
         self.lease = taken(etcd)
         self.state = EtcdState(etcd, self.lease, "/p4reduce/state/", "--store etcd://x")
 
     def load(self) -> list[Job]:
         run(self.state.fetch())
-        return self.state.load(self.kept.setup(), 1000.0)[0]
+        return self.state.load(self.stored.setup(), 1000.0)[0]
 
     def keep(self) -> None:
-        harness = self.kept.harness
+        harness = self.stored.harness
         run(self.state.keep(lambda: list(harness.jobs), harness.switches.children, harness.now))
 
 

@@ -20,8 +20,8 @@ from tests.support.controller.fake_switch import FakeSwitch, _entries
 from tests.support.controller.jobs_harness import ADDRESSES, TWO_LEAVES, TreeHarness
 
 
-class Kept:
-    """A harness with two leaves and a spine, and its state file."""
+class StoredJobs:
+    """Jobs on two leaves and a spine, and the state file that stores them."""
 
     def __init__(self, folder: Path, trees: Trees = TWO_LEAVES) -> None:
         self.path = folder / "state"
@@ -63,7 +63,7 @@ def entries(placements: dict[int, Placement]) -> dict[int, tuple[object, ...]]:
     return {switch: _entries(placement) for switch, placement in placements.items()}
 
 
-def as_before(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
+def as_version_3(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
     """Return a state as version 3 of the file stores it, which refers to switches by index instead of name."""
 
     def at(place: str) -> str:
