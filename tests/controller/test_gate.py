@@ -21,7 +21,7 @@ from p4reduce_controller.commands.views import show
 from p4reduce_controller.tenants.access import ANYONE, METHODS
 from p4reduce_controller.tenants.audit import REFUSALS_PER_S, Audit
 from p4reduce_controller.tenants.users import digest
-from tests.support.controller.multi_tenant import USERS, House, refused, refused_or_none
+from tests.support.controller.multi_tenant import USERS, MultiTenantService, refused, refused_or_none
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter, leave
 from tests.support.controller.users import JWT, Provider
@@ -29,120 +29,122 @@ from tests.support.waiting import stays, wait_until
 
 
 @pytest.fixture
-def house(start: Starter, tmp_path: Path) -> House:
-    return start(House, tmp_path)
+def service(start: Starter, tmp_path: Path) -> MultiTenantService:
+    return start(MultiTenantService, tmp_path)
 
 
-def test_each_tenants_jobs_are_its_own(house: House) -> None:
-    alices = [house.rank(rank, 2, token="a") for rank in range(2)]
-    bobs = [house.rank(rank, 2, token="b") for rank in range(2)]
+def test_each_tenants_jobs_are_its_own(service: MultiTenantService) -> None:
+    alices = [service.rank(rank, 2, token="a") for rank in range(2)]
+    bobs = [service.rank(rank, 2, token="b") for rank in range(2)]
     ready([*alices, *bobs])
-    assert {(job.tenant, job.name) for job in house.status("o").jobs} == {("alice", "job"), ("bob", "job")}
-    assert {job.tenant for job in house.status("b").jobs} == {"bob"}
-    assert {job.tenant for job in house.status("v").jobs} == {"alice"}
-    assert refused(lambda: house.end("b", "job", "alice"))[0] is grpc.StatusCode.NOT_FOUND
-    assert house.end("b", "job") == "bob"
+    assert {(job.tenant, job.name) for job in service.status("o").jobs} == {("alice", "job"), ("bob", "job")}
+    assert {job.tenant for job in service.status("b").jobs} == {"bob"}
+    assert {job.tenant for job in service.status("v").jobs} == {"alice"}
+    assert refused(lambda: service.end("b", "job", "alice"))[0] is grpc.StatusCode.NOT_FOUND
+    assert service.end("b", "job") == "bob"
     wait_until(lambda: all(rank.aborted_at for rank in bobs), "bob's ranks to hear of it")
     ended = bobs[0].session.aborted
     assert (ended.reason, str(ended)) == ("ENDED_BY_USER", "job 'job': was ended by bob: enough")
     assert [rank.session.aborted for rank in alices] == [None, None]
-    leave(house, alices)
+    leave(service, alices)
 
 
-def test_what_a_role_may_not(house: House) -> None:
+def test_what_a_role_may_not(service: MultiTenantService) -> None:
     unauthenticated, denied = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
-    assert refused(lambda: house.status(None)) == (unauthenticated, "a token is needed")
-    assert refused(lambda: house.status("x")) == (unauthenticated, "the token is wrong")
+    assert refused(lambda: service.status(None)) == (unauthenticated, "a token is needed")
+    assert refused(lambda: service.status("x")) == (unauthenticated, "the token is wrong")
     said = "SetLoss is for the role operator, and 'alice' is a user"
-    assert refused(lambda: house.lose("a")) == (denied, said)
-    assert refused(lambda: house.end("v", "job"))[0] is denied
-    error = house.rank(0, 1, token="v").outcome()
+    assert refused(lambda: service.lose("a")) == (denied, said)
+    assert refused(lambda: service.end("v", "job"))[0] is denied
+    error = service.rank(0, 1, token="v").outcome()
     assert isinstance(error, JoinError)
     assert "Session is for the role user, and 'vera' is a viewer" in str(error)
-    assert house.switch.loss_rates == {}
-    house.lose("o")
-    assert house.switch.loss_rates
+    assert service.switch.loss_rates == {}
+    service.lose("o")
+    assert service.switch.loss_rates
 
 
-def test_a_method_that_nobody_has_thought_of_is_the_operators(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_nobody_has_thought_of_is_the_operators(
+    service: MultiTenantService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(METHODS, "Status")
-    assert refused(lambda: house.status("b"))[0] is grpc.StatusCode.PERMISSION_DENIED
-    assert house.status("o").switches
+    assert refused(lambda: service.status("b"))[0] is grpc.StatusCode.PERMISSION_DENIED
+    assert service.status("o").switches
 
 
 def test_floods_are_the_floods_own_trouble(start: Starter, tmp_path: Path) -> None:
     """A flood of status calls, of joins or of connected ranks is limited, and other users go on at their pace."""
-    house = start(House, tmp_path, slots=64)
+    service = start(MultiTenantService, tmp_path, slots=64)
     exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
-    bobs = house.job(2, token="b")
-    codes = [refused_or_none(lambda: house.status("a")) for _ in range(20)]
+    bobs = service.job(2, token="b")
+    codes = [refused_or_none(lambda: service.status("a")) for _ in range(20)]
     assert codes.count(exhausted) >= 10
-    assert "bob" in str(house.status("b").jobs)
-    flood = [house.rank(0, 1, token="c", job=str(number), slots=1) for number in range(40)]
+    assert "bob" in str(service.status("b").jobs)
+    flood = [service.rank(0, 1, token="c", job=str(number), slots=1) for number in range(40)]
     limited = [one for one in flood if "starts ranks more than 0.2 times a second" in str(one.outcome())]
     assert 20 <= len(limited) <= 38
-    held = [house.rank(rank, 99, token="a", slots=1) for rank in range(9)]
+    held = [service.rank(rank, 99, token="a", slots=1) for rank in range(9)]
     wait_until(lambda: all(rank.assigned or rank.error for rank in held), "answers to all")
     full = [rank for rank in held if rank.error]
     assert len(full) == 4
     assert "'alice' has 5 ranks connected, which is its limit" in str(full[0].error)
-    tenants = {tenant.name: tenant for tenant in house.status("o").tenants}
+    tenants = {tenant.name: tenant for tenant in service.status("o").tenants}
     assert tenants["alice"].refusals >= 8
     assert tenants["bob"].refusals == 0
     assert [rank.session.aborted for rank in bobs] == [None, None]
     began = time.monotonic()
-    house.job(1, token="b", job="another")
+    service.job(1, token="b", job="another")
     assert time.monotonic() - began < 5
 
 
 def test_messages_that_nobody_needs_wait_at_the_rank_that_sends_them(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: MultiTenantService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled: list[int] = []
-    monkeypatch.setattr(house.jobs, "unanswered", lambda _, half: handled.append(half))
-    [rank] = house.job(1, token="b")
+    monkeypatch.setattr(service.jobs, "unanswered", lambda _, half: handled.append(half))
+    [rank] = service.job(1, token="b")
     for _ in range(5000):
         rank.session.ask(0)
     wait_until(lambda: handled, "the first questions")
     stays(lambda: len(handled) < 400, "messages beyond the limit are handled", 0.5)
-    house.job(1, token="a")
+    service.job(1, token="a")
 
 
-def test_ranks_in_the_queue_are_told_their_place(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    [running] = house.job(1, token="b", slots=16)
-    with Session(house.address, token="a") as session, pytest.raises(SlotsExhausted) as error:
+def test_ranks_in_the_queue_are_told_their_place(service: MultiTenantService, caplog: pytest.LogCaptureFixture) -> None:
+    [running] = service.job(1, token="b", slots=16)
+    with Session(service.address, token="a") as session, pytest.raises(SlotsExhausted) as error:
         session.join("next", 0, 1, slots=4, queue=0.6)
     assert "in the queue, position 1 of 1: 4 slots asked, 0 of 16 free" in str(error.value)
     assert "this rank waits for its turn in the queue, position 1 of 1: 4 slots asked, 0 of 16 free" in caplog.text
-    waiting = house.loop.loop.run_in_executor(None, lambda: joined(house, 30))
-    wait_until(lambda: house.status("o").queue, "the queue")
-    [queued] = house.status("o").queue
+    waiting = service.loop.loop.run_in_executor(None, lambda: joined(service, 30))
+    wait_until(lambda: service.status("o").queue, "the queue")
+    [queued] = service.status("o").queue
     assert (queued.tenant, queued.name, queued.place, queued.slots) == ("alice", "next", 1, 4)
-    assert not house.status("b").queue
+    assert not service.status("b").queue
     shown = Console(record=True, width=160, file=io.StringIO())
-    show(house.status("o"), shown)
+    show(service.status("o"), shown)
     text = shown.export_text()
     for part in ("4 slots asked, 0 of 16 free", "0 of 2", "of bob"):
         assert part in text
-    leave(house, [running])
+    leave(service, [running])
     wait_until(waiting.done, "the job to be let in")
     assert waiting.result() == 4
 
 
-def joined(house: House, queue: float) -> int:
-    with Session(house.address, token="a") as session:
+def joined(service: MultiTenantService, queue: float) -> int:
+    with Session(service.address, token="a") as session:
         return session.join("next", 0, 1, slots=4, queue=queue).slots
 
 
-def test_what_is_written_of_it(house: House) -> None:
-    [rank] = house.job(1, token="a")
-    refused(lambda: house.lose("a"))
-    refused(lambda: house.status("a secret that is wrong"))
-    refused(lambda: house.end("b", "job", "alice"))
-    house.end("o", "job", "alice")
-    house.lose("o")
+def test_what_is_written_of_it(service: MultiTenantService) -> None:
+    [rank] = service.job(1, token="a")
+    refused(lambda: service.lose("a"))
+    refused(lambda: service.status("a secret that is wrong"))
+    refused(lambda: service.end("b", "job", "alice"))
+    service.end("o", "job", "alice")
+    service.lose("o")
     wait_until(lambda: rank.aborted_at, "the end")
-    said = [(one["who"], one["tenant"], one["what"], one["outcome"]) for one in house.audit]
+    said = [(one["who"], one["tenant"], one["what"], one["outcome"]) for one in service.audit]
     assert said == [
         ("alice", "alice", "job begun", "ok"),
         ("alice", "alice", "SetLoss", "SetLoss is for the role operator, and 'alice' is a user"),
@@ -152,12 +154,12 @@ def test_what_is_written_of_it(house: House) -> None:
         ("olga", "olga", "abort", "ok"),
         ("olga", "olga", "set loss", "ok"),
     ]
-    assert all(one["time"].endswith("+00:00") for one in house.audit)
-    text = house.log.read_text()
+    assert all(one["time"].endswith("+00:00") for one in service.audit)
+    text = service.log.read_text()
     assert "secret" not in text
     assert str(rank.assigned.abort_secret) not in text
     assert str(rank.assigned.hello_nonce) not in text
-    assert stat.S_IMODE(house.log.stat().st_mode) == 0o600
+    assert stat.S_IMODE(service.log.stat().st_mode) == 0o600
 
 
 def test_the_log_is_bounded_and_may_be_moved_away(tmp_path: Path) -> None:
@@ -175,50 +177,50 @@ def test_the_log_is_bounded_and_may_be_moved_away(tmp_path: Path) -> None:
     audit.close()
 
 
-def test_a_user_who_is_taken_out_is_let_in_no_more(house: House) -> None:
-    house.job(1, token="b")
-    house.users.write_text(USERS.replace(digest("b"), digest("new")))
+def test_a_user_who_is_taken_out_is_let_in_no_more(service: MultiTenantService) -> None:
+    service.job(1, token="b")
+    service.users.write_text(USERS.replace(digest("b"), digest("new")))
 
     def is_out() -> bool:
         time.sleep(0.2)  # less often than bob's tenant may ask
-        return refused_or_none(lambda: house.status("b")) is grpc.StatusCode.UNAUTHENTICATED
+        return refused_or_none(lambda: service.status("b")) is grpc.StatusCode.UNAUTHENTICATED
 
     wait_until(is_out, "the change")
-    assert [job.tenant for job in house.status("new").jobs] == ["bob"]  # which runs on
+    assert [job.tenant for job in service.status("new").jobs] == ["bob"]  # which runs on
 
 
 def test_a_token_that_expires_lets_a_rank_come_back_and_no_one_join(start: Starter, tmp_path: Path) -> None:
     provider = Provider(tmp_path)
-    house = start(House, tmp_path, f'{JWT}jwks = "jwks.json"', state=tmp_path / "state")
+    service = start(MultiTenantService, tmp_path, f'{JWT}jwks = "jwks.json"', state=tmp_path / "state")
     expires = time.time() + 2
     token = provider.token(exp=expires)
-    [rank] = house.job(1, token=token)
-    house.crash()
+    [rank] = service.job(1, token=token)
+    service.crash()
     wait_until(lambda: time.time() > expires, "the token to expire")
-    house.start_again()
-    wait_until(lambda: not any(m.away for j in house.status(provider.token()).jobs for m in j.members), "it back")
+    service.start_again()
+    wait_until(lambda: not any(m.away for j in service.status(provider.token()).jobs for m in j.members), "it back")
     assert rank.session.aborted is None
-    error = house.rank(0, 1, token=token, job="another").outcome()
+    error = service.rank(0, 1, token=token, job="another").outcome()
     assert "the token has expired" in str(error)
-    assert refused(lambda: house.status(token)) == (grpc.StatusCode.UNAUTHENTICATED, "the token has expired")
-    leave(house, [rank])
+    assert refused(lambda: service.status(token)) == (grpc.StatusCode.UNAUTHENTICATED, "the token has expired")
+    leave(service, [rank])
 
 
 def test_whose_jobs_are_and_what_was_used_survives_a_restart(start: Starter, tmp_path: Path) -> None:
-    house = start(House, tmp_path, state=tmp_path / "state")
-    house.job(2, token="b")
+    service = start(MultiTenantService, tmp_path, state=tmp_path / "state")
+    service.job(2, token="b")
 
     def used() -> float:
-        [bob] = [one for one in house.status("o").tenants if one.name == "bob"]
+        [bob] = [one for one in service.status("o").tenants if one.name == "bob"]
         assert (bob.jobs, bob.slots) == (1, 4)
         return bob.slot_hours
 
     before = wait_until(used, "slot-hours to be counted")
-    house.crash()
-    house.start_again()
+    service.crash()
+    service.start_again()
     assert used() >= before
-    assert [(job.tenant, job.user) for job in house.status("b").jobs] == [("bob", "bob")]
-    assert refused(lambda: house.end("a", "job", "bob"))[0] is grpc.StatusCode.NOT_FOUND
+    assert [(job.tenant, job.user) for job in service.status("b").jobs] == [("bob", "bob")]
+    assert refused(lambda: service.end("a", "job", "bob"))[0] is grpc.StatusCode.NOT_FOUND
 
 
 def test_without_users_everyone_is_the_operator(running: Running) -> None:

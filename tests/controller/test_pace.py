@@ -22,7 +22,7 @@ from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.sizes import LARGEST_REQUEST, MOST_READ
 from p4reduce_controller.tenants import pace as pace_module
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, REFUSAL_DELAY, UNIT_BYTES, Pace, host_of
-from tests.support.controller.multi_tenant import USERS, House, refused, refused_or_none
+from tests.support.controller.multi_tenant import USERS, MultiTenantService, refused, refused_or_none
 from tests.support.controller.running import Running, Starter
 from tests.support.controller.web import Site
 from tests.support.waiting import stays, wait_until
@@ -157,10 +157,10 @@ def test_the_page_is_limited_too(narrow: Running) -> None:
 
 @pytest.mark.parametrize("users", [False, True])
 def test_what_is_too_large_is_refused_and_counted(start: Starter, tmp_path: Path, users: bool) -> None:
-    house = start(House, tmp_path) if users else start(Running)
+    service = start(MultiTenantService, tmp_path) if users else start(Running)
     token = (("authorization", "Bearer b"),) if users else ()
     tenant = "bob" if users else ""
-    with open_grpc_channel(house.address) as channel:
+    with open_grpc_channel(service.address) as channel:
         stub = rpc.JobsStub(channel)
         for size in (LARGEST_REQUEST + 1, 2 * MOST_READ):  # the second is refused by gRPC itself
             large = pb.AbortJobRequest(job="x" * size)
@@ -169,7 +169,7 @@ def test_what_is_too_large_is_refused_and_counted(start: Starter, tmp_path: Path
         first = pb.ClientMessage(join=pb.Join(job="x" * LARGEST_REQUEST))
         [answer] = stub.Session(iter([first]), timeout=10, metadata=token)
         assert "bytes: must be at most 16384" in answer.abort.message
-    assert limited(house)[tenant, "size"] == 2
+    assert limited(service)[tenant, "size"] == 2
 
 
 FLOOD = """
@@ -215,17 +215,17 @@ os._exit(0)
 @pytest.mark.serial
 def test_a_flood_of_one_tenant_does_not_slow_another(start: Starter, tmp_path: Path) -> None:
     users = USERS.replace("ranks = 5", "ranks = 50\njoins_per_s = 5")
-    house = start(House, tmp_path, users, slots=64)
+    service = start(MultiTenantService, tmp_path, users, slots=64)
 
     def took(what: int) -> float:
         began = time.monotonic()
-        house.job(2, token="b", job=f"quick{what}", slots=1)
-        house.status("b")
+        service.job(2, token="b", job=f"quick{what}", slots=1)
+        service.status("b")
         return time.monotonic() - began
 
     quiet = statistics.median([took(number) for number in range(5)])
     with subprocess.Popen(
-        [sys.executable, "-c", FLOOD, house.address, "a", "4"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", FLOOD, service.address, "a", "4"], stdout=subprocess.PIPE, text=True
     ) as flood:
         flood.stdout.readline()
         time.sleep(0.5)
@@ -233,7 +233,7 @@ def test_a_flood_of_one_tenant_does_not_slow_another(start: Starter, tmp_path: P
         asked = int(flood.stdout.read())
     print(json.dumps({"quiet_s": quiet, "flooded_s": flooded, "asked": asked}))
     assert asked > 500
-    counted = limited(house)
+    counted = limited(service)
     assert counted["alice", "call"] > 50
     assert counted["alice", "join"] > 0
     assert flooded < 1.0 + 3 * quiet

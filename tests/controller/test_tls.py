@@ -81,7 +81,7 @@ def pair(tmp_path: Path) -> Pair:
 
 
 @pytest.fixture
-def house(start: Starter, pair: Pair) -> Running:
+def service(start: Starter, pair: Pair) -> Running:
     return start(Running, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key)))
 
 
@@ -98,13 +98,13 @@ def refused(address: str, tls: Tls | None) -> bool:
     return error.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_new_certificate_is_for_new_connections_and_sessions_live_on(house: Running, pair: Pair) -> None:
+def test_a_new_certificate_is_for_new_connections_and_sessions_live_on(service: Running, pair: Pair) -> None:
     old, new = Tls(pair.of("old")), Tls(pair.of("new"))
-    [rank] = house.job(1, tls=old)
-    assert refused(house.address, new)
+    [rank] = service.job(1, tls=old)
+    assert refused(service.address, new)
     pair.become("new")
-    assert refused(house.address, old)
-    [job] = status(house.address, new).jobs
+    assert refused(service.address, old)
+    [job] = status(service.address, new).jobs
     assert job.name == "job"
     rank.session.leave()  # over the connection that it began with, as it would not believe another
     assert rank.session.aborted is None
@@ -112,11 +112,11 @@ def test_a_new_certificate_is_for_new_connections_and_sessions_live_on(house: Ru
 
 def test_a_rank_comes_back_with_the_certificates_of_then(start: Starter, pair: Pair, tmp_path: Path) -> None:
     config = ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert))
-    house = start(Running, config, rejoin_time=60.0, state=tmp_path / "state")
-    [rank] = house.job(1, tls=Tls(pair.cert, cert=pair.cert, key=pair.key))
-    house.crash()
+    service = start(Running, config, rejoin_time=60.0, state=tmp_path / "state")
+    [rank] = service.job(1, tls=Tls(pair.cert, cert=pair.cert, key=pair.key))
+    service.crash()
     pair.become("new")
-    house.start_again(60.0)
+    service.start_again(60.0)
     rank.session.leave()
     assert rank.session.aborted is None
 
@@ -131,13 +131,13 @@ def test_a_rank_comes_back_with_the_certificates_of_then(start: Starter, pair: P
     ],
 )
 def test_a_file_that_is_wrong_is_logged_once_and_what_was_there_stays(
-    house: Running, pair: Pair, spoil: Callable[[Pair], object], said: str, caplog: pytest.LogCaptureFixture
+    service: Running, pair: Pair, spoil: Callable[[Pair], object], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = Tls(pair.of("old"))
     with caplog.at_level(logging.ERROR):
         spoil(pair)
         for _ in range(3):
-            status(house.address, old)
+            status(service.address, old)
         errors = [record.getMessage() for record in caplog.records]
     assert len(errors) == 1
     with pytest.raises(CertificateError, match=said):
@@ -145,7 +145,7 @@ def test_a_file_that_is_wrong_is_logged_once_and_what_was_there_stays(
     assert "the version read before stays in use" in errors[0]
     assert "PRIVATE" not in errors[0]
     pair.become("new")
-    status(house.address, Tls(pair.of("new")))
+    status(service.address, Tls(pair.of("new")))
 
 
 def test_a_key_with_a_password_is_refused_and_none_is_asked_for(tmp_path: Path) -> None:
@@ -161,24 +161,24 @@ def test_callers_need_a_certificate_and_it_may_be_taken_from_them(start: Starter
     mine = pair.made["stranger"]
     trusted = tmp_path / "trusted.pem"
     shutil.copy(mine[0], trusted)
-    house = start(Running, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, trusted)))
+    service = start(Running, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, trusted)))
     shows = Tls(pair.cert, cert=mine[0], key=mine[1])
-    assert status(house.address, shows).switches
-    assert refused(house.address, Tls(pair.cert))
-    assert refused(house.address, Tls(pair.cert, cert=pair.cert, key=pair.key))
+    assert status(service.address, shows).switches
+    assert refused(service.address, Tls(pair.cert))
+    assert refused(service.address, Tls(pair.cert, cert=pair.cert, key=pair.key))
     with pytest.raises(JoinError, match="if the controller asks for a client certificate, give one"):
-        Session(house.address, tls=Tls(pair.cert), connect_timeout=1).join("job", 0, 1)
+        Session(service.address, tls=Tls(pair.cert), connect_timeout=1).join("job", 0, 1)
     shutil.copy(pair.of("new"), trusted)
-    assert refused(house.address, shows)
+    assert refused(service.address, shows)
 
 
 def test_commands_show_a_certificate_by_option_or_environment(
     start: Starter, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = start(Running, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert)))
+    service = start(Running, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert)))
     for name in ("CA", "CERT", "KEY"):
         monkeypatch.setenv(f"P4REDUCE_TLS_{name}", "")
-    common = ["--controller", house.address, "--tls-ca", str(pair.cert)]
+    common = ["--controller", service.address, "--tls-ca", str(pair.cert)]
     own = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key)]
     for command in (["status", "--json"], ["jobs", "list", "--json"], ["switches", "list"]):
         answer = CliRunner().invoke(app, [*command, *common, *own])

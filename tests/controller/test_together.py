@@ -33,7 +33,7 @@ from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.users import UsersFile
 from tests.support.controller.fake_etcd import FakeEtcd
 from tests.support.controller.jobs_harness import LEAF1, TreeHarness
-from tests.support.controller.multi_tenant import USERS, House, refused
+from tests.support.controller.multi_tenant import USERS, MultiTenantService, refused
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Loop, Running, Starter
 from tests.support.controller.standby import Controller, after
@@ -45,8 +45,8 @@ DENIED, MISSING = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND
 
 
 @pytest.fixture
-def house(start: Starter, tmp_path: Path) -> House:
-    return start(House, tmp_path, text=USERS.replace("calls_per_s = 0.2", ""))
+def service(start: Starter, tmp_path: Path) -> MultiTenantService:
+    return start(MultiTenantService, tmp_path, text=USERS.replace("calls_per_s = 0.2", ""))
 
 
 @pytest.mark.parametrize(
@@ -57,35 +57,35 @@ def house(start: Starter, tmp_path: Path) -> House:
         ("RemoveSwitch", pb.RemoveSwitchRequest(name="s")),
     ],
 )
-def test_switches_are_the_operators(house: House, method: str, request_: Any) -> None:
+def test_switches_are_the_operators(service: MultiTenantService, method: str, request_: Any) -> None:
     assert method not in METHODS
     for token in ("a", "v"):
-        assert refused(lambda token=token: house.ask(method, request_, token))[0] is DENIED
-    assert refused(lambda: house.ask(method, request_, "o"))[0] is grpc.StatusCode.FAILED_PRECONDITION
-    assert house.audit[-1]["who"] == "olga"
-    assert "switch" in house.audit[-1]["what"]
+        assert refused(lambda token=token: service.ask(method, request_, token))[0] is DENIED
+    assert refused(lambda: service.ask(method, request_, "o"))[0] is grpc.StatusCode.FAILED_PRECONDITION
+    assert service.audit[-1]["who"] == "olga"
+    assert "switch" in service.audit[-1]["what"]
 
 
-def test_slots_are_shown_to_the_jobs_tenant(house: House) -> None:
-    house.job(1, token="a", slots=2)
-    [job] = house.jobs
-    house.switch.halves = dict.fromkeys(range(4), (job.first_seq, 0))
-    assert len(house.ask("Slots", pb.SlotsRequest(job="job"), "a").halves) == 4
-    assert len(house.ask("Slots", pb.SlotsRequest(job="job", tenant="alice"), "o").halves) == 4
-    code, text = refused(lambda: house.ask("Slots", pb.SlotsRequest(job="job", tenant="alice"), "b"))
+def test_slots_are_shown_to_the_jobs_tenant(service: MultiTenantService) -> None:
+    service.job(1, token="a", slots=2)
+    [job] = service.jobs
+    service.switch.halves = dict.fromkeys(range(4), (job.first_seq, 0))
+    assert len(service.ask("Slots", pb.SlotsRequest(job="job"), "a").halves) == 4
+    assert len(service.ask("Slots", pb.SlotsRequest(job="job", tenant="alice"), "o").halves) == 4
+    code, text = refused(lambda: service.ask("Slots", pb.SlotsRequest(job="job", tenant="alice"), "b"))
     assert (code, text) == (MISSING, "there is no job 'job'; the jobs are none")
-    assert refused(lambda: house.ask("Slots", pb.SlotsRequest(job="job"), "v"))[0] is DENIED
+    assert refused(lambda: service.ask("Slots", pb.SlotsRequest(job="job"), "v"))[0] is DENIED
 
 
-def test_whose_jobs_are_at_a_switch_others_do_not_see(house: House) -> None:
-    house.job(1, token="a", job="mine")
-    house.job(1, token="b", job="his")
-    assert [sorted(house.status(who).switches[0].jobs) for who in "abo"] == [["mine"], ["his"], ["his", "mine"]]
+def test_whose_jobs_are_at_a_switch_others_do_not_see(service: MultiTenantService) -> None:
+    service.job(1, token="a", job="mine")
+    service.job(1, token="b", job="his")
+    assert [sorted(service.status(who).switches[0].jobs) for who in "abo"] == [["mine"], ["his"], ["his", "mine"]]
 
 
 @pytest.fixture
-def page(house: House) -> Iterator[Site]:
-    with Site(house, page="127.0.0.1:0") as page:
+def page(service: MultiTenantService) -> Iterator[Site]:
+    with Site(service, page="127.0.0.1:0") as page:
         yield page
 
 
@@ -94,8 +94,8 @@ def get(page: Site, path: str, token: str = "") -> tuple[int, bytes]:
     return code, body
 
 
-def test_the_page_shows_each_what_it_may_see(house: House, page: Site) -> None:
-    ready([house.rank(0, 1, token="a", job="j"), house.rank(0, 1, token="b", job="j")])
+def test_the_page_shows_each_what_it_may_see(service: MultiTenantService, page: Site) -> None:
+    ready([service.rank(0, 1, token="a", job="j"), service.rank(0, 1, token="b", job="j")])
     page.look()
     seen = {who: sorted(job["name"] for job in json.loads(get(page, "/api/status", who)[1])["jobs"]) for who in "abvo"}
     assert seen == {"a": ["alice/j"], "b": ["bob/j"], "v": ["alice/j"], "o": ["alice/j", "bob/j"]}
@@ -113,18 +113,18 @@ def test_the_page_shows_each_what_it_may_see(house: House, page: Site) -> None:
     assert len(series) == len(set(series))
 
 
-def test_what_the_page_refuses_is_written_down(house: House, page: Site) -> None:
+def test_what_the_page_refuses_is_written_down(service: MultiTenantService, page: Site) -> None:
     assert get(page, "/healthz")[0] == 200
     assert get(page, "/api/status", "a secret")[0] == 401
     assert get(page, "/metrics", "a")[0] == 403
     assert get(page, "/api/history")[0] == 401
-    said = [(one["who"], one["what"], one["outcome"], one["peer"].rpartition(":")[0]) for one in house.audit]
+    said = [(one["who"], one["what"], one["outcome"], one["peer"].rpartition(":")[0]) for one in service.audit]
     assert said == [
         ("", "page /api/status", "the token is wrong", "ipv4:127.0.0.1"),
         ("alice", "page /metrics", "metrics are for callers who may see the jobs of all tenants", "ipv4:127.0.0.1"),
         ("", "page /api/history", "a token is needed", "ipv4:127.0.0.1"),
     ]
-    gate = house.controller._gate
+    gate = service.controller._gate
     assert gate.refusals == {"": 2, "alice": 1}
 
 

@@ -42,7 +42,7 @@ tenant = "alice"
 """
 
 
-class House(Running):
+class MultiTenantService(Running):
     """A service with users. `audit` reads its audit log."""
 
     def __init__(self, loop: Loop, folder: Path, text: str = USERS, **options: Any) -> None:
