@@ -15,22 +15,14 @@ import numpy as np
 import pytest
 
 from p4reduce import Communicator
-from p4reduce_controller.tenants.users import digest
 from tests.support.cluster.site import Site
 from tests.support.cluster.stack import START_UP_S
+from tests.support.controller.users import user
 from tests.support.etcd import Members
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow]
 
-USERS = f"""
-[users.alice]
-token_sha256 = "{digest("a")}"
-[users.bob]
-token_sha256 = "{digest("b")}"
-[users.olga]
-token_sha256 = "{digest("o")}"
-role = "operator"
-"""
+USERS = user("alice", "a") + user("bob", "b") + user("olga", "o", role="operator")
 WITHIN = 30.0
 
 

@@ -14,8 +14,8 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.channel import code_of
 from p4reduce_controller.base.listening import ServiceConfig
-from p4reduce_controller.tenants.users import digest
 from tests.support.controller.running import Loop, Running
+from tests.support.controller.users import user
 
 USERS = f"""
 [tenants.alice]
@@ -25,20 +25,11 @@ calls_per_s = 0.2
 
 [tenants.carol]
 joins_per_s = 0.2
-
-[users.alice]
-token_sha256 = "{digest("a")}"
-[users.bob]
-token_sha256 = "{digest("b")}"
-[users.carol]
-token_sha256 = "{digest("c")}"
-[users.olga]
-token_sha256 = "{digest("o")}"
-role = "operator"
-[users.vera]
-token_sha256 = "{digest("v")}"
-role = "viewer"
-tenant = "alice"
+{user("alice", "a")}
+{user("bob", "b")}
+{user("carol", "c")}
+{user("olga", "o", role="operator")}
+{user("vera", "v", role="viewer", tenant="alice")}
 """
 
 

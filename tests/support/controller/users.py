@@ -15,6 +15,13 @@ from jwt.algorithms import ECAlgorithm
 
 from p4reduce_controller.tenants.users import digest
 
+
+def user(name: str, token: str, **settings: str) -> str:
+    """Return the table of a user in a file of users. settings: its other keys, such as role and tenant."""
+    keys = {"token_sha256": digest(token), **settings}
+    return f"[users.{name}]\n" + "".join(f'{key} = "{value}"\n' for key, value in keys.items())
+
+
 USERS = f"""
 [quotas]
 jobs = 2
@@ -23,21 +30,10 @@ jobs = 2
 slots = 8
 slot_hours = 0.5
 priority = 3
-
-[users.alice]
-token_sha256 = "{digest("a")}"
-tenant = "vision"
-
-[users.bob]
-token_sha256 = "{digest("b")}"
-
-[users.olga]
-token_sha256 = "{digest("o")}"
-role = "operator"
-
-[users.page]
-token_sha256 = "{digest("p")}"
-role = "viewer"
+{user("alice", "a", tenant="vision")}
+{user("bob", "b")}
+{user("olga", "o", role="operator")}
+{user("page", "p", role="viewer")}
 
 [[reservations]]
 tenant = "vision"
