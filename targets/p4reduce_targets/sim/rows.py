@@ -21,7 +21,8 @@ MIN_FIELDS = 8  # shorter headers are as fast field by field
 MAX_PERIOD = 4  # primitives in one iteration of an unrolled loop
 
 Part: TypeAlias = tuple[str, ...]  # a field (header, name) or a register (name,) of the program
-Family: TypeAlias = tuple[Part, ...]  # the parts that successive iterations of a loop use
+Pack: TypeAlias = tuple[Part, ...]
+"""The parts that successive iterations of a loop use (a pack of Larsen and Amarasinghe, PLDI 2000)."""
 
 ROW_PRIMITIVES = frozenset({"assign", "register_read", "register_write"})
 ROW_OPERATORS = frozenset({"&", "|", "^", "~", "+", "-"})  # low result bits depend only on low operand bits
@@ -29,22 +30,22 @@ ROW_OPERATORS = frozenset({"&", "|", "^", "~", "+", "-"})  # low result bits dep
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """An unrolled loop in an action: primitives[start : start + period * turns]."""
+    """An unrolled loop in an action: primitives[start : start + period * iterations]."""
 
     start: int
     period: int
-    turns: int
-    families: tuple[Family, ...]
+    iterations: int
+    packs: tuple[Pack, ...]
 
     @property
     def stop(self) -> int:
         """The primitive after the loop."""
-        return self.start + self.period * self.turns
+        return self.start + self.period * self.iterations
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A family as one variable: a header, a temporary, or a list with a row for each register index."""
+    """A pack as one variable: a header, a temporary, or a list with a row for each register index."""
 
     variable: str
     fields: int
@@ -63,23 +64,23 @@ class Rows:
         self.program = program
         loops = {action.id: list(find_loops(action.primitives)) for action in program.actions.values()}
         self.loops = self._without_strangers(loops)
-        families = {family for found in self.loops.values() for loop in found for family in loop.families}
+        packs = {pack for found in self.loops.values() for loop in found for pack in loop.packs}
         self.parts: dict[Part, Row] = {}
         self.headers: dict[str, Row] = {}
         self.banks: dict[str, tuple[Row, int]] = {}  # list variable -> its rows, how many
-        for family in sorted(families):
-            row = self._row(family)
-            self.parts.update(dict.fromkeys(family, row))
+        for pack in sorted(packs):
+            row = self._row(pack)
+            self.parts.update(dict.fromkeys(pack, row))
 
-    def _row(self, family: Family) -> Row:
-        first = family[0]
+    def _row(self, pack: Pack) -> Row:
+        first = pack[0]
         if len(first) == 1:
             register = self.program.registers[first[0]]
-            row = Row(self.program.names.new(register.name, "rows"), len(family), register.bits)
+            row = Row(self.program.names.new(register.name, "rows"), len(pack), register.bits)
             self.banks[row.variable] = (row, register.size)
             return row
         header = self.program.headers[first[0]]
-        row = Row(self.program.names.new(*first, "row"), len(family), header.field(first[1]).bits)
+        row = Row(self.program.names.new(*first, "row"), len(pack), header.field(first[1]).bits)
         if not header.metadata:
             self.headers[header.name] = row
         return row
@@ -89,46 +90,44 @@ class Rows:
         return len(header.fields) >= MIN_FIELDS and len(widths) == 1 and header.bits % 8 == 0
 
     def _without_strangers(self, loops: dict[int, list[Loop]]) -> dict[int, list[Loop]]:
-        """Drop loops until each part of a family is used only in loops over this family."""
+        """Drop loops until each part of a pack is used only in loops over this pack."""
         uses = Counter(parts_in({key: part for key, part in self.program.source.items() if key != "field_aliases"}))
         whole = self._headers_used_whole()
         while True:
             inside: Counter[Part] = Counter()
-            family_of: dict[Part, Family] = {}
-            bad: set[Family] = set()
+            pack_of: dict[Part, Pack] = {}
+            bad: set[Pack] = set()
             for action, found in loops.items():
                 for loop in found:
                     primitives = self.program.actions[action].primitives[loop.start : loop.stop]
                     inside.update(parts_in(list(primitives)))
-                    if len({self._bits(family[0]) for family in loop.families}) > 1:
-                        bad.update(loop.families)
-                    for family in loop.families:
-                        if not self._is_family(family) or family[0][0] in whole:
-                            bad.add(family)
-                        for part in family:
-                            if family_of.setdefault(part, family) != family:
-                                bad |= {family, family_of[part]}
-            bad |= {family for part, family in family_of.items() if inside[part] != uses[part]}
+                    if len({self._bits(pack[0]) for pack in loop.packs}) > 1:
+                        bad.update(loop.packs)
+                    for pack in loop.packs:
+                        if not self._fits_row(pack) or pack[0][0] in whole:
+                            bad.add(pack)
+                        for part in pack:
+                            if pack_of.setdefault(part, pack) != pack:
+                                bad |= {pack, pack_of[part]}
+            bad |= {pack for part, pack in pack_of.items() if inside[part] != uses[part]}
             if not bad:
                 return loops
-            loops = {
-                action: [loop for loop in found if bad.isdisjoint(loop.families)] for action, found in loops.items()
-            }
+            loops = {action: [loop for loop in found if bad.isdisjoint(loop.packs)] for action, found in loops.items()}
 
     def _bits(self, part: Part) -> int:
         return self.program.registers[part[0]].bits if len(part) == 1 else self.program.field(*part).bits
 
-    def _is_family(self, family: Family) -> bool:
-        if len(set(family)) != len(family) or len({len(part) for part in family}) != 1:
+    def _fits_row(self, pack: Pack) -> bool:
+        if len(set(pack)) != len(pack) or len({len(part) for part in pack}) != 1:
             return False
-        if len({self._bits(part) for part in family}) != 1:
+        if len({self._bits(part) for part in pack}) != 1:
             return False
-        if len(family[0]) == 1:
-            return len({self.program.registers[name].size for (name,) in family}) == 1
-        header = self.program.headers[family[0][0]]
+        if len(pack[0]) == 1:
+            return len({self.program.registers[name].size for (name,) in pack}) == 1
+        header = self.program.headers[pack[0][0]]
         if header.metadata:
             return True
-        return self._is_row_header(header) and family == tuple((header.name, field.name) for field in header.fields)
+        return self._is_row_header(header) and pack == tuple((header.name, field.name) for field in header.fields)
 
     def _headers_used_whole(self) -> set[str]:
         """Return the headers that are copied as a whole, or move within their stack."""
@@ -203,17 +202,17 @@ def _loop_at(primitives: Sequence[Json], shapes: Sequence[str], start: int, peri
     stop = start + period
     while stop < len(shapes) and shapes[stop] == shapes[stop - period]:
         stop += 1
-    turns = (stop - start) // period
-    turn = primitives[start : start + period]
-    if turns < MIN_FIELDS or any(item["op"] not in ROW_PRIMITIVES for item in turn):
+    iterations = (stop - start) // period
+    body = primitives[start : start + period]
+    if iterations < MIN_FIELDS or any(item["op"] not in ROW_PRIMITIVES for item in body):
         return None
-    uses = [list(parts_in(list(primitives[start + period * index :][:period]))) for index in range(turns)]
+    uses = [list(parts_in(list(primitives[start + period * index :][:period]))) for index in range(iterations)]
     columns = list(zip(*uses, strict=True))
-    families = tuple(dict.fromkeys(column for column in columns if len(set(column)) > 1))
+    packs = tuple(dict.fromkeys(column for column in columns if len(set(column)) > 1))
     varying = {column[0] for column in columns if len(set(column)) > 1}
-    if not families or not all(_works_on_rows(item, varying) for item in turn):
+    if not packs or not all(_works_on_rows(item, varying) for item in body):
         return None
-    return Loop(start, period, turns, families)
+    return Loop(start, period, iterations, packs)
 
 
 def _works_on_rows(primitive: Json, varying: set[Part]) -> bool:
