@@ -98,7 +98,10 @@ class Schema:
 
     def __init__(self, tables: Iterable[Table]) -> None:
         self.tables: Mapping[str, Table] = {table.name: table for table in tables}
-        self._by_id = {table.id: table for table in self.tables.values()}
+        # Servers also list tables of another chip, with the numbers of tables of theirs, such as tf5.tm.pool.cfg.
+        self._by_id: dict[int, Table] = {}
+        for table in self.tables.values():
+            self._by_id.setdefault(table.id, table)
 
     @classmethod
     def parse(cls, *texts: bytes) -> Schema:
@@ -106,8 +109,8 @@ class Schema:
         tables: dict[str, Table] = {}
         for text in texts:
             for table in _tables(text):
-                if table.name in tables or any(table.id == other.id for other in tables.values()):
-                    raise SchemaError(f"the schema has two tables {table.name} or two with the number {table.id:#x}")
+                if table.name in tables:
+                    raise SchemaError(f"the schema has two tables {table.name}")
                 tables[table.name] = table
         return cls(tables.values())
 
@@ -118,7 +121,7 @@ class Schema:
         return self.tables[name]
 
     def table_of(self, table_id: int) -> Table:
-        """Return a table by its number. Raises KeyError."""
+        """Return a table by its number, the first of several. Raises KeyError."""
         if table_id not in self._by_id:
             raise KeyError(f"the schema of BF Runtime has no table with the number {table_id:#x}")
         return self._by_id[table_id]
