@@ -223,19 +223,16 @@ class PortTable(Table):
             self.delete((number,))
 
     def get(self, key: TableKey, wanted: Data) -> Data:
-        """Return a port; what it lacks while it is not added is an invalid argument."""
+        """Return a port that was added, or one for recirculation, which nobody adds (`tableEntryGet_internal`)."""
         (number,) = key
-        if number not in self.ports.numbers:
-            raise Failure(BfStatus.OBJECT_NOT_FOUND)
-        port = self.ports.added.get(number)
-        active = set(self.schema.data) if wanted.everything else wanted.active
+        recirculates = number in self.ports.board.recirculation_ports
+        port = Port("NONE", "NONE", 1, enabled=True) if recirculates else self.ports.added.get(number)
         if port is None:
-            if active - {VALID, INTERNAL, CONNECTOR, CHANNEL, NAME}:
-                raise Failure(BfStatus.INVALID_ARG)
-            port = Port("NONE", "NONE", 0)
-        name = self.ports.numbers[number]
-        connector, _, channel = name.partition("/")
+            raise Failure(BfStatus.OBJECT_NOT_FOUND)
+        name = self.ports.numbers.get(number, "recirc")
         values = {
+            AN: "PM_AN_DEFAULT",
+            LOOPBACK: "BF_LPBK_NONE",
             **port.values,
             SPEED: f"BF_SPEED_{port.speed}",
             FEC: {"NONE": "BF_FEC_TYP_NONE", "FC": "BF_FEC_TYP_FC", "RS": "BF_FEC_TYP_REED_SOLOMON"}[port.fec],
@@ -243,13 +240,12 @@ class PortTable(Table):
             ENABLE: port.enabled,
             VALID: True,
             INTERNAL: number in self.ports.board.cpu_ports,
-            CONNECTOR: int(connector),
-            CHANNEL: int(channel),
-            UP: self.ports.is_up(number),
+            UP: recirculates or self.ports.is_up(number),
             NAME: name,
         }
-        values = {AN: "PM_AN_DEFAULT", LOOPBACK: "BF_LPBK_NONE", **values}
-        return Data(0, values, active)
+        if not recirculates:
+            values[CONNECTOR], values[CHANNEL] = map(int, name.split("/"))
+        return Data(0, values, set(self.schema.data) if wanted.everything else wanted.active)
 
     def keys(self) -> Iterable[TableKey]:
         """Return the ports that were added."""

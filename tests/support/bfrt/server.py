@@ -450,8 +450,8 @@ class Server:
     def _operate(self, operation: bfrt.TableOperation) -> None:
         """Execute an operation; the server waits for its end (`write_operation`)."""
         table = self._table(operation.table_id, "Table not found")
-        name, supported = operation.table_operations_type, table.schema.operations
-        if name not in (*supported, "Sync" if supported else ""):
+        longer = "SyncRegisters" if table.schema.type == "Register" else "SyncCounters"
+        if not table.schema.operations or operation.table_operations_type not in ("Sync", longer):
             raise Refusal(BfStatus.NOT_SUPPORTED, "Operation not supported")
         with explained("Operation execute failed"):
             table.synchronize()
@@ -499,28 +499,29 @@ class Server:
         for index, entity in enumerate(request.entities):
             try:
                 with self.device.lock:
-                    self._read_entity(entity, response)
+                    self._read_entity(request.target, entity, response)
             except Refusal as refusal:
                 errors[index] = refusal
         yield response
         _report(context, "Read Error Status", errors)
 
-    def _read_entity(self, entity: bfrt.Entity, response: bfrt.ReadResponse) -> None:
+    def _read_entity(self, target: bfrt.TargetDevice, entity: bfrt.Entity, response: bfrt.ReadResponse) -> None:
         kind = entity.WhichOneof("entity")
         if kind == "table_entry":
             entry = entity.table_entry
+            pipe = (entry.entry_tgt if entry.HasField("entry_tgt") else target).pipe_id
             if entry.WhichOneof("value"):
-                self._read_one(entry, response)
+                self._read_one(entry, pipe, response)
             elif entry.is_default_entry:
                 self._read_default(entry, response)
             else:
-                self._read_all(entry, response)
+                self._read_all(entry, pipe, response)
         elif kind == "table_operation":
             raise Refusal(BfStatus.NOT_SUPPORTED, "Read operation not available on TableOperation")
         else:
             raise Refusal(BfStatus.INVALID_ARG, "Invalid Read entity received")
 
-    def _read_one(self, wanted: bfrt.TableEntry, response: bfrt.ReadResponse) -> None:
+    def _read_one(self, wanted: bfrt.TableEntry, pipe: int, response: bfrt.ReadResponse) -> None:
         """Read the entry of a key (`table_read`)."""
         table = self._table(wanted.table_id)
         if not table.schema.key:
@@ -531,6 +532,7 @@ class Server:
             asked = table.allocate(wanted.data.action_id, fields)
         asked.from_hw = _from_hw(wanted)
         with explained(f"Entry not found in table:{table.name}"):
+            table.check_pipe(pipe, reading=True)
             data = table.get(key, asked)
         entry = response.entities.add().table_entry
         entry.table_id = wanted.table_id
@@ -540,10 +542,10 @@ class Server:
         entry.key.CopyFrom(table.key_message(key))
         entry.data.CopyFrom(table.data_message(data, fields))
 
-    def _read_all(self, wanted: bfrt.TableEntry, response: bfrt.ReadResponse) -> None:
+    def _read_all(self, wanted: bfrt.TableEntry, pipe: int, response: bfrt.ReadResponse) -> None:
         """Read all entries, then the default entry (`read_entry`, `table_read_all`)."""
         try:
-            self._read_entries(wanted, response)
+            self._read_entries(wanted, pipe, response)
         except Refusal:
             self._try_default(wanted, response)
             raise
@@ -553,7 +555,7 @@ class Server:
         with suppress(Refusal):  # ignored in a wildcard read
             self._read_default(wanted, response)
 
-    def _read_entries(self, wanted: bfrt.TableEntry, response: bfrt.ReadResponse) -> None:
+    def _read_entries(self, wanted: bfrt.TableEntry, pipe: int, response: bfrt.ReadResponse) -> None:
         table = self._table(wanted.table_id)
         action, fields = wanted.data.action_id, [one.field_id for one in wanted.data.fields]
         if not table.schema.key:
@@ -562,6 +564,7 @@ class Server:
             asked = table.allocate(0, fields)
         asked.from_hw = _from_hw(wanted)
         with explained(f"Error getting first entry of table:{table.name}"):
+            table.check_pipe(pipe, reading=True)
             keys = table.keys()
         for position, key in enumerate(keys):
             with explained(f"Get last entries failed table:{table.name}"):

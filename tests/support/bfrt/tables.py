@@ -16,14 +16,13 @@ from typing import Any, Protocol, TypeAlias
 from p4reduce_targets.dataplane import Call, Count, DataPlane, Exact, Key, Lpm, MeterConfig, Ternary
 
 from . import bfruntime_pb2 as bfrt
-from .schema import COUNTER_BYTES, COUNTER_PACKETS, NO_LIMIT, PRIORITY, Field, TableSchema
+from .schema import COUNTER_BYTES, COUNTER_PACKETS, PRIORITY, Field, TableSchema
 from .status import BfStatus, Failure, Refusal, explained
 
 ALL_PIPES = 0xFFFF
 NOTHING = Count(0, 0)
-CLOCK = 1_220_000_000  # of the chip, in cycles a second
-HIGHEST_RATE, HIGHEST_BURST = 1 << 32, 255 << 31  # of a meter; from there, all is green
-GREEN = (HIGHEST_RATE, HIGHEST_BURST)
+CLOCK = 1_271_000_000  # of the chip, in cycles a second
+GREEN = (511 * CLOCK, 255 << 31)  # the highest rate and burst of a meter
 _KINDS = {"exact": "Exact", "ternary": "Ternary", "lpm": "LPM", "range": "Range", "optional": "Optional"}
 
 Value: TypeAlias = Any  # an integer, bool, text or float, or a list of the first two
@@ -186,7 +185,7 @@ class Table:
         elif declared.bits:
             one.stream = (value or 0).to_bytes(declared.size, "big", signed=declared.type.startswith("int"))
 
-    def check_pipe(self, pipe: int) -> None:
+    def check_pipe(self, pipe: int, reading: bool = False) -> None:
         """Refuse a pipe that the table does not have. Fixed tables accept any."""
 
     def unsupported(self, *_: object) -> Any:
@@ -378,9 +377,9 @@ class MatchTable(Table):
         if self.constant:
             raise Failure(BfStatus.INVALID_ARG)
 
-    def check_pipe(self, pipe: int) -> None:
-        """Refuse all but all pipes, since the tables are symmetric (`pipe_mgr_verify_pipe_id`)."""
-        if pipe != ALL_PIPES:
+    def check_pipe(self, pipe: int, reading: bool = False) -> None:
+        """Refuse to write to a single pipe, since the tables are symmetric (`pipe_mgr_verify_pipe_id`)."""
+        if pipe != ALL_PIPES and not (reading and pipe < self.device.pipes):
             raise Failure(BfStatus.INVALID_ARG)
 
     def _existing(self, key: TableKey) -> Entry:
@@ -473,7 +472,7 @@ class IndexedTable(Table):
         """Reset all cells."""
         self.reset()
 
-    def check_pipe(self, pipe: int) -> None:
+    def check_pipe(self, pipe: int, reading: bool = False) -> None:  # noqa: ARG002 - both need the same
         """Refuse a single pipe, of which a symmetric table has no instance."""
         if pipe != ALL_PIPES:
             raise Failure(BfStatus.OBJECT_NOT_FOUND)
@@ -527,20 +526,24 @@ class MeterTable(IndexedTable):
 
     def __init__(self, schema: TableSchema, device: Tables) -> None:
         super().__init__(schema, device)
-        self._cells: dict[int, dict[int, int]] = {}
+        self._cells: dict[int, tuple[int, ...]] = {}
+        self._unit = 125 if any("KBPS" in one.name for one in schema.data.values()) else 1
 
     def write(self, index: int, values: dict[int, int]) -> None:
         """Configure a cell. Rates and bursts are in packets, or in kilobits of 125 bytes."""
-        unit = 125 if any("KBPS" in one.name for one in self.schema.data.values()) else 1
-        cir, pir, cburst, pburst = (values[number] * unit for number in self.schema.data)
-        committed, peak = chip_bucket(cir, cburst), chip_bucket(pir, pburst)
-        config = None if committed is None and peak is None else MeterConfig(*committed or GREEN, *peak or GREEN)
-        self.device.plane.set_meter(self.plane_name, index, config)
-        self._cells[index] = values
+        cir, pir, cburst, pburst = (values[number] * self._unit for number in self.schema.data)
+        (cir, cburst), (pir, pburst) = chip_bucket(cir, cburst), chip_bucket(pir, pburst)
+        unlimited = (cir, cburst, pir, pburst) == GREEN * 2
+        self.device.plane.set_meter(
+            self.plane_name, index, None if unlimited else MeterConfig(cir, cburst, pir, pburst)
+        )
+        self._cells[index] = (cir, pir, cburst, pburst)
 
     def read(self, index: int, _from_hw: bool) -> dict[int, Value]:
-        """Return a cell's configuration; at first nothing limits it."""
-        return self._cells.get(index) or dict.fromkeys(self.schema.data, NO_LIMIT)
+        """Return what the chip has; at first nothing limits it."""
+        cir, pir, cburst, pburst = self._cells.get(index, (GREEN[0], GREEN[0], GREEN[1], GREEN[1]))
+        values = (value // self._unit for value in (cir, pir, cburst, pburst))
+        return dict(zip(self.schema.data, values, strict=True))
 
     def reset(self) -> None:
         """Let all packets pass all cells."""
@@ -549,16 +552,16 @@ class MeterTable(IndexedTable):
         self._cells.clear()
 
 
-def chip_bucket(rate: int, burst: int) -> tuple[int, int] | None:
-    """Return rate and burst as the chip has them, or None without a limit (`pipe_mgr_meter_tof_encode_meter_spec`).
+def chip_bucket(rate: int, burst: int) -> tuple[int, int]:
+    """Return rate and burst as the chip has them (`pipe_mgr_meter_tof_encode_meter_spec`).
 
     A rate is m / 2^e tokens a cycle with m up to 511 and e up to 27, a burst b * 2^e with b up to 255. Both are rounded
     down, also to 0. A rate of more tokens a cycle than the burst is refused.
     """
     if rate == 0:
         return 0, 0
-    if rate >= HIGHEST_RATE and burst >= HIGHEST_BURST:
-        return None
+    if rate >= GREEN[0] and burst >= GREEN[1]:
+        return GREEN
     shift = max(0, burst.bit_length() - 8)
     made = burst >> shift << shift
     exponent, per_cycle = 0, rate / CLOCK
@@ -567,11 +570,11 @@ def chip_bucket(rate: int, burst: int) -> tuple[int, int] | None:
     mantissa = int(per_cycle)
     if mantissa > made:
         raise Failure(BfStatus.NOT_SUPPORTED)
-    return round(mantissa * CLOCK / (1 << exponent)), made
+    return mantissa * CLOCK >> exponent, made
 
 
 class RegisterTable(IndexedTable):
-    """A register (`BfRtRegisterTable`). The data plane here is one pipe, the device's first; others have the last word.
+    """A register (`BfRtRegisterTable`). The data plane is the first pipe; others have what was written.
 
     `cells`: an array for each word of the register, or None if the data plane has none.
     """
@@ -579,13 +582,13 @@ class RegisterTable(IndexedTable):
     def __init__(self, schema: TableSchema, device: Tables, cells: list[list[int]] | None) -> None:
         super().__init__(schema, device)
         self._cells = cells or [[0] * schema.size for _ in schema.data]
-        self._initial = [list(words) for words in self._cells]
-        self._known = [list(words) for words in self._cells]
+        self._initial, self._known, self._written = ([list(words) for words in self._cells] for _ in range(3))
 
     def write(self, index: int, values: dict[int, int]) -> None:
         """Set a cell in all pipes."""
         for word, number in enumerate(self.schema.data):
-            self._cells[word][index] = self._known[word][index] = values[number]
+            for cells in (self._cells, self._known, self._written):
+                cells[word][index] = values[number]
 
     def read(self, index: int, from_hw: bool) -> dict[int, Value]:
         """Return a cell in all pipes."""
@@ -593,8 +596,8 @@ class RegisterTable(IndexedTable):
             for known, cells in zip(self._known, self._cells, strict=True):
                 known[index] = cells[index]
         return {
-            number: [known[index], *[0] * (self.device.pipes - 1)]
-            for number, known in zip(self.schema.data, self._known, strict=True)
+            number: [known[index], *[written[index]] * (self.device.pipes - 1)]
+            for number, known, written in zip(self.schema.data, self._known, self._written, strict=True)
         }
 
     def add_field(self, made: bfrt.TableData, declared: Field, value: Value) -> None:
@@ -608,8 +611,8 @@ class RegisterTable(IndexedTable):
 
     def reset(self) -> None:
         """Set all cells to the program's initial values."""
-        for cells, initial in zip(self._cells, self._initial, strict=True):
-            cells[:] = initial
+        for cells, written, initial in zip(self._cells, self._written, self._initial, strict=True):
+            cells[:] = written[:] = initial
         self.synchronize()
 
 

@@ -23,6 +23,7 @@ from tests.support.bfrt.plain_client import PlainClient, drained
 from tests.support.bfrt.ports import BOARDS
 from tests.support.bfrt.schema import METER_FIELDS, NO_LIMIT, derive, parse
 from tests.support.bfrt.server import Server
+from tests.support.bfrt.tables import CLOCK
 from tests.support.dataplane import frames
 from tests.support.dataplane.frames import Host
 from tests.support.dataplane.targets import Unavailable
@@ -354,6 +355,13 @@ def test_a_single_pipe(client: PlainClient) -> None:
     entry = mac(client, 5, 4)
     entry.entry_tgt.pipe_id = 0xFFFF  # goes before the request's
     assert client.write(("INSERT", entry), pipe=0) == [""]
+    assert len(client.read(client.entry(MACS, {"mac": 5}), pipe=1)) == 1
+    assert client.try_read(client.entry(MACS, {"mac": 5}), pipe=2)[1] == [
+        f"INVALID_ARGUMENT Entry not found in table:{MACS} Invalid arguments"
+    ]
+    assert client.try_read(client.entry(OUTCOMES, {"$COUNTER_INDEX": 2}), pipe=0)[1] == [
+        f"NOT_FOUND Entry not found in table:{OUTCOMES} Object not found"
+    ]
 
 
 def test_default_entries(client: PlainClient) -> None:
@@ -442,7 +450,7 @@ def test_a_counter_is_as_old_as_its_synchronisation(server: Server, client: Plai
     assert packets(from_hw=True) == 5
     counters[0][2] = 6
     assert packets() == 5
-    assert client.write(client.operation(OUTCOMES, "Sync")) == [""]
+    assert client.write(client.operation(OUTCOMES, "Sync"), client.operation(OUTCOMES, "SyncCounters")) == ["", ""]
     assert packets() == 6
     written = client.entry(OUTCOMES, {"$COUNTER_INDEX": 2}, {PACKETS: 40, BYTES: 50})
     assert client.write(("INSERT", written)) == [""]
@@ -506,28 +514,33 @@ def test_direct_counters(server: Server, client: PlainClient) -> None:
 
 
 def test_meters(server: Server, client: PlainClient) -> None:
-    """At first nothing limits a meter. The chip rounds rates down, here to 0 (`pipe_mgr_meter_drv_get_rate_params`)."""
+    """At first nothing limits a meter. The chip rounds rates down, also to 0 (`pipe_mgr_meter_drv_get_rate_params`).
+
+    A read has what the chip has.
+    """
     fields = [f"$METER_SPEC_{name}" for _, name in next(iter(METER_FIELDS.values()))]
     cell = client.entry(HELLOS, {"$METER_INDEX": 4})
-    (entry,) = client.read(cell)
-    assert client.values(entry) == dict.fromkeys(fields, NO_LIMIT)
+    unlimited = client.values(client.read(cell)[0])
+    assert unlimited == dict(zip(fields, (511 * CLOCK, 511 * CLOCK, 255 << 31, 255 << 31), strict=True))
     meter = server.device.plane._meters[HELLOS.removeprefix("pipe.")]  # type: ignore[attr-defined]
 
-    def greens(rate: int, burst: int) -> int:
+    def greens(rate: int, burst: int, actual: int) -> int:
         written = client.entry(HELLOS, {"$METER_INDEX": 4}, dict(zip(fields, (rate, rate, burst, burst), strict=True)))
         assert client.write(("MODIFY", written)) == [""]
-        assert client.read(cell)[0].data == written.data
+        assert client.values(client.read(cell)[0])[fields[0]] == actual
         colours = []
         for _ in range(20):
             meter.execute(4, 1)
             colours.append(meter.colour)
         return colours.count(0)
 
-    assert greens(NO_LIMIT, NO_LIMIT) == 20
-    assert greens(100, 10) == 10
-    assert greens(0, 10) == 0
+    assert greens(NO_LIMIT, NO_LIMIT, 511 * CLOCK) == 20
+    assert greens(100, 10, 94) == 10
+    assert greens(12, 2, 9) == 2
+    assert greens(1, 1, 0) == 1
+    assert greens(0, 10, 0) == 0
     assert client.write(("DELETE", client.entry(HELLOS))) == [""]
-    assert client.values(client.read(cell)[0]) == dict.fromkeys(fields, NO_LIMIT)
+    assert client.values(client.read(cell)[0]) == unlimited
 
 
 def test_registers(server: Server, client: PlainClient) -> None:
@@ -541,6 +554,8 @@ def test_registers(server: Server, client: PlainClient) -> None:
     assert client.write(("DELETE", client.entry(SEQS))) == [""]
     cell.table_flags.from_hw = True
     assert client.values(client.read(cell)[0]) == {name: [0, 0]}
+    assert client.write(("MODIFY", client.entry(SEQS, {"$REGISTER_INDEX": 3}, {name: 77}))) == [""]
+    assert client.values(client.read(cell)[0]) == {name: [77, 77]}  # in each pipe
 
 
 # Multicast
@@ -681,6 +696,9 @@ def test_ports(server: Server, client: PlainClient) -> None:
     assert [client.values(one)["$PORT_NAME"] for one in client.read(client.entry("$PORT"))] == ["2/0"]
     assert client.write(("DELETE", key)) == [""]
     assert client.read(client.entry("$PORT")) == []
+    assert client.try_read(key) == ([], ["NOT_FOUND Entry not found in table:$PORT Object not found"])
+    (recirculation,) = client.read(client.entry("$PORT", {"$DEV_PORT": 68}, {"$PORT_NAME": ""}))
+    assert client.values(recirculation) == {"$PORT_NAME": "recirc"}
     assert client.write(("DELETE", key)) == [""]  # that it is not there is no error (bf_pm_port_delete)
     assert client.write(("INSERT", port_entry(client, 4)), ("DELETE", client.entry("$PORT"))) == ["", ""]
     assert server.device.ports.added == {}
