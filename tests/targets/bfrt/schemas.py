@@ -47,7 +47,8 @@ def parameter(field_id: int, name: str, bits: int) -> Described:
 
 
 def action(action_id: int, name: str, *parameters: Described, scope: str = "TableAndDefault") -> Described:
-    return {"id": action_id, "name": name, "action_scope": scope, "annotations": [], "data": list(parameters)}
+    annotations = [{"name": "@defaultonly"}] if scope == "DefaultOnly" else []
+    return {"id": action_id, "name": name, "action_scope": scope, "annotations": annotations, "data": list(parameters)}
 
 
 def table(
@@ -184,52 +185,6 @@ MULTICAST = text(
             data(1, "$MULTICAST_RID", "uint16", mandatory=True),
             data(2, "$MULTICAST_LAG_ID", "uint8", repeated=True, mandatory=True),
             data(3, "$DEV_PORT", "uint32", repeated=True, mandatory=True),
-        ],
-    ),
-)
-
-PORTS = text(
-    table(
-        0xFE010001,
-        "$PORT",
-        "PortConfigure",
-        256,
-        [key(1, "$DEV_PORT", "uint32", mandatory=True)],
-        [
-            data(1, "$SPEED", "string"),
-            data(2, "$FEC", "string"),
-            data(3, "$N_LANES", "uint32"),
-            data(4, "$PORT_ENABLE", "bool"),
-            data(5, "$AUTO_NEGOTIATION", "string"),
-            data(25, "$PORT_UP", "bool", read_only=True),
-        ],
-    ),
-    table(
-        0xFE010005,
-        "$PORT_STR_INFO",
-        "PortStrInfo",
-        256,
-        [key(1, "$PORT_NAME", "string", mandatory=True)],
-        [data(1, "$DEV_PORT", "uint32", read_only=True)],
-    ),
-    table(
-        0xFD010001,
-        "tf1.pktgen.port_cfg",
-        "PktgenPortCfg",
-        256,
-        [key(1, "dev_port", "uint32")],
-        [data(1, "recirculation_enable", "bool"), data(2, "pktgen_enable", "bool")],
-    ),
-    table(
-        0xFC010001,
-        "tf1.dev.device_configuration",
-        "DevConfigure",
-        1,
-        [],
-        [
-            data(2, "num_pipes", "uint32", read_only=True),
-            data(6, "pcie_cpu_port", "uint32", read_only=True),
-            data(7, "eth_cpu_port_list", "uint32", repeated=True, read_only=True),
         ],
     ),
 )

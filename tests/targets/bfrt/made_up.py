@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch with a made-up program, behind the tests' BF Runtime server, which needs nothing of p4c."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from p4reduce_targets.bfrt import bfruntime_pb2 as pb
+from p4reduce_targets.dataplane import Call, Count, Key, MeterConfig, Replica
+from tests.support.bfrt import bfruntime_pb2 as bfrt
+from tests.support.bfrt.device import Device
+from tests.support.bfrt.ports import BOARDS
+from tests.targets.bfrt import schemas
+
+CONFIG = pb.ForwardingPipelineConfig(
+    p4_name="made_up",
+    bfruntime_info=schemas.PROGRAM,
+    profiles=[pb.ForwardingPipelineConfig.Profile(profile_name="pipe", context=b"{}", binary=b"1")],
+)
+
+
+class Plane:
+    """A data plane that notes writes, and processes no packets."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str, Key, int], Call] = {}
+        self.defaults: dict[str, Call] = {}
+        self.groups: dict[int, set[Replica]] = {}
+        self.cells: dict[tuple[str, int], Count] = {}
+        self.meters: dict[tuple[str, int], MeterConfig | None] = {}
+        self.counts: dict[tuple[str, Key, int], Count] = {}
+
+    def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
+        self.entries[table, key, priority] = call
+
+    modify = insert
+
+    def delete(self, table: str, key: Key, priority: int) -> None:
+        del self.entries[table, key, priority]
+
+    def set_default(self, table: str, call: Call | None) -> None:
+        if call is None:
+            self.defaults.pop(table, None)
+        else:
+            self.defaults[table] = call
+
+    def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
+        self.groups[group] = set(replicas)
+
+    def read_counters(self, cells: Sequence[tuple[str, int]]) -> list[Count]:
+        return [self.cells.get(cell, Count(0, 0)) for cell in cells]
+
+    def write_counter(self, counter: str, index: int, count: Count) -> None:
+        self.cells[counter, index] = count
+
+    def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
+        self.meters[meter, index] = config
+
+    def read_direct_counters(self, entries: Sequence[tuple[str, Key, int]]) -> list[Count]:
+        return [self.counts.get(entry, Count(0, 0)) for entry in entries]
+
+    def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
+        self.counts[table, key, priority] = count
+
+
+def device(installed: bool = True) -> Device:
+    """Return a device with two pipes, which runs the program, or none."""
+    made = Device(BOARDS["tofino1"], lambda _binary: Plane())  # type: ignore[arg-type, return-value]
+    if installed:
+        made.install(bfrt.ForwardingPipelineConfig.FromString(CONFIG.SerializeToString()))
+    return made
