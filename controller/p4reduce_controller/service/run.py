@@ -8,7 +8,7 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from p4reduce_controller.observability.tracing import configured
 from p4reduce_controller.p4runtime.election import Election
 from p4reduce_controller.p4runtime.program import Program, load_schema
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
-from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import Settings, trees_of
 from p4reduce_controller.store.state import StateFile
@@ -98,55 +97,65 @@ async def running(
     """
     config = leadership.config if leadership else service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
-    tls = settings.switch_tls()
-    election = Election(settings.election_id, settings.take_over)
-    state: Store | None = leadership.state if leadership else None
-    if leadership:
-        stored = leadership.state
-        election = Election(
-            election.rank, take_over=True, term=leadership.term, reason_to_wait=lambda: stored.maybe_lost_leadership
-        )
-
-    def make(spec: SwitchConfig, *, first: bool = False) -> P4RuntimeSwitch:
-        return P4RuntimeSwitch(spec, program, election if first else replace(election, take_over=False), tls)
-
+    switch_tls, store_tls = settings.switch_tls(), leadership.store_tls if leadership else None
+    election = _election(settings, leadership)
+    later_election = replace(election, take_over=False)  # switches that operators add keep another primary
     async with AsyncExitStack() as ends:  # each step runs even if others raise, the last one first
-        if settings.state:
-            state = ends.enter_context(closing(StateFile(Path(settings.state))))
+        state = leadership.state if leadership else ends.enter_context(_state_file(settings))
         initial = _initial_switches(settings, state)
-        switches, retained = ([make(one, first=True) for one in specs] for specs in (initial.specs, initial.retained))
-        entrance = leadership.entrance if leadership else ends.enter_context(closing(Entrance.of(settings)))
-        audit, gate = entrance.audit, entrance.gate
-        trees = trees_of({one.name: one.uplink for one in initial.specs})
-        inventory = Inventory(switches, trees, default_slots=settings.slots)
-        jobs = Jobs(
-            inventory,
-            JobOptions(
-                rejoin_time=settings.rejoin_time, returns=state is not None, moves_slots=not settings.keep_slots
-            ),
-            tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
-            fixed=[spec.fixed for spec in initial.specs],
+        switches, retained = (
+            [P4RuntimeSwitch(one, program, election, switch_tls) for one in specs]
+            for specs in (initial.specs, initial.retained)
         )
+        entrance = leadership.entrance if leadership else ends.enter_context(closing(Entrance.of(settings)))
+        inventory, jobs = _jobs(settings, initial, switches, entrance.gate, returns=state is not None)
         traces = configured()
         ends.push_async_callback(asyncio.to_thread, traces.close)
-        controller = Controller(inventory, jobs, config, state, gate, audit, traces)
+        controller = Controller(inventory, jobs, config, state, entrance.gate, entrance.audit, traces)
         controller.fabric.retain(initial, retained)
         if leadership:
             await leadership.release()
         await _bind(controller, BIND_TIMEOUT if leadership else 0.0)
         ends.push_async_callback(inventory.close, lambda: controller.has_kept_jobs)
         ends.push_async_callback(controller.close)
-        await ends.enter_async_context(
-            _web(settings, config, controller, tls, leadership.store_tls if leadership else None)
-        )
+        await ends.enter_async_context(_web(settings, config, controller, switch_tls, store_tls))
         controller.restore()
         await controller.service.listen()
         latecomers = TAKEOVER_OTHERS_TIMEOUT if leadership else OTHERS_TIMEOUT
         await start_switches([*switches, *retained], controller.listener, switch_timeout, latecomers)
         await controller.uplinks.find_all(min(switch_timeout, latecomers))
-        controller.open(settings, make, initial)
+        controller.open(settings, lambda spec: P4RuntimeSwitch(spec, program, later_election, switch_tls), initial)
         await controller.start()
         yield controller
+
+
+def _election(settings: Settings, leadership: Leadership | None) -> Election:
+    """Return the rules of the election ids. A leader takes over, as long as it may be the leader."""
+    if leadership is None:
+        return Election(settings.election_id, settings.take_over)
+    state = leadership.state
+    return Election(
+        settings.election_id,
+        take_over=True,
+        term=leadership.term,
+        reason_to_wait=lambda: state.maybe_lost_leadership,
+    )
+
+
+def _state_file(settings: Settings) -> AbstractContextManager[Store | None]:
+    """Return the state file of the settings, which leaving the block closes; None if there is none."""
+    return closing(StateFile(Path(settings.state))) if settings.state else nullcontext()
+
+
+def _jobs(
+    settings: Settings, initial: InitialSwitches, switches: Sequence[Aggregator], gate: Gate | None, *, returns: bool
+) -> tuple[Inventory, Jobs]:
+    """Return the switches as a site, and the logic of jobs on them. `returns`: whether ranks may rejoin kept jobs."""
+    trees = trees_of({one.name: one.uplink for one in initial.specs})
+    inventory = Inventory(switches, trees, default_slots=settings.slots)
+    options = JobOptions(rejoin_time=settings.rejoin_time, returns=returns, moves_slots=not settings.keep_slots)
+    tenancy = Tenancy(gate.users.book.policy) if gate is not None else None
+    return inventory, Jobs(inventory, options, tenancy=tenancy, fixed=[spec.fixed for spec in initial.specs])
 
 
 def _initial_switches(settings: Settings, state: Store | None) -> InitialSwitches:
