@@ -153,6 +153,9 @@ def test_names_that_the_program_lacks(
         (lambda plane: plane.set_group(0, ()), "multicast group 0: accepted are 1 to 65535"),
         (lambda plane: plane.set_group(1, [Replica(1, 0), Replica(1, 0)]), "is there twice"),
         (lambda plane: plane.set_group(1, [Replica(1, 1 << 16)]), "instance 65536; accepted are 0 to 65535"),
+        (lambda plane: plane.set_group(1, [Replica(72, 1)]), "the chip has no port 72"),
+        (lambda plane: plane.set_group(1, [Replica(511, 1)]), "the chip has no port 511"),
+        (lambda plane: plane.set_group(1, [Replica(512, 1)]), "the chip has no port 512"),
     ],
 )
 def test_values_that_do_not_fit(
@@ -196,11 +199,23 @@ def test_counters(plane: BfrtDataPlane, client: NotingClient) -> None:
     client.answers = [[entry, pb.TableEntry(), entry]]
     cells = [("Ingress.outcomes", 16), ("Ingress.outcomes", 0), ("Ingress.losses", 7)]
     assert plane.read_counters(cells) == [Count(2, 256), Count(0, 0), Count(2, 0)]
+    (wanted,) = client.reads
+    assert not client.requests
+    assert all(entry.table_flags.from_hw for entry in wanted)
+    assert [entry.table_id for entry in wanted] == [3, 3, 4]
+    assert [entry.key.fields[0].exact.value for entry in wanted] == [b"\0\0\0\x10", b"\0\0\0\0", b"\0\0\0\x07"]
+
+
+def test_many_counters_are_synchronized_by_table(plane: BfrtDataPlane, client: NotingClient) -> None:
+    client.answers = [[pb.TableEntry()] * 66]
+    assert plane.read_counters([("Ingress.outcomes", 16), ("Ingress.losses", 0)] * 33) == [Count(0, 0)] * 66
     (syncs,), (wanted,) = client.requests, client.reads
     assert [update.entity.table_operation.table_id for update in syncs] == [3, 4]
     assert {update.entity.table_operation.table_operations_type for update in syncs} == {"Sync"}
-    assert [entry.table_id for entry in wanted] == [3, 3, 4]
-    assert [entry.key.fields[0].exact.value for entry in wanted] == [b"\0\0\0\x10", b"\0\0\0\0", b"\0\0\0\x07"]
+    assert not any(entry.table_flags.from_hw for entry in wanted)
+    client.refuses = lambda _: EXISTS
+    with pytest.raises(ValueError, match="counters cannot be read from the chip: Table Add failed"):
+        plane.read_counters([("Ingress.outcomes", 16)] * 66)
 
 
 def test_no_counters_are_no_calls(plane: BfrtDataPlane, client: NotingClient) -> None:
@@ -221,11 +236,14 @@ def test_direct_counters(plane: BfrtDataPlane, client: NotingClient) -> None:
     count = text_format.Parse(r"data { action_id: 11 fields { field_id: 65554 stream: '\002' } }", pb.TableEntry())
     client.answers = [[count]]
     assert plane.read_direct_counters([("Ingress.jobs", KEY, 0)]) == [Count(2, 0)]
-    assert client.requests[0][0].entity.table_operation.table_operations_type == "SyncCounters"
+    assert client.reads[0][0].table_flags.from_hw
     assert [field.field_id for field in client.reads[0][0].data.fields] == [65553, 65554]
     client.answers = [ReadRefused("", [None, MISSING])]
     with pytest.raises(KeyError, match=r"Ingress\.jobs: the switch refuses this: Object not found"):
         plane.read_direct_counters([("Ingress.jobs", KEY, 0)] * 2)
+    client.answers = [[count] * 65]
+    assert plane.read_direct_counters([("Ingress.jobs", KEY, 0)] * 65) == [Count(2, 0)] * 65
+    assert client.requests[0][0].entity.table_operation.table_operations_type == "SyncCounters"
 
 
 def test_writing_a_direct_counter_needs_a_flag(plane: BfrtDataPlane, client: NotingClient) -> None:

@@ -107,7 +107,10 @@ def test_counters(server: Server, plane: BfrtDataPlane) -> None:
     there(server).cells[OUTCOMES, 16] = Count(2, 1 << 40)
     there(server).cells[LOSSES, 0] = Count(5, 0)
     cells = [(OUTCOMES, 16), (LOSSES, 0), (OUTCOMES, 3), (OUTCOMES, 0)]
-    assert plane.read_counters(cells) == [Count(2, 1 << 40), Count(5, 0), Count(7, 8), Count(0, 0)]
+    counts = [Count(2, 1 << 40), Count(5, 0), Count(7, 8), Count(0, 0)]
+    assert plane.read_counters(cells) == counts
+    there(server).cells[OUTCOMES, 16] = counts[0] = Count(3, 1)
+    assert plane.read_counters(cells * 50) == counts * 50
 
 
 def test_direct_counters(server: Server, plane: BfrtDataPlane) -> None:
@@ -118,6 +121,8 @@ def test_direct_counters(server: Server, plane: BfrtDataPlane) -> None:
     assert plane.read_direct_counters([(JOBS, KEY, 0)]) == [Count(3, 4)]
     there(server).counts[JOBS, KEY, 0] = Count(30, 40)
     assert plane.read_direct_counters([(JOBS, KEY, 0)]) == [Count(30, 40)]
+    there(server).counts[JOBS, KEY, 0] = Count(31, 41)
+    assert plane.read_direct_counters([(JOBS, KEY, 0)] * 65) == [Count(31, 41)] * 65
     with pytest.raises(KeyError, match="Object not found"):
         plane.read_direct_counters([(JOBS, KEY, 0), (JOBS, OTHER, 0)])
     with pytest.raises(KeyError, match="Object not found"):
