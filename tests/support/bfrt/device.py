@@ -68,8 +68,8 @@ class Device:
         self.remarks: list[str] = []  # what a client did that the drivers accept, but is probably wrong
         self.limits: dict[str, int] = {}  # of tables' entries, for tests
         self.undeliverable = 0  # frames to ports that are not up
-        self.config: bfrt.ForwardingPipelineConfig | None = None
         self.fixed_schema = fixed(board.family)
+        self.config: bfrt.ForwardingPipelineConfig | None = self._nothing()
         self.on_port_change: Callable[[int, bool], None] = lambda _port, _up: None
         self._plane: DataPlane | None = None
         self._reset(None, None)
@@ -86,19 +86,20 @@ class Device:
             raise Failure(BfStatus.NOT_READY)
         return self._plane
 
-    @property
-    def program(self) -> str:
-        """The name of the program that runs."""
-        return self.config.p4_name if self.config else SHARED
-
     def install(self, config: bfrt.ForwardingPipelineConfig) -> None:
-        """Run a program instead of what there was. All tables are empty then, and no port is added."""
+        """Run a program instead of what there was. All tables are empty then, and no port is added.
+
+        If it cannot be loaded, the device has nothing at all.
+        """
         try:
             schema = parse(config.bfruntime_info)
             context = Context.parse(config.profiles[0].context)
             plane = self.load(config.profiles[0].binary)
         except (KeyError, IndexError, ValueError) as error:
-            raise Failure(BfStatus.UNEXPECTED) from error
+            with self.lock:
+                self.config = None
+                self._reset(None, None)
+            raise Failure(BfStatus.NO_SYS_RESOURCES) from error
         with self.lock:
             self.config = config
             self._reset(plane, context, schema)
@@ -106,11 +107,15 @@ class Device:
     def restart(self, config: bfrt.ForwardingPipelineConfig | None) -> None:
         """Forget all, and run a program or none, as the driver does when it starts."""
         with self.lock:
-            self.config = None
+            self.config = self._nothing()
             self._reset(None, None)
             self.remarks.clear()
         if config is not None:
             self.install(config)
+
+    def _nothing(self) -> bfrt.ForwardingPipelineConfig:
+        """Return the config of a device without a program (`BfRtDevMgrImpl::bfRtDeviceAdd`)."""
+        return bfrt.ForwardingPipelineConfig(p4_name=SHARED, bfruntime_info=self.fixed_schema)
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Pass a frame from a port through the program; return the frames that leave, each with its port.

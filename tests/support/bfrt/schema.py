@@ -75,8 +75,8 @@ class TableSchema:
 
 
 def parse(text: bytes) -> dict[int, TableSchema]:
-    """Return the tables of a schema by their ids."""
-    return {table["id"]: _table(table) for table in json.loads(text)["tables"]}
+    """Return the tables of a schema by their ids. Of two with one id, the first counts."""
+    return {table["id"]: _table(table) for table in reversed(json.loads(text)["tables"])}
 
 
 def _table(table: Json) -> TableSchema:
@@ -264,6 +264,9 @@ _FIXED = (
     ),
     ("{family}.pktgen.port_cfg", 0xFF030001, "PktgenPortCfg", 256, "dev_port:uint32", _RECIRCULATION, []),
     ("{family}.dev.device_configuration", 0xFF060001, "DevConfigure", 1, "", _DEVICE, []),
+    # Servers also have tables of a chip without files of its own, whose ids are those of other tables.
+    ("{family}.tm.pool.cfg", 0xFF050002, "TmPoolCfg", 14, "pool:string", "size_cells:uint32", []),
+    ("tf5.tm.pool.cfg", 0xFF050002, "TmPoolCfg", 38, "pool:string", "size_cells:uint32", []),
 )
 
 

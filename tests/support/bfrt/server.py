@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from . import bfruntime_pb2 as bfrt
-from .device import NAME_LIMIT, PIPELINE_LIMIT, SHARED, Device
+from .device import NAME_LIMIT, PIPELINE_LIMIT, Device
 from .status import BfStatus, Failure, Refusal, explained
 from .tables import Data, Table
 
@@ -40,6 +40,7 @@ class Faults:
     slow_s: float = 0.0  # before each call is served
     hang: threading.Event = field(default_factory=threading.Event)  # calls do not end while this is set
     die_after: int | None = None  # updates of a write, before the server is gone
+    install_s: float = 0.0  # that an installation takes
     refuse_install: bool = False
 
 
@@ -52,6 +53,7 @@ class Client:
     messages: queue.SimpleQueue[bfrt.StreamMessageResponse | None] | None = None
     cancel: Callable[[], object] = lambda: None
     bound: str | None = None
+    calls: int = 0  # while it has no stream
 
     def send(self, message: bfrt.StreamMessageResponse) -> None:
         """Send a message on the client's stream, if it has one."""
@@ -69,7 +71,7 @@ class Server:
         self.calls: list[str] = []  # names of the calls so far
         self._lock = threading.RLock()
         self._clients: dict[int, Client] = {}
-        self._installing = False
+        self.installing = False
         self._port_listener: int | None = None  # the client of the registration, as far as the cookie has it
         device.on_port_change = self._port_changed
         self._start()
@@ -102,6 +104,10 @@ class Server:
         with self._lock:
             for client in self._clients.values():
                 client.cancel()
+
+    @property
+    def _program(self) -> str | None:
+        return self.device.config.p4_name if self.device.config is not None else None
 
     @property
     def clients(self) -> dict[int, str | None]:
@@ -209,9 +215,21 @@ class Server:
             self._clients[request.client_id] = client
 
     def _client(self, number: int) -> Client:
-        """Return a client; one without a stream is made for this call."""
+        """Return a client; one without a stream is there from now on until `_done`.
+
+        The server forgets that after a call that it refuses as a whole: then such a client stays for good.
+        """
         with self._lock:
-            return self._clients.get(number) or Client(number)
+            client = self._clients.setdefault(number, Client(number))
+            client.calls += 1
+            return client
+
+    def _done(self, client: Client) -> None:
+        """Remove a client without a stream at the end of its last call (`cleanupConnection`)."""
+        with self._lock:
+            client.calls -= 1
+            if client.messages is None and client.calls == 0:
+                self._clients.pop(client.number, None)
 
     # Pipelines
 
@@ -220,15 +238,15 @@ class Server:
     ) -> bfrt.GetForwardingPipelineConfigResponse:
         """Return the device's program (`readFromDisk`). One without a program has "$SHARED", with a fixed schema."""
         self._check_lock("read", request.client_id)
+        client = self._client(request.client_id)
         if request.device_id != DEVICE:
             context.abort(grpc.StatusCode.UNKNOWN, "Unexpected error in RPC handling")  # an exception of the server
         answer = bfrt.GetForwardingPipelineConfigResponse()
         answer.non_p4_config.bfruntime_info = self.device.fixed_schema
         with self.device.lock:
-            config = self.device.config or bfrt.ForwardingPipelineConfig(
-                p4_name=SHARED, bfruntime_info=self.device.fixed_schema
-            )
-        answer.config.add().CopyFrom(config)
+            if self.device.config is not None:
+                answer.config.add().CopyFrom(self.device.config)
+        self._done(client)
         return answer
 
     def _set_config(self, request: Config, _context: grpc.ServicerContext) -> bfrt.SetForwardingPipelineConfigResponse:
@@ -253,35 +271,43 @@ class Server:
             if other.bound == name:
                 text = f"Client ID {signed(client.number)} trying to bind but Client ID {signed(other.number)}"
                 raise Refusal(BfStatus.ALREADY_EXISTS, f"{text} already owns this P4")
-        if request.device_id != DEVICE or name != self.device.program:
+        if request.device_id != DEVICE or name != self._program:
             raise Refusal(BfStatus.OBJECT_NOT_FOUND, f"Failed to find BfRtInfo for program {name}")
         client.bound = name
 
     def _install(self, request: Config) -> None:
         """Install a program (`forwardingConfigSet`). The client must bind to it afterwards."""
-        self._check_config(request)
         client = self._client(request.client_id)
-        if request.action in (Config.VERIFY, Config.RECONCILE_AND_WARM_INIT_END):
-            if request.action != Config.VERIFY:
-                raise Refusal(BfStatus.NOT_SUPPORTED, "Reconcile and warmInitEnd not supported")
-            return
-        if request.action != Config.VERIFY_AND_WARM_INIT_BEGIN_AND_END:
+        self._check_config(request)
+        if request.action == Config.RECONCILE_AND_WARM_INIT_END:
+            raise Refusal(BfStatus.NOT_SUPPORTED, "Reconcile and warmInitEnd not supported")
+        if request.action not in (Config.VERIFY, Config.VERIFY_AND_WARM_INIT_BEGIN_AND_END):
             raise Refusal(BfStatus.NOT_SUPPORTED, "This server of tests begins and ends at once only")
-        with self._lock:
-            if client.notifications.enable_port_status_change_notifications:
-                self._port_listener = None
-            self._installing = True
-        try:
-            with explained("Failed to add device during warm_init"):
-                if self.faults.refuse_install:
-                    raise Failure(BfStatus.HW_COMM_FAIL)
-                self._notify(Started.WARM_INIT_STARTED)
-                self.device.install(request.config[0])
-            self._notify(Started.WARM_INIT_FINISHED)
-        finally:
+        if request.action == Config.VERIFY_AND_WARM_INIT_BEGIN_AND_END:
             with self._lock:
-                self._installing = False
-                self._refresh()
+                if client.notifications.enable_port_status_change_notifications:
+                    self._port_listener = None
+                self.installing = True
+            try:
+                time.sleep(self.faults.install_s)
+                self._replace(request.config[0])
+            finally:
+                self.installing = False
+        self._done(client)
+
+    def _replace(self, config: bfrt.ForwardingPipelineConfig) -> None:
+        """Replace the program, and end the streams of clients bound to the one that is gone (`refreshConnections`)."""
+        try:
+            self.device.install(bfrt.ForwardingPipelineConfig() if self.faults.refuse_install else config)
+        except Failure:  # the server overwrites this error by that of the next step
+            raise Refusal(BfStatus.OBJECT_NOT_FOUND, f"Failed to find p4 program for device {DEVICE}") from None
+        self._notify(Started.WARM_INIT_STARTED)
+        self._notify(Started.WARM_INIT_FINISHED)
+        with self._lock:
+            for client in self._clients.values():
+                if client.bound not in (None, config.p4_name):
+                    client.bound = None
+                    client.cancel()
 
     def _check_config(self, request: Config) -> None:
         """Refuse a config that no device can have (`DeviceForwardingConfig`)."""
@@ -296,13 +322,6 @@ class Server:
         if not valid:
             raise Refusal(BfStatus.INVALID_ARG, "Invalid device config sent")
 
-    def _refresh(self) -> None:
-        """End the streams of clients that are bound to a program which is gone (`refreshConnections`)."""
-        for client in self._clients.values():
-            if client.bound not in (None, self.device.program):
-                client.bound = None
-                client.cancel()
-
     def _notify(self, what: Started.ValueType) -> None:
         message = bfrt.StreamMessageResponse()
         message.set_forwarding_pipeline_config_response.set_forwarding_pipeline_config_response_type = what
@@ -312,7 +331,7 @@ class Server:
 
     def _check_lock(self, kind: str, number: int) -> None:
         """Refuse a call during an installation; the readers' lock does not wait for the writer."""
-        if self._installing:
+        if self.installing:
             raise Refusal(BfStatus.IN_USE, f"Failed to acquire {kind} lock for client {signed(number)}")
 
     # Writes
@@ -334,6 +353,7 @@ class Server:
                     self._update(client, request.target, update, response)
             except Refusal as refusal:
                 errors[index] = refusal
+        self._done(client)
         _report(context, "Write Error Status", errors)
         return response
 
@@ -346,7 +366,7 @@ class Server:
     def _check_program(self, client: Client, device: int, name: str) -> None:
         """Find the program of a call (`getBfRtInfo`, `getBfRtInfoIndependent`)."""
         if client.messages is None or name:
-            if device != DEVICE or name != self.device.program:
+            if device != DEVICE or name != self._program:
                 raise Refusal(BfStatus.OBJECT_NOT_FOUND, f"Unable to obtain BF_RT info for ({name})")
         elif client.bound is None:
             raise Refusal(BfStatus.UNEXPECTED, "Unable to get bound_program")
@@ -503,6 +523,7 @@ class Server:
             except Refusal as refusal:
                 errors[index] = refusal
         yield response
+        self._done(client)
         _report(context, "Read Error Status", errors)
 
     def _read_entity(self, target: bfrt.TargetDevice, entity: bfrt.Entity, response: bfrt.ReadResponse) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,26 @@ def test_calls_without_a_program(server: Server, client: PlainClient) -> None:
     assert refusal(error) == f"INVALID_ARGUMENT {text} Invalid arguments"
 
 
+def test_a_client_without_a_stream(server: Server, client: PlainClient) -> None:
+    """It is there during its calls. After a call that is refused as a whole it stays, and can bind, for good."""
+    entry = mac(client, 1, 4)
+    with connect(server, number=8) as other:
+        assert other.write(("INSERT", entry), name="p4reduce") == [""]
+        with pytest.raises(grpc.RpcError) as error:
+            other.bind("$SHARED")
+        assert refusal(error) == "UNAVAILABLE Unknown client. Client_id:8 Not ready"
+        with pytest.raises(grpc.RpcError):
+            other.write(("INSERT", entry))
+        client.close_stream()
+        wait_until(lambda: server.clients == {}, "the owner is gone")
+        other.bind()
+    with connect(server, number=9) as next_one:
+        next_one.subscribe()
+        with pytest.raises(grpc.RpcError) as error:
+            next_one.bind()
+        assert refusal(error).startswith("ALREADY_EXISTS Client ID 9 trying to bind but Client ID 8 already owns")
+
+
 def test_the_config_that_runs(client: PlainClient) -> None:
     answer = client.config()
     assert [config.p4_name for config in answer.config] == ["p4reduce"]
@@ -209,11 +230,6 @@ def test_installation(server: Server) -> None:
             {},
             "RECONCILE_AND_WARM_INIT_END",
             "UNIMPLEMENTED Reconcile and warmInitEnd not supported Operation not supported",
-        ),
-        (
-            {"binary": b"no program"},
-            "VERIFY_AND_WARM_INIT_BEGIN_AND_END",
-            "UNKNOWN Failed to add device during warm_init Unexpected error",
         ),
     ],
 )
@@ -881,10 +897,29 @@ def test_death_within_a_batch(server: Server, client: PlainClient) -> None:
 
 
 def test_an_installation_that_fails(server: Server, client: PlainClient) -> None:
+    """The device has no program at all then, and the answer is that of the next step (`refreshConnections`)."""
     server.faults.refuse_install = True
     with pytest.raises(grpc.RpcError) as error:
         client.set_config([programs.device_config(PROFILE)], "VERIFY_AND_WARM_INIT_BEGIN_AND_END")
-    assert refusal(error) == "UNKNOWN Failed to add device during warm_init HW access fails"
+    assert refusal(error) == "NOT_FOUND Failed to find p4 program for device 0 Object not found"
+    assert list(client.config().config) == []
+    server.faults.refuse_install = False
+    client.set_config([programs.device_config(PROFILE)], "VERIFY_AND_WARM_INIT_BEGIN_AND_END")
+    assert len(client.config().config) == 1
+
+
+def test_calls_during_an_installation(server: Server, client: PlainClient) -> None:
+    """Readers of the lock do not wait for the writer (`SetFwdConfigLockGuard`)."""
+    server.faults.install_s = 0.5
+    config = [programs.device_config(PROFILE)]
+    with connect(server, number=8) as other, ThreadPoolExecutor() as pool:
+        installed = pool.submit(other.set_config, config, "VERIFY_AND_WARM_INIT_BEGIN_AND_END")
+        wait_until(lambda: server.installing, "the installation has begun")
+        with pytest.raises(grpc.RpcError) as error:
+            client.write(("INSERT", mac(client, 5, 4)))
+        assert refusal(error) == "UNAVAILABLE Failed to acquire read lock for client 7 In use"
+        installed.result()
+    assert client.write(("INSERT", mac(client, 5, 4))) == [""]
 
 
 # Schemas
