@@ -19,11 +19,12 @@ from typer.testing import CliRunner
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.toml import tomllib
 from p4reduce_controller.commands import cli
 from p4reduce_controller.commands.access import plain
 from p4reduce_controller.p4runtime import switch
 from p4reduce_controller.settings.example import example
-from p4reduce_controller.settings.settings import SCHEMA, load, tomllib  # type: ignore[attr-defined]
+from p4reduce_controller.settings.settings import SCHEMA, load
 from tests.support.certificates import self_signed
 from tests.support.controller.running import Running, Starter
 from tests.support.waiting import wait_until

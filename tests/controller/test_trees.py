@@ -14,13 +14,15 @@ from rich.console import Console
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.toml import tomllib
 from p4reduce_controller.commands.views import show
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service.controller import Controller
-from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, Settings, load, tomllib
+from p4reduce_controller.settings.example import EXAMPLE_OF_A_TREE
+from p4reduce_controller.settings.settings import Settings, load
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.trees import Misplaced, Trees, Uplink
 from tests.support.controller.fake_switch import FakeSwitch

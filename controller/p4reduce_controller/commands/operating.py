@@ -17,10 +17,10 @@ from rich.live import Live
 from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.toml import read_toml
 from p4reduce_controller.commands import views
 from p4reduce_controller.commands.access import Access, AsJson, fail, plain, reaches_controller
 from p4reduce_controller.commands.views import Rates
-from p4reduce_controller.settings.settings import parsed
 from p4reduce_controller.settings.texts import parse_ports, parse_uplink
 
 _SLOTS_TIMEOUT = 60.0  # seconds; the controller reads the slots for one request at a time
@@ -252,7 +252,7 @@ def _print_said(reply: pb.SwitchesReply) -> None:
 def _table_in(file: Path) -> dict[str, Any]:
     """Return the only [[switches]] table of the file."""
     try:
-        values = parsed(file, "--file")
+        values = read_toml("--file", file)
     except SettingsError as error:
         fail(str(error))
     found = values.get("switches")

@@ -8,7 +8,7 @@ import textwrap
 from typing import Any
 
 from p4reduce_controller.base.schema import Setting
-from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, SCHEMA
+from p4reduce_controller.settings.settings import SCHEMA
 
 _WIDTH = 118
 # Examples for settings whose default does not show how a value is written.
@@ -26,24 +26,40 @@ _HEAD = """\
 _TREE = """\
 # Several switches, as leaves and spines. Each has its own switch, address, mac, ports, hosts and routes.
 """
+EXAMPLE_OF_A_TREE = """\
+[[switches]]
+name = "spine"
+switch = "127.0.0.1:9559"
+address = ["10.0.255.1"]
+ports = [1, 2]
+
+[[switches]]
+name = "leaf1"
+switch = "127.0.0.1:9560"
+address = ["10.0.255.2"]
+ports = [1, 2, 3]
+uplink = { port = 3, to = "spine" }
+hosts = { "02:00:00:00:00:01" = 1 }
+
+[[switches]]
+name = "leaf2"
+switch = "127.0.0.1:9561"
+address = ["10.0.255.3"]
+ports = [1, 2, 3]
+uplink = { port = 3, to = "spine" }
+"""
 
 
 def example() -> str:
     """Return the example as TOML in which everything is a comment, so that it changes nothing."""
     scalars = [one for one in SCHEMA.values() if one.spec.help]
-    parts = [_HEAD, *map(_entry, scalars), _TREE + _commented(_switches())]
+    parts = [_HEAD, *map(_entry, scalars), _TREE + _commented(EXAMPLE_OF_A_TREE)]
     return "\n".join(parts)
 
 
 def _entry(setting: Setting) -> str:
     value = setting.default or _FORMS.get(setting.key, setting.default)
     return _comment(setting.help) + f"# {setting.key} = {_toml(value)}\n"
-
-
-def _switches() -> str:
-    """Return the part of the example of a tree that is not about the whole controller."""
-    text = EXAMPLE_OF_A_TREE[EXAMPLE_OF_A_TREE.index("[[switches]]") :]
-    return "".join(line.split(" #")[0].rstrip() + "\n" for line in text.splitlines())
 
 
 def _toml(value: Any) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ServiceConfig, is_loopback
 from p4reduce_controller.base.schema import Range, SettingsError, check, setting, settings_of
+from p4reduce_controller.base.toml import read_toml
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.jobs.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.observability.logs import FORMATS
@@ -40,41 +40,10 @@ from p4reduce_controller.switches.frames import Endpoint, synthetic_mac
 from p4reduce_controller.switches.trees import Trees, Uplink
 from p4reduce_controller.tenants.access import LONGEST_NAME
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
-
 LONGEST_LEASE = 3600.0
 LONGEST_STORE_LEASE = 60
 MOST_HELLOS = 1_000_000
 _RATE = Range(0.1, 1e6, "accepted are 0.1 to 1000000 a second")
-
-EXAMPLE_OF_A_TREE = """\
-listen = "0.0.0.0:7700"
-insecure = true
-
-[[switches]]                   # instead of switch, address, mac, ports, hosts and routes: each has its own
-name = "spine"
-switch = "127.0.0.1:9559"
-address = ["10.0.255.1"]
-ports = [1, 2]
-
-[[switches]]
-name = "leaf1"
-switch = "127.0.0.1:9560"
-address = ["10.0.255.2"]
-ports = [1, 2, 3]
-uplink = { port = 3, to = "spine" }
-hosts = { "02:00:00:00:00:01" = 1 }
-
-[[switches]]
-name = "leaf2"
-switch = "127.0.0.1:9561"
-address = ["10.0.255.3"]
-ports = [1, 2, 3]
-uplink = { port = 3, to = "spine" }
-"""
 
 
 @dataclass
@@ -391,17 +360,9 @@ def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     values: dict[str, Any] = {}
     if file is not None:
         elsewhere = "`p4reduce controller --example-config` shows all that are known"
-        values = check(parsed(file, "--config"), SCHEMA, f"--config {file}", elsewhere=elsewhere)
+        values = check(read_toml("--config", file), SCHEMA, f"--config {file}", elsewhere=elsewhere)
     values |= check({key: value for key, value in options.items() if value is not None}, SCHEMA)
     return Settings(**values)
-
-
-def parsed(file: Path, option: str) -> dict[str, Any]:
-    """Return the contents of a TOML file. Raises SettingsError, which names the file and the `option`."""
-    try:
-        return dict(tomllib.loads(read(str(file)).decode()))
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{option} {file}: {error}") from None
 
 
 def trees_of(parents: Mapping[str, tuple[int, str] | None]) -> Trees:
@@ -440,13 +401,6 @@ def check_store(settings: Settings) -> None:
         raise SettingsError("--state and --store: give only one of them")
     if settings.store:
         parse_store(settings.store)
-
-
-def read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {diagnostics.of_os(error)}") from None
 
 
 def _check_once(option: str, values: Iterable[object]) -> None:

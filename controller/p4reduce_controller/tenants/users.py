@@ -8,7 +8,6 @@ import hmac
 import logging
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -16,14 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.toml import read_toml
 from p4reduce_controller.tenants.access import LONGEST_NAME, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.jwt_tokens import JwtError, JwtTokens, jwt_tokens
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 log = logging.getLogger(__name__)
 
@@ -119,12 +114,7 @@ def read_users(path: Path, files: FilesRead | None = None) -> Book:
     `files`: records what was read, even after an error.
     """
     files = files or FilesRead()
-    try:
-        root = tomllib.loads(files.read(path).decode())
-    except OSError as error:
-        raise SettingsError(f"--users {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"--users {path}: {error}") from None
+    root = read_toml("--users", path, files.read)
     try:
         return _book(_Table("the file", root), path.parent, files.read)
     except ValueError as error:
