@@ -261,7 +261,7 @@ def test_a_leaf_comes_and_finds_its_parent(changing: Changing) -> None:
     [
         ({"name": FIRST}, f"the switch {FIRST} exists already"),
         ({"switch": "fake"}, f"has an address in common with {FIRST}"),
-        ({"switch": "fake 9", "address": ["10.0.0.9"], "device_id": -1}, "accepted are 1 to 2^64 - 1"),
+        ({"switch": "fake 9", "address": ["10.0.0.9"], "device_id": -1}, "accepted are 1 to 18446744073709551615"),
         ({"switch": "fake 9", "address": ["10.0.0.9"], "name": "\ud800"}, "accepted are 1 to 200 printable characters"),
         ({"switch": "fake 9", "address": ["10.0.0.9"], "name": 3}, "accepted are 1 to 200 printable characters"),
         ({"address": [SECOND]}, f"has an address in common with {SECOND}"),

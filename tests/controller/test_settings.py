@@ -87,9 +87,10 @@ def test_several_switches_have_an_address_each() -> None:
 
 def test_one_switch_need_not_be_a_list(tmp_path: Path) -> None:
     file = tmp_path / "controller.toml"
-    file.write_text('switch = "a:1"\nmac = "02:00:00:00:00:01"\n')
-    [config] = load(file, {}).switch_configs()
-    assert (config.target, config.address.mac) == ("a:1", "02:00:00:00:00:01")
+    file.write_text('switch = "a:1"\nmac = "02:00:00:00:00:01"\nuplink = "a:1:2=b:1"\n')
+    settings = load(file, {})
+    [config] = settings.switch_configs()
+    assert (config.target, config.address.mac, settings.uplink) == ("a:1", "02:00:00:00:00:01", ["a:1:2=b:1"])
 
 
 TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
@@ -136,6 +137,16 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
             "address = ['10.0.0.1', 2]: must be a list; each element must be a text in quotes",
         ),
         ({"device_id": True}, "device_id = True: must be a whole number"),
+        ({"ports": [1, True]}, "ports = [1, True]: must be a list; each element must be a whole number"),
+        ({"hosts": {"a": "1"}}, "hosts = {'a': '1'}: must be a table; each element must be a whole number"),
+        ({"routes": [1]}, "routes = [1]: must be a list; each element must be a table"),
+        ({"slots": True}, "slots = True: must be a whole number"),
+        ({"calls_per_s": 0.01}, "--calls-per-s 0.01: accepted are 0.1 to 1000000 a second"),
+        ({"mtu": 9}, "--mtu 9: accepted are"),
+        ({"slots": -1}, "--slots -1: accepted are 1 or more"),
+        ({"log_format": "xml"}, "--log-format xml: accepted are text or json"),
+        ({"standby": True}, "--standby needs --store"),
+        ({"state": "a", "store": "etcd://127.0.0.1:1"}, "--state and --store: give only one of them"),
         ({"lease": "5"}, "lease = '5': must be a number"),
         ({"lease": float("nan")}, "--lease nan: accepted are 0.1 to 3600 seconds"),
     ],
@@ -192,8 +203,13 @@ def test_a_value_that_is_not_accepted_is_named_with_its_file(tmp_path: Path, con
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "controller.toml"
     file.write_bytes(content)
-    with pytest.raises(SettingsError, match="--config"):
+    with pytest.raises(SettingsError, match=f"--config {file}: "):
         load(file, {})
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"--config: cannot read {tmp_path}/none.toml: No such file"):
+        load(tmp_path / "none.toml", {})
 
 
 def test_the_token_is_what_its_file_says(tmp_path: Path) -> None:

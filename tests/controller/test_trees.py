@@ -325,7 +325,7 @@ def test_what_is_not_accepted_is_named(changes: dict[str, object], text: str) ->
         ([{"switch": "b:1", "uplink": 3}], "uplink = 3: accepted is as"),
         ([{"switch": "b:1"}, {"switch": "b:1"}], "switches b:1, b:1: give each switch a name of its own"),
         ([{"switch": ["b:1", "b:2"]}], r"each \[\[switches\]\] table needs"),
-        ([{"switch": "b:1", "ports": ["x"]}], "port x: must be from 1 to 509"),
+        ([{"switch": "b:1", "ports": ["x"]}], r"switches: ports = \['x'\]: must be a list; each element must be"),
     ],
 )
 def test_what_is_not_accepted_in_a_file_is_named(switches: list[dict[str, object]], text: str) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from p4reduce.commands.cli import COMMANDS
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.settings.settings import SCHEMA, Settings, check_store, load
+from p4reduce_controller.settings.settings import SCHEMA, Settings, load
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -32,7 +32,6 @@ def settings_of(config: Path, words: Sequence[str]) -> Settings:
     """Return the settings of `p4reduce controller WORDS` with that file. Raises SettingsError for wrong ones."""
     given = {key: value for key, value in parsed(words).items() if key in SCHEMA and value not in (None, ())}
     settings = load(config, {key: SCHEMA[key].of_option(value) for key, value in given.items()})
-    check_store(settings)
     settings.switch_configs()
     settings.trees()
     if not settings.switch_ca:

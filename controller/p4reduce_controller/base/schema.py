@@ -6,10 +6,11 @@ The key in a file, the option on the command line, the help, the checks and the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Scope = Literal["controller", "switch", "either"]
 
@@ -32,11 +33,15 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Range:
-    """The range from `low` to `high`, both included. `error`: a text that says what is accepted."""
+    """The range from `low` to `high`, both included."""
 
     low: float
-    high: float
-    error: str
+    high: float = math.inf
+    unit: str = ""
+
+    def __str__(self) -> str:
+        low, high = (f"{limit:g}" if isinstance(limit, float) else str(limit) for limit in (self.low, self.high))
+        return f"{low} or more" if self.high == math.inf else f"{low} to {high} {self.unit}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -47,22 +52,20 @@ class Spec:
     `option_name`: the name of the option, if it differs from the key.
     `scope`: where the setting may be if a file has [[switches]] tables: "controller" outside them, "switch" in them,
     "either" in both places.
-    `items`: the type of a list's elements or a dict's values; None if it is not checked.
     `once`: whether the option is not repeatable, although its value is a list.
-    `allow_scalar`: whether a file may have a single text in place of a list of texts.
     `parse`: makes the value from the option's text; for a repeatable option, an element of the list or an item of the
     dict.
     `within`: the range of a number; None if every number is accepted.
+    `choices`: the texts that are accepted; empty if every text is.
     """
 
     help: str = ""
     option_name: str = ""
     scope: Scope = "controller"
-    items: type | None = None
     once: bool = False
-    allow_scalar: bool = False
     parse: Callable[[str], Any] | None = None
     within: Range | None = None
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class Setting:
     """A setting of a dataclass."""
 
     key: str
+    annotation: Any
     default: Any
     spec: Spec
 
@@ -107,25 +111,37 @@ class Setting:
         return self.kind(parsed)
 
     def checked(self, value: Any) -> Any:
-        """Return the value with the type that the dataclass has for it. Raises SettingsError."""
-        if self.spec.allow_scalar and isinstance(value, str):
+        """Return the value with the type that the dataclass has for it. Raises SettingsError.
+
+        A single text stands for a list of texts, and a whole number for a number.
+        """
+        if self.annotation == list[str] and isinstance(value, str):
             value = [value]
         if self.kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not self.kind:  # not isinstance, by which True would be an int
-            raise SettingsError(f"{self.key} = {value!r}: must be {self._accepted()}")
-        items = self.spec.items
-        elements = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if items is not None and not all(type(element) is items for element in elements):
-            raise SettingsError(f"{self.key} = {value!r}: must be {self._accepted()}")
-        within = self.spec.within
+        if not _has_type(value, self.annotation):
+            raise SettingsError(f"{self.key} = {value!r}: must be {_described(self.annotation)}")
+        within, choices = self.spec.within, self.spec.choices
         if within is not None and not within.low <= value <= within.high:
-            raise SettingsError(f"{self.option} {value}: {within.error}")
+            raise SettingsError(f"{self.option} {value}: accepted are {within}")
+        if choices and value not in choices:
+            raise SettingsError(f"{self.option} {value}: accepted are {' or '.join(choices)}")
         return value
 
-    def _accepted(self) -> str:
-        items = self.spec.items
-        return _TYPE_NAMES[self.kind] + (f"; each element must be {_TYPE_NAMES[items]}" if items is not None else "")
+
+def _has_type(value: object, kind: Any) -> bool:
+    if kind is Any:
+        return True
+    if type(value) is not (get_origin(kind) or kind):  # not isinstance, by which True would be an int
+        return False
+    elements = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(_has_type(element, get_args(kind)[-1]) for element in elements)
+
+
+def _described(kind: Any) -> str:
+    *_, element = get_args(kind) or [Any]
+    name = _TYPE_NAMES[get_origin(kind) or kind]
+    return name if element is Any else f"{name}; each element must be {_described(element)}"
 
 
 def setting(default: Any, help: str = "", **more: Any) -> Any:
@@ -138,9 +154,10 @@ def setting(default: Any, help: str = "", **more: Any) -> Any:
 
 def settings_of(schema: type) -> dict[str, Setting]:
     found = {}
+    types = get_type_hints(schema)
     for item in fields(schema):
         default = item.default if item.default_factory is MISSING else item.default_factory()
-        found[item.name] = Setting(item.name, default, item.metadata["spec"])
+        found[item.name] = Setting(item.name, types[item.name], default, item.metadata["spec"])
     return found
 
 

@@ -19,8 +19,8 @@ import typer
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands.access import Access, AsJson, fail, plain, reaches_controller, with_options
-from p4reduce_controller.observability.logs import FORMATS, start_logging
-from p4reduce_controller.settings.settings import SCHEMA, check_store, load
+from p4reduce_controller.observability.logs import start_logging
+from p4reduce_controller.settings.settings import SCHEMA, load
 
 if TYPE_CHECKING:
     from p4reduce_controller.service.controller import Controller as RunningController
@@ -66,9 +66,6 @@ def controller(
     try:
         given = {key: SCHEMA[key].of_option(one) for key, one in options.items()}
         settings = load(config, given)
-        check_store(settings)
-        if settings.log_format not in FORMATS:
-            raise SettingsError(f"--log-format {settings.log_format}: accepted are {' or '.join(FORMATS)}")
         start_logging(settings.log_format, logging.INFO if verbose else logging.WARNING)
         take_all_sockets()
         load_again = partial(load, config, given) if config is not None else None

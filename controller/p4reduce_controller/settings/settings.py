@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from p4reduce_controller.tenants.access import LONGEST_NAME
 LONGEST_LEASE = 3600.0
 LONGEST_STORE_LEASE = 60
 MOST_HELLOS = 1_000_000
-_RATE = Range(0.1, 1e6, "accepted are 0.1 to 1000000 a second")
+_RATE = Range(0.1, 1_000_000, "a second")
 
 
 @dataclass
@@ -54,23 +53,16 @@ class Settings:
         ["127.0.0.1:9559"],
         "HOST:PORT of the switch's P4Runtime server (default {default}). Several switches share each job's slots.",
         scope="switch",
-        items=str,
-        allow_scalar=True,
     )
     switch_ca: str = setting("", "Use TLS to the switches. PEM file with the certificate authorities to trust.")
     switch_cert: str = setting("", "PEM file with the client certificate for switches.")
     switch_key: str = setting("", "PEM file with the private key of --switch-cert.")
     switch_insecure: bool = setting(False, "Allow switches on other hosts without TLS.")
-    device_id: int = setting(
-        1,
-        "P4Runtime device id (default {default}).",
-        scope="either",
-        within=Range(1, 2**64 - 1, "accepted are 1 to 2^64 - 1"),
-    )
+    device_id: int = setting(1, "P4Runtime device id (default {default}).", scope="either", within=Range(1, 2**64 - 1))
     election_id: int = setting(
         DEFAULT_RANK,
         "High 64 bits of the P4Runtime election id (default {default}); the low bits are the time.",
-        within=Range(0, HIGHEST_RANK, f"accepted are 0 to {HIGHEST_RANK}"),
+        within=Range(0, HIGHEST_RANK),
     )
     take_over: bool = setting(
         False, "Take over from a controller that is the switch's primary, and remove its entries; it then stands by."
@@ -83,15 +75,9 @@ class Settings:
         f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), one for each --switch, in the "
         "same order. A single switch may have more: it answers ARP and ping for them.",
         scope="switch",
-        items=str,
-        allow_scalar=True,
     )
     mac: list[str] = setting(
-        [],
-        "MAC address of the switch (default 02:00 and the IP), one for each --switch.",
-        scope="switch",
-        items=str,
-        allow_scalar=True,
+        [], "MAC address of the switch (default 02:00 and the IP), one for each --switch.", scope="switch"
     )
     ports: list[int] = setting(
         [1], "Ports in use, as 1,2,3 (default {default}).", scope="switch", once=True, parse=parse_ports
@@ -104,25 +90,21 @@ class Settings:
         "CIDR=PORT,MAC: the port and the next hop's MAC address for a network.",
         option_name="route",
         scope="switch",
-        items=dict,
         parse=parse_route,
     )
     uplink: list[str] = setting(
         [],
         "LEAF:PORT=SPINE, both as in --switch. The leaf adds up its workers' packets, and sends the sum through "
         "this port to the spine, as one of the spine's workers.",
-        items=str,
     )
-    switches: list[dict[str, Any]] = setting([], items=dict)
+    switches: list[dict[str, Any]] = setting([])
     lease: float = setting(
         ServiceConfig.lease,
         "Seconds until a rank whose host vanished counts as lost; a killed one does at once (default {default}).",
-        within=Range(0.1, LONGEST_LEASE, f"accepted are 0.1 to {LONGEST_LEASE:g} seconds"),
+        within=Range(0.1, LONGEST_LEASE, "seconds"),
     )
     slots: int = setting(
-        DEFAULT_SLOTS,
-        "Slots for a job that does not ask for a number (default {default}).",
-        within=Range(1, math.inf, "accepted are 1 or more"),
+        DEFAULT_SLOTS, "Slots for a job that does not ask for a number (default {default}).", within=Range(1)
     )
     keep_slots: bool = setting(
         False,
@@ -167,31 +149,30 @@ class Settings:
         "Host name by which browsers may open a page without a token, besides localhost, addresses and the host "
         "of --page.",
         option_name="page_name",
-        items=str,
-        allow_scalar=True,
     )
-    log_format: str = setting("text", f"Format of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
+    log_format: str = setting(
+        "text", f"Format of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).", choices=FORMATS
+    )
     drop_rate: float = setting(
         0.0,
         "Share of packets to lose, on all --ports, in both directions, for experiments (default {default}).",
-        within=Range(0, 1, "accepted are 0 to 1"),
+        within=Range(0, 1),
     )
     hello_rate: int = setting(
         SwitchConfig.hello_rate,
         "HELLO packets per second that each port may send to the controller, and the size of a burst (default "
         "{default}). A rank that joins sends 10 a second.",
         scope="either",
-        within=Range(1, MOST_HELLOS, f"accepted are 1 to {MOST_HELLOS}"),
+        within=Range(1, MOST_HELLOS),
     )
     mtu: int = setting(
         DEFAULT_MTU,
         f"Smallest MTU of the links between ranks and switches (default {{default}}). From {LARGEST_BUILD} on, "
         "packets carry 8 lanes of 256 values, instead of 4 lanes of 64.",
-        within=Range(LEAST_MTU, MOST_MTU, f"accepted are {LEAST_MTU} to {MOST_MTU} bytes"),
+        within=Range(LEAST_MTU, MOST_MTU, "bytes"),
     )
     pipeline: str = setting(
-        "",
-        "Directory with p4info.txtpb and p4reduce.json (for Tofino p4reduce.bin), instead of a build for --mtu.",
+        "", "Directory with p4info.txtpb and p4reduce.json (for Tofino p4reduce.bin), instead of a build for --mtu."
     )
     state: str = setting(
         "",
@@ -201,7 +182,7 @@ class Settings:
     rejoin_time: float = setting(
         REJOIN_TIME,
         "Seconds that ranks have to rejoin a restarted controller (default {default}).",
-        within=Range(0.1, LONGEST_REJOIN_TIME, f"accepted are 0.1 to {LONGEST_REJOIN_TIME:g} seconds"),
+        within=Range(0.1, LONGEST_REJOIN_TIME, "seconds"),
     )
 
     store: str = setting(
@@ -216,11 +197,7 @@ class Settings:
     store_lease: int = setting(
         SHORTEST_STORE_LEASE,
         "Seconds after which a controller that no longer reaches etcd is replaced (default {default}).",
-        within=Range(
-            SHORTEST_STORE_LEASE,
-            LONGEST_STORE_LEASE,
-            f"accepted are {SHORTEST_STORE_LEASE} to {LONGEST_STORE_LEASE} seconds",
-        ),
+        within=Range(SHORTEST_STORE_LEASE, LONGEST_STORE_LEASE, "seconds"),
     )
     store_ca: str = setting("", "Use TLS to etcd. PEM file with the certificate authorities to trust.")
     store_cert: str = setting("", "PEM file with the client certificate for etcd.")
@@ -229,7 +206,8 @@ class Settings:
 
     def trees(self) -> Trees:
         """Return the trees of the switches. Raises SettingsError."""
-        names = [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
+        tables = [(str(one.get("name") or one.get("switch")), one) for one in self.switches]
+        names = [name for name, _ in tables] or self.switch
         for one in self.switches:
             name = one.get("name", "a")
             if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
@@ -237,9 +215,7 @@ class Settings:
         if len(set(names)) != len(names):
             raise SettingsError(f"switches {', '.join(names)}: give each switch a name of its own")
         ways = [parse_uplink(text) for text in self.uplink]
-        for one in self.switches:
-            if way := one.get("uplink"):
-                ways.append((str(one.get("name") or one.get("switch")), *as_uplink(way)))
+        ways += [(name, *as_uplink(one["uplink"])) for name, one in tables if one.get("uplink")]
         parents: dict[str, tuple[int, str] | None] = dict.fromkeys(names)
         for name, port, to in ways:
             if strange := [each for each in (name, to) if each not in names]:
@@ -362,7 +338,9 @@ def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
         elsewhere = "`p4reduce controller --example-config` shows all that are known"
         values = check(read_toml("--config", file), SCHEMA, f"--config {file}", elsewhere=elsewhere)
     values |= check({key: value for key, value in options.items() if value is not None}, SCHEMA)
-    return Settings(**values)
+    settings = Settings(**values)
+    check_store(settings)
+    return settings
 
 
 def trees_of(parents: Mapping[str, tuple[int, str] | None]) -> Trees:
@@ -417,8 +395,7 @@ def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
     values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)
     if "switch" not in values:
         raise SettingsError(f"switches: {dict(switch)} lacks switch, the address of its P4Runtime server")
-    inherited = {key: getattr(common, key) for key in ("device_id", "drop_rate", "hello_rate")}
-    settings = Settings(**{**inherited, **values})
+    settings = replace(common, switches=[], **values)
     if len(settings.switch) != 1:
         raise SettingsError(f"switch = {settings.switch!r}: each [[switches]] table needs exactly one")
     return settings
