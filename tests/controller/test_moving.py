@@ -62,7 +62,7 @@ class BrieflyAway(FakeSwitch):
         return replace(why, brief=True) if (why := super().unavailable) else None
 
 
-class Hall:
+class CompactionService:
     """A controller whose jobs a, b and c have 4 of 16 slots each. Then b ends, and d waits for 8."""
 
     def __init__(self, path: Path | None = None) -> None:
@@ -123,91 +123,91 @@ class Hall:
 
 
 @asynccontextmanager
-async def moving(path: Path | None = None) -> AsyncIterator[Hall]:
-    hall = Hall(path)
-    await hall.begin()
+async def moving(path: Path | None = None) -> AsyncIterator[CompactionService]:
+    service = CompactionService(path)
+    await service.begin()
     try:
-        yield hall
+        yield service
     finally:
-        await hall.close()
+        await service.close()
 
 
 async def test_the_switch_has_it_in_its_new_slots_before_its_rank_goes_on() -> None:
-    async with moving() as hall:
-        hall.switch.hold_resets.clear()
-        waiting = hall.wants_room()
-        await until(lambda: "reset" in hall.switch.log)
+    async with moving() as service:
+        service.switch.hold_resets.clear()
+        waiting = service.wants_room()
+        await until(lambda: "reset" in service.switch.log)
         await asyncio.sleep(0.1)
-        assert "release" not in hall.ranks["c"].kinds
-        placement = hall.switch.resets[-1]
+        assert "release" not in service.ranks["c"].kinds
+        placement = service.switch.resets[-1]
         assert (placement.slots, placement.first_seq) == (SlotRange(4, 4), SEQ)
-        assert hall.switch.admitted[placement.job] == placement
-        hall.switch.hold_resets.set()
-        assert (await hall.ranks["c"].until("release")).release == pb.Release(slots=4, first_seq=SEQ)
+        assert service.switch.admitted[placement.job] == placement
+        service.switch.hold_resets.set()
+        assert (await service.ranks["c"].until("release")).release == pb.Release(slots=4, first_seq=SEQ)
         await waiting.until("ready")
-        assert hall.switch.log == ["install", "reset"] * 2
-        assert hall.ranks["a"].kinds == ["assigned", "ready"]
+        assert service.switch.log == ["install", "reset"] * 2
+        assert service.ranks["a"].kinds == ["assigned", "ready"]
 
 
 @pytest.mark.parametrize("what", ["install", "reset"])
 async def test_a_switch_that_refuses_is_asked_again_after_fencing(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     monkeypatch.setattr(rollout, "RETRY_INTERVAL", 0.05)
-    async with moving() as hall:
-        hall.switch.fail[what] = SwitchError("busy")
-        waiting = hall.wants_room()
-        await until(lambda: hall.switch.log.count("fence") >= 2)
-        assert "release" not in hall.ranks["c"].kinds
-        hall.switch.fail.clear()
-        await hall.ranks["c"].until("release")
+    async with moving() as service:
+        service.switch.fail[what] = SwitchError("busy")
+        waiting = service.wants_room()
+        await until(lambda: service.switch.log.count("fence") >= 2)
+        assert "release" not in service.ranks["c"].kinds
+        service.switch.fail.clear()
+        await service.ranks["c"].until("release")
         await waiting.until("ready")
-        assert hall.switch.admitted[3].slots == SlotRange(4, 4)
+        assert service.switch.admitted[3].slots == SlotRange(4, 4)
 
 
 @pytest.mark.parametrize("at", ["reset", "install"])
 async def test_a_rank_that_is_lost_meanwhile_ends_the_job_and_the_slots_are_the_next_ones(at: str) -> None:
-    async with moving() as hall:
-        hall.switch.hold_resets.clear()
+    async with moving() as service:
+        service.switch.hold_resets.clear()
         if at == "install":
-            hall.switch.fail["install"] = SwitchError("busy")
-        waiting = hall.wants_room()
-        await until(lambda: [job for job in hall.jobs if job.moving])
+            service.switch.fail["install"] = SwitchError("busy")
+        waiting = service.wants_room()
+        await until(lambda: [job for job in service.jobs if job.moving])
         await asyncio.sleep(0.05)
-        hall.ranks["c"].call.cancel()
-        hall.switch.fail.clear()
+        service.ranks["c"].call.cancel()
+        service.switch.fail.clear()
         await asyncio.sleep(0.05)
-        hall.switch.hold_resets.set()
+        service.switch.hold_resets.set()
         await waiting.until("ready")
-        await until(lambda: hall.jobs.pools[0].used == 12)
-        assert 3 not in hall.switch.admitted
-        assert 3 not in hall.switch.groups
+        await until(lambda: service.jobs.pools[0].used == 12)
+        assert 3 not in service.switch.admitted
+        assert 3 not in service.switch.groups
 
 
 async def test_a_switch_that_was_restarted_meanwhile_is_set_up_again_and_later_ends_the_job() -> None:
-    async with moving() as hall:
-        hall.switch.hold_resets.clear()
-        await hall.wants_room_until("reset")
-        hall.restart_switch()
+    async with moving() as service:
+        service.switch.hold_resets.clear()
+        await service.wants_room_until("reset")
+        service.restart_switch()
         await asyncio.sleep(0.05)
-        hall.switch.hold_resets.set()
-        await hall.ranks["c"].until("release")
-        assert hall.switch.admitted[3].slots == SlotRange(4, 4)
-        assert hall.switch.log.count("reset") >= 2
-        hall.restart_switch()
-        assert "lost the job's state" in (await hall.ranks["c"].until("abort")).abort.message
+        service.switch.hold_resets.set()
+        await service.ranks["c"].until("release")
+        assert service.switch.admitted[3].slots == SlotRange(4, 4)
+        assert service.switch.log.count("reset") >= 2
+        service.restart_switch()
+        assert "lost the job's state" in (await service.ranks["c"].until("abort")).abort.message
 
 
 async def test_what_cannot_be_kept_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with moving(tmp_path / "state") as hall:
+    async with moving(tmp_path / "state") as service:
 
         async def full(*_: object) -> None:
             raise StateError("no space left on the device")
 
-        monkeypatch.setattr(hall.state, "keep", full)
-        hall.wants_room()
-        assert (await hall.ranks["c"].until("release")).release == pb.Release()
-        assert hall.switch.log == []
-        [job] = [job for job in hall.jobs if job.name == "c"]
-        assert (job.ranges, hall.jobs.pools[0].used) == ({0: SlotRange(8, 4)}, 8)
+        monkeypatch.setattr(service.state, "keep", full)
+        service.wants_room()
+        assert (await service.ranks["c"].until("release")).release == pb.Release()
+        assert service.switch.log == []
+        [job] = [job for job in service.jobs if job.name == "c"]
+        assert (job.ranges, service.jobs.pools[0].used) == ({0: SlotRange(8, 4)}, 8)
 
 
 @pytest.mark.parametrize("tries", [1, 100])
@@ -215,20 +215,20 @@ async def test_no_rank_goes_on_before_it_is_kept_where_its_job_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
     monkeypatch.setattr(effect_runner, "SAVE_RETRY_INTERVAL", 0.02)
-    async with moving(tmp_path / "state") as hall:
-        state = hall.state
+    async with moving(tmp_path / "state") as service:
+        state = service.state
         failed: list[bool] = []
 
         async def sometimes_full(*arguments: Any, keep: Any = state.keep) -> None:
-            if "reset" in hall.switch.log and len(failed) < tries:
-                failed.append("release" in hall.ranks["c"].kinds)
+            if "reset" in service.switch.log and len(failed) < tries:
+                failed.append("release" in service.ranks["c"].kinds)
                 raise StateError("no space left on the device")
             await keep(*arguments)
 
         monkeypatch.setattr(state, "keep", sometimes_full)
-        hall.wants_room()
+        service.wants_room()
         kind = "release" if tries == 1 else "abort"
-        told = await hall.ranks["c"].until(kind)
+        told = await service.ranks["c"].until(kind)
         assert not any(failed)
         assert tries == 1 or told.abort.message == (
             "job 'c': the controller cannot store it: no space left on the device"
@@ -237,27 +237,27 @@ async def test_no_rank_goes_on_before_it_is_kept_where_its_job_is(
 
 @pytest.mark.parametrize("at", ["before the switch", "after the switch"])
 async def test_the_next_controller_ends_what_this_one_began(tmp_path: Path, at: str) -> None:
-    async with moving(tmp_path / "state") as hall:
+    async with moving(tmp_path / "state") as service:
         if at == "before the switch":
-            hall.switch.fail["install"] = SwitchError("busy")
+            service.switch.fail["install"] = SwitchError("busy")
         else:
-            hall.switch.hold_resets.clear()
-        await hall.wants_room_until("moving")
+            service.switch.hold_resets.clear()
+        await service.wants_room_until("moving")
         await asyncio.sleep(0.1)
-        assigned = hall.ranks["c"].told[0].assigned
-        await hall.close()
-        hall.switch.fail.clear()
-        hall.switch.hold_resets.set()
-        hall.switch.log.clear()
-        hall.switch.resets.clear()
-        await hall.open()
+        assigned = service.ranks["c"].told[0].assigned
+        await service.close()
+        service.switch.fail.clear()
+        service.switch.hold_resets.set()
+        service.switch.log.clear()
+        service.switch.resets.clear()
+        await service.open()
         rejoin = pb.Rejoin(job=assigned.job, generation=assigned.generation, key=assigned.rejoin_key)
-        back = hall.connect(pb.ClientMessage(rejoin=rejoin))
+        back = service.connect(pb.ClientMessage(rejoin=rejoin))
         back.hold()
         assert (await back.until("release")).release == pb.Release(slots=4, first_seq=SEQ)
         assert "abort" not in back.kinds
-        assert hall.switch.admitted[3].slots == SlotRange(4, 4)
-        assert [(one.job, one.first_seq) for one in hall.switch.resets] == [(3, SEQ)]
+        assert service.switch.admitted[3].slots == SlotRange(4, 4)
+        assert [(one.job, one.first_seq) for one in service.switch.resets] == [(3, SEQ)]
 
 
 class Slow:
@@ -290,8 +290,8 @@ class Slow:
                 raise StateError("etcd: nothing can be kept there for 10 s")
 
 
-def use(hall: Hall, store: Slow) -> Slow:
-    hall.controller.saver.store = store  # type: ignore[assignment]
+def use(service: CompactionService, store: Slow) -> Slow:
+    service.controller.saver.store = store  # type: ignore[assignment]
     return store
 
 
@@ -301,50 +301,50 @@ async def test_a_switch_that_was_restarted_while_it_is_kept_is_reset_before_any_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int, when: float
 ) -> None:
     monkeypatch.setattr(effect_runner, "SAVE_RETRY_INTERVAL", 0.02)
-    async with moving(tmp_path / "state") as hall:
-        assert hall.state is not None
-        use(hall, Slow(hall.state, fails))
+    async with moving(tmp_path / "state") as service:
+        assert service.state is not None
+        use(service, Slow(service.state, fails))
         gone_on: list[bool] = []
-        reset = hall.switch.reset
+        reset = service.switch.reset
 
         async def noted(placement: Placement, timeout: float) -> None:
             if placement.job == 3:
-                gone_on.append("release" in hall.ranks["c"].kinds)
+                gone_on.append("release" in service.ranks["c"].kinds)
             await reset(placement, timeout)
 
-        hall.switch.reset = noted  # type: ignore[method-assign]
-        waiting = hall.wants_room()
-        await until(lambda: [job for job in hall.jobs if job.moving])
+        service.switch.reset = noted  # type: ignore[method-assign]
+        waiting = service.wants_room()
+        await until(lambda: [job for job in service.jobs if job.moving])
         await asyncio.sleep(when)
-        hall.restart_switch()
-        await until(lambda: {"release", "abort"} & {*hall.ranks["c"].kinds})
-        if "release" in hall.ranks["c"].kinds:
+        service.restart_switch()
+        await until(lambda: {"release", "abort"} & {*service.ranks["c"].kinds})
+        if "release" in service.ranks["c"].kinds:
             await waiting.until("ready")
         await asyncio.sleep(0.1)
         assert gone_on
         assert not any(gone_on)
-        assert hall.controller.failure is None
-        slots = [one.slots for one in hall.switch.admitted.values()]
+        assert service.controller.failure is None
+        slots = [one.slots for one in service.switch.admitted.values()]
         assert sorted(slots) == sorted({*slots})
 
 
 async def test_a_switch_that_was_restarted_before_it_could_not_be_kept_ends_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with moving(tmp_path / "state") as hall:
-        keep = hall.state.keep
+    async with moving(tmp_path / "state") as service:
+        keep = service.state.keep
 
         async def full(jobs: Callable[[], Iterable[Job]], *rest: Any) -> None:
             if any(job.moving for job in jobs()):
-                hall.restart_switch()
+                service.restart_switch()
                 raise StateError("no space left on the device")
             await keep(jobs, *rest)
 
-        monkeypatch.setattr(hall.state, "keep", full)
-        hall.wants_room()
-        assert "lost the job's state" in (await hall.ranks["c"].until("abort")).abort.message
-        assert "release" not in hall.ranks["c"].kinds
-        assert hall.controller.failure is None
+        monkeypatch.setattr(service.state, "keep", full)
+        service.wants_room()
+        assert "lost the job's state" in (await service.ranks["c"].until("abort")).abort.message
+        assert "release" not in service.ranks["c"].kinds
+        assert service.controller.failure is None
 
 
 async def test_where_it_may_be_kept_or_not_no_rank_goes_on_before_that_is_known(
@@ -353,22 +353,22 @@ async def test_where_it_may_be_kept_or_not_no_rank_goes_on_before_that_is_known(
     """The reply came too late; and then this controller ends."""
     monkeypatch.setattr(effect_runner, "SAVE_RETRY_INTERVAL", 0.02)
     monkeypatch.setattr(effect_runner, "MAX_SAVE_TRIES", 2)
-    async with moving(tmp_path / "state") as hall:
-        assert hall.state is not None
-        store = use(hall, Slow(hall.state, 1000, kept=True))
-        await hall.wants_room_until("moving")
+    async with moving(tmp_path / "state") as service:
+        assert service.state is not None
+        store = use(service, Slow(service.state, 1000, kept=True))
+        await service.wants_room_until("moving")
         store.maybe_lost_leadership = Unavailable("the lease has not been renewed")
         await until(lambda: store.fails < 1000 - 2 * effect_runner.MAX_SAVE_TRIES)
-        assert hall.ranks["c"].kinds == ["assigned", "ready", "hold"], "another controller may go on with it"
-        assert hall.switch.log == []
+        assert service.ranks["c"].kinds == ["assigned", "ready", "hold"], "another controller may go on with it"
+        assert service.switch.log == []
         store.maybe_lost_leadership = None
-        await hall.ranks["c"].until("abort")
+        await service.ranks["c"].until("abort")
 
 
 async def test_what_is_looked_up_while_the_slots_change_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new slots still have rounds of the jobs that had them before."""
     monkeypatch.setattr(effect_runner, "LOOK_DELAY", 0.05)
-    async with moving() as hall:
+    async with moving() as service:
         asked, changing = [], asyncio.Event()
 
         async def query(half: int) -> HalfState:
@@ -376,39 +376,39 @@ async def test_what_is_looked_up_while_the_slots_change_is_not_told(monkeypatch:
             await changing.wait()
             return HalfState(half, 1_000_000_000, 1, 0)
 
-        hall.switch.query = query  # type: ignore[method-assign]
-        hall.switch.hold_resets.clear()
-        hall.ranks["c"].ask(1)
+        service.switch.query = query  # type: ignore[method-assign]
+        service.switch.hold_resets.clear()
+        service.ranks["c"].ask(1)
         await until(lambda: asked)
-        await hall.wants_room_until("reset")
-        hall.ranks["c"].ask(0)
+        await service.wants_room_until("reset")
+        service.ranks["c"].ask(0)
         changing.set()
         await asyncio.sleep(0.2)
-        hall.switch.hold_resets.set()
-        await hall.ranks["c"].until("release")
+        service.switch.hold_resets.set()
+        await service.ranks["c"].until("release")
         assert len(asked) == 1
-        assert "counted" not in hall.ranks["c"].kinds
+        assert "counted" not in service.ranks["c"].kinds
 
 
 async def test_what_was_asked_of_other_slots_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be no such slot any more."""
     monkeypatch.setattr(effect_runner, "LOOK_DELAY", 1.0)
-    async with moving() as hall:
+    async with moving() as service:
         asked: list[int] = []
 
         async def query(half: int) -> HalfState:
             asked.append(half)
             return HalfState(half, SEQ + 2, 1, 0)
 
-        hall.switch.query = query  # type: ignore[method-assign]
+        service.switch.query = query  # type: ignore[method-assign]
         for half in (7, 6):
-            hall.ranks["c"].ask(half)
-        [job] = [job for job in hall.jobs if job.name == "c"]
+            service.ranks["c"].ask(half)
+        [job] = [job for job in service.jobs if job.name == "c"]
         await until(lambda: job.looking)
-        hall.wants_room()
-        await hall.ranks["c"].until("release")
+        service.wants_room()
+        await service.ranks["c"].until("release")
         await until(lambda: not job.looking)
-        assert "counted" not in hall.ranks["c"].kinds
-        hall.ranks["c"].ask(1)
-        await hall.ranks["c"].until("counted")
+        assert "counted" not in service.ranks["c"].kinds
+        service.ranks["c"].ask(1)
+        await service.ranks["c"].until("counted")
         assert asked == [2 * 4 + 1]
