@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -234,13 +235,13 @@ def _run_tofino(
     """Serve P4Runtime whenever `bf_switchd` is there, until a signal comes."""
     from p4reduce_targets.bfrt.client import BfrtError
     from p4reduce_targets.bfrt.device_config import DeviceConfigError, read_folder
-    from p4reduce_targets.bfrt.switch import Tofino, connections
+    from p4reduce_targets.bfrt.switch import Tofino, connections, open_cpu_interface
 
     ended = threading.Event()
     _on_signals(ended.set)
     ready = False
     try:
-        tofino = Tofino(bfrt, read_folder(folder), folder, ports, cpu_interface)
+        tofino = Tofino(bfrt, read_folder(folder), folder, ports, partial(open_cpu_interface, cpu_interface))
         for switch in connections(tofino, ended):
             infos = switch.ports.values()
             with Server(switch, address=address, device_id=device_id, tls=tls, ports=infos) as server:

@@ -8,19 +8,19 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.support.bfrt.target import NAMES, SwitchOverBfRuntime
 from tests.support.dataplane.switch import PLANES, Switch
 from tests.support.dataplane.targets import Unavailable
 from tests.support.tofino.builds import PROFILES, TofinoSwitch
 
-TOFINO = [pytest.param(profile, marks=[pytest.mark.p4c, pytest.mark.slow]) for profile in PROFILES]
+TOFINO = [pytest.param(name, marks=[pytest.mark.p4c, pytest.mark.slow]) for name in (*PROFILES, *NAMES)]
 
 
 @pytest.fixture(scope="session", params=[*PLANES, *TOFINO])
 def running_switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
     with ExitStack() as running:
         try:
-            switch = TofinoSwitch(request.param) if request.param in PROFILES else Switch(request.param)
-            running.enter_context(switch)
+            running.enter_context(switch := _switch(request.param))
         except Unavailable as missing:
             pytest.skip(str(missing))
         yield switch
@@ -32,3 +32,9 @@ def switch(running_switch: Switch) -> Iterator[Switch]:
     running_switch.own_address()
     yield running_switch
     running_switch.reset()
+
+
+def _switch(name: str) -> Switch:
+    if name in NAMES:
+        return SwitchOverBfRuntime(name)
+    return TofinoSwitch(name) if name in PROFILES else Switch(name)

@@ -24,7 +24,7 @@ from p4reduce_targets.bfrt.dataplane import BfrtDataPlane
 from p4reduce_targets.bfrt.ports import PortRequest, TofinoPort, open_ports
 from p4reduce_targets.bfrt.schema import Schema
 from p4reduce_targets.dataplane import DataPlane
-from p4reduce_targets.ports import EthPort, PortError
+from p4reduce_targets.ports import EthPort, Port, PortError
 
 START_TIMEOUT_S = 30.0  # for a first connection, while `bf_switchd` starts or another client ends
 RETRY_S = 2.0  # between attempts to connect
@@ -41,13 +41,16 @@ class ProgramRefused(BfrtError):
 
 @dataclass(frozen=True, slots=True)
 class Tofino:
-    """A switch to drive: where `bf_switchd` listens, and what it should run and have."""
+    """A switch to drive: where `bf_switchd` listens, and what it should run and have.
+
+    open_cpu_port: opens the port of this number for packet-in and packet-out; it may raise PortError.
+    """
 
     address: str
     program: pb.ForwardingPipelineConfig
     folder: Path  # of `program`
     ports: Sequence[PortRequest]
-    cpu_interface: str
+    open_cpu_port: Callable[[int], Port]
 
 
 class TofinoSwitch:
@@ -75,7 +78,7 @@ class TofinoSwitch:
                 port.number: port for port in open_ports(self._client, self._schema, tofino.program, tofino.ports)
             }
             cpu_port = device_config.cpu_port(tofino.program)
-            self._cpu = stack.enter_context(closing(_open_cpu_interface(cpu_port, tofino.cpu_interface)))
+            self._cpu = stack.enter_context(closing(tofino.open_cpu_port(cpu_port)))
             self._reader = threading.Thread(target=self._read_packet_ins, name="bfrt-packet-ins", daemon=True)
             self._stack = stack.pop_all()
 
@@ -146,9 +149,9 @@ class TofinoSwitch:
             self.strange += 1
             if self.strange == 1:
                 log.warning(
-                    "CPU interface %s: a frame of %d bytes does not come from the program, and is dropped, as are all "
+                    "CPU port %s: a frame of %d bytes does not come from the program, and is dropped, as are all "
                     "like it; a kernel at the other end sends these unless IPv6 is off there",
-                    self._tofino.cpu_interface,
+                    self._cpu.name,
                     len(frame),
                 )
             return
@@ -204,7 +207,7 @@ def _install_or_check(client: Client, tofino: Tofino) -> pb.GetForwardingPipelin
     return running
 
 
-def _open_cpu_interface(cpu_port: int, name: str) -> EthPort:
+def open_cpu_interface(name: str, cpu_port: int) -> EthPort:
     """Open the interface at the CPU port, on which the kernel is to send nothing of its own. Raises PortError."""
     try:
         port = EthPort(cpu_port, name)

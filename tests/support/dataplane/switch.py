@@ -123,11 +123,12 @@ class Switch:
     can_be_leaf = True  # it can be a leaf in a tree of switches
     guards_keys = True  # a worker that is counted already cannot change the keys of its round
     counts_refused = False  # whether a member's counter includes malformed and forbidden packets
+    meters_have_bursts_at_rate_0 = True  # a meter of rate 0 lets its burst pass; otherwise nothing
     entered_alone = "started"  # the outcome, besides completed, of a round's only packet
 
     def __init__(self, target: str, compiled: Path = COMPILED) -> None:
         self.name = target
-        self.program = Program(compiled / "p4info.txtpb", compiled / "p4reduce.json")
+        self.program = Program(compiled / "p4info.txtpb", next(compiled.glob("p4reduce.*")))
         self.lanes, self.block_size = self.program.lanes, self.program.block_size
         self.halves = self.program.halves
         self.all_lanes = (1 << self.lanes) - 1

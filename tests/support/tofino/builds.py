@@ -55,7 +55,7 @@ def build(profile: str, p4src: Path = P4SRC) -> Path:
     """Return a folder with the P4Info and the IR of a profile. Raises Unavailable if p4c is missing."""
     to = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=_folder.name))
     try:
-        (to / "p4info.txtpb").write_text(_without_leaf(bmv2(tofino.PROFILES[profile].block_size) / "p4info.txtpb"))
+        (to / "p4info.txtpb").write_text(shared_p4info(profile))
         source = p4src / "tna" / "p4reduce.p4"
         tofino.check(tofino.PROFILES[profile], to / "p4reduce.json", source, SLOTS=SLOTS, CPU_PORT=CPU_PORT)
     except tofino.ToolMissing as missing:
@@ -65,8 +65,12 @@ def build(profile: str, p4src: Path = P4SRC) -> Path:
     return to
 
 
-def _without_leaf(info: Path) -> str:
-    """Return the P4Info without the tables of a leaf, since the program for Tofino can only be a root."""
+def shared_p4info(profile: str) -> str:
+    """Return the P4Info of a build for BMv2 with a profile's packets, without the tables that only BMv2 has.
+
+    Raises Unavailable if p4c is missing.
+    """
+    info = bmv2(tofino.PROFILES[profile].block_size) / "p4info.txtpb"
     parsed = text_format.Parse(info.read_text(), p4i.P4Info())
     kept = [table for table in parsed.tables if table.preamble.name not in ONLY_BMV2_TABLES]
     del parsed.tables[:]
