@@ -29,7 +29,7 @@ from p4reduce_controller.service.streams import Stream
 from p4reduce_controller.switches.aggregator import Heard, Placement, SwitchUnavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotRange
-from tests.support.controller.p4runtime_server import AT, DEADLINE, Ear, serving, until
+from tests.support.controller.p4runtime_server import AT, DEADLINE, Ear, Server, serving, until
 
 
 async def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() -> None:
@@ -91,6 +91,32 @@ async def test_a_web_proxy_is_not_on_the_way(monkeypatch: pytest.MonkeyPatch) ->
         await link.close()
         async with switch_channel(address, None) as channel:  # as its ports are asked for
             assert await watch_ports(channel, lambda _: None) == NO_GNMI
+
+
+async def test_a_program_may_take_longer_to_install_than_an_answer_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blank(Server):
+        async def GetForwardingPipelineConfig(self, *_: Any) -> p4r.GetForwardingPipelineConfigResponse:
+            return p4r.GetForwardingPipelineConfigResponse()
+
+        async def SetForwardingPipelineConfig(
+            self, request: p4r.SetForwardingPipelineConfigRequest, _: Any
+        ) -> p4r.SetForwardingPipelineConfigResponse:
+            assert request.election_id.low == 1
+            await asyncio.sleep(1)
+            return p4r.SetForwardingPipelineConfigResponse()
+
+    monkeypatch.setattr(p4client, "_DEFAULT_RPC_TIMEOUT", 0.5)
+    async with serving(Blank()) as (server, address):
+        link = Link(address, 1, server.schema, lambda *_: None)
+        await link.look()
+        assert await link.become_primary(1)
+        await link.close()
+        monkeypatch.setattr(link_module, "_INSTALL_TIMEOUT", 0.5)
+        link = Link(address, 1, server.schema, lambda *_: None)
+        await link.look()
+        with pytest.raises(SwitchUnavailable, match="installing the pipeline failed: no answer in time"):
+            await link.become_primary(1)
+        await link.close()
 
 
 async def test_a_caller_that_is_cancelled_is_cancelled() -> None:

@@ -27,6 +27,7 @@ from p4reduce_controller.switches.aggregator import Superseded, SwitchError, Swi
 log = logging.getLogger(__name__)
 
 _OPEN_TIMEOUT = 10.0  # seconds for a switch to answer a new connection
+_INSTALL_TIMEOUT = 60.0  # seconds to install a program: a chip is reset, and its registers are cleared
 _HEARTBEAT_INTERVAL = 2.0  # seconds between two queries that find out whether the switch still answers
 _LOW_IDS = 1 << 16  # ids up to about this only serve to look at a switch, and are below controllers' ids
 _CONNECTING = "connecting"
@@ -269,7 +270,7 @@ class Link:
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
             config=self.schema.get_pipeline_config(),
         )
-        await self._ask("installing the pipeline", self._client.request(request))
+        await self._ask("installing the pipeline", self._client.install(request))
         return True
 
     async def _delete_groups(self) -> None:
@@ -333,6 +334,16 @@ class _Client(fy.P4Client):
         self._stub = p4r_grpc.P4RuntimeStub(self._channel)
         self._schema = schema
         self._complete_request = complete_request
+
+    async def install(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
+        """Send the request with a deadline of its own: `request` gives a switch 10 s. Raises P4ClientError."""
+        assert self._stub is not None
+        if self._complete_request is not None:
+            self._complete_request(request)
+        try:
+            await self._stub.SetForwardingPipelineConfig(request, timeout=_INSTALL_TIMEOUT)
+        except grpc.RpcError as error:
+            raise fy.P4ClientError(error, type(request).__name__, msg=request, schema=self._schema) from None
 
 
 def switch_channel(target: str, tls: TlsFiles | None) -> grpc.aio.Channel:
