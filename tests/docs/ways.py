@@ -114,6 +114,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/running.md", "jobs abort", Shell(before=STACK + RANKS)),
     ("docs/running.md", "p4reduce shell", Not("needs p4runtime-shell, in an environment of its own")),
     ("docs/running.md", "p4reduce switch", Shell()),
+    ("docs/tofino-switch.md", "", Not("needs a switch with the SDE, or the SDE's driver and model")),
     ("docs/tenants.md", "", Not("has parts that are one's own; tests/controller/test_pools.py and its neighbours")),
     ("docs/standby.md", "", Not("needs etcd on three hosts; tests/controller/test_election.py has it on one")),
     ("docs/seeing.md", "pip install", Not("installs packages")),
