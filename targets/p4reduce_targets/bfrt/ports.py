@@ -219,7 +219,10 @@ def _add(client: Client, schema: Schema, wanted: Mapping[int, PortRequest]) -> N
     for update, error in zip(updates, client.write(updates), strict=True):
         if error is not None:
             request = wanted[_port_number(update.entity.table_entry)]
-            raise PortError(f"--port {request}: the switch refuses it: {error}")
+            raise PortError(
+                f"--port {request}: the switch refuses it ({error}): check the speed, the FEC, and that no other port "
+                "uses its connector's lanes"
+            )
     # The server only logs what fails after a port is there, and reports success.
     added = client.read([_wanted(table, _port_key(table, number), names) for number in changed])
     for number, entry in zip(changed, added, strict=True):
