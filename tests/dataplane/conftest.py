@@ -8,12 +8,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.bfrt.target import NAMES, SwitchOverBfRuntime
+from tests.support.bfrt.target import NAMES, REAL_NAMES, SwitchOverBfRuntime
 from tests.support.dataplane.switch import PLANES, Switch
 from tests.support.dataplane.targets import Unavailable
 from tests.support.tofino.builds import PROFILES, TofinoSwitch
 
-TOFINO = [pytest.param(name, marks=[pytest.mark.p4c, pytest.mark.slow]) for name in (*PROFILES, *NAMES)]
+TOFINO = [pytest.param(name, marks=[pytest.mark.p4c, pytest.mark.slow]) for name in (*PROFILES, *NAMES, *REAL_NAMES)]
 
 
 @pytest.fixture(scope="session", params=[*PLANES, *TOFINO])
@@ -35,6 +35,6 @@ def switch(running_switch: Switch) -> Iterator[Switch]:
 
 
 def _switch(name: str) -> Switch:
-    if name in NAMES:
+    if name in (*NAMES, *REAL_NAMES):
         return SwitchOverBfRuntime(name)
     return TofinoSwitch(name) if name in PROFILES else Switch(name)

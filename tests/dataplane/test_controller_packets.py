@@ -12,13 +12,12 @@ from tests.support.dataplane.frames import NO_KEY, Aggregation, Host
 from tests.support.dataplane.jobs import Job, Round, sums, values_of
 from tests.support.dataplane.p4runtime import PacketIn
 from tests.support.dataplane.switch import CONTROLLER, SWITCH, Switch
-from tests.support.dataplane.targets import CPU_PORT
 
 
 def test_reset_is_acknowledged(switch: Switch) -> None:
     packet = Aggregation(op=frames.RESET, job=3, generation=9, slot=17, seq=0xFEDCBA98, keys=(7,) * switch.lanes)
     frame = switch.to_switch(packet)
-    switch.packet_out(frame).expect(packet_ins=[PacketIn(CPU_PORT, 0, frame)])
+    switch.packet_out(frame).expect(packet_ins=[PacketIn(switch.cpu_port, 0, frame)])
     state = switch.query(17)
     assert (state.seq, state.bitmap) == (0xFEDCBA98, 0)
     assert switch.counts() == {"reset": 1, "query": 1}
@@ -59,7 +58,7 @@ def test_query_tells_everything_and_changes_nothing(switch: Switch) -> None:
     held = sums(switch, lanes, *(packet.values for packet in one.packets[1:]))
     answer = replace(question, seq=3, fingerprint=one.packets[1].fingerprint, keys=one.keys, values=held)
     for _ in range(2):
-        wanted = PacketIn(CPU_PORT, 0b110, switch.to_switch(answer))
+        wanted = PacketIn(switch.cpu_port, 0b110, switch.to_switch(answer))
         switch.packet_out(switch.to_switch(question)).expect(packet_ins=[wanted])
     one.send(0).expect(job.to_all(one.result(0)))
 
@@ -70,7 +69,7 @@ def test_a_bare_query_has_no_room_for_sums(switch: Switch) -> None:
     switch.exchange(job.sent(packet)).expect()
     answer = Aggregation(op=frames.QUERY, seq=2, fingerprint=packet.fingerprint, keys=(3,) * switch.lanes)
     question = switch.to_switch(Aggregation(op=frames.QUERY))
-    switch.packet_out(question).expect(packet_ins=[PacketIn(CPU_PORT, 0b10, switch.to_switch(answer))])
+    switch.packet_out(question).expect(packet_ins=[PacketIn(switch.cpu_port, 0b10, switch.to_switch(answer))])
     switch.packet_out(switch.to_switch(Aggregation(op=frames.QUERY, active=1))).expect()
     assert switch.counts() == {"reset": 4, "started": 1, "query": 1, "malformed": 1}
 

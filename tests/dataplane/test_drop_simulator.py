@@ -9,7 +9,6 @@ from tests.support.dataplane import frames
 from tests.support.dataplane.frames import Host
 from tests.support.dataplane.jobs import Job, Round
 from tests.support.dataplane.switch import BURST, LOSS_IN, LOSS_OUT, LOSSES_IN, LOSSES_OUT, Switch
-from tests.support.dataplane.targets import CPU_PORT
 from tests.support.waiting import wait_until
 
 ALL = 2**32 - 1
@@ -90,7 +89,7 @@ def test_packets_of_the_controller_may_be_lost_on_their_way_out_only(switch: Swi
 def test_nothing_is_lost_on_the_way_to_the_controller(switch: Switch) -> None:
     """This holds even if the CPU port gets a loss rate by mistake. The harness's own HELLOs prove it."""
     for table in (LOSS_IN, LOSS_OUT):
-        switch.set_loss(table, CPU_PORT, ALL)
+        switch.set_loss(table, switch.cpu_port, ALL)
     assert switch.query(0).bitmap == 0
     frame = frames.udp_frame(HERE, THERE, b"x")
     switch.packet_out(frame, through_pipeline=False, egress_port=4).expect({4: [frame]})

@@ -79,12 +79,15 @@ class BfrtDataPlane:
         self._pending: list[_Write] = []
         self._groups: dict[int, Mapping[int, tuple[int, ...]]] = {}  # as they are in the switch
 
-    def run(self) -> None:
+    def run(self, *, is_clear: bool = False) -> None:
         """Clear the switch, and do the writes so far; later ones are done at once.
 
-        Raises ValueError if one of them is refused, and BfrtError.
+        is_clear: nothing was written since the program was installed, so there is nothing to clear.
+
+        Raises ValueError if one of the writes is refused, and BfrtError.
         """
-        self.clear()
+        if not is_clear:
+            self.clear()
         self._running = True
         if errors := self._flush():
             raise ValueError(*next(iter(errors.values())).args)

@@ -71,7 +71,7 @@ class TofinoSwitch:
         self._ended = threading.Event()
         with ExitStack() as stack:
             self._client = stack.enter_context(closing(Client(tofino.address)))
-            running = _install_or_check(self._client, tofino)
+            running, self._is_clear = _install_or_check(self._client, tofino)
             self._client.bind(tofino.program.p4_name)
             self._schema = Schema.parse(tofino.program.bfruntime_info, running.non_p4_config.bfruntime_info)
             self.ports: dict[int, TofinoPort] = {
@@ -103,7 +103,8 @@ class TofinoSwitch:
     def run_program(self, data_plane: DataPlane) -> None:
         """Clear the switch, and send it what was written to this data plane. Raises ValueError."""
         assert isinstance(data_plane, BfrtDataPlane)
-        data_plane.run()
+        data_plane.run(is_clear=self._is_clear)
+        self._is_clear = False
 
     def packet_out(self, frame: bytes) -> None:
         """Send a frame, which begins with the packet-out header, to the CPU port."""
@@ -185,11 +186,15 @@ def connections(tofino: Tofino, ended: threading.Event) -> Iterator[TofinoSwitch
                 log.warning("%s; the P4Runtime server is closed until it is there again", switch.lost)
 
 
-def _install_or_check(client: Client, tofino: Tofino) -> pb.GetForwardingPipelineConfigResponse:
-    """Return what the switch runs, after installing the program if there was none. Raises ProgramRefused."""
+def _install_or_check(client: Client, tofino: Tofino) -> tuple[pb.GetForwardingPipelineConfigResponse, bool]:
+    """Return what the switch runs, after installing the program if there was none, and whether it was so.
+
+    Raises ProgramRefused.
+    """
     wanted = tofino.program
     running = client.running()
-    if not running.config:
+    installs = not running.config
+    if installs:
         log.warning("the %s has no program: %s is installed, which takes seconds", client, wanted.p4_name)
         client.install(wanted)
         running = client.running()
@@ -204,7 +209,7 @@ def _install_or_check(client: Client, tofino: Tofino) -> pb.GetForwardingPipelin
             f"the {client} runs another build of {wanted.p4_name} than {tofino.folder} has: start bf_switchd with the "
             "configuration there, or with --skip-p4"
         )
-    return running
+    return running, installs
 
 
 def open_cpu_interface(name: str, cpu_port: int) -> EthPort:

@@ -120,6 +120,7 @@ class HalfState:
 class Switch:
     """A switch under test, for use as a context manager. `reset` undoes all that a test has set."""
 
+    cpu_port = CPU_PORT  # of packet-ins that answer packet-outs
     can_be_leaf = True  # it can be a leaf in a tree of switches
     guards_keys = True  # a worker that is counted already cannot change the keys of its round
     counts_refused = False  # whether a member's counter includes malformed and forbidden packets
