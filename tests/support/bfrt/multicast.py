@@ -9,6 +9,7 @@ from typing import Any
 
 from p4reduce_targets.dataplane import Replica
 
+from .ports import PIPE_PORTS
 from .schema import TableSchema
 from .status import BfStatus, Failure
 from .tables import Data, Table, TableKey, Tables, integer
@@ -100,7 +101,7 @@ class NodeTable(_EngineTable):
 
     def keys(self) -> Iterable[TableKey]:
         """Return all nodes."""
-        return [(node,) for node in self.engine.nodes]
+        return [(node,) for node in sorted(self.engine.nodes)]
 
     def _existing(self, key: TableKey) -> Node:
         if key[0] not in self.engine.nodes:
@@ -108,10 +109,14 @@ class NodeTable(_EngineTable):
         return self.engine.nodes[key[0]]
 
     def _ports(self, data: Data) -> list[int]:
-        """Return the ports in the order of the bitmap that they become."""
+        """Return the ports in the order of the bitmap that they become, in which there is no bit for some ports."""
         if data.values.get(LAGS):
             raise Failure(BfStatus.NOT_IMPLEMENTED)
-        return sorted(set(data.values.get(PORTS, ())))
+        ports = set(data.values.get(PORTS, ()))
+        kept = {port for port in ports if port < 4 * PIPE_PORTS and port % PIPE_PORTS < 72}
+        if kept != ports:
+            self.device.remarks.append(f"{self.name}: a node with ports that no chip has: {sorted(ports - kept)}")
+        return sorted(kept)
 
 
 class GroupTable(_EngineTable):
@@ -170,7 +175,7 @@ class GroupTable(_EngineTable):
 
     def keys(self) -> Iterable[TableKey]:
         """Return all groups."""
-        return [(group,) for group in self.engine.groups]
+        return [(group,) for group in sorted(self.engine.groups)]
 
     def _check_sizes(self, data: Data) -> None:
         """Refuse lists of different lengths (`mcMGIDValidateDataMbrsSize`)."""

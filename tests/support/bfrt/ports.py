@@ -19,6 +19,7 @@ SPEEDS = {"1G": 1, "10G": 1, "25G": 1, "40G": 4, "50G": 2, "100G": 4, "200G": 4,
 FECS = {"NONE": "NONE", "FIRECODE": "FC", "FC": "FC", "REED_SOLOMON": "RS", "RS": "RS"}
 AUTONEGOTIATION = ("PM_AN_DEFAULT", "PM_AN_FORCE_ENABLE", "PM_AN_FORCE_DISABLE")
 PIPE_PORTS = 128
+JUMBO = 10240  # a port's MTU at first
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,11 @@ class Board:
 
     @property
     def recirculation_ports(self) -> list[int]:
-        """Ports of each pipe that can recirculate, besides those of the front panel."""
-        local = (68, 69, 70, 71) if self.family == "tf1" else (0, 1, 6, 7)
-        return [pipe * PIPE_PORTS + one for pipe in range(self.pipes) for one in local]
+        """Ports of each pipe that can recirculate: those that are neither the front panel's nor the CPU's."""
+        local = range(64, 72) if self.family == "tf1" else (0, 1, 6, 7)
+        ports = [pipe * PIPE_PORTS + one for pipe in range(self.pipes) for one in local]
+        pcie = range(self.pcie_port, self.pcie_port + 4) if self.family == "tf1" else ()
+        return [port for port in ports if port not in pcie and port not in self.cpu_ports]
 
     def names(self) -> dict[str, int]:
         """Return the ports by their names."""
@@ -138,7 +141,8 @@ class Ports:
                 raise Failure(BfStatus.INVALID_ARG)
 
 
-(SPEED, FEC, LANES, ENABLE, AN, LOOPBACK) = range(1, 7)  # fields of $PORT
+SPEED, FEC, LANES, ENABLE, AN, LOOPBACK, TX_MTU, RX_MTU = range(1, 9)  # fields of $PORT
+DIRECTION, MEDIA = 14, 15
 VALID, INTERNAL, CONNECTOR, CHANNEL, UP, NAME = range(21, 27)
 
 
@@ -233,6 +237,10 @@ class PortTable(Table):
         values = {
             AN: "PM_AN_DEFAULT",
             LOOPBACK: "BF_LPBK_NONE",
+            TX_MTU: JUMBO,
+            RX_MTU: JUMBO,
+            DIRECTION: "PM_PORT_DIR_DEFAULT",
+            MEDIA: "BF_MEDIA_TYPE_UNKNOWN",
             **port.values,
             SPEED: f"BF_SPEED_{port.speed}",
             FEC: {"NONE": "BF_FEC_TYP_NONE", "FC": "BF_FEC_TYP_FC", "RS": "BF_FEC_TYP_REED_SOLOMON"}[port.fec],
@@ -375,11 +383,11 @@ class DeviceTable(Table):
         first = board.family == "tf1"
         front = sorted(set(board.names().values()) - set(board.cpu_ports))
         values = [
-            "BFN-T10-032D" if first else "BFN-T20-128Q",
+            ("BFN-T10-032D" if board.pipes == 2 else "BFN-T10-064Q") if first else "BFN-T20-128Q",
             board.pipes,
             12 if first else 20,
-            board.pipes * 72,
-            len(front),
+            len(board.names()),
+            len(board.names()),
             board.pcie_port,
             board.cpu_ports,
             [],

@@ -341,7 +341,9 @@ class Server:
         self._check_lock("read", request.client_id)
         client = self._client(request.client_id)
         self._check_program(client, request.target.device_id, request.p4_name)
-        if request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR:
+        if request.atomicity == bfrt.WriteRequest.ROLLBACK_ON_ERROR:  # the SDE has transactions
+            raise Refusal(BfStatus.NOT_IMPLEMENTED, "The server of the tests has no transactions")
+        if request.atomicity == bfrt.WriteRequest.DATAPLANE_ATOMIC:
             raise Refusal(BfStatus.NOT_IMPLEMENTED, "DATAPLANE_ATOMIC isn't implemented")
         response = bfrt.WriteResponse()
         errors: dict[int, Refusal] = {}
@@ -553,7 +555,7 @@ class Server:
             asked = table.allocate(wanted.data.action_id, fields)
         asked.from_hw = _from_hw(wanted)
         with explained(f"Entry not found in table:{table.name}"):
-            table.check_pipe(pipe, reading=True)
+            table.check_pipe(pipe, asked)
             data = table.get(key, asked)
         entry = response.entities.add().table_entry
         entry.table_id = wanted.table_id
@@ -585,7 +587,7 @@ class Server:
             asked = table.allocate(0, fields)
         asked.from_hw = _from_hw(wanted)
         with explained(f"Error getting first entry of table:{table.name}"):
-            table.check_pipe(pipe, reading=True)
+            table.check_pipe(pipe, asked)
             keys = table.keys()
         for position, key in enumerate(keys):
             with explained(f"Get last entries failed table:{table.name}"):

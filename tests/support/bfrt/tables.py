@@ -8,6 +8,7 @@ and adds a remark to the device's list.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +23,16 @@ from .status import BfStatus, Failure, Refusal, explained
 ALL_PIPES = 0xFFFF
 NOTHING = Count(0, 0)
 CLOCK = 1_271_000_000  # of the chip, in cycles a second
-GREEN = (511 * CLOCK, 255 << 31)  # the highest rate and burst of a meter
 _KINDS = {"exact": "Exact", "ternary": "Ternary", "lpm": "LPM", "range": "Range", "optional": "Optional"}
+
+
+def single(value: float) -> float:
+    """Return a number as a C float, in which the drivers count a meter's rates."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+GREEN = (int(single(511 * single(CLOCK))), 255 << 31)  # the highest rate and burst of a meter
 
 Value: TypeAlias = Any  # an integer, bool, text or float, or a list of the first two
 Matches: TypeAlias = dict[int, Any]  # by field: a value, (value, mask) or (value, prefix length)
@@ -185,8 +194,8 @@ class Table:
         elif declared.bits:
             one.stream = (value or 0).to_bytes(declared.size, "big", signed=declared.type.startswith("int"))
 
-    def check_pipe(self, pipe: int, reading: bool = False) -> None:
-        """Refuse a pipe that the table does not have. Fixed tables accept any."""
+    def check_pipe(self, pipe: int, wanted: Data | None = None) -> None:
+        """Refuse a pipe that the table does not have. `wanted`: what a client reads. Fixed tables accept any."""
 
     def unsupported(self, *_: object) -> Any:
         """Refuse an operation."""
@@ -377,9 +386,9 @@ class MatchTable(Table):
         if self.constant:
             raise Failure(BfStatus.INVALID_ARG)
 
-    def check_pipe(self, pipe: int, reading: bool = False) -> None:
+    def check_pipe(self, pipe: int, wanted: Data | None = None) -> None:
         """Refuse to write to a single pipe, since the tables are symmetric (`pipe_mgr_verify_pipe_id`)."""
-        if pipe != ALL_PIPES and not (reading and pipe < self.device.pipes):
+        if pipe != ALL_PIPES and (wanted is None or pipe >= self.device.pipes):
             raise Failure(BfStatus.INVALID_ARG)
 
     def _existing(self, key: TableKey) -> Entry:
@@ -472,10 +481,11 @@ class IndexedTable(Table):
         """Reset all cells."""
         self.reset()
 
-    def check_pipe(self, pipe: int, reading: bool = False) -> None:  # noqa: ARG002 - both need the same
+    def check_pipe(self, pipe: int, wanted: Data | None = None) -> None:
         """Refuse a single pipe, of which a symmetric table has no instance."""
         if pipe != ALL_PIPES:
-            raise Failure(BfStatus.OBJECT_NOT_FOUND)
+            synchronizes = wanted is not None and wanted.from_hw
+            raise Failure(BfStatus.INVALID_ARG if synchronizes else BfStatus.OBJECT_NOT_FOUND)
 
     def write(self, index: int, values: dict[int, int]) -> None:
         """Set all fields of a cell."""
@@ -540,9 +550,9 @@ class MeterTable(IndexedTable):
         self._cells[index] = (cir, pir, cburst, pburst)
 
     def read(self, index: int, _from_hw: bool) -> dict[int, Value]:
-        """Return what the chip has; at first nothing limits it."""
+        """Return what the chip has, rounded up to kilobits; at first nothing limits it."""
         cir, pir, cburst, pburst = self._cells.get(index, (GREEN[0], GREEN[0], GREEN[1], GREEN[1]))
-        values = (value // self._unit for value in (cir, pir, cburst, pburst))
+        values = (-(-value // self._unit) for value in (cir, pir, cburst, pburst))
         return dict(zip(self.schema.data, values, strict=True))
 
     def reset(self) -> None:
@@ -560,17 +570,17 @@ def chip_bucket(rate: int, burst: int) -> tuple[int, int]:
     """
     if rate == 0:
         return 0, 0
-    if rate >= GREEN[0] and burst >= GREEN[1]:
+    if rate >= 511 * CLOCK and burst >= GREEN[1]:
         return GREEN
     shift = max(0, burst.bit_length() - 8)
     made = burst >> shift << shift
-    exponent, per_cycle = 0, rate / CLOCK
+    exponent, per_cycle = 0, single(single(rate) / single(CLOCK))
     while per_cycle * 2 <= min(511, made) and exponent + 1 + max(0, shift - 14) <= 27:
         exponent, per_cycle = exponent + 1, per_cycle * 2
     mantissa = int(per_cycle)
     if mantissa > made:
         raise Failure(BfStatus.NOT_SUPPORTED)
-    return mantissa * CLOCK >> exponent, made
+    return int(single(mantissa / 2**exponent * single(CLOCK))), made
 
 
 class RegisterTable(IndexedTable):

@@ -102,7 +102,7 @@ def test_running_leaves_out_the_name_for_no_program(server: Server) -> None:
 def test_a_refused_installation_has_the_servers_words(server: Server) -> None:
     client = Client(server.address, timeout_s=5)
     server.faults.refuse_install = True
-    with pytest.raises(BfrtError, match="SetForwardingPipelineConfig: Failed to add device during warm_init HW access"):
+    with pytest.raises(BfrtError, match="SetForwardingPipelineConfig: Failed to find p4 program"):
         client.install(CONFIG)
     client.close()
 
@@ -178,7 +178,7 @@ def test_a_refused_read_says_which_entry(client: Client, monkeypatch: pytest.Mon
 def test_a_call_during_an_installation_ends_the_connection(server: Server) -> None:
     lost: list[str] = []
     client = Client(server.address, timeout_s=5, on_lost=lost.append)
-    server._installing = True
+    server.installing = True
     with pytest.raises(BfrtLost, match="Write: Failed to acquire read lock"):
         client.write(updates(0))
     assert lost == [client.lost]

@@ -24,7 +24,6 @@ from tests.support.bfrt.plain_client import PlainClient, drained
 from tests.support.bfrt.ports import BOARDS
 from tests.support.bfrt.schema import METER_FIELDS, NO_LIMIT, derive, parse
 from tests.support.bfrt.server import Server
-from tests.support.bfrt.tables import CLOCK
 from tests.support.dataplane import frames
 from tests.support.dataplane.frames import Host
 from tests.support.dataplane.targets import Unavailable
@@ -378,6 +377,11 @@ def test_a_single_pipe(client: PlainClient) -> None:
     assert client.try_read(client.entry(OUTCOMES, {"$COUNTER_INDEX": 2}), pipe=0)[1] == [
         f"NOT_FOUND Entry not found in table:{OUTCOMES} Object not found"
     ]
+    synchronized = client.entry(OUTCOMES, {"$COUNTER_INDEX": 2})
+    synchronized.table_flags.from_hw = True
+    assert client.try_read(synchronized, pipe=0)[1] == [
+        f"INVALID_ARGUMENT Entry not found in table:{OUTCOMES} Invalid arguments"
+    ]
 
 
 def test_default_entries(client: PlainClient) -> None:
@@ -537,7 +541,8 @@ def test_meters(server: Server, client: PlainClient) -> None:
     fields = [f"$METER_SPEC_{name}" for _, name in next(iter(METER_FIELDS.values()))]
     cell = client.entry(HELLOS, {"$METER_INDEX": 4})
     unlimited = client.values(client.read(cell)[0])
-    assert unlimited == dict(zip(fields, (511 * CLOCK, 511 * CLOCK, 255 << 31, 255 << 31), strict=True))
+    most = 649_481_027_584  # 511 tokens a cycle
+    assert unlimited == dict(zip(fields, (most, most, 255 << 31, 255 << 31), strict=True))
     meter = server.device.plane._meters[HELLOS.removeprefix("pipe.")]  # type: ignore[attr-defined]
 
     def greens(rate: int, burst: int, actual: int) -> int:
@@ -550,7 +555,8 @@ def test_meters(server: Server, client: PlainClient) -> None:
             colours.append(meter.colour)
         return colours.count(0)
 
-    assert greens(NO_LIMIT, NO_LIMIT, 511 * CLOCK) == 20
+    assert greens(NO_LIMIT, NO_LIMIT, most) == 20
+    assert greens(1_000_000, 512, 998_787) == 20
     assert greens(100, 10, 94) == 10
     assert greens(12, 2, 9) == 2
     assert greens(1, 1, 0) == 1
@@ -609,6 +615,17 @@ def test_groups(server: Server, client: PlainClient) -> None:
     assert client.write(("DELETE", client.entry("$pre.mgid", {"$MGID": 5}))) == [""]
     assert groups == {}
     assert len(client.read(client.entry("$pre.node"))) == 2
+
+
+def test_a_node_has_no_ports_that_no_chip_has(server: Server, client: PlainClient) -> None:
+    """A node's ports are bits of a map, which has none for 72 to 127 of a pipe."""
+    assert client.write(("INSERT", node(client, 2, 10, 4, 72, 400, 600)), ("INSERT", node(client, 1, 10, 511))) == [
+        "",
+        "",
+    ]
+    first, second = client.read(client.entry("$pre.node"))
+    assert (client.values(first)["$DEV_PORT"], client.values(second)["$DEV_PORT"]) == ([], [4, 400])
+    assert server.device.remarks[0] == "$pre.node: a node with ports that no chip has: [72, 600]"
 
 
 def test_groups_are_changed_node_by_node(server: Server, client: PlainClient) -> None:
@@ -774,6 +791,7 @@ def test_the_device(client: PlainClient) -> None:
     wanted.is_default_entry = True
     values = client.values(client.read(wanted)[0])
     assert (values["num_pipes"], values["pcie_cpu_port"], values["eth_cpu_port_list"]) == (2, 192, [64, 65, 66, 67])
+    assert (values["num_front_ports"], values["recirc_port_list"]) == (132, [*range(68, 72), *range(196, 200)])
     wanted.is_default_entry = False
     assert client.try_read(wanted)[1] == [
         "UNIMPLEMENTED Table key allocation failed. table:tf1.dev.device_configuration Operation not supported"
