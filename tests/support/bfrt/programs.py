@@ -69,11 +69,11 @@ def device_config(profile: str, name: str = "p4reduce") -> bfrt.ForwardingPipeli
     registers = {one: (len(words[0]), len(words)) for one, words in load(profile)(binary).registers.items()}
     config = bfrt.ForwardingPipelineConfig(p4_name=name)
     config.bfruntime_info = derive(info, registers)
-    config.profiles.add(profile_name="pipe", context=_context(info).dump(), binary=binary)
+    config.profiles.add(profile_name="pipe", context=context_of(info).dump(), binary=binary)
     return config
 
 
-def _context(info: p4i.P4Info) -> Context:
+def context_of(info: p4i.P4Info) -> Context:
     """Return what a context.json says of tables, from P4Info."""
     names = {action.preamble.id: action.preamble.name for action in info.actions}
     defaults = {}
