@@ -340,8 +340,9 @@ class _Client(fy.P4Client):
         assert self._stub is not None
         if self._complete_request is not None:
             self._complete_request(request)
+        call: Any = self._stub.SetForwardingPipelineConfig  # typed as a blocking one
         try:
-            await self._stub.SetForwardingPipelineConfig(request, timeout=_INSTALL_TIMEOUT)
+            await call(request, timeout=_INSTALL_TIMEOUT)
         except grpc.RpcError as error:
             raise fy.P4ClientError(error, type(request).__name__, msg=request, schema=self._schema) from None
 
