@@ -240,7 +240,7 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["p4reduce", "sw"], {"switch", "switches"}),
         (["p4reduce", "jobs", ""], {"list", "show", "abort"}),
         (["p4reduce", "controller", "--switch-c"], {"--switch-ca", "--switch-cert"}),
-        (["p4reduce", "switch", "--target", ""], {"sim", "native", "bmv2"}),
+        (["p4reduce", "switch", "--target", ""], {"sim", "native", "bmv2", "tofino"}),
     ],
 )
 @pytest.mark.usefixtures("_script")

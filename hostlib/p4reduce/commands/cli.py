@@ -26,7 +26,9 @@ COMMANDS = {
     "demo": Command(
         "p4reduce_bench.demo.cli:demo", "Train a small language model; the P4 program adds up its gradients."
     ),
-    "switch": Command("p4reduce_targets.cli:switch", "Run a switch on this machine: sim, native or BMv2."),
+    "switch": Command(
+        "p4reduce_targets.cli:switch", "Run a switch on this machine: sim, native or BMv2; or drive its Tofino."
+    ),
     "controller": Command(
         "p4reduce_controller.commands.cli:controller", "Run the controller, which serves jobs on P4Runtime switches."
     ),
