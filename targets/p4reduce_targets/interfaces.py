@@ -43,6 +43,11 @@ def index_of(sock: socket.socket, name: str) -> int:
     return int(_INDEX.unpack(_ask(sock, _SIOCGIFINDEX, name))[1])
 
 
+def is_up(sock: socket.socket, name: str) -> bool:
+    """Return whether an interface is up and has a link. Raises OSError where there is none."""
+    return bool(_FLAGS.unpack(_ask(sock, _SIOCGIFFLAGS, name))[1] & _IFF_RUNNING)
+
+
 def check_type(sock: socket.socket, name: str) -> None:
     """Raise InterfaceRefused for an interface whose frames have no Ethernet header, OSError where there is none."""
     (kind,) = struct.unpack_from("=H", _ask(sock, _SIOCGIFHWADDR, name), 16)
@@ -109,10 +114,9 @@ class BoundInterface:
         for _ in range(2):  # the interface may be renamed between the two system calls
             if name := self.current_name():
                 try:
-                    flags = _FLAGS.unpack(_ask(self._socket, _SIOCGIFFLAGS, name))[1]
+                    return "UP" if is_up(self._socket, name) else "DOWN"
                 except OSError:
                     continue
-                return "UP" if flags & _IFF_RUNNING else "DOWN"
         return "NOT_PRESENT"
 
     def refresh(self, others: Iterable[BoundInterface]) -> None:

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import messages
+from p4reduce.control.finding import Finding
 from p4reduce_controller.commands import access, operating, shell, views
 from p4reduce_controller.commands.views import Rates
 from p4reduce_controller.doctor import cli as doctor
 from p4reduce_controller.doctor import host, switches
-from p4reduce_controller.doctor.finding import Finding
 from tests.support.controller.running import Running, Starter
 from tests.support.controller.users import file
 from tests.support.own_network import ip, own_network

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from p4reduce.control.finding import Finding
 from p4reduce.transport import Switch, open_transport
 from p4reduce.transport.routes import Route, addresses_of, rate_toward, route_to
 from p4reduce_controller.doctor import host
-from p4reduce_controller.doctor.finding import Finding
 from tests.support.own_network import OwnNetwork, ip
 
 pytestmark = pytest.mark.root

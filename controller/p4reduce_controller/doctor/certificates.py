@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.diagnostics import plain_host
-from p4reduce_controller.doctor.finding import Finding
+from p4reduce.control.finding import Finding
 from p4reduce_controller.observability.certificates import expiries_of, expiry_of
 
 WARNING_DAYS = 14  # days

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -20,14 +21,15 @@ from p4reduce.control import rpc
 from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.diagnostics import counted
+from p4reduce.control.finding import Finding
 from p4reduce.errors import JoinError
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.commands.access import Access, AsJson, fail, reaches_controller
 from p4reduce_controller.doctor import certificates, host, job, switches
-from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.settings.settings import tls_files
 from p4reduce_controller.switches.aggregator import Layout
 
+_TOFINO = "p4reduce_targets.bfrt.checks"
 _WIDTH = 100  # columns
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "dim"}
 
@@ -46,6 +48,12 @@ def doctor(
     switch_cert: Annotated[Path | None, typer.Option(help="PEM file with the client certificate for switches.")] = None,
     switch_key: Annotated[Path | None, typer.Option(help="PEM file with the private key of --switch-cert.")] = None,
     join: Annotated[bool, typer.Option(help="Run a job of one rank from this host.")] = True,
+    bfrt: Annotated[
+        str, typer.Option(help="HOST:PORT of bf_switchd, on a switch with a Tofino: check only this switch.")
+    ] = "",
+    program: Annotated[Path | None, typer.Option(help="--program of its `p4reduce switch`.")] = None,
+    cpu_interface: Annotated[str | None, typer.Option(help="--cpu-interface of its `p4reduce switch`.")] = None,
+    port: Annotated[list[str] | None, typer.Option(help="--port of its `p4reduce switch`. May be repeated.")] = None,
     *,
     access: Access,
     as_json: AsJson = False,
@@ -53,18 +61,27 @@ def doctor(
     """Check the controller, the switches and this host, and say what to do.
 
     It asks the controller and the switches, runs a job of one rank, and checks this host's kernel, clocks, buffers
-    and interfaces. It changes nothing. The exit status is 1 if something does not work.
+    and interfaces. With --bfrt, it checks what `p4reduce switch --target tofino` needs instead. It changes nothing. The
+    exit status is 1 if something does not work.
     """
     console = Console()
     console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
     wrapped = [Column(head, overflow="fold") for head in ("checked", "found", "what to do")]
     table = Table(wrapped[0], Column(no_wrap=True), *wrapped[1:])
     findings = []
+    for option, given in (("--program", program), ("--cpu-interface", cpu_interface), ("--port", port)):
+        if given and not bfrt:
+            raise typer.BadParameter("needs --bfrt", param_hint=option)
     try:
         files = tls_files("switch", *(str(one or "") for one in (switch_cert, switch_key, switch_ca)))
     except SettingsError as error:
         fail(str(error))
-    for finding in _run_checks(access, switch, device_id, mtu, pipeline, files, join=join):
+    checks = (
+        _check_tofino(bfrt, program, cpu_interface, port or [])
+        if bfrt
+        else _run_checks(access, switch, device_id, mtu, pipeline, files, join=join)
+    )
+    for finding in checks:
         findings.append(finding)
         colour = _COLOURS[finding.verdict]
         table.add_row(
@@ -124,6 +141,17 @@ def _run_checks(
     yield from host.clock(status.time_s, local_time)
     yield from host.kernel()
     yield from host.buffers()
+
+
+def _check_tofino(
+    address: str, program: Path | None, cpu_interface: str | None, ports: Sequence[str]
+) -> Iterator[Finding]:
+    """Run the checks of the package of targets, which other hosts need not have."""
+    try:
+        found: Iterator[Finding] = import_module(_TOFINO).check_switch(address, program, cpu_interface, ports)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return found
 
 
 def _status(access: Access) -> tuple[pb.StatusReply, float]:

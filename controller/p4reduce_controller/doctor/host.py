@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from p4reduce.control.finding import Finding
 from p4reduce.transport.base import SOCKET_BUFFER_BYTES, mtu_advice
 from p4reduce.transport.routes import route_to
 from p4reduce.transport.udp import IP_MTU
-from p4reduce_controller.doctor.finding import Finding
 
 _SIOCGIFMTU, _SIOCETHTOOL = 0x8921, 0x8946
 # From <linux/ethtool.h>.

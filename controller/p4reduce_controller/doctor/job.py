@@ -12,8 +12,8 @@ import numpy as np
 from p4reduce import Communicator
 from p4reduce.control.channel import Tls
 from p4reduce.control.diagnostics import counted
+from p4reduce.control.finding import Finding
 from p4reduce.errors import P4ReduceError
-from p4reduce_controller.doctor.finding import Finding
 
 _TIMEOUT = 15.0
 

@@ -12,8 +12,8 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import code_of, details, is_closed
 from p4reduce.control.diagnostics import of_grpc, of_tls
+from p4reduce.control.finding import Finding
 from p4reduce.control.grpc_channels import open_grpc_channel
-from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.switches.availability import NOT_PRIMARY, SwitchState
 
 _TIMEOUT = 3.0

@@ -71,6 +71,28 @@ class PortRequest:
         return ":".join(part for part in parts if part)
 
 
+@dataclass(frozen=True, slots=True)
+class PortState:
+    """A port that was added: its name on the front panel, and its settings as `PortRequest.settings` gives them."""
+
+    name: str
+    settings: Mapping[str, str | bool | int]
+    up: bool
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.settings[_ENABLE])
+
+    def __str__(self) -> str:
+        """Return the settings as in --port, such as "100G:rs"."""
+        fecs = {value: name for name, value in FECS.items()}
+        return f"{str(self.settings[_SPEED]).removeprefix('BF_SPEED_')}:{fecs.get(str(self.settings[_FEC]), '?')}"
+
+    def is_as(self, request: PortRequest) -> bool:
+        """Return whether the port has the settings of a request."""
+        return self.settings == request.settings()
+
+
 class LinkStates:
     """The states of ports' links, read from the switch every second by a thread, until the connection ends."""
 
@@ -150,9 +172,9 @@ def open_ports(
     the switch lacks or refuses, or if the program is for another board's CPU port; and BfrtError.
     """
     cpu_port = device_config.cpu_port(program)
-    _check_cpu_port(client, schema, cpu_port)
-    wanted = _device_ports(client, schema, requests)
-    recirculation = _recirculation_ports(client, schema, program)
+    check_cpu_port(client, schema, cpu_port)
+    wanted = device_ports(client, schema, requests)
+    recirculation = recirculation_ports(client, schema, program)
     _check_numbers(wanted, recirculation)
     _recirculate(client, schema, recirculation)
     _add(client, schema, wanted)
@@ -161,7 +183,7 @@ def open_ports(
     return [TofinoPort(number, request.name, Link(states, number)) for number, request in wanted.items()]
 
 
-def _device_ports(client: Client, schema: Schema, requests: Sequence[PortRequest]) -> dict[int, PortRequest]:
+def device_ports(client: Client, schema: Schema, requests: Sequence[PortRequest]) -> dict[int, PortRequest]:
     """Return the requests by device port. Raises PortError for unknown names, and for a port that is given twice."""
     table = schema.table("$PORT_STR_INFO")
     named = [request for request in requests if not request.name.isdecimal()]
@@ -234,7 +256,7 @@ def _add(client: Client, schema: Schema, wanted: Mapping[int, PortRequest]) -> N
                 )
 
 
-def _check_cpu_port(client: Client, schema: Schema, cpu_port: int) -> None:
+def check_cpu_port(client: Client, schema: Schema, cpu_port: int) -> None:
     """Raise PortError if the board's CPU ports are known, and the program's is none of them."""
     pcie = _device(client, schema, "pcie_cpu_port")
     ethernet = _device(client, schema, "eth_cpu_port_list")
@@ -252,7 +274,7 @@ def _check_cpu_port(client: Client, schema: Schema, cpu_port: int) -> None:
         )
 
 
-def _recirculation_ports(client: Client, schema: Schema, program: pb.ForwardingPipelineConfig) -> list[int]:
+def recirculation_ports(client: Client, schema: Schema, program: pb.ForwardingPipelineConfig) -> list[int]:
     """Return the port of each pipe that second passes use; none if the program has no second pass."""
     port = device_config.recirculation_port(program)
     if port is None:
@@ -261,6 +283,28 @@ def _recirculation_ports(client: Client, schema: Schema, program: pb.ForwardingP
     if not pipes:
         raise BfrtError(f"{client}: it does not tell how many pipes the chip has, and the program recirculates")
     return [pipe << _PIPE_BITS | port for pipe in range(pipes[0])]
+
+
+def read_ports(client: Client, schema: Schema) -> dict[int, PortState]:
+    """Return the ports that were added, by device port. Raises BfrtError."""
+    table = schema.table("$PORT")
+    settings = [_SPEED, _FEC, _AUTONEGOTIATION, _ENABLE]
+    found = {}
+    for entry in client.read([_wanted(table, None, [*settings, "$PORT_UP", "$PORT_NAME"])]):
+        values = _settings(table, entry)
+        state = PortState(
+            str(values["$PORT_NAME"]), {name: values.get(name, "") for name in settings}, bool(values["$PORT_UP"])
+        )
+        found[_port_number(entry)] = state
+    return found
+
+
+def read_recirculation(client: Client, schema: Schema, ports: Sequence[int]) -> dict[int, bool]:
+    """Return for each of these ports whether it sends its packets back into its pipe. Raises BfrtError."""
+    table = _of_kind(schema, "PktgenPortCfg")
+    name = "recirculation_enable"
+    entries = client.read([_wanted(table, _port_key(table, port), [name]) for port in ports])
+    return {port: bool(_values(table, entry).get(name)) for port, entry in zip(ports, entries, strict=True)}
 
 
 def _recirculate(client: Client, schema: Schema, ports: Sequence[int]) -> None:
