@@ -67,7 +67,8 @@ class TofinoSwitch:
         self.on_packet_in: Callable[[bytes], None] = lambda _: None
         self.strange = 0  # frames on the CPU interface that the program did not send
         self._tofino = tofino
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of the data plane; calls of BF Runtime, which may take seconds, hold it
+        self._sending = threading.Lock()  # of packets to the CPU port, which do not wait for such calls
         self._ended = threading.Event()
         with ExitStack() as stack:
             self._client = stack.enter_context(closing(Client(tofino.address)))
@@ -108,7 +109,7 @@ class TofinoSwitch:
 
     def packet_out(self, frame: bytes) -> None:
         """Send a frame, which begins with the packet-out header, to the CPU port."""
-        with self._lock:
+        with self._sending:
             self._cpu.send(frame)
 
     # --- start and end ----------------------------------------------------------------------------------------------

@@ -44,11 +44,11 @@ def _translation(binary: bytes) -> Translation:
         raise ValueError(str(error)) from None
 
 
-def p4info(profile: str) -> p4i.P4Info:
-    """Return the P4Info of a profile, with as few slots as tests' builds have."""
+def p4info(profile: str, slots: int | None = SLOTS) -> p4i.P4Info:
+    """Return the P4Info of a profile, with so many slots; None: as the profile has."""
     info = text_format.Parse(tofino.p4info(profile).read_text(), p4i.P4Info())
-    for register in info.registers:
-        register.size = 2 * SLOTS
+    for register in info.registers if slots else ():
+        register.size = 2 * slots
     return info
 
 
