@@ -28,7 +28,7 @@ class PlainClient:
     def __init__(self, address: str, tables: Mapping[int, TableSchema], number: int = 7) -> None:
         self.number = number
         self.tables = {table.name: table for table in tables.values()}
-        self.messages: queue.SimpleQueue[bfrt.StreamMessageResponse] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[bfrt.StreamMessageResponse | None] = queue.SimpleQueue()  # None: the end
         self.ended = threading.Event()
         self.end: grpc.StatusCode | None = None
         self.end_message = ""
@@ -68,13 +68,16 @@ class PlainClient:
                 self.messages.put(message)
         self.end, self.end_message = call.code(), call.details()
         self.ended.set()
+        self.messages.put(None)
 
     def message(self) -> bfrt.StreamMessageResponse:
         """Return the next message of the stream."""
         try:
-            return self.messages.get(timeout=TIMEOUT_S)
+            message = self.messages.get(timeout=TIMEOUT_S)
         except queue.Empty:
-            raise AssertionError(f"no message; the stream has ended with {self.end} {self.end_message}") from None
+            raise AssertionError("no message came") from None
+        assert message is not None, f"the stream has ended with {self.end} {self.end_message}"
+        return message
 
     def close_stream(self) -> None:
         """End the stream."""
@@ -255,8 +258,10 @@ def value_of(field: bfrt.DataField) -> Any:
     return list(value.val) if kind and kind.endswith("arr_val") else value
 
 
-def drained(messages: queue.SimpleQueue[bfrt.StreamMessageResponse]) -> Iterator[bfrt.StreamMessageResponse]:
+def drained(messages: queue.SimpleQueue[bfrt.StreamMessageResponse | None]) -> Iterator[bfrt.StreamMessageResponse]:
     """Return the messages that have come."""
     with suppress(queue.Empty):
         while True:
-            yield messages.get_nowait()
+            message = messages.get_nowait()
+            if message is not None:
+                yield message

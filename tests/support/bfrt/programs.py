@@ -52,9 +52,15 @@ def p4info(profile: str, slots: int | None = SLOTS) -> p4i.P4Info:
     return info
 
 
-@functools.cache
 def device_config(profile: str, name: str = "p4reduce") -> bfrt.ForwardingPipelineConfig:
     """Return the device config of a profile, whose binary is p4c's IR. Raises `Unavailable` if p4c is missing."""
+    config = bfrt.ForwardingPipelineConfig(p4_name=name)
+    config.MergeFrom(_nameless_config(profile))
+    return config
+
+
+@functools.cache
+def _nameless_config(profile: str) -> bfrt.ForwardingPipelineConfig:
     made = tofino.PROFILES[profile]
     with tempfile.TemporaryDirectory() as folder:
         ir = Path(folder) / "p4reduce.json"
@@ -67,7 +73,7 @@ def device_config(profile: str, name: str = "p4reduce") -> bfrt.ForwardingPipeli
         binary = zlib.compress(ir.read_bytes(), level=1)
     info = p4info(profile)
     registers = {one: (len(words[0]), len(words)) for one, words in load(profile)(binary).registers.items()}
-    config = bfrt.ForwardingPipelineConfig(p4_name=name)
+    config = bfrt.ForwardingPipelineConfig()
     config.bfruntime_info = derive(info, registers)
     config.profiles.add(profile_name="pipe", context=context_of(info).dump(), binary=binary)
     return config
