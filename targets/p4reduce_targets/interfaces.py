@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from p4reduce.control.diagnostics import of_os
 from p4reduce_targets import offloads
@@ -84,12 +85,19 @@ def same_interface(names: Mapping[int, str]) -> tuple[int, int] | None:
 class BoundInterface:
     """The interface that a port's packet socket is bound to."""
 
-    def __init__(self, number: int, name: str, sock: socket.socket, *, offloads_off: bool) -> None:
-        """Take the socket of a port; `offloads_off`: binding turns off offloads, for ports that need single frames."""
+    def __init__(
+        self, number: int, name: str, sock: socket.socket, *, offloads_off: bool, ipv6_off: bool = False
+    ) -> None:
+        """Take the socket of a port.
+
+        `offloads_off`: binding turns off offloads, for ports that need single frames. `ipv6_off`: it turns off IPv6,
+        with which the kernel sends packets of its own.
+        """
         self.number = number
         self.name = name  # as in --port
         self._socket = sock
         self._offloads_off = offloads_off
+        self._ipv6_off = ipv6_off
         self._last_name = name  # at the last check; empty: the interface was gone
 
     def bind(self) -> None:
@@ -99,6 +107,8 @@ class BoundInterface:
         self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
         if self._offloads_off:
             offloads.switch_off(self.name, sock=self._socket)
+        if self._ipv6_off:
+            _switch_ipv6_off(self.name)
         self._socket.bind((self.name, ETH_P_ALL))
         self._last_name = self.name
 
@@ -172,6 +182,13 @@ class InterfaceWatch:
                     interface.refresh(one for one in self._interfaces if one is not interface)
                 except Exception:
                     log.exception("port %d: cannot check its interface", interface.number)
+
+
+def _switch_ipv6_off(name: str) -> None:
+    try:
+        Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6").write_text("1")
+    except OSError as error:
+        log.warning("interface %s: cannot turn IPv6 off on it (%s); the kernel sends packets there", name, of_os(error))
 
 
 def _ask(sock: socket.socket, request: int, name: str) -> bytes:

@@ -213,7 +213,7 @@ class UdpPort:
 class EthPort:
     """A port that is a network interface, in promiscuous mode. It needs CAP_NET_RAW (root)."""
 
-    def __init__(self, number: int, interface: str) -> None:
+    def __init__(self, number: int, interface: str, *, ipv6_off: bool = False) -> None:
         self.number = number
         self.name = f"eth:{interface}"
         self.received = self.sent = self.dropped = 0
@@ -224,7 +224,7 @@ class EthPort:
             raise PortError(f"port {number}: {self.name} needs root, or the capability CAP_NET_RAW") from None
         except OSError as error:
             raise PortError(f"port {number}: cannot open interface {interface!r}: {of_os(error)}") from None
-        self.interface = BoundInterface(number, interface, self._socket, offloads_off=True)
+        self.interface = BoundInterface(number, interface, self._socket, offloads_off=True, ipv6_off=ipv6_off)
         try:
             self._socket.setblocking(False)
             _enlarge(self._socket)

@@ -17,7 +17,7 @@ from types import CodeType
 from typing import NamedTuple
 
 _ROOT = Path(__file__).parents[2]
-_ROOTS = {"p4reduce": "hostlib", "p4reduce_controller": "controller"}
+_ROOTS = {"p4reduce": "hostlib", "p4reduce_controller": "controller", "p4reduce_targets": "targets"}
 
 
 def without(file: Path, protection: str, instead: str) -> str:
@@ -72,6 +72,9 @@ _TENANTS = "controller/test_tenants.py::"
 _ETCD = "controller/test_etcd.py::"
 _DISAGREE = "controller/test_service.py::test_ranks_that_disagree_are_told_at_both_ends"
 _WORKER = "protocol/test_worker.py"
+_CLIENT = "p4reduce_targets.bfrt.client"
+_DATAPLANE = "p4reduce_targets.bfrt.dataplane"
+_ON_SERVER = "targets/bfrt/test_on_server.py::"
 
 IN_PYTHON = {
     "admission: a rank joins once": Mutant(
@@ -163,6 +166,90 @@ IN_PYTHON = {
         "packet.values.astype(WIRE_INT, copy=False)",
         'packet.values.astype("<i4", copy=False)',
         "protocol/test_packet_codec.py",
+    ),
+    "BF Runtime: the lowest priority wins": Mutant(
+        _DATAPLANE,
+        "_bytes(LARGEST_PRIORITY - priority, field.bits, _PRIORITY)",
+        "_bytes(priority, field.bits, _PRIORITY)",
+        "targets/bfrt/test_dataplane.py::test_a_ternary_entry_has_its_priority_turned_round",
+    ),
+    "BF Runtime: a node has its instance": Mutant(
+        _DATAPLANE,
+        "entry.data.fields.extend([rid, lags, dev_ports])",
+        "entry.data.fields.extend([lags, dev_ports])",
+        "targets/bfrt/test_dataplane.py::test_a_group_is_made_of_a_node_for_each_instance",
+    ),
+    "BF Runtime: few counters are read from the chip": Mutant(
+        _DATAPLANE, "entry.table_flags.from_hw = True", "pass", f"{_ON_SERVER}test_counters"
+    ),
+    "BF Runtime: many counters are synchronized": Mutant(
+        _DATAPLANE, "self._synchronize(tables)", "pass", f"{_ON_SERVER}test_counters"
+    ),
+    "BF Runtime: a batch has all errors of the server": Mutant(
+        _CLIENT,
+        "for detail in status.details]",
+        "for detail in status.details[:2]]",
+        "targets/bfrt/test_client.py::test_the_errors_of_a_batch_are_found_at_their_updates",
+    ),
+    "BF Runtime: a batch has the errors of all updates": Mutant(
+        _DATAPLANE,
+        "errors.setdefault(write.label, error)",
+        "errors = errors or {write.label: error}",
+        f"{_ON_SERVER}test_batches",
+    ),
+    "BF Runtime: the device": Mutant(
+        _CLIENT,
+        "device_id=self.device_id, pipe_id=ALL_PIPES",
+        "device_id=self.device_id + 1, pipe_id=ALL_PIPES",
+        "targets/bfrt/test_client.py::test_calls_are_for_the_device_and_all_its_pipes",
+    ),
+    "BF Runtime: all pipes": Mutant(
+        _CLIENT,
+        "pipe_id=ALL_PIPES",
+        "pipe_id=0",
+        "targets/bfrt/test_client.py::test_calls_are_for_the_device_and_all_its_pipes",
+    ),
+    "BF Runtime: a client binds before all else": Mutant(
+        "p4reduce_targets.bfrt.switch",
+        "self._client.bind(tofino.program.p4_name)",
+        "pass",
+        "targets/bfrt/test_faults.py::TestStart::test_binds_before_it_reads_or_writes",
+    ),
+    "BF Runtime: nothing is written before the program runs": Mutant(
+        _DATAPLANE,
+        "if self._running and self._batch is None",
+        "if self._batch is None",
+        f"{_ON_SERVER}test_a_new_data_plane_begins_with_an_empty_switch",
+    ),
+    "BF Runtime: a refused group is taken back": Mutant(
+        _DATAPLANE,
+        "undo += [step.undo for step in reversed(done) if step.undo is not None]",
+        "pass",
+        f"{_ON_SERVER}test_a_refused_group_leaves_nothing",
+    ),
+    "BF Runtime: a direct counter takes a value by a flag": Mutant(
+        _DATAPLANE, "pb.TableFlags(reset_stats=True)", "pb.TableFlags()", f"{_ON_SERVER}test_direct_counters"
+    ),
+    "BF Runtime: a meter of packets has no kilobits": Mutant(
+        _DATAPLANE, "elif in_packets:", "elif False:", f"{_ON_SERVER}test_meters"
+    ),
+    "BF Runtime: a group goes before its nodes": Mutant(
+        _DATAPLANE,
+        "steps += [_Step(node(delete, one, old[one]), node(insert, one, old[one])) for one in removed]",
+        "steps[:0] = [_Step(node(delete, one, old[one]), node(insert, one, old[one])) for one in removed]",
+        "targets/bfrt/test_dataplane.py::test_a_group_is_removed_before_its_nodes",
+    ),
+    "BF Runtime: a link that is up": Mutant(
+        "p4reduce_targets.bfrt.ports",
+        'return "UP" if _values',
+        'return "UP" if not _values',
+        "targets/bfrt/test_ports.py::test_adds_and_enables_ports",
+    ),
+    "BF Runtime: another build is another program": Mutant(
+        "p4reduce_targets.bfrt.device_config",
+        "return (one.p4_name, one.bfruntime_info,",
+        "return True or (one.p4_name, one.bfruntime_info,",
+        "targets/bfrt/test_device_config.py",
     ),
 }
 

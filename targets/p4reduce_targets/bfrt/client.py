@@ -34,6 +34,7 @@ NO_PROGRAM = "$SHARED"  # the name under which a switch without a program lists 
 
 _SERVICE = "/bfrt_proto.BfRuntime/"
 _INSTALL_TIMEOUT_S = 120.0  # the server resets the chip meanwhile
+_WAKE_S = 0.2  # between checks whether the connection is lost
 _END_TIMEOUT_S = 1.0  # for the server to notice that this client goes
 _BATCH = 1024  # updates or entries in one call, so that its deadline leaves the server about 10 ms for each
 # The server keeps 24 bits of a client's number where it needs to find the client again. Number 0 is that of every
@@ -100,11 +101,13 @@ class Client:
         device_id: int = 0,
         timeout_s: float = 10.0,
         on_lost: Callable[[str], None] = lambda _: None,
+        ended: threading.Event | None = None,
     ) -> None:
         """Connect and subscribe. Raises BfrtLost without an answer in `timeout_s`, and BfrtError.
 
         `timeout_s`: deadline of every call, in seconds. `on_lost` is called once, with the reason, in any thread, when
-        the connection ends otherwise than by `close`. It must not block.
+        the connection ends otherwise than by `close`. It must not block. `ended`: when it is set, the client closes,
+        also during a call and in this constructor.
         """
         self.address = address
         self.device_id = device_id
@@ -113,10 +116,13 @@ class Client:
         self._lost: str | None = None
         self._state = threading.Lock()  # of _lost, _installing
         self._turn = threading.Lock()  # held during a call
+        self._closing = threading.Lock()
         self._installing = False
         self._installed = threading.Event()
         self._stream: _Stream | None = None
         self._channel = open_grpc_channel(address, options=_OPTIONS)
+        if ended is not None:
+            threading.Thread(target=self._close_when, args=(ended,), name="bfrt-end", daemon=True).start()
         try:
             self.client_id = self._subscribe()
             with self._state:
@@ -165,7 +171,7 @@ class Client:
                 self._call("SetForwardingPipelineConfig", request, reply, _INSTALL_TIMEOUT_S)
                 # The server writes the end of the installation to every stream before it answers.
                 if not self._installed.wait(self._timeout_s):
-                    raise self._lose(f"the {self} did not report the end of the installation")
+                    raise self.lose(f"the {self} did not report the end of the installation")
             finally:
                 with self._state:
                     self._installing = False
@@ -231,14 +237,20 @@ class Client:
         return found
 
     def close(self) -> None:
-        """Unsubscribe, so that another client can bind. The connection does not count as lost."""
-        with self._state:
-            ends = self._lost is None
-            if ends:
-                self._lost = f"the connection to the {self} was closed"
-        if ends and self._stream is not None:
-            self._stream.end(_END_TIMEOUT_S)
-        self._channel.close()
+        """Unsubscribe, so that another client can bind, and end calls of other threads. This is no loss."""
+        with self._closing:
+            with self._state:
+                ends = self._lost is None
+                if ends:
+                    self._lost = f"the connection to the {self} was closed"
+            if ends and self._stream is not None:
+                self._stream.end(_END_TIMEOUT_S)
+            self._channel.close()
+
+    def _close_when(self, ended: threading.Event) -> None:
+        while self._lost is None:
+            if ended.wait(_WAKE_S):
+                self.close()
 
     def _write(self, updates: Sequence[pb.Update], timeout_s: float | None) -> list[UpdateError | None]:
         request = pb.WriteRequest(
@@ -281,7 +293,7 @@ class Client:
         except grpc.RpcError as error:
             code = code_of(error) or grpc.StatusCode.UNKNOWN
             if code in _LOST:
-                raise self._lose(f"{self}: {method}: {of_grpc(details(error), code.name)}") from None
+                raise self.lose(f"{self}: {method}: {of_grpc(details(error), code.name)}") from None
             raise _Refusal(self, method, code, details(error), _details_of(error)) from None
         except ValueError:  # gRPC's, for a channel that another thread has closed
             self._check()
@@ -291,8 +303,8 @@ class Client:
         if self._lost is not None:
             raise BfrtLost(self._lost)
 
-    def _lose(self, why: str) -> BfrtLost:
-        """End the connection because of `why`, unless it has ended already. Returns the error to raise."""
+    def lose(self, why: str) -> BfrtLost:
+        """End the connection with all calls, unless it has ended already. Returns the error to raise."""
         with self._state:
             first = self._lost is None
             if first:
@@ -302,6 +314,7 @@ class Client:
             self._on_lost(why)
             if self._stream is not None:
                 self._stream.cancel()
+            self._channel.close()
         return error
 
     def _subscribe(self) -> int:
@@ -312,15 +325,15 @@ class Client:
                 why = (
                     f"{self}: no answer in {self._timeout_s:g} s; check that bf_switchd runs there, and is not stopped"
                 )
-                raise self._lose(why)
+                raise self.lose(why)
             error = stream.error
             if error is None:
                 return client_id
             code = code_of(error)
             if code is not grpc.StatusCode.INVALID_ARGUMENT:
                 said = of_grpc(details(error), code.name if code else "")
-                raise self._lose(f"{self}: {said}; check that bf_switchd runs there with its BF Runtime server")
-        raise self._lose(f"{self}: {_ATTEMPTS} random client numbers are all taken; restart bf_switchd")
+                raise self.lose(f"{self}: {said}; check that bf_switchd runs there with its BF Runtime server")
+        raise self.lose(f"{self}: {_ATTEMPTS} random client numbers are all taken; restart bf_switchd")
 
     def _heard(self, message: pb.StreamMessageResponse) -> None:
         if message.WhichOneof("update") != "set_forwarding_pipeline_config_response":
@@ -328,7 +341,7 @@ class Client:
         with self._state:
             ours = self._installing
         if not ours:  # all entries are gone, although the server keeps this client bound if the name is the same
-            self._lose(f"another client of the {self} has installed a program")
+            self.lose(f"another client of the {self} has installed a program")
             return
         kind = message.set_forwarding_pipeline_config_response.set_forwarding_pipeline_config_response_type
         if kind == pb.WARM_INIT_FINISHED:
@@ -338,7 +351,7 @@ class Client:
         """End the connection: the stream has ended, because the server has, or removed this client with its program."""
         code = code_of(error) if error is not None else None
         said = of_grpc(details(error), code.name if code else "") if error is not None else "it ended the connection"
-        self._lose(f"{self}: {said}")
+        self.lose(f"{self}: {said}")
 
 
 class _Refusal(BfrtError):
@@ -365,7 +378,7 @@ class _Refusal(BfrtError):
         connection, if there is no such list, since nobody knows what was done.
         """
         if not 0 < len(self._errors) <= number:
-            raise self._client._lose(str(self)) from None
+            raise self._client.lose(str(self)) from None
         return [*self._errors, *[None] * (number - len(self._errors))]
 
 

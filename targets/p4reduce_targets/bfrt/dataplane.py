@@ -9,7 +9,6 @@ All writes are for all pipes. Counters come back as the sum of all pipes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from p4reduce_targets.bfrt import bfruntime_pb2 as pb
 from p4reduce_targets.bfrt.client import BfrtError, Client, ReadRefused, UpdateError
 from p4reduce_targets.bfrt.schema import DataField, KeyField, Schema, Table
 from p4reduce_targets.dataplane import Batch, Call, Count, Exact, Key, Lpm, MeterConfig, Replica, Ternary
-
-log = logging.getLogger(__name__)
 
 LARGEST_PRIORITY = (1 << 24) - 1
 """The largest priority of P4Runtime. A TCAM has as many below the next group of priorities; Stratum has the same."""
@@ -294,7 +291,7 @@ class BfrtDataPlane:
                 self._groups[write.group] = write.nodes
         for left in self._client.write(undo):
             if left is not None:
-                log.warning("%s: part of a refused multicast group is left: %s", self._client, left)
+                raise self._client.lose(f"{self._client}: part of a refused multicast group is left: {left}")
         return refused
 
     def _steps(self, write: _Write) -> list[_Step]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
-from p4reduce_targets.bfrt.schema import Schema
+from p4reduce_targets.bfrt.schema import Schema, SchemaError
 
 FILE = "p4reduce.bin"  # in the folder of a build
 
@@ -98,7 +98,10 @@ def recirculation_port(config: pb.ForwardingPipelineConfig) -> int | None:
 
 
 def _annotated(config: pb.ForwardingPipelineConfig, name: str) -> int | None:
-    schema = Schema.parse(config.bfruntime_info)
+    try:
+        schema = Schema.parse(config.bfruntime_info)
+    except SchemaError as error:
+        raise DeviceConfigError(f"the device config of {config.p4_name}: {error}") from None
     if _PORTS_ARE_ON in schema.tables:
         for annotation in schema.tables[_PORTS_ARE_ON].annotations:
             if match := re.fullmatch(rf"@{name}\(\s*(\d+)\s*\)", annotation):

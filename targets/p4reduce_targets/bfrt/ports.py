@@ -32,6 +32,7 @@ ACCEPTED = (
 
 _PIPE_BITS = 7  # of a device port's number, for the port within its pipe
 _POLL_S = 1.0  # between reads of the links' states, by which a server that hangs is found as well
+_LASTS_S = 10.0  # until a link's state is logged
 _SYNONYMS = {"BF_FEC_TYP_FC": "BF_FEC_TYP_FIRECODE", "BF_FEC_TYP_RS": "BF_FEC_TYP_REED_SOLOMON"}
 _SPEED, _FEC, _AUTONEGOTIATION, _ENABLE = "$SPEED", "$FEC", "$AUTO_NEGOTIATION", "$PORT_ENABLE"
 
@@ -94,14 +95,20 @@ class PortState:
 
 
 class LinkStates:
-    """The states of ports' links, read from the switch every second by a thread, until the connection ends."""
+    """The states of ports' links, read from the switch every second by a thread, until the connection ends.
 
-    def __init__(self, client: Client, schema: Schema, numbers: Sequence[int]) -> None:
-        """Read the states, and start the thread. `numbers`: device ports. Raises BfrtError."""
+    It logs a state that lasts: a link takes some seconds to come up.
+    """
+
+    def __init__(self, client: Client, schema: Schema, names: Mapping[int, str]) -> None:
+        """Read the states, and start the thread. `names`: as in --port, by device port. Raises BfrtError."""
         self._client = client
         self._table = schema.table("$PORT")
-        self._numbers = tuple(numbers)
+        self._names = names
+        self._numbers = tuple(names)
         self._states: Mapping[int, str] = {}
+        self._since = {number: time.monotonic() for number in names}
+        self._logged = dict.fromkeys(names, "UP")
         self._read()
         threading.Thread(target=self._poll, name="bfrt-links", daemon=True).start()
 
@@ -110,7 +117,7 @@ class LinkStates:
         return self._states[number]
 
     def _poll(self) -> None:
-        while True:
+        while self._client.lost is None:  # a read of no ports would not tell
             time.sleep(_POLL_S)
             try:
                 self._read()
@@ -125,7 +132,18 @@ class LinkStates:
             states = [self._state(entry) for entry in entries]
         except ReadRefused:  # somebody has removed a port
             states = [self._single(number) for number in self._numbers]
-        self._states = dict(zip(self._numbers, states, strict=True))
+        self._update(dict(zip(self._numbers, states, strict=True)))
+
+    def _update(self, states: Mapping[int, str]) -> None:
+        now = time.monotonic()
+        for number, state in states.items():
+            if state != self._states.get(number):
+                self._since[number] = now
+            if state != self._logged[number] and now - self._since[number] >= _LASTS_S:
+                told = "somebody has removed it from the switch" if state == "NOT_PRESENT" else f"its link is {state}"
+                log.warning("port %s: %s", self._names[number], told)
+                self._logged[number] = state
+        self._states = states
 
     def _single(self, number: int) -> str:
         try:
@@ -172,14 +190,15 @@ def open_ports(
     the switch lacks or refuses, or if the program is for another board's CPU port; and BfrtError.
     """
     cpu_port = device_config.cpu_port(program)
-    check_cpu_port(client, schema, cpu_port)
+    ethernet = check_cpu_port(client, schema, cpu_port)
     wanted = device_ports(client, schema, requests)
     recirculation = recirculation_ports(client, schema, program)
     _check_numbers(wanted, recirculation)
     _recirculate(client, schema, recirculation)
     _add(client, schema, wanted)
-    wanted.pop(cpu_port, None)
-    states = LinkStates(client, schema, list(wanted))
+    if wanted.pop(cpu_port, None) is None and ethernet:
+        _check_enabled(client, schema, cpu_port)
+    states = LinkStates(client, schema, {number: request.name for number, request in wanted.items()})
     return [TofinoPort(number, request.name, Link(states, number)) for number, request in wanted.items()]
 
 
@@ -256,8 +275,11 @@ def _add(client: Client, schema: Schema, wanted: Mapping[int, PortRequest]) -> N
                 )
 
 
-def check_cpu_port(client: Client, schema: Schema, cpu_port: int) -> None:
-    """Raise PortError if the board's CPU ports are known, and the program's is none of them."""
+def check_cpu_port(client: Client, schema: Schema, cpu_port: int) -> bool:
+    """Return whether the program's CPU port is one of Ethernet.
+
+    Raises PortError if the board's CPU ports are known, and the program's is none of them.
+    """
     pcie = _device(client, schema, "pcie_cpu_port")
     ethernet = _device(client, schema, "eth_cpu_port_list")
     if not pcie and not ethernet:
@@ -271,6 +293,20 @@ def check_cpu_port(client: Client, schema: Schema, cpu_port: int) -> None:
         raise PortError(
             f"the program is for CPU port {cpu_port}, and the board of the {client} has {' and '.join(has)}: compile "
             f'the program for it, `make p4-tofino ARGS="--cpu-port {(*pcie, *ethernet)[0]} --out FOLDER PROFILE"`'
+        )
+    return cpu_port in ethernet
+
+
+def _check_enabled(client: Client, schema: Schema, cpu_port: int) -> None:
+    """Warn if nobody has added and enabled an Ethernet CPU port."""
+    port = read_ports(client, schema).get(cpu_port)
+    if port is None or not port.enabled:
+        log.warning(
+            "%s: CPU port %d of the program is an Ethernet port that is not enabled: add --port %d:10G, or the speed "
+            "that its other end has",
+            client,
+            cpu_port,
+            cpu_port,
         )
 
 

@@ -16,14 +16,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce.control.diagnostics import of_os
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
 from p4reduce_targets.bfrt import device_config
 from p4reduce_targets.bfrt.client import BfrtError, BfrtLost, BindRefused, Client
 from p4reduce_targets.bfrt.dataplane import BfrtDataPlane
 from p4reduce_targets.bfrt.ports import PortRequest, TofinoPort, open_ports
-from p4reduce_targets.bfrt.schema import Schema
-from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.bfrt.schema import Schema, SchemaError
+from p4reduce_targets.dataplane import DataPlane, DataPlaneLost
+from p4reduce_targets.interfaces import BoundInterface
 from p4reduce_targets.ports import EthPort, Port, PortError
 
 START_TIMEOUT_S = 30.0  # for a first connection, while `bf_switchd` starts or another client ends
@@ -58,23 +58,27 @@ class TofinoSwitch:
 
     The constructor connects, installs the program on a switch that has none, binds to it, and adds and enables the
     ports. It raises BfrtLost or BindRefused for what may pass, and ProgramRefused, PortError or another BfrtError for
-    what somebody has to change.
+    what somebody has to change. When `ended` is set, all calls end, those of the constructor as well, with BfrtLost.
 
     When `bf_switchd` is lost, the switch is of no more use.
     """
 
-    def __init__(self, tofino: Tofino) -> None:
+    def __init__(self, tofino: Tofino, ended: threading.Event | None = None) -> None:
         self.on_packet_in: Callable[[bytes], None] = lambda _: None
         self.strange = 0  # frames on the CPU interface that the program did not send
         self._tofino = tofino
         self._lock = threading.RLock()  # of the data plane; calls of BF Runtime, which may take seconds, hold it
         self._sending = threading.Lock()  # of packets to the CPU port, which do not wait for such calls
+        self._cpu_state = "UP"
         self._ended = threading.Event()
         with ExitStack() as stack:
-            self._client = stack.enter_context(closing(Client(tofino.address)))
+            self._client = stack.enter_context(closing(Client(tofino.address, ended=ended)))
             running, self._is_clear = _install_or_check(self._client, tofino)
             self._client.bind(tofino.program.p4_name)
-            self._schema = Schema.parse(tofino.program.bfruntime_info, running.non_p4_config.bfruntime_info)
+            try:
+                self._schema = Schema.parse(tofino.program.bfruntime_info, running.non_p4_config.bfruntime_info)
+            except SchemaError as error:
+                raise BfrtError(f"{self._client}: {error}") from None
             self.ports: dict[int, TofinoPort] = {
                 port.number: port for port in open_ports(self._client, self._schema, tofino.program, tofino.ports)
             }
@@ -102,10 +106,18 @@ class TofinoSwitch:
         return BfrtDataPlane(self._client, self._schema)
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Clear the switch, and send it what was written to this data plane. Raises ValueError."""
+        """Clear the switch, and send it what was written to this data plane.
+
+        Raises DataPlaneLost if that fails, since the switch then has a part of it.
+        """
         assert isinstance(data_plane, BfrtDataPlane)
-        data_plane.run(is_clear=self._is_clear)
-        self._is_clear = False
+        is_clear, self._is_clear = self._is_clear, False
+        try:
+            data_plane.run(is_clear=is_clear)
+        except BfrtLost:
+            raise
+        except (BfrtError, ValueError) as error:
+            raise DataPlaneLost(f"the program runs without what was written to it: {error}") from error
 
     def packet_out(self, frame: bytes) -> None:
         """Send a frame, which begins with the packet-out header, to the CPU port."""
@@ -115,9 +127,10 @@ class TofinoSwitch:
     # --- start and end ----------------------------------------------------------------------------------------------
 
     def run(self, ended: threading.Event) -> None:
-        """Wait until `ended` is set or `bf_switchd` is lost."""
+        """Follow the CPU port until `ended` is set or `bf_switchd` is lost."""
         while not ended.wait(_WAKE_S) and self._client.lost is None:
-            pass
+            if self._cpu.interface is not None:
+                self._follow(self._cpu.interface)
 
     @property
     def lost(self) -> str | None:
@@ -133,6 +146,18 @@ class TofinoSwitch:
         if self._reader.is_alive():
             self._reader.join()
         self._stack.close()
+
+    def _follow(self, interface: BoundInterface) -> None:
+        """Take up an interface that was created again, and log changes of its link."""
+        interface.refresh(())  # which logs that it is gone
+        if (state := interface.state()) not in (self._cpu_state, "NOT_PRESENT"):
+            log.warning(
+                "--cpu-interface %s: its link is %s%s",
+                interface.name,
+                state,
+                "" if state == "UP" else "; packets between the program and the controller are lost",
+            )
+            self._cpu_state = state
 
     def _read_packet_ins(self) -> None:
         with select.epoll() as poll:
@@ -170,8 +195,10 @@ def connections(tofino: Tofino, ended: threading.Event) -> Iterator[TofinoSwitch
     told = ""
     while not ended.is_set():
         try:
-            switch = TofinoSwitch(tofino)
+            switch = TofinoSwitch(tofino, ended)
         except (BfrtError, PortError) as error:
+            if ended.is_set():
+                return
             may_pass = isinstance(error, (BfrtLost, BindRefused))
             if deadline is not None and (not may_pass or time.monotonic() > deadline):
                 raise
@@ -183,8 +210,9 @@ def connections(tofino: Tofino, ended: threading.Event) -> Iterator[TofinoSwitch
         deadline, told = None, ""
         with switch:
             yield switch
-            if switch.lost is not None:
+            if switch.lost is not None and not ended.is_set():
                 log.warning("%s; the P4Runtime server is closed until it is there again", switch.lost)
+                ended.wait(RETRY_S)
 
 
 def _install_or_check(client: Client, tofino: Tofino) -> tuple[pb.GetForwardingPipelineConfigResponse, bool]:
@@ -216,7 +244,7 @@ def _install_or_check(client: Client, tofino: Tofino) -> tuple[pb.GetForwardingP
 def open_cpu_interface(name: str, cpu_port: int) -> EthPort:
     """Open the interface at the CPU port, on which the kernel is to send nothing of its own. Raises PortError."""
     try:
-        port = EthPort(cpu_port, name)
+        port = EthPort(cpu_port, name, ipv6_off=True)
     except PortError as error:
         raise PortError(
             f"--cpu-interface {name}: {error}. It is the interface of the kernel's packet driver (bf_kpkt) on a "
@@ -225,13 +253,4 @@ def open_cpu_interface(name: str, cpu_port: int) -> EthPort:
     if (state := port.interface.state()) != "UP":
         port.close()
         raise PortError(f"--cpu-interface {name}: its link is {state}: `ip link set {name} up`, at both ends of a veth")
-    try:
-        Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6").write_text("1")
-    except OSError as error:
-        log.warning(
-            "--cpu-interface %s: cannot turn IPv6 off on it (%s); the program takes the kernel's own packets for "
-            "packet-outs",
-            name,
-            of_os(error),
-        )
     return port

@@ -23,9 +23,9 @@ class Device(Protocol):
         ...
 
     def run_program(self, data_plane: DataPlane) -> None:
-        """Process packets with this data plane from now on; raise ValueError if the switch refuses.
+        """Process packets with this data plane from now on; raise ValueError if the switch refuses, unchanged.
 
-        Called under `exclusive()`.
+        Raises DataPlaneLost if the switch has neither this data plane nor the one before. Called under `exclusive()`.
         """
 
     def packet_out(self, frame: bytes) -> None:

@@ -117,6 +117,9 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 self._device.run_program(pipeline.data_plane)
             except ValueError as error:
                 raise Refused(StatusCode.UNKNOWN, f"Error when committing config: {error}") from error
+            except DataPlaneLost:
+                self._running = None  # what is read back must be in the switch
+                raise
             self._running, self._saved = pipeline, None
 
     def GetForwardingPipelineConfig(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
@@ -17,6 +18,19 @@ CONFIG = pb.ForwardingPipelineConfig(
     bfruntime_info=schemas.PROGRAM,
     profiles=[pb.ForwardingPipelineConfig.Profile(profile_name="pipe", context=b"{}", binary=b"1")],
 )
+
+
+def program(cpu_port: int) -> pb.ForwardingPipelineConfig:
+    """Return the program as a build for a board with this CPU port."""
+    tables = [
+        table
+        for part in (schemas.PROGRAM, schemas.outcomes(f"@cpu_port({cpu_port})"))
+        for table in json.loads(part)["tables"]
+    ]
+    made = pb.ForwardingPipelineConfig()
+    made.CopyFrom(CONFIG)
+    made.bfruntime_info = schemas.text(*tables)
+    return made
 
 
 class Plane:
@@ -63,9 +77,14 @@ class Plane:
         self.counts[table, key, priority] = count
 
 
-def device(installed: bool = True) -> Device:
+def device(installed: pb.ForwardingPipelineConfig | None = CONFIG) -> Device:
     """Return a device with two pipes, which runs the program, or none."""
     made = Device(BOARDS["tofino1"], lambda _binary: Plane())  # type: ignore[arg-type, return-value]
-    if installed:
-        made.install(bfrt.ForwardingPipelineConfig.FromString(CONFIG.SerializeToString()))
+    if installed is not None:
+        made.install(for_server(installed))
     return made
+
+
+def for_server(config: pb.ForwardingPipelineConfig) -> bfrt.ForwardingPipelineConfig:
+    """Return a device config as the server's definitions have it."""
+    return bfrt.ForwardingPipelineConfig.FromString(config.SerializeToString())

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
-from p4reduce_targets.bfrt.client import Client, ReadRefused, UpdateError
+from p4reduce_targets.bfrt.client import BfrtLost, Client, ReadRefused, UpdateError
 
 
 class NotingClient(Client):
@@ -30,3 +30,6 @@ class NotingClient(Client):
         if isinstance(answer, ReadRefused):
             raise answer
         return answer
+
+    def lose(self, why: str) -> BfrtLost:
+        return BfrtLost(why)

@@ -194,4 +194,4 @@ def outcomes(*annotations: str) -> bytes:
     """Return a schema with the counter on which a program says which ports it is for."""
     described = [{"name": annotation} for annotation in annotations]
     keys = _index(65556, "$COUNTER_INDEX")
-    return text(table(1, "pipe.SwitchIngress.aggregation.outcomes", "Counter", 17, keys, COUNTS, annotations=described))
+    return text(table(9, "pipe.SwitchIngress.aggregation.outcomes", "Counter", 17, keys, COUNTS, annotations=described))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -133,6 +134,13 @@ def test_the_errors_of_a_batch_are_found_at_their_updates(client: Client) -> Non
     assert client.write(updates(0, 16)) == [None, None]
     assert client.write(updates(0, 17, 1, 18, 2, 3)) == [None, EXISTS, None, EXISTS, None, None]
     assert str(EXISTS).endswith("Invalid arguments (INVALID_ARGUMENT)")
+
+
+def test_calls_are_for_the_device_and_all_its_pipes(client: Client) -> None:
+    """The server refuses another device in the call, and a single pipe in each update."""
+    with suppress(BfrtLost):
+        assert client.write(updates(0)) == [None]
+    assert client.lost is None
 
 
 def test_many_errors_of_one_batch_come_through(client: Client) -> None:

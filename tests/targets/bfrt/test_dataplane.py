@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import grpc
@@ -11,7 +10,7 @@ import pytest
 from google.protobuf import text_format
 
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
-from p4reduce_targets.bfrt.client import BfrtError, ReadRefused, UpdateError
+from p4reduce_targets.bfrt.client import BfrtError, BfrtLost, ReadRefused, UpdateError
 from p4reduce_targets.bfrt.dataplane import BfrtDataPlane
 from p4reduce_targets.bfrt.schema import Schema
 from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, MeterConfig, Replica, Ternary
@@ -358,13 +357,10 @@ def test_a_refused_removal_puts_nothing_back_that_stayed(plane: BfrtDataPlane, c
     assert [short(update) for update in client.requests[1]] == ["INSERT group 5 5.1"]
 
 
-def test_what_cannot_be_taken_back_is_logged(
-    plane: BfrtDataPlane, client: NotingClient, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_taken_back_ends_the_connection(plane: BfrtDataPlane, client: NotingClient) -> None:
     client.refuses = refuse("INSERT group 5 5.1", "DELETE node 5.1")
-    with caplog.at_level(logging.WARNING), pytest.raises(ValueError, match="refuses"):
+    with pytest.raises(BfrtLost, match="part of a refused multicast group is left: Table Add failed"):
         plane.set_group(5, [Replica(1, 1)])
-    assert "part of a refused multicast group is left: Table Add failed" in caplog.text
 
 
 def test_a_group_that_is_written_twice_in_a_batch(plane: BfrtDataPlane, client: NotingClient) -> None:
