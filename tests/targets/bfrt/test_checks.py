@@ -38,7 +38,7 @@ BUILD = build("@cpu_port(192)", "@recirculation_port(64)")
 
 def device(config: pb.ForwardingPipelineConfig | None = BUILD) -> Device:
     """Return a device with two pipes: its ports 2/0 and 3/0 are 4 and 8."""
-    made = made_up.device(installed=False)
+    made = made_up.device(None)
     if config is not None:
         made.install(bfrt.ForwardingPipelineConfig.FromString(config.SerializeToString()))
     return made
