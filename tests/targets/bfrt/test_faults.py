@@ -40,7 +40,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make calls, attempts and reads of links short."""
     monkeypatch.setattr(switch_module, "Client", functools.partial(Client, timeout_s=1.0))
     monkeypatch.setattr(switch_module, "RETRY_S", 0.02)
@@ -225,7 +225,7 @@ class TestPrograms:
             assert switch.lost is None
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("short_timeouts")
 class TestConnections:
     """`connections` tells each cause once, and tries again."""
 
