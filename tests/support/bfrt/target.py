@@ -18,6 +18,9 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from finsy.proto import p4i
+from google.protobuf import text_format
+
 from p4reduce_targets.bfrt.device_config import parse
 from p4reduce_targets.bfrt.ports import PortRequest
 from p4reduce_targets.bfrt.switch import Tofino, TofinoSwitch, open_cpu_interface
@@ -55,10 +58,14 @@ def real_folder(profile: str) -> Path:
     """Return a folder with the device config of BFRT_PROGRAM, and the P4Info that all targets of the suite share."""
     to = Path(_folder.name) / f"real-{profile}"
     if not to.is_dir():
-        info = shared_p4info(profile)
+        build = Path(os.environ["BFRT_PROGRAM"]) / profile
+        info = text_format.Parse(shared_p4info(profile), p4i.P4Info())
+        built = text_format.Parse((build / "p4info.txtpb").read_text(), p4i.P4Info())
+        for register in info.registers:
+            register.size = built.registers[0].size
         to.mkdir()
-        shutil.copy(Path(os.environ["BFRT_PROGRAM"]) / profile / "p4reduce.bin", to)
-        (to / "p4info.txtpb").write_text(info)
+        shutil.copy(build / "p4reduce.bin", to)
+        (to / "p4info.txtpb").write_text(text_format.MessageToString(info))
     return to
 
 
@@ -139,4 +146,5 @@ class SwitchOverBfRuntime(SwitchUnderTest):
             super().__init__(NAMES[name], folder(NAMES[name]))
         else:
             super().__init__(REAL_NAMES[name], real_folder(REAL_NAMES[name]))
+            self.pads_frames = self.sees_check_sequence = True
         self.name = name
