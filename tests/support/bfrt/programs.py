@@ -52,26 +52,26 @@ def p4info(profile: str, slots: int | None = SLOTS) -> p4i.P4Info:
     return info
 
 
-def device_config(profile: str, name: str = "p4reduce") -> bfrt.ForwardingPipelineConfig:
+def device_config(profile: str, name: str = "p4reduce", slots: int = SLOTS) -> bfrt.ForwardingPipelineConfig:
     """Return the device config of a profile, whose binary is p4c's IR. Raises `Unavailable` if p4c is missing."""
     config = bfrt.ForwardingPipelineConfig(p4_name=name)
-    config.MergeFrom(_nameless_config(profile))
+    config.MergeFrom(_nameless_config(profile, slots))
     return config
 
 
 @functools.cache
-def _nameless_config(profile: str) -> bfrt.ForwardingPipelineConfig:
+def _nameless_config(profile: str, slots: int) -> bfrt.ForwardingPipelineConfig:
     made = tofino.PROFILES[profile]
     with tempfile.TemporaryDirectory() as folder:
         ir = Path(folder) / "p4reduce.json"
         try:
-            tofino.check(made, ir, SLOTS=SLOTS)
+            tofino.check(made, ir, SLOTS=slots)
         except tofino.ToolMissing as missing:
             raise Unavailable(str(missing)) from None
         except subprocess.CalledProcessError as error:
             raise RuntimeError(error.stderr) from None
         binary = zlib.compress(ir.read_bytes(), level=1)
-    info = p4info(profile)
+    info = p4info(profile, slots)
     registers = {one: (len(words[0]), len(words)) for one, words in load(profile)(binary).registers.items()}
     config = bfrt.ForwardingPipelineConfig()
     config.bfruntime_info = derive(info, registers)
@@ -99,8 +99,8 @@ def device(profile: str, installed: bool = True) -> Device:
     return made
 
 
-def write_folder(profile: str, to: Path) -> Path:
+def write_folder(profile: str, to: Path, slots: int = SLOTS) -> Path:
     """Write the files of a build that controllers and switches read, as `make p4-tofino` leaves them."""
-    (to / "p4reduce.bin").write_bytes(device_config(profile).SerializeToString())
-    (to / "p4info.txtpb").write_text(text_format.MessageToString(p4info(profile)))
+    (to / "p4reduce.bin").write_bytes(device_config(profile, slots=slots).SerializeToString())
+    (to / "p4info.txtpb").write_text(text_format.MessageToString(p4info(profile, slots)))
     return to

@@ -73,8 +73,8 @@ class Stack(ChildProcesses):
             self.addresses: list[str] = []
             self.names: list[str] = []
             switch_options: list[str] = []
-            self._ready = [switch.first(START_UP_S) for switch in self.switches]
-            for number, ready in enumerate(self._ready, 1):
+            self.ready = [switch.first(START_UP_S) for switch in self.switches]
+            for number, ready in enumerate(self.ready, 1):
                 self.addresses.append(address.format(number) or ready["ports"]["1"].removeprefix("udp:"))
                 self.names.append(ready["grpc"])
                 switch_options += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
@@ -105,7 +105,7 @@ class Stack(ChildProcesses):
     def restart_switch(self, index: int) -> None:
         """Restart a switch at the same addresses. It loses all its state."""
         self._end(self.switches[index], signal.SIGKILL)
-        ready = self._ready[index]
+        ready = self.ready[index]
         ports = [option for port, address in ready["ports"].items() for option in ("--port", f"{port}={address}")]
         self.switches[index] = self.start(
             "switch", "p4reduce", "switch", "--target", self._target, "--grpc", ready["grpc"], "--json", *ports
