@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of three tenants, while ranks, controllers and members of etcd are killed and stopped at random.
 
-The jobs run over native switches, two controllers and etcd. Every sum is checked, and every error must say who failed
-and why. In the end no slot may be missing, and no table entry left.
+The jobs run over switches (--target), two controllers and etcd. Every sum is checked, and every error must say who
+failed and why. In the end no slot may be missing, and no table entry left.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.termination import command
 from tests.chaos.ranks import LONG_S
 from tests.chaos.run import Run
+from tests.chaos.site import TARGET_HELP, check_target
 
 VERSION = 1
 
@@ -31,11 +32,13 @@ def main(
     switches: Annotated[int, typer.Option(min=1, max=8, help="Number of switches that share the slots.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the order of events; the timing of processes still varies.")] = 1,
     faults: Annotated[bool, typer.Option(help="Kill and stop processes.")] = True,
+    target: Annotated[str, typer.Option(help=TARGET_HELP)] = "native",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run jobs in chaos and check everything. Ends with status 1 where something was wrong. Needs etcd."""
     console = Console(stderr=as_json)
     with command():
+        check_target(target, "tests.chaos")
         columns = (BarColumn(), TextColumn("{task.completed}/{task.total} jobs"), TimeElapsedColumn())
         with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:
             bar = progress.add_task("starting", total=jobs)
@@ -50,6 +53,7 @@ def main(
                 switches=switches,
                 seed=seed,
                 faults=faults,
+                target=target,
                 on_progress=show,
             ).measure()
         if as_json:

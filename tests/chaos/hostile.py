@@ -35,10 +35,10 @@ from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.join.joining import join_job
 from p4reduce.join.options import JoinOptions
-from p4reduce_bench.processes.children import Child, ChildProcesses
+from p4reduce_bench.processes.children import Child
 from p4reduce_bench.processes.switches import START_UP_S, start_controller, start_switches
 from p4reduce_bench.processes.termination import command
-from tests.chaos.site import users_file
+from tests.chaos.site import TARGET_HELP, check_target, child_processes, users_file
 
 VERSION = 1
 ATTACKS = ("joins", "statuses", "heartbeats", "slots", "connections", "streams", "giants")
@@ -138,14 +138,18 @@ def reach(controller: str, token: str) -> dict[str, str]:
 
 
 def measure(
-    seconds: float, attacks: Sequence[str], options: Sequence[str], on_progress: Callable[[str], object]
+    seconds: float,
+    attacks: Sequence[str],
+    options: Sequence[str],
+    on_progress: Callable[[str], object],
+    target: str = "native",
 ) -> Figures:
     """Measure the victim before each attack and during it. `options`: of the controller. Raises ChildFailed."""
     tokens = {name: secrets.token_urlsafe(32) for name in ("operator", *QUOTA)}
-    with ChildProcesses() as processes, tempfile.TemporaryDirectory() as folder:
+    with child_processes(target) as processes, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "users.toml"
         file.write_text(users_file(tokens, QUOTA, SLOTS))
-        controller = start_controller(processes, start_switches(processes, "native"), "--users", str(file), *options)
+        controller = start_controller(processes, start_switches(processes, target), "--users", str(file), *options)
         process = processes.children[-1]
         victim = Victim(controller, tokens["victim"])
         victim.measure(SETTLE_S)
@@ -190,15 +194,17 @@ def main(
     controller_option: Annotated[
         list[str] | None, typer.Option(help="Option for the controller, such as --lease=5.")
     ] = None,
+    target: Annotated[str, typer.Option(help=TARGET_HELP)] = "native",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Attack a controller as one tenant, and measure what another notices."""
     console = Console(stderr=as_json)
     with command():
+        check_target(target, "tests.chaos.hostile")
         if unknown := set(attack or ()) - set(ATTACKS):
             raise P4ReduceError(f"--attack {', '.join(sorted(unknown))}: accepted are {', '.join(ATTACKS)}")
         with console.status("starting") as status:
-            found = measure(seconds, attack or ATTACKS, controller_option or (), status.update)
+            found = measure(seconds, attack or ATTACKS, controller_option or (), status.update, target)
         if as_json:
             print(json.dumps({"version": VERSION, **found}))
         else:

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from tests.chaos.faults import Faults
-from tests.chaos.site import LEASE_S, Cluster, Controllers, entries, switches, users_file
+from tests.chaos.site import LEASE_S, Cluster, Controllers, child_processes, entries, switches, users_file
 from tests.chaos.verdicts import Attempt, problems
 from tests.chaos.watch import Watch
 
@@ -56,9 +56,11 @@ class Run:
         switches: int,
         seed: int,
         faults: bool,
+        target: str,
         on_progress: Callable[[int, str], object],
     ) -> None:
         """Draw the lanes. on_progress: called with the number of finished jobs, and with the latest fault."""
+        self._target = target
         self._jobs, self._ranks, self._switches, self._faults = jobs, ranks, switches, faults
         self._seed = seed
         self._rng = random.Random(seed)
@@ -74,7 +76,7 @@ class Run:
 
         Raises ChildFailed if a process fails by itself, and P4ReduceError without etcd.
         """
-        with ChildProcesses() as processes, tempfile.TemporaryDirectory() as folder:
+        with child_processes(self._target) as processes, tempfile.TemporaryDirectory() as folder:
             self._start(processes, Path(folder))
             before = [entries(address) for address in self._switch_addresses]
             began = time.monotonic()
@@ -101,7 +103,7 @@ class Run:
 
     def _start(self, processes: ChildProcesses, folder: Path) -> None:
         cluster = Cluster(folder, processes)
-        options, self._switch_addresses = switches(processes, self._switches)
+        options, self._switch_addresses = switches(processes, self._target, self._switches)
         most = {name: sum(lane.tenant == name for lane in self._lanes) for name in TENANTS}
         self._tokens = {name: secrets.token_urlsafe(32) for name in ("operator", *TENANTS)}
         (folder / "users.toml").write_text(users_file(self._tokens, most, SLOTS))

@@ -22,6 +22,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from p4reduce_bench.processes.switches import start_switches
 
@@ -29,6 +30,10 @@ START_UP_S = 60.0
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback is not behind one
 STATUS_S = 0.5
 ETCD_MEMBERS = 3
+SOFTWARE = ("native", "sim")
+TARGETS = (*SOFTWARE, "tofino1-32", "tofino1-64")
+TARGET_HELP = f"Switches: {' or '.join(SOFTWARE)}, or a profile for Tofino behind BF Runtime, which needs root and p4c."
+TOFINO_SLOTS = 1024
 LEASE_S = 2
 USERS = """\
 [users.operator]
@@ -160,9 +165,31 @@ class Controllers:
         return found
 
 
-def switches(processes: ChildProcesses, count: int) -> tuple[list[str], list[str]]:
-    """Start native switches; return the controller's options for them, and their P4Runtime addresses."""
-    options = start_switches(processes, "native", aggregators=count)
+def child_processes(target: str) -> ChildProcesses:
+    """Return child processes in which `start_switches` can start switches of a target. Raises P4ReduceError."""
+    if target in SOFTWARE:
+        return ChildProcesses()
+    from tests.support.bfrt.stack import OnTofino, program  # needs p4c
+    from tests.support.dataplane.targets import Unavailable
+
+    network.run("ip", "link", "set", "lo", "up")
+    try:
+        return OnTofino(program(target, TOFINO_SLOTS))
+    except Unavailable as missing:
+        raise P4ReduceError(f"--target {target}: {missing}") from None
+
+
+def check_target(target: str, module: str) -> None:
+    """Raise P4ReduceError for an unknown target. Starts `module` again in an own network if the target needs that."""
+    if target not in TARGETS:
+        raise P4ReduceError(f"--target {target}: accepted are {', '.join(TARGETS)}")
+    if target not in SOFTWARE:
+        network.enter(module)
+
+
+def switches(processes: ChildProcesses, target: str, count: int) -> tuple[list[str], list[str]]:
+    """Start switches; return the controller's options for them, and their P4Runtime addresses."""
+    options = start_switches(processes, target, aggregators=count)
     return options, [value for key, value in pairwise(options) if key == "--switch"]
 
 
