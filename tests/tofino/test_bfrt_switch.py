@@ -67,7 +67,7 @@ def test_counters_and_doctor() -> None:
         with stack.losing(0.05):
             finish(Setting(stack), FEW, "lossy", world_size=2)
             losses = only_switch(stack)["losses"]
-        assert [one["direction"] for one in losses] == [0, 1]
+        assert [one["direction"] for one in losses] == ["IN", "OUT"]
         assert all(one["lost"] > 0 for one in losses), losses
         found = doctor(stack)
         for subject in ("controller", f"switch {stack.names[0]}", "HELLO path", "sum"):
