@@ -13,6 +13,8 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from tests.chaos.verdicts import Attempt, is_clear, problems
 from tests.chaos.watch import wrong_with
+from tests.support.bfrt.stack import need
+from tests.support.own_network import Namespace
 
 CHANGE = [(100.0, 104.0)]
 
@@ -93,6 +95,25 @@ def test_nothing_is_wrong_after_chaos() -> None:
     assert sum(found["faults"].values()) >= 1
     assert found["never_served"] == 0
     assert found["seconds"] < time.monotonic() - began
+
+
+@pytest.mark.slow
+@pytest.mark.serial
+@pytest.mark.p4c
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd (Debian: etcd-server)")
+def test_nothing_is_wrong_after_chaos_on_switches_over_bf_runtime() -> None:
+    need("tofino1-64")
+    Namespace().close()  # it skips the test without root
+    command = [sys.executable, "-m", "tests.chaos", "--jobs", "6", "--at-a-time", "3", "--ranks", "2", "--json"]
+    done = subprocess.run(
+        [*command, "--target", "tofino1-64"], capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["problems"] == []
+    assert found["done_well"] >= 3
+    assert found["never_served"] == 0
 
 
 @pytest.mark.slow
