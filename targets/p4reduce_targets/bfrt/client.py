@@ -320,7 +320,11 @@ class Client:
     def _subscribe(self) -> int:
         """Open the stream under a number that is free, and return that number."""
         for client_id in random.SystemRandom().sample(_CLIENT_IDS, _ATTEMPTS):
-            self._stream = stream = _Stream(self._channel, client_id, self.device_id, self._heard, self._ended)
+            try:
+                self._stream = stream = _Stream(self._channel, client_id, self.device_id, self._heard, self._ended)
+            except ValueError:  # gRPC's, for a channel that another thread has closed
+                self._check()
+                raise
             if not stream.answered.wait(self._timeout_s):
                 why = (
                     f"{self}: no answer in {self._timeout_s:g} s; check that bf_switchd runs there, and is not stopped"

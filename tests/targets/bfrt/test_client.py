@@ -274,6 +274,15 @@ def test_close_unsubscribes_and_is_no_loss(server: Server) -> None:
     client.close()
 
 
+def test_an_end_before_the_subscription_closes_the_client(server: Server) -> None:
+    ended = threading.Event()
+    ended.set()
+    for _ in range(10):  # a thread closes the client, before its stream or after
+        with pytest.raises(BfrtLost, match="was closed"):
+            Client(server.address, timeout_s=5, ended=ended)
+    wait_until(lambda: not server.clients, "no client")
+
+
 def test_calls_of_one_client_do_not_overlap(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server gives a client one session, in which batches must not overlap."""
     inside, most = 0, 0
