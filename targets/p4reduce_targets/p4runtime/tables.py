@@ -41,17 +41,16 @@ class Tables:
             raise invalid(f"idle_timeout_ns must be 0: {table.name} does not support idle timeout")
         if entry.HasField("meter_config"):
             raise invalid(f"Table has no direct meters: {table.name}")
-        if entry.HasField("counter_data"):
-            _direct_counter(table)
+        count = _count_of(table, entry)
         if entry.is_default_action:
             return self._write_default(kind, table, entry)
         if kind == p4r.Update.INSERT:
-            return self._insert(table, entry)
+            return self._insert(table, entry, count)
         if kind == p4r.Update.MODIFY:
-            return self._modify(table, entry)
+            return self._modify(table, entry, count)
         return self._delete(table, entry)
 
-    def _insert(self, table: Table, entry: p4r.TableEntry) -> Undo:
+    def _insert(self, table: Table, entry: p4r.TableEntry, count: Count | None) -> Undo:
         if not entry.HasField("action"):
             raise invalid("'action' field must be set")
         key, priority = read_key(table, entry)
@@ -59,20 +58,20 @@ class Tables:
         if (key, priority) in self._entries[table.id]:
             raise Refused(StatusCode.ALREADY_EXISTS, "Match entry exists, use MODIFY if you wish to change action")
         self._data_plane.insert(table.name, key, priority, call)
-        undo = self._store(table, key, priority, entry, call)
-        self._set_counter(table, key, priority, entry)
-        return undo
+        if count is not None:
+            self._data_plane.write_direct_counter(table.name, key, priority, count)
+        return self._store(table, key, priority, entry, call)
 
-    def _modify(self, table: Table, entry: p4r.TableEntry) -> Undo:
+    def _modify(self, table: Table, entry: p4r.TableEntry, count: Count | None) -> Undo:
         key, priority = read_key(table, entry)
         if not entry.HasField("action"):
             raise invalid("'action' field must be set for non-default entries")
         call = read_action(self._program, table, entry.action, default=False)
         self._find(table, key, priority)
         self._data_plane.modify(table.name, key, priority, call)
-        undo = self._store(table, key, priority, entry, call)
-        self._set_counter(table, key, priority, entry)
-        return undo
+        if count is not None:
+            self._data_plane.write_direct_counter(table.name, key, priority, count)
+        return self._store(table, key, priority, entry, call)
 
     def _delete(self, table: Table, entry: p4r.TableEntry) -> Undo:
         key, priority = read_key(table, entry)
@@ -193,11 +192,6 @@ class Tables:
     def _counts(self, table: Table, entries: Sequence[p4r.TableEntry]) -> list[Count]:
         return self._data_plane.read_direct_counters([(table.name, *read_key(table, entry)) for entry in entries])
 
-    def _set_counter(self, table: Table, key: Key, priority: int, entry: p4r.TableEntry) -> None:
-        if entry.HasField("counter_data"):
-            count = read_count(entry.counter_data, _direct_counter(table))
-            self._data_plane.write_direct_counter(table.name, key, priority, count)
-
     def replay(self, other: Tables) -> None:
         """Copy all entries and default actions of `other`; raise Refused if this program cannot have one of them."""
         for entries in other._entries.values():
@@ -206,6 +200,11 @@ class Tables:
         for entry in other._defaults.values():
             if entry != other._initial_default(other._program.table(entry.table_id)):
                 self.write(p4r.Update.MODIFY, entry)
+
+
+def _count_of(table: Table, entry: p4r.TableEntry) -> Count | None:
+    """Return the value for the direct counter that comes with an entry; None if none does. Raises Refused."""
+    return read_count(entry.counter_data, _direct_counter(table)) if entry.HasField("counter_data") else None
 
 
 def _direct_counter(table: Table) -> Counter:

@@ -93,6 +93,18 @@ def test_direct_counters_with_the_entry(primary: Client) -> None:
     assert not primary.read_entries(exact_entry(1))[0].HasField("counter_data")
 
 
+@pytest.mark.bmv2_differs("BMv2 accepts a negative count")
+def test_an_entry_with_a_counter_that_cannot_be_is_refused_as_a_whole(primary: Client) -> None:
+    entry = exact_entry(1, FORWARD)
+    entry.counter_data.packet_count = -1
+    assert primary.codes(INSERT, entry) == [INVALID]
+    assert primary.read_entries(exact_entry(1)) == []
+    primary.write(INSERT, exact_entry(1, FORWARD))
+    entry.action.CopyFrom(action("discard"))
+    assert primary.codes(MODIFY, entry) == [INVALID]
+    assert primary.read_entries(exact_entry(1)) == [exact_entry(1, FORWARD)]
+
+
 def test_modifying_an_entry_leaves_its_counter(primary: Client) -> None:
     primary.write(INSERT, exact_entry(1, FORWARD))
     primary.write(MODIFY, direct(exact_entry(1), 5, 500))
