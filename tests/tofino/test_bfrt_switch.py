@@ -102,19 +102,19 @@ def test_ports_that_go_down() -> None:
             go_on(ranks)
 
 
-@pytest.mark.parametrize("hangs", [False, True])
-def test_the_driver_restarts(hangs: bool) -> None:
-    """`bf_switchd` is killed and starts again, or hangs for a while: either way the switch loses its state."""
+@pytest.mark.parametrize(("process", "hangs"), [("bf_switchd", False), ("bf_switchd", True), ("p4reduce", False)])
+def test_a_process_of_the_switch_restarts(process: str, hangs: bool) -> None:
+    """One is killed and starts again, or hangs for a while: either way the switch loses its state."""
     with (
         tofino_over_udp(PROFILE) as stack,
         stack.ranks(STEPS, job="first", world_size=2, repeat=True, timeout=LONG_S) as first,
     ):
         go_on(first)
-        driver = stack.ready[0]["bf_switchd"]
-        os.kill(driver, signal.SIGSTOP if hangs else signal.SIGKILL)
+        disturbed = stack.ready[0][process]
+        os.kill(disturbed, signal.SIGSTOP if hangs else signal.SIGKILL)
         if hangs:
             wait_until(lambda: "unreachable" in only_switch(stack)["problem"], lambda: only_switch(stack), 60)
-            os.kill(driver, signal.SIGCONT)
+            os.kill(disturbed, signal.SIGCONT)
         for last in first.wait_for_ends(90).values():
             assert f"the switch at {stack.names[0]} was restarted and lost the job's state" in last["message"], last
         wait_until(lambda: only_switch(stack)["state"] == "Ready", lambda: only_switch(stack), 90)

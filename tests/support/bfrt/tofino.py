@@ -4,8 +4,8 @@
 python -m tests.support.bfrt.tofino switch --target tofino1-32 --program FOLDER --port 1=udp:127.0.0.1:0 --json
 
 Its command line is that of `p4reduce switch` for software switches, so it can take their place: --target is the
-profile. The ready line also has the process id of the stand-in, which is started again whenever it ends. The CPU
-port is a veth pair in the network namespace of this process, so it needs root.
+profile. The ready line also has the ids of both processes; one that is killed is started again. The CPU port is a
+veth pair in the network namespace of this process, so it needs root.
 """
 
 from __future__ import annotations
@@ -44,22 +44,36 @@ class Tofino(ChildProcesses):
         numbers = [port.partition("=")[0] for port in ports]
         if cpu_port in board(profile).cpu_ports:  # a port of the bus to the processor needs no set-up
             numbers.append(str(cpu_port))
-        options = ["--program", str(program), "--cpu-interface", ends[0], "--bfrt", self._listen]
-        options += [part for number in numbers for part in ("--port", f"{number}:{SPEED}")]
-        options += ["--grpc", grpc, "--device-id", str(device_id)]
-        self.switch = self.start("switch", "p4reduce", "switch", "--target", "tofino", *options, "--json")
-        self.ready = self.switch.first(START_UP_S)
+        self._options = ["--program", str(program), "--cpu-interface", ends[0], "--bfrt", self._listen]
+        self._options += [part for number in numbers for part in ("--port", f"{number}:{SPEED}")]
+        self._options += ["--device-id", str(device_id)]
+        self.switch, self._grpc = self._start_switch(grpc)
         del self._told["ports"][str(cpu_port)]
-        self.ready |= {"ports": self._told["ports"], "bf_switchd": self.chip.process.pid}
+        self.ready = {
+            "ready": True,
+            "grpc": self._grpc,
+            "ports": self._told["ports"],
+            "bf_switchd": self.chip.process.pid,
+            "p4reduce": self.switch.process.pid,
+        }
 
     def check(self) -> None:
-        """Start the stand-in again if it has ended. Raises ChildFailed if the switch has."""
-        if self.switch.process.poll() is not None:
-            raise self.switch.failure()
-        if self.chip.process.poll() is not None:
-            self.children.remove(self.chip)
-            self.chip.stop()
-            self.chip = self._start_chip()
+        """Start the process that was killed again, if one was. Raises ChildFailed if one ended otherwise."""
+        for ended in [child for child in self.children if child.process.poll() is not None]:
+            if ended.process.returncode != -signal.SIGKILL:
+                raise ended.failure()
+            self.children.remove(ended)
+            ended.stop()
+            if ended is self.chip:
+                self.chip = self._start_chip()
+            else:
+                self.switch, _ = self._start_switch(self._grpc)
+
+    def _start_switch(self, grpc: str) -> tuple[Child, str]:
+        """Return the process, and the address of its P4Runtime server."""
+        options = [*self._options, "--grpc", grpc, "--json"]
+        switch = self.start("switch", "p4reduce", "switch", "--target", "tofino", *options)
+        return switch, str(switch.first(START_UP_S)["grpc"])
 
     def _start_chip(self) -> Child:
         """Start the stand-in without a program, at the same addresses each time."""
