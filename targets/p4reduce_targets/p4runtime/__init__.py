@@ -9,7 +9,8 @@ same tests run against both. They differ in these points:
   connected, and accepts any device id.
 - An invalid packet-out, or one from a backup, is answered by a StreamError. BMv2 does not answer.
 - A program that cannot be loaded changes nothing. BMv2 then accepts no other program.
-- RECONCILE_AND_COMMIT keeps entries, default actions, counters and groups. BMv2 fails if the program has counters.
+- RECONCILE_AND_COMMIT keeps entries, default actions, counters, meters and groups. BMv2 fails if the program has
+  counters.
 - One Read can return the direct counters of all tables.
 - Read does not return constant entries. Direct counters of default actions are refused.
 - Roles, action profiles, direct meters, clone sessions, digests, idle timeouts, range and optional matches are refused

@@ -193,10 +193,12 @@ class Tables:
         return self._data_plane.read_direct_counters([(table.name, *read_key(table, entry)) for entry in entries])
 
     def replay(self, other: Tables) -> None:
-        """Copy all entries and default actions of `other`; raise Refused if this program cannot have one of them."""
-        for entries in other._entries.values():
-            for entry in entries.values():
-                self.write(p4r.Update.INSERT, entry)
+        """Copy all entries, with their counters, and default actions of `other`.
+
+        Raises Refused if this program cannot have one of them.
+        """
+        for entry in other.read(p4r.TableEntry(counter_data=p4r.CounterData())):
+            self.write(p4r.Update.INSERT, entry)
         for entry in other._defaults.values():
             if entry != other._initial_default(other._program.table(entry.table_id)):
                 self.write(p4r.Update.MODIFY, entry)
