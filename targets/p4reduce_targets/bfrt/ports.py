@@ -31,6 +31,7 @@ ACCEPTED = (
 )
 
 _PIPE_BITS = 7  # of a device port's number, for the port within its pipe
+_LARGEST_PORT = (1 << 9) - 1  # egress ports of P4 programs have 9 bits
 _POLL_S = 1.0  # between reads of the links' states, by which a server that hangs is found as well
 _LASTS_S = 10.0  # until a link's state is logged
 _SYNONYMS = {"BF_FEC_TYP_FC": "BF_FEC_TYP_FIRECODE", "BF_FEC_TYP_RS": "BF_FEC_TYP_REED_SOLOMON"}
@@ -240,6 +241,8 @@ def _check_numbers(wanted: Mapping[int, PortRequest], recirculation: Sequence[in
             raise PortError(f"--port {request}: device port {number} is one of the program's recirculation ports")
         if number == 0:
             raise PortError(f"--port {request}: device port 0 has no number in P4Runtime; use another connector")
+        if number > _LARGEST_PORT:
+            raise PortError(f"--port {request}: the device ports that P4 programs can name are 1 to {_LARGEST_PORT}")
 
 
 def _add(client: Client, schema: Schema, wanted: Mapping[int, PortRequest]) -> None:
@@ -367,6 +370,8 @@ def _recirculate(client: Client, schema: Schema, ports: Sequence[int]) -> None:
 def _device(client: Client, schema: Schema, name: str) -> list[int]:
     """Return a property of the chip: its value, or all values of a list; [] if the server does not know it."""
     table = _of_kind(schema, "DevConfigure")
+    if not table.has_field(name):
+        return []
     entry = _wanted(table, None, [name])
     entry.is_default_entry = True
     try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -130,6 +131,8 @@ def test_the_thread_ends_with_the_connection(server: Server, monkeypatch: pytest
         (["2/0:100G", "99/0:10G"], "--port 99/0:10G:none: the front panel has no port 99/0"),
         (["2/0:100G", "4:10G"], "--port 4:10G:none: that is device port 4, as is --port 2/0:100G:none"),
         (["1/0:100G"], "device port 0 has no number in P4Runtime"),
+        (["512:100G"], "--port 512:100G:none: the device ports that P4 programs can name are 1 to 511"),
+        ([f"{1 << 32}:100G"], f"--port {1 << 32}:100G:none: the device ports that P4 programs can name are 1 to 511"),
         (["68:100G"], "device port 68 is one of the program's recirculation ports"),
     ],
 )
@@ -179,6 +182,17 @@ def test_warns_if_the_cpu_port_is_not_known(
     assert "does not tell which CPU ports the board has" in caplog.text
     with pytest.raises(BfrtError, match="does not tell how many pipes"):
         opened(client, "2/0:100G", recirculation_port=68)
+
+
+def test_warns_if_the_schema_does_not_have_cpu_ports(
+    server: Server, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    fixed = json.loads(server.device.fixed_schema)
+    (configuration,) = (table for table in fixed["tables"] if table["table_type"] == "DevConfigure")
+    del configuration["data"][:]
+    server.device.fixed_schema = json.dumps(fixed).encode()
+    assert opened(client, "2/0:100G", cpu_port=320)
+    assert "does not tell which CPU ports the board has" in caplog.text
 
 
 def test_lets_a_port_of_each_pipe_recirculate(server: Server, client: Client) -> None:
