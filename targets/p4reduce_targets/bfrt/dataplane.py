@@ -109,8 +109,12 @@ class BfrtDataPlane:
     def _clear(self, table: Table) -> None:
         delete_all = _update(pb.Update.DELETE, pb.TableEntry(table_id=table.id))
         (error,) = self._client.write([delete_all], timeout_s=_CLEAR_TIMEOUT_S)
-        # A match-action table with constant entries gives this answer; only the server's context.json shows which has.
-        if error is not None and not (table.kind in _MATCH_TABLES and error.code is grpc.StatusCode.INVALID_ARGUMENT):
+        if error is not None and table.kind in _MATCH_TABLES and error.code is grpc.StatusCode.INVALID_ARGUMENT:
+            # A table with constant entries gives this answer; only the server's context.json shows which has. The
+            # server then leaves the default action, which it otherwise resets as well.
+            entry = pb.TableEntry(table_id=table.id, is_default_entry=True)
+            (error,) = [None] if table.has_const_default else self._client.write([_update(pb.Update.DELETE, entry)])
+        if error is not None:
             raise BfrtError(f"{self._client}: {table.name} cannot be cleared: {error}")
 
     @contextmanager

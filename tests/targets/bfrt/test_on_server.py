@@ -13,6 +13,7 @@ from p4reduce_targets.bfrt.dataplane import BfrtDataPlane
 from p4reduce_targets.bfrt.schema import Schema
 from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, MeterConfig, Replica, Ternary
 from tests.support.bfrt.server import Server
+from tests.support.bfrt.tables import MatchTable
 from tests.targets.bfrt import made_up
 from tests.targets.bfrt.made_up import Plane
 
@@ -225,6 +226,17 @@ def test_a_new_data_plane_begins_with_an_empty_switch(server: Server, client: Cl
     }
     assert set(server.device.engine.groups) == {6}
     assert other.read_counters([(OUTCOMES, 3)]) == [Count(0, 0)]
+
+
+def test_a_new_data_plane_resets_the_default_action_of_a_table_with_constant_entries(
+    server: Server, client: Client, plane: BfrtDataPlane
+) -> None:
+    (table,) = (table for table in server.device.tables.values() if table.name == f"pipe.{JOBS}")
+    assert isinstance(table, MatchTable)
+    plane.set_default(JOBS, CALL)
+    table.constant = True
+    made(client).run()
+    assert there(server).defaults == {}
 
 
 def test_a_server_that_is_gone(server: Server, plane: BfrtDataPlane) -> None:
