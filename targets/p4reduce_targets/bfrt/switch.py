@@ -91,8 +91,10 @@ class TofinoSwitch:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Exclude other users of the data plane. Packets are still processed."""
+        """Exclude other users of the data plane. Packets are still processed. Raises BfrtLost."""
         with self._lock:
+            if self._client.lost is not None:  # what the P4Runtime server has stored may not be in the switch
+                raise BfrtLost(self._client.lost)
             yield
 
     def load(self, program: bytes) -> DataPlane:

@@ -16,7 +16,7 @@ class Device(Protocol):
     on_packet_in: Callable[[bytes], None]  # called with frames for the CPU port, in any thread; must not block
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Exclude other users of the data plane."""
+        """Exclude other users of the data plane. Raises DataPlaneLost if the switch is out of reach."""
 
     def load(self, program: bytes) -> DataPlane:
         """Return a data plane for `program`, not yet in use; raise ValueError if it cannot be loaded."""

@@ -225,6 +225,16 @@ class TestPrograms:
             assert switch.lost is None
 
 
+    def test_a_switch_that_is_lost_is_unavailable_for_reads_as_well(self, server: Server) -> None:
+        """The P4Runtime server could answer these itself, with entries that the switch may not have."""
+        with TofinoSwitch(tofino(server)) as switch:
+            written(switch)
+            server.end_streams()
+            wait_until(lambda: switch.lost, "the loss")
+            with pytest.raises(DataPlaneLost, match=server.address), switch.exclusive():
+                pass
+
+
 @pytest.mark.usefixtures("short_timeouts")
 class TestConnections:
     """`connections` tells each cause once, and tries again."""
