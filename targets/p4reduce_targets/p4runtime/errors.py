@@ -47,6 +47,11 @@ def unavailable(message: str) -> Refused:
     return Refused(StatusCode.UNAVAILABLE, message)
 
 
+def message_of(error: Exception) -> str:
+    """Return the message of a data plane's error. `str` puts that of a KeyError in quotes."""
+    return str(error.args[0] if error.args else error)
+
+
 def number(code: StatusCode) -> int:
     """Return the number of a gRPC code."""
     value: tuple[int, str] = code.value

@@ -10,7 +10,7 @@ from grpc import StatusCode
 
 from p4reduce_targets.dataplane import DataPlane
 from p4reduce_targets.p4runtime.counters import Counters
-from p4reduce_targets.p4runtime.errors import Refused, UpdatesRefused, invalid, unsupported
+from p4reduce_targets.p4runtime.errors import Refused, UpdatesRefused, invalid, message_of, unsupported
 from p4reduce_targets.p4runtime.meters import Meters
 from p4reduce_targets.p4runtime.multicast import Multicast
 from p4reduce_targets.p4runtime.packets import PacketHeader
@@ -132,7 +132,7 @@ def _check_type(update: p4r.Update) -> None:
 
 
 def _from_target(error: Exception) -> Refused:
-    return Refused(StatusCode.UNKNOWN, f"Error from target: {error}")
+    return Refused(StatusCode.UNKNOWN, f"Error from target: {message_of(error)}")
 
 
 def _refusal(kind: str | None, doing: str) -> Refused:

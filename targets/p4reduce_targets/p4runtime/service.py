@@ -14,7 +14,16 @@ from grpc import StatusCode
 from p4reduce_targets.dataplane import DataPlaneLost
 from p4reduce_targets.p4runtime.arbitration import FIRST_MESSAGE_TIMEOUT_S, Arbitration, Controller
 from p4reduce_targets.p4runtime.device import Device
-from p4reduce_targets.p4runtime.errors import SPACE, Refused, abort, invalid, number, unavailable, unsupported
+from p4reduce_targets.p4runtime.errors import (
+    SPACE,
+    Refused,
+    abort,
+    invalid,
+    message_of,
+    number,
+    unavailable,
+    unsupported,
+)
 from p4reduce_targets.p4runtime.pipeline import Pipeline
 from p4reduce_targets.p4runtime.program import read_program
 
@@ -62,7 +71,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         except Refused as error:
             abort(context, error)
         except (KeyError, ValueError) as error:
-            abort(context, Refused(StatusCode.UNKNOWN, f"Error when reading from target: {error}"))
+            abort(context, Refused(StatusCode.UNKNOWN, f"Error when reading from target: {message_of(error)}"))
         except DataPlaneLost as error:
             abort(context, unavailable(str(error)))
         rest = iter(entities)
@@ -112,7 +121,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 try:
                     pipeline.replay(self._running)
                 except (Refused, KeyError, ValueError) as error:
-                    raise Refused(StatusCode.UNKNOWN, f"Error when reconciling config: {error}") from error
+                    raise Refused(StatusCode.UNKNOWN, f"Error when reconciling config: {message_of(error)}") from error
             try:
                 self._device.run_program(pipeline.data_plane)
             except ValueError as error:

@@ -224,7 +224,6 @@ class TestPrograms:
                 switch.run_program(plane)
             assert switch.lost is None
 
-
     def test_a_switch_that_is_lost_is_unavailable_for_reads_as_well(self, server: Server) -> None:
         """The P4Runtime server could answer these itself, with entries that the switch may not have."""
         with TofinoSwitch(tofino(server)) as switch:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
 from finsy.proto import p4r
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,6 +84,25 @@ def write(pipeline: Pipeline, updates: list[tuple[int, int, int]]) -> list[bool]
 def entries(pipeline: Pipeline) -> list[bytes]:
     everything = p4r.Entity(table_entry=p4r.TableEntry(table_id=exact_entry(1).table_id))
     return sorted(entity.SerializeToString(deterministic=True) for entity in pipeline.read([everything]))
+
+
+class WithoutEntries(FakeDataPlane):
+    """A data plane that has lost its entries."""
+
+    def modify(self, table: str, key: Key, priority: int, call: Call) -> None:  # noqa: ARG002
+        raise KeyError(f"{table} has no such entry")
+
+
+def test_a_key_error_is_told_in_its_own_words() -> None:
+    pipeline = loaded(WithoutEntries(CONFIG, CPU_PORT))
+    write(pipeline, [(INSERT, 1, 1)])
+    update = p4r.Update(type=MODIFY)
+    update.entity.table_entry.CopyFrom(exact_entry(1, action("forward", 2)))
+    with pytest.raises(UpdatesRefused) as refused:
+        pipeline.write([update])
+    assert [error and error.message for error in refused.value.errors] == [
+        "Error from target: SwitchIngress.exact_table has no such entry"
+    ]
 
 
 @given(st.lists(st.lists(UPDATES, max_size=12), max_size=6))
