@@ -48,12 +48,11 @@ def only_switch(stack: Stack) -> dict[str, Any]:
     return found
 
 
-def doctor(stack: Stack) -> dict[str, str]:
-    """Return the verdicts of `p4reduce doctor` by subject."""
-    command = [sys.executable, "-m", "p4reduce", "doctor", "--controller", stack.controller, "--json"]
+def told(stack: Stack, *command: str) -> Any:
+    """Return what `p4reduce COMMAND --json` prints."""
+    command = (sys.executable, "-m", "p4reduce", *command, "--controller", stack.controller, "--json")
     with stack.entered():
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START_UP_S, check=False)
-    return {one["subject"]: one["verdict"] for one in json.loads(done.stdout)}
+        return json.loads(subprocess.run(command, capture_output=True, timeout=START_UP_S, check=True).stdout)
 
 
 def test_counters_and_doctor() -> None:
@@ -69,9 +68,25 @@ def test_counters_and_doctor() -> None:
             losses = only_switch(stack)["losses"]
         assert [one["direction"] for one in losses] == ["IN", "OUT"]
         assert all(one["lost"] > 0 for one in losses), losses
-        found = doctor(stack)
+        found = {one["subject"]: one["verdict"] for one in told(stack, "doctor")}
         for subject in ("controller", f"switch {stack.names[0]}", "HELLO path", "sum"):
             assert found[subject] == "ok", found
+
+
+def test_a_running_job_is_looked_at() -> None:
+    """Slots are read by packets from and to the controller, and the job's traffic from the entries' counters."""
+    with (
+        tofino_over_udp(PROFILE) as stack,
+        stack.ranks(STEPS, job="seen", world_size=2, repeat=True, slots=4) as ranks,
+    ):
+        go_on(ranks)
+        halves = told(stack, "slots", "seen")["halves"]
+        assert [(one["slot"], one["half"]) for one in halves] == [(slot, half) for slot in range(4) for half in (0, 1)]
+        assert max(one["round"] for one in halves) > 0
+        assert all(sorted([*one["ranks"], *one["missing"]]) == [0, 1] for one in halves)
+        assert told(stack, "top", "--once", "--interval", "1")["packets_per_s"][stack.names[0]]["completed"] > 0
+        [traffic] = job(stack, "seen")["traffic"]
+        assert min(traffic["packets"], traffic["bytes"]) > 0
 
 
 def test_ports_that_go_down() -> None:
