@@ -74,6 +74,7 @@ _DISAGREE = "controller/test_service.py::test_ranks_that_disagree_are_told_at_bo
 _WORKER = "protocol/test_worker.py"
 _CLIENT = "p4reduce_targets.bfrt.client"
 _DATAPLANE = "p4reduce_targets.bfrt.dataplane"
+_FAULTS = "targets/bfrt/test_faults.py::"
 _ON_SERVER = "targets/bfrt/test_on_server.py::"
 
 IN_PYTHON = {
@@ -213,7 +214,7 @@ IN_PYTHON = {
         "p4reduce_targets.bfrt.switch",
         "self._client.bind(tofino.program.p4_name)",
         "pass",
-        "targets/bfrt/test_faults.py::TestStart::test_binds_before_it_reads_or_writes",
+        f"{_FAULTS}TestStart::test_binds_before_it_reads_or_writes",
     ),
     "BF Runtime: nothing is written before the program runs": Mutant(
         _DATAPLANE,
@@ -226,6 +227,30 @@ IN_PYTHON = {
         "undo += [step.undo for step in reversed(done) if step.undo is not None]",
         "pass",
         f"{_ON_SERVER}test_a_refused_group_leaves_nothing",
+    ),
+    "BF Runtime: what cannot be taken back ends the connection": Mutant(
+        _DATAPLANE,
+        "raise self._client.lose(",
+        "str(",
+        "targets/bfrt/test_dataplane.py::test_what_cannot_be_taken_back_ends_the_connection",
+    ),
+    "BF Runtime: a connection that is lost ends calls of other threads": Mutant(
+        _CLIENT,
+        "                self._stream.cancel()\n            self._channel.close()",
+        "                self._stream.cancel()",
+        f"{_FAULTS}TestEnd::test_a_lost_stream_ends_a_write_that_hangs",
+    ),
+    "BF Runtime: Ctrl-C ends calls": Mutant(
+        _CLIENT,
+        "if ended is not None:",
+        "if False:",
+        f"{_FAULTS}TestEnd::test_during_an_installation",
+    ),
+    "BF Runtime: a program that is refused in part is none": Mutant(
+        "p4reduce_targets.p4runtime.service",
+        "self._running = None  # what",
+        "pass  # what",
+        "targets/p4runtime/test_server.py::test_a_data_plane_that_is_lost_at_its_start_leaves_none",
     ),
     "BF Runtime: a direct counter takes a value by a flag": Mutant(
         _DATAPLANE, "pb.TableFlags(reset_stats=True)", "pb.TableFlags()", f"{_ON_SERVER}test_direct_counters"

@@ -325,11 +325,12 @@ class BfrtDataPlane:
         elif old and not new:
             steps.append(_Step(_update(delete, self._members(group)), members(insert, removed)))
         else:
-            add, remove = members(pb.Update.MODIFY_INC, added), members(pb.Update.MODIFY_INC, added, remove=True)
-            steps += [_Step(add, remove)] if added else []
+            # One update for each node: of several, the server does those before one that it refuses.
+            add = {one: members(pb.Update.MODIFY_INC, [one]) for one in (*added, *removed)}
+            remove = {one: members(pb.Update.MODIFY_INC, [one], remove=True) for one in (*added, *removed)}
+            steps += [_Step(add[one], remove[one]) for one in added]
             steps += [_Step(node(modify, one, new[one]), node(modify, one, old[one])) for one in changed]
-            add, remove = members(pb.Update.MODIFY_INC, removed), members(pb.Update.MODIFY_INC, removed, remove=True)
-            steps += [_Step(remove, add)] if removed else []
+            steps += [_Step(remove[one], add[one]) for one in removed]
         steps += [_Step(node(delete, one, old[one]), node(insert, one, old[one])) for one in removed]
         return steps
 

@@ -74,6 +74,8 @@ class NodeTable(_EngineTable):
         """Create a node."""
         if key[0] in self.engine.nodes:
             raise Failure(BfStatus.ALREADY_EXISTS)
+        if len(self.engine.nodes) >= self.size:
+            raise Failure(BfStatus.NO_SPACE)
         self.engine.nodes[key[0]] = Node(data.values.get(RID, 0), self._ports(data))
 
     def modify(self, key: TableKey, data: Data) -> None:
@@ -127,6 +129,8 @@ class GroupTable(_EngineTable):
         (group,) = key
         if group in self.engine.groups:
             raise Failure(BfStatus.ALREADY_EXISTS)
+        if len(self.engine.groups) >= self.size:
+            raise Failure(BfStatus.NO_SPACE)
         self._check_sizes(data)
         self._associate(group, data.values.get(NODES, []))
 

@@ -74,6 +74,11 @@ class Table:
         self.name = schema.name
         self.device = device
 
+    @property
+    def size(self) -> int:
+        """The entries that fit; a test may have set a lower limit."""
+        return self.device.limits.get(self.name, self.schema.size)
+
     def make_key(self, key: bfrt.TableKey) -> TableKey:
         """Return the key of a request (`make_key`)."""
         matches: Matches = {}
@@ -254,11 +259,6 @@ class MatchTable(Table):
         self.constant_default = constant_default
         self.program_default = self.default = default
         self.counts = COUNTER_PACKETS in schema.data
-
-    @property
-    def size(self) -> int:
-        """The entries that fit; a test may have set a lower limit."""
-        return self.device.limits.get(self.name, self.schema.size)
 
     def set_value(self, data: Data, number: int, kind: str, value: Any) -> None:
         """Set a field (`BfRtMatchActionTableData::setValue`)."""

@@ -6,6 +6,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from finsy.proto import p4i
+from google.protobuf import text_format
+
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
 from p4reduce_targets.dataplane import Call, Count, Key, MeterConfig, Replica
 from tests.support.bfrt import bfruntime_pb2 as bfrt
@@ -17,6 +20,38 @@ CONFIG = pb.ForwardingPipelineConfig(
     p4_name="made_up",
     bfruntime_info=schemas.PROGRAM,
     profiles=[pb.ForwardingPipelineConfig.Profile(profile_name="pipe", context=b"{}", binary=b"1")],
+)
+
+P4INFO = text_format.Parse(
+    """
+    tables {
+      preamble { id: 1 name: "Ingress.jobs" }
+      match_fields { id: 1 name: "port" bitwidth: 9 match_type: EXACT }
+      match_fields { id: 2 name: "destination" bitwidth: 32 match_type: LPM }
+      action_refs { id: 11 }
+      action_refs { id: 12 }
+      direct_resource_ids: 8
+      size: 64
+    }
+    tables {
+      preamble { id: 2 name: "Ingress.rules" }
+      match_fields { id: 1 name: "op" bitwidth: 8 match_type: TERNARY }
+      match_fields { id: 2 name: "flags" bitwidth: 3 match_type: EXACT }
+      action_refs { id: 12 }
+      const_default_action_id: 12
+      size: 512
+    }
+    actions {
+      preamble { id: 11 name: "Ingress.admit" }
+      params { id: 1 name: "bit" bitwidth: 32 }
+      params { id: 2 name: "group" bitwidth: 12 }
+    }
+    actions { preamble { id: 12 name: "Ingress.discard" } }
+    counters { preamble { id: 3 name: "Ingress.outcomes" } spec { unit: BOTH } size: 17 }
+    direct_counters { preamble { id: 8 name: "Ingress.jobs_counted" } spec { unit: BOTH } direct_table_id: 1 }
+    meters { preamble { id: 5 name: "Ingress.hellos" } spec { unit: PACKETS } size: 512 }
+    """,
+    p4i.P4Info(),
 )
 
 

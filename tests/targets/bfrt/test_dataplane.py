@@ -359,8 +359,37 @@ def test_a_refused_removal_puts_nothing_back_that_stayed(plane: BfrtDataPlane, c
 
 def test_what_cannot_be_taken_back_ends_the_connection(plane: BfrtDataPlane, client: NotingClient) -> None:
     client.refuses = refuse("INSERT group 5 5.1", "DELETE node 5.1")
-    with pytest.raises(BfrtLost, match="part of a refused multicast group is left: Table Add failed"):
+    with pytest.raises((BfrtLost, ValueError)) as caught:
         plane.set_group(5, [Replica(1, 1)])
+    assert "part of a refused multicast group is left: Table Add failed" in str(caught.value)
+    assert isinstance(caught.value, BfrtLost)
+
+
+def test_a_change_of_several_nodes_has_an_update_for_each(plane: BfrtDataPlane, client: NotingClient) -> None:
+    """The server would add those before one that it refuses."""
+    plane.set_group(5, [Replica(1, 1), Replica(2, 2)])
+    client.requests.clear()
+    client.refuses = refuse("INSERT node 5.4 4", "MODIFY_INC group 5 5.4")
+    with pytest.raises(ValueError, match="refuses"):
+        plane.set_group(5, [Replica(3, 3), Replica(4, 4)])
+    assert [short(update) for update in client.requests[0]] == [
+        "INSERT node 5.3 3",
+        "INSERT node 5.4 4",
+        "MODIFY_INC group 5 5.3",
+        "MODIFY_INC group 5 5.4",
+        "MODIFY_INC remove group 5 5.1",
+        "MODIFY_INC remove group 5 5.2",
+        "DELETE node 5.1",
+        "DELETE node 5.2",
+    ]
+    assert [short(update) for update in client.requests[1]] == [
+        "INSERT node 5.2 2",
+        "INSERT node 5.1 1",
+        "MODIFY_INC group 5 5.2",
+        "MODIFY_INC group 5 5.1",
+        "MODIFY_INC remove group 5 5.3",
+        "DELETE node 5.3",
+    ]
 
 
 def test_a_group_that_is_written_twice_in_a_batch(plane: BfrtDataPlane, client: NotingClient) -> None:

@@ -13,6 +13,7 @@ import pytest
 from finsy.proto import p4r
 from grpc import StatusCode
 
+from p4reduce_targets.dataplane import DataPlaneLost, PacketProcessor
 from p4reduce_targets.p4runtime import Server, service
 from p4reduce_targets.p4runtime.arbitration import (
     MAX_CONTROLLERS,
@@ -32,6 +33,7 @@ from .client import (
     INSERT,
     Client,
     Failed,
+    Set,
     action,
     exact_entry,
     group_entry,
@@ -220,3 +222,26 @@ def test_controllers_that_come_and_go_while_others_work() -> None:
             thread.join(60)
         assert not failures
         primary.configure(what=primary.pipeline_config(3))
+
+
+def test_a_data_plane_that_is_lost_at_its_start_leaves_none() -> None:
+    """Otherwise entries would be read back that the switch no longer has."""
+
+    class Losing(Switch):
+        is_lost = False
+
+        def run_program(self, data_plane: PacketProcessor) -> None:  # type: ignore[override]
+            if self.is_lost:
+                raise DataPlaneLost("half of it is there")
+            super().run_program(data_plane)
+
+    with ExitStack() as stack:
+        switch = stack.enter_context(Losing(FakeDataPlane, [], CPU_PORT))
+        server = stack.enter_context(Server(switch, address="127.0.0.1:0"))
+        client = stack.enter_context(Client(server.address)).become_primary()
+        client.configure()
+        switch.is_lost = True
+        with refused(StatusCode.UNAVAILABLE, "half of it is there"):
+            client.configure(Set.RECONCILE_AND_COMMIT)
+        with refused(StatusCode.FAILED_PRECONDITION, "No forwarding pipeline config set"):
+            client.read(exact_entry(1))
