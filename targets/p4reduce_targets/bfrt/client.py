@@ -100,19 +100,16 @@ class Client:
         *,
         device_id: int = 0,
         timeout_s: float = 10.0,
-        on_lost: Callable[[str], None] = lambda _: None,
         ended: threading.Event | None = None,
     ) -> None:
         """Connect and subscribe. Raises BfrtLost without an answer in `timeout_s`, and BfrtError.
 
-        `timeout_s`: deadline of every call, in seconds. `on_lost` is called once, with the reason, in any thread, when
-        the connection ends otherwise than by `close`. It must not block. `ended`: when it is set, the client closes,
-        also during a call and in this constructor.
+        `timeout_s`: deadline of every call, in seconds. `ended`: when it is set, the client closes, also during a call
+        and in this constructor.
         """
         self.address = address
         self.device_id = device_id
         self._timeout_s = timeout_s
-        self._on_lost: Callable[[str], None] = lambda _: None  # nobody is told of a failure that the constructor raises
         self._lost: str | None = None
         self._state = threading.Lock()  # of _lost, _installing
         self._turn = threading.Lock()  # held during a call
@@ -125,9 +122,7 @@ class Client:
             threading.Thread(target=self._close_when, args=(ended,), name="bfrt-end", daemon=True).start()
         try:
             self.client_id = self._subscribe()
-            with self._state:
-                self._check()
-                self._on_lost = on_lost
+            self._check()
         except BaseException:
             self.close()
             raise
@@ -237,7 +232,7 @@ class Client:
         return found
 
     def close(self) -> None:
-        """Unsubscribe, so that another client can bind, and end calls of other threads. This is no loss."""
+        """Unsubscribe, so that another client can bind, and end calls of other threads."""
         with self._closing:
             with self._state:
                 ends = self._lost is None
@@ -311,7 +306,6 @@ class Client:
                 self._lost = why
             error = BfrtLost(self._lost or why)
         if first:
-            self._on_lost(why)
             if self._stream is not None:
                 self._stream.cancel()
             self._channel.close()

@@ -27,7 +27,6 @@ class KeyField:
     id: int
     name: str
     match_type: str
-    kind: str  # bytes, uint8 to uint64, string
     bits: int
 
     @property
@@ -38,29 +37,19 @@ class KeyField:
 
 @dataclass(frozen=True, slots=True)
 class DataField:
-    """A field of an entry's data, or a parameter of an action."""
+    """A field of an entry's data, or a parameter of an action. `bits`: 0 for a string, a float or an enum."""
 
     id: int
     name: str
-    kind: str  # bytes, uint8 to uint64, bool, float, string
     bits: int
-    repeated: bool
-    mandatory: bool
-    annotations: tuple[str, ...]
-
-    @property
-    def width(self) -> int:
-        """The number of bytes on the wire, of one value. The server accepts no other."""
-        return (self.bits + 7) // 8
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action of a table, with its parameters in order. `scope`: TableAndDefault, TableOnly or DefaultOnly."""
+    """An action of a table, with its parameters in order."""
 
     id: int
     name: str
-    scope: str
     data: tuple[DataField, ...]
 
 
@@ -158,9 +147,7 @@ def _table(item: Any, at: int) -> Table:
             keys=tuple(_key(part) for part in item.get("key", ())),
             data=_data(item.get("data", ())),
             actions=tuple(
-                Action(
-                    int(part["id"]), str(part["name"]), str(part.get("action_scope", "")), _data(part.get("data", ()))
-                )
+                Action(int(part["id"]), str(part["name"]), _data(part.get("data", ())))
                 for part in item.get("action_specs", ())
             ),
             annotations=_annotations(item),
@@ -176,8 +163,7 @@ def _table(item: Any, at: int) -> Table:
 
 
 def _key(item: Mapping[str, Any]) -> KeyField:
-    kind, bits = _type(item)
-    return KeyField(int(item["id"]), str(item["name"]), str(item["match_type"]), kind, bits)
+    return KeyField(int(item["id"]), str(item["name"]), str(item["match_type"]), _bits(item))
 
 
 def _data(items: Iterable[Mapping[str, Any]]) -> tuple[DataField, ...]:
@@ -187,20 +173,17 @@ def _data(items: Iterable[Mapping[str, Any]]) -> tuple[DataField, ...]:
         item = part.get("singleton", part)
         if "container" in item or "oneof" in item:
             continue
-        repeated, mandatory = (bool(one.get(name, False)) for one, name in ((item, "repeated"), (part, "mandatory")))
-        found.append(
-            DataField(int(item["id"]), str(item["name"]), *_type(item), repeated, mandatory, _annotations(item))
-        )
+        found.append(DataField(int(item["id"]), str(item["name"]), _bits(item)))
     return tuple(found)
 
 
-def _type(item: Mapping[str, Any]) -> tuple[str, int]:
+def _bits(item: Mapping[str, Any]) -> int:
     kind = str(item["type"]["type"])
     if kind == "bytes":
-        return kind, int(item["type"]["width"])
+        return int(item["type"]["width"])
     if kind not in _WIDTHS:
         raise SchemaError(f"field {item['name']} has the type {kind}, and known are bytes, {', '.join(_WIDTHS)}")
-    return kind, _WIDTHS[kind]
+    return _WIDTHS[kind]
 
 
 def _annotations(item: Mapping[str, Any]) -> tuple[str, ...]:

@@ -46,22 +46,20 @@ def test_reads_tables_of_all_files() -> None:
     routes = schema.table("pipe.Ingress.routes")
     assert schema.table_of(7) is routes
     assert (routes.kind, routes.size, routes.has_const_default) == ("MatchAction_Direct", 1024, True)
-    assert routes.keys == (KeyField(1, "port", "Exact", "bytes", 9), KeyField(2, "destination", "LPM", "bytes", 32))
+    assert routes.keys == (KeyField(1, "port", "Exact", 9), KeyField(2, "destination", "LPM", 32))
     assert [field.width for field in routes.keys] == [2, 4]
-    port = DataField(1, "port", "bytes", 9, repeated=False, mandatory=True, annotations=())
-    assert routes.action("Ingress.route").data[0] == port
-    assert routes.action("NoAction") == Action(22, "NoAction", "DefaultOnly", ())
+    assert routes.action("Ingress.route").data == (DataField(1, "port", 9), DataField(2, "mac", 48))
+    assert routes.action("NoAction") == Action(22, "NoAction", ())
     assert routes.annotations == ("@cpu_port(64)", "@hidden", "$class(direct)")
     assert routes.operations == ("SyncCounters",)
-    assert routes.field("$COUNTER_SPEC_PKTS").width == 8
+    assert routes.field("$COUNTER_SPEC_PKTS").bits == 64
     assert routes.has_field("$COUNTER_SPEC_PKTS")
 
 
 def test_reads_types() -> None:
     nodes = Schema.parse(schemas.text(NODES)).table("$pre.node")
     assert nodes.key("$MULTICAST_NODE_ID").width == 4
-    assert (nodes.field("$MULTICAST_RID").width, nodes.field("$MULTICAST_RID").mandatory) == (2, True)
-    assert nodes.field("$DEV_PORT").repeated
+    assert (nodes.field("$MULTICAST_RID").bits, nodes.field("$DEV_PORT").bits) == (16, 32)
     assert (nodes.field("$NAME").bits, nodes.field("$UP").bits) == (0, 1)
 
 
