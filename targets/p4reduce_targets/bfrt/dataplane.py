@@ -18,6 +18,7 @@ import grpc
 from p4reduce_targets.bfrt import bfruntime_pb2 as pb
 from p4reduce_targets.bfrt.client import BfrtError, Client, ReadRefused, UpdateError
 from p4reduce_targets.bfrt.schema import DataField, KeyField, Schema, Table
+from p4reduce_targets.bfrt.updates import encode, entry_update, number_key
 from p4reduce_targets.dataplane import Batch, Call, Count, Exact, Key, Lpm, MeterConfig, Replica, Ternary
 
 LARGEST_PRIORITY = (1 << 24) - 1
@@ -26,7 +27,6 @@ LARGEST_PRIORITY = (1 << 24) - 1
 _MATCH_TABLES = ("MatchAction_Direct",)
 _PRIORITY = "$MATCH_PRIORITY"
 _BYTES, _PACKETS = "$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS"
-_COUNTER_INDEX, _METER_INDEX = "$COUNTER_INDEX", "$METER_INDEX"
 _SYNC = ("Sync", "SyncCounters")  # the operation's names for indirect and direct counters
 # A cell from the chip took 3 ms with Intel's model, and the operation 250 ms, for all cells of a table.
 _FEW = 64
@@ -100,20 +100,23 @@ class BfrtDataPlane:
         for name in (_GROUPS, _NODES):  # groups first, as they name the nodes
             table = self._schema.table(name)
             found = self._client.read([pb.TableEntry(table_id=table.id)])
-            deletes = [_update(pb.Update.DELETE, pb.TableEntry(table_id=table.id, key=entry.key)) for entry in found]
+            deletes = [
+                entry_update(pb.Update.DELETE, pb.TableEntry(table_id=table.id, key=entry.key)) for entry in found
+            ]
             for error in self._client.write(deletes):
                 if error is not None:
                     raise BfrtError(f"{self._client}: an old entry of {name} cannot be removed: {error}")
         self._groups = {}
 
     def _clear(self, table: Table) -> None:
-        delete_all = _update(pb.Update.DELETE, pb.TableEntry(table_id=table.id))
+        delete_all = entry_update(pb.Update.DELETE, pb.TableEntry(table_id=table.id))
         (error,) = self._client.write([delete_all], timeout_s=_CLEAR_TIMEOUT_S)
         if error is not None and table.kind in _MATCH_TABLES and error.code is grpc.StatusCode.INVALID_ARGUMENT:
             # A table with constant entries gives this answer; only the server's context.json shows which has. The
             # server then leaves the default action, which it otherwise resets as well.
             entry = pb.TableEntry(table_id=table.id, is_default_entry=True)
-            (error,) = [None] if table.has_const_default else self._client.write([_update(pb.Update.DELETE, entry)])
+            resets = [] if table.has_const_default else [entry_update(pb.Update.DELETE, entry)]
+            error = next(iter(self._client.write(resets)), None)
         if error is not None:
             raise BfrtError(f"{self._client}: {table.name} cannot be cleared: {error}")
 
@@ -144,7 +147,7 @@ class BfrtDataPlane:
         entry = pb.TableEntry(table_id=found.id, is_default_entry=True)
         if call is not None:
             entry.data.CopyFrom(_action(found, call))
-        self._submit(_update(pb.Update.DELETE if call is None else pb.Update.MODIFY, entry))
+        self._submit(entry_update(pb.Update.DELETE if call is None else pb.Update.MODIFY, entry))
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
         width = self._schema.table(_GROUPS).key("$MGID").bits
@@ -165,7 +168,7 @@ class BfrtDataPlane:
     def read_counters(self, cells: Sequence[tuple[str, int]]) -> list[Count]:
         tables = [self._indirect(counter, "Counter", index) for counter, index in cells]
         entries = [
-            pb.TableEntry(table_id=table.id, key=_index(table, _COUNTER_INDEX, index))
+            pb.TableEntry(table_id=table.id, key=number_key(table, index))
             for table, (_, index) in zip(tables, cells, strict=True)
         ]
         return self._read_counts(tables, entries)
@@ -173,14 +176,14 @@ class BfrtDataPlane:
     def write_counter(self, counter: str, index: int, count: Count) -> None:
         table = self._indirect(counter, "Counter", index)
         data = pb.TableData(fields=_counts(table, count))
-        entry = pb.TableEntry(table_id=table.id, key=_index(table, _COUNTER_INDEX, index), data=data)
-        self._submit(_update(pb.Update.MODIFY, entry))
+        entry = pb.TableEntry(table_id=table.id, key=number_key(table, index), data=data)
+        self._submit(entry_update(pb.Update.MODIFY, entry))
 
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
         table = self._indirect(meter, "Meter", index)
         data = pb.TableData(fields=_meter(table, config))
-        entry = pb.TableEntry(table_id=table.id, key=_index(table, _METER_INDEX, index), data=data)
-        self._submit(_update(pb.Update.MODIFY, entry))
+        entry = pb.TableEntry(table_id=table.id, key=number_key(table, index), data=data)
+        self._submit(entry_update(pb.Update.MODIFY, entry))
 
     def read_direct_counters(self, entries: Sequence[tuple[str, Key, int]]) -> list[Count]:
         tables = [self._counted(table) for table, _, _ in entries]
@@ -200,12 +203,12 @@ class BfrtDataPlane:
         flags = pb.TableFlags(reset_stats=True)
         data = pb.TableData(fields=_counts(found, count))
         entry = pb.TableEntry(table_id=found.id, key=_key(found, key, priority), data=data, table_flags=flags)
-        self._submit(_update(pb.Update.MODIFY, entry))
+        self._submit(entry_update(pb.Update.MODIFY, entry))
 
     def _write_entry(self, kind: pb.Update.Type, table: str, key: Key, priority: int, call: Call | None) -> None:
         found = self._match_table(table)
         data = None if call is None else _action(found, call)
-        self._submit(_update(kind, pb.TableEntry(table_id=found.id, key=_key(found, key, priority), data=data)))
+        self._submit(entry_update(kind, pb.TableEntry(table_id=found.id, key=_key(found, key, priority), data=data)))
 
     def _match_table(self, name: str) -> Table:
         return self._named(name, _MATCH_TABLES, "table")
@@ -311,19 +314,19 @@ class BfrtDataPlane:
         insert, modify, delete = pb.Update.INSERT, pb.Update.MODIFY, pb.Update.DELETE
 
         def node(kind: pb.Update.Type, instance: int, ports: tuple[int, ...]) -> pb.Update:
-            return _update(kind, self._node(group, instance, None if kind == delete else ports))
+            return entry_update(kind, self._node(group, instance, None if kind == delete else ports))
 
         def members(kind: pb.Update.Type, instances: Sequence[int], remove: bool = False) -> pb.Update:
-            return _update(kind, self._members(group, instances, remove))
+            return entry_update(kind, self._members(group, instances, remove))
 
         added = [instance for instance in new if instance not in old]
         removed = [instance for instance in old if instance not in new]
         changed = [instance for instance in new if instance in old and set(new[instance]) != set(old[instance])]
         steps = [_Step(node(insert, one, new[one]), node(delete, one, new[one])) for one in added]
         if new and not old:
-            steps.append(_Step(members(insert, added), _update(delete, self._members(group))))
+            steps.append(_Step(members(insert, added), entry_update(delete, self._members(group))))
         elif old and not new:
-            steps.append(_Step(_update(delete, self._members(group)), members(insert, removed)))
+            steps.append(_Step(entry_update(delete, self._members(group)), members(insert, removed)))
         else:
             # One update for each node: of several, the server does those before one that it refuses.
             add = {one: members(pb.Update.MODIFY_INC, [one]) for one in (*added, *removed)}
@@ -337,7 +340,7 @@ class BfrtDataPlane:
     def _node(self, group: int, instance: int, ports: tuple[int, ...] | None) -> pb.TableEntry:
         """Return the entry of a node: one instance (rid) of a group with its ports; None: its key alone."""
         table = self._schema.table(_NODES)
-        entry = pb.TableEntry(table_id=table.id, key=_index(table, "$MULTICAST_NODE_ID", _node_id(group, instance)))
+        entry = pb.TableEntry(table_id=table.id, key=number_key(table, _node_id(group, instance)))
         if ports is not None:
             rid = _stream(table.field("$MULTICAST_RID"), instance)
             lags = pb.DataField(field_id=table.field("$MULTICAST_LAG_ID").id, int_arr_val=pb.DataField.IntArray())
@@ -349,7 +352,7 @@ class BfrtDataPlane:
     def _members(self, group: int, instances: Sequence[int] = (), remove: bool = False) -> pb.TableEntry:
         """Return the entry of a group with these of its nodes; none of them: its key alone."""
         table = self._schema.table(_GROUPS)
-        entry = pb.TableEntry(table_id=table.id, key=_index(table, "$MGID", group))
+        entry = pb.TableEntry(table_id=table.id, key=number_key(table, group))
         if instances:
             nodes = pb.DataField.IntArray(val=[_node_id(group, instance) for instance in instances])
             # The three lists must be of one length. An exclusion id that is not valid excludes nothing.
@@ -386,10 +389,6 @@ def _node_id(group: int, instance: int) -> int:
     return group << 16 | instance
 
 
-def _update(kind: pb.Update.Type, entry: pb.TableEntry) -> pb.Update:
-    return pb.Update(type=kind, entity=pb.Entity(table_entry=entry))
-
-
 def _table_id(update: pb.Update) -> int:
     return update.entity.table_entry.table_id
 
@@ -399,21 +398,8 @@ def _error(error: UpdateError, table: str) -> Exception:
     return KeyError(text) if error.code is grpc.StatusCode.NOT_FOUND else ValueError(text)
 
 
-def _bytes(value: int, bits: int, what: str) -> bytes:
-    """Return a number as the server takes it: big-endian, and of the exact width."""
-    if not 0 <= value < 1 << bits:
-        raise ValueError(f"{what}: {value} does not fit in {bits} bits")
-    return value.to_bytes((bits + 7) // 8, "big")
-
-
 def _stream(field: DataField, value: int) -> pb.DataField:
-    return pb.DataField(field_id=field.id, stream=_bytes(value, field.bits, field.name))
-
-
-def _index(table: Table, name: str, value: int) -> pb.TableKey:
-    field = table.key(name)
-    exact = pb.KeyField.Exact(value=_bytes(value, field.bits, f"{table.name}, {name}"))
-    return pb.TableKey(fields=[pb.KeyField(field_id=field.id, exact=exact)])
+    return pb.DataField(field_id=field.id, stream=encode(value, field.bits, field.name))
 
 
 def _key(table: Table, key: Key, priority: int) -> pb.TableKey:
@@ -426,7 +412,7 @@ def _key(table: Table, key: Key, priority: int) -> pb.TableKey:
         if not 0 < priority <= LARGEST_PRIORITY:
             raise ValueError(f"{table.name}: priority {priority}; accepted are 1 to {LARGEST_PRIORITY}")
         field = table.key(_PRIORITY)
-        exact = pb.KeyField.Exact(value=_bytes(LARGEST_PRIORITY - priority, field.bits, _PRIORITY))
+        exact = pb.KeyField.Exact(value=encode(LARGEST_PRIORITY - priority, field.bits, _PRIORITY))
         found.append(pb.KeyField(field_id=field.id, exact=exact))
     elif priority:
         raise ValueError(f"{table.name} has no priorities, and this one is {priority}")
@@ -435,7 +421,7 @@ def _key(table: Table, key: Key, priority: int) -> pb.TableKey:
 
 def _key_field(table: Table, field: KeyField, match: Exact | Lpm | Ternary) -> pb.KeyField:
     what = f"{table.name}, {field.name}"
-    value = _bytes(match.value, field.bits, what)
+    value = encode(match.value, field.bits, what)
     if field.match_type == "Exact" and isinstance(match, Exact):
         return pb.KeyField(field_id=field.id, exact=pb.KeyField.Exact(value=value))
     if field.match_type == "LPM" and isinstance(match, Lpm):
@@ -443,7 +429,7 @@ def _key_field(table: Table, field: KeyField, match: Exact | Lpm | Ternary) -> p
             raise ValueError(f"{what}: a prefix of {match.prefix_length} bits; accepted are 0 to {field.bits}")
         return pb.KeyField(field_id=field.id, lpm=pb.KeyField.LPM(value=value, prefix_len=match.prefix_length))
     if field.match_type == "Ternary" and isinstance(match, Ternary):
-        mask = _bytes(match.mask, field.bits, what)
+        mask = encode(match.mask, field.bits, what)
         return pb.KeyField(field_id=field.id, ternary=pb.KeyField.Ternary(value=value, mask=mask))
     raise ValueError(f"{what}: the match is {type(match).__name__}, and the field's is {field.match_type}")
 

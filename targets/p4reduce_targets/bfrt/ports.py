@@ -17,6 +17,7 @@ from p4reduce_targets.bfrt import bfruntime_pb2 as pb
 from p4reduce_targets.bfrt import device_config
 from p4reduce_targets.bfrt.client import BfrtError, BfrtLost, Client, ReadRefused
 from p4reduce_targets.bfrt.schema import DataField, Schema, Table
+from p4reduce_targets.bfrt.updates import entry_update, number_key
 from p4reduce_targets.ports import PortError
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class LinkStates:
         return self._state(entry)
 
     def _entry(self, number: int) -> pb.TableEntry:
-        return _wanted(self._table, _port_key(self._table, number), ["$PORT_UP"])
+        return _wanted(self._table, number_key(self._table, number), ["$PORT_UP"])
 
     def _state(self, entry: pb.TableEntry) -> str:
         return "UP" if _values(self._table, entry)["$PORT_UP"] else "DOWN"
@@ -254,11 +255,11 @@ def _add(client: Client, schema: Schema, wanted: Mapping[int, PortRequest]) -> N
     for number, request in wanted.items():
         if number in present and _settings(table, present[number]) == request.settings():
             continue
-        key = _port_key(table, number)
+        key = number_key(table, number)
         if number in present:  # an INSERT would leave speed and FEC as they are, and a MODIFY would not change lanes
-            updates.append(_update(pb.Update.DELETE, pb.TableEntry(table_id=table.id, key=key)))
+            updates.append(entry_update(pb.Update.DELETE, pb.TableEntry(table_id=table.id, key=key)))
         data = pb.TableData(fields=[_field(table.field(name), value) for name, value in request.settings().items()])
-        updates.append(_update(pb.Update.INSERT, pb.TableEntry(table_id=table.id, key=key, data=data)))
+        updates.append(entry_update(pb.Update.INSERT, pb.TableEntry(table_id=table.id, key=key, data=data)))
         changed.append(number)
     for update, error in zip(updates, client.write(updates), strict=True):
         if error is not None:
@@ -268,7 +269,7 @@ def _add(client: Client, schema: Schema, wanted: Mapping[int, PortRequest]) -> N
                 "uses its connector's lanes"
             )
     # The server only logs what fails after a port is there, and reports success.
-    added = client.read([_wanted(table, _port_key(table, number), names) for number in changed])
+    added = client.read([_wanted(table, number_key(table, number), names) for number in changed])
     for number, entry in zip(changed, added, strict=True):
         settings, request = _settings(table, entry), wanted[number]
         for name, value in request.settings().items():
@@ -342,7 +343,7 @@ def read_recirculation(client: Client, schema: Schema, ports: Sequence[int]) -> 
     """Return for each of these ports whether it sends its packets back into its pipe. Raises BfrtError."""
     table = _of_kind(schema, "PktgenPortCfg")
     name = "recirculation_enable"
-    entries = client.read([_wanted(table, _port_key(table, port), [name]) for port in ports])
+    entries = client.read([_wanted(table, number_key(table, port), [name]) for port in ports])
     return {port: bool(_values(table, entry).get(name)) for port, entry in zip(ports, entries, strict=True)}
 
 
@@ -353,9 +354,9 @@ def _recirculate(client: Client, schema: Schema, ports: Sequence[int]) -> None:
     table = _of_kind(schema, "PktgenPortCfg")
     field = pb.DataField(field_id=table.field("recirculation_enable").id, bool_val=True)
     updates = [
-        _update(
+        entry_update(
             pb.Update.MODIFY,
-            pb.TableEntry(table_id=table.id, key=_port_key(table, port), data=pb.TableData(fields=[field])),
+            pb.TableEntry(table_id=table.id, key=number_key(table, port), data=pb.TableData(fields=[field])),
         )
         for port in ports
     ]
@@ -396,13 +397,6 @@ def _of_kind(schema: Schema, kind: str) -> Table:
     raise BfrtError(f"the schema of the BF Runtime server has no table of the type {kind}")
 
 
-def _port_key(table: Table, number: int) -> pb.TableKey:
-    """Return the key of a table whose only key field is a device port."""
-    (field,) = table.keys
-    exact = pb.KeyField.Exact(value=number.to_bytes(field.width, "big"))
-    return pb.TableKey(fields=[pb.KeyField(field_id=field.id, exact=exact)])
-
-
 def _port_number(entry: pb.TableEntry) -> int:
     return int.from_bytes(entry.key.fields[0].exact.value, "big")
 
@@ -411,10 +405,6 @@ def _wanted(table: Table, key: pb.TableKey | None, names: Sequence[str]) -> pb.T
     """Return an entry that asks for these fields; without a key, those of all entries."""
     fields = [pb.DataField(field_id=table.field(name).id) for name in names]
     return pb.TableEntry(table_id=table.id, key=key, data=pb.TableData(fields=fields))
-
-
-def _update(kind: pb.Update.Type, entry: pb.TableEntry) -> pb.Update:
-    return pb.Update(type=kind, entity=pb.Entity(table_entry=entry))
 
 
 def _field(field: DataField, value: str | bool) -> pb.DataField:

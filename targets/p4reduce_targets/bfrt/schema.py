@@ -29,11 +29,6 @@ class KeyField:
     match_type: str
     bits: int
 
-    @property
-    def width(self) -> int:
-        """The number of bytes on the wire. The server accepts no other."""
-        return (self.bits + 7) // 8
-
 
 @dataclass(frozen=True, slots=True)
 class DataField:

@@ -47,7 +47,6 @@ def test_reads_tables_of_all_files() -> None:
     assert schema.table_of(7) is routes
     assert (routes.kind, routes.size, routes.has_const_default) == ("MatchAction_Direct", 1024, True)
     assert routes.keys == (KeyField(1, "port", "Exact", 9), KeyField(2, "destination", "LPM", 32))
-    assert [field.width for field in routes.keys] == [2, 4]
     assert routes.action("Ingress.route").data == (DataField(1, "port", 9), DataField(2, "mac", 48))
     assert routes.action("NoAction") == Action(22, "NoAction", ())
     assert routes.annotations == ("@cpu_port(64)", "@hidden", "$class(direct)")
@@ -58,7 +57,7 @@ def test_reads_tables_of_all_files() -> None:
 
 def test_reads_types() -> None:
     nodes = Schema.parse(schemas.text(NODES)).table("$pre.node")
-    assert nodes.key("$MULTICAST_NODE_ID").width == 4
+    assert nodes.key("$MULTICAST_NODE_ID").bits == 32
     assert (nodes.field("$MULTICAST_RID").bits, nodes.field("$DEV_PORT").bits) == (16, 32)
     assert (nodes.field("$NAME").bits, nodes.field("$UP").bits) == (0, 1)
 
