@@ -170,8 +170,8 @@ IN_PYTHON = {
     ),
     "BF Runtime: the lowest priority wins": Mutant(
         _DATAPLANE,
-        "_bytes(LARGEST_PRIORITY - priority, field.bits, _PRIORITY)",
-        "_bytes(priority, field.bits, _PRIORITY)",
+        "encode(LARGEST_PRIORITY - priority, field.bits, _PRIORITY)",
+        "encode(priority, field.bits, _PRIORITY)",
         "targets/bfrt/test_dataplane.py::test_a_ternary_entry_has_its_priority_turned_round",
     ),
     "BF Runtime: a node has its instance": Mutant(
