@@ -130,7 +130,8 @@ def _serve(
 
 REAL = "BFRT_SWITCH"
 NAMES = {f"bfrt-{profile}": profile for profile in PROFILES}
-REAL_NAMES = {f"bfrt-real-{profile}": profile for profile in PROFILES} if REAL in os.environ else {}
+# Without a second pass: on a real chip, the answers of a second pass come after the sentinels of the suite.
+REAL_NAMES = {f"bfrt-real-{profile}": profile for profile in PROFILES[:1]} if REAL in os.environ else {}
 TARGETS.update({name: partial(OverBfRuntime, profile) for name, profile in NAMES.items()})
 TARGETS.update({name: partial(OverRealBfRuntime, profile) for name, profile in REAL_NAMES.items()})
 
