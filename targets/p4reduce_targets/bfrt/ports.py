@@ -307,7 +307,7 @@ def _check_enabled(client: Client, schema: Schema, cpu_port: int) -> None:
     if port is None or not port.enabled:
         log.warning(
             "%s: CPU port %d of the program is an Ethernet port that is not enabled: add --port %d:10G, or the speed "
-            "that its other end has",
+            "that its other end has (the model does without)",
             client,
             cpu_port,
             cpu_port,
