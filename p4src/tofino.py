@@ -282,7 +282,7 @@ def figures(profile: Profile, pipe: Path) -> Figures:
         tcams=sum(len(stage["tcams"]["tcams"]) for stage in stages),
         phv_containers=len(containers),
         phv_bits=sum(_bits_used(one["slices"]) for one in containers),
-        header_bytes=14 + 20 + 8 + 18 + 4,
+        header_bytes=14 + 20 + 8 + 18 + 4,  # Ethernet, IPv4, UDP, the protocol's header, a key
         payload_bytes=4 * profile.block_size,
         slots=profile.slots,
     )

@@ -36,11 +36,11 @@ _SERVICE = "/bfrt_proto.BfRuntime/"
 _INSTALL_TIMEOUT_S = 120.0  # the server resets the chip meanwhile
 _WAKE_S = 0.2  # between checks whether the connection is lost
 _END_TIMEOUT_S = 1.0  # for the server to notice that this client goes
-_BATCH = 1024  # updates or entries in one call, so that its deadline leaves the server about 10 ms for each
+_MOST_PER_CALL = 1024  # updates or entries in one call, so that its deadline leaves the server about 10 ms for each
 # The server keeps 24 bits of a client's number where it needs to find the client again. Number 0 is that of every
 # stream that ends before it subscribed: the server would then remove client 0.
 _CLIENT_IDS = range(1, 1 << 24)
-_ATTEMPTS = 16  # numbers to try until one is free
+_ID_ATTEMPTS = 16  # numbers to try until one is free
 _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", -1),  # a program with its context.json has many megabytes
@@ -81,7 +81,7 @@ class UpdateError:
 
 
 class ReadRefused(BfrtError):
-    """An error: entries could not be read. `errors` has one element for each entry, in order; None was read."""
+    """Entries could not be read. `errors` has one element for each entry of the call, in order: None if it was read."""
 
     def __init__(self, message: str, errors: Sequence[UpdateError | None]) -> None:
         super().__init__(message)
@@ -112,8 +112,8 @@ class Client:
         self._timeout_s = timeout_s
         self._lost: str | None = None
         self._state = threading.Lock()  # of _lost, _installing
-        self._turn = threading.Lock()  # held during a call
-        self._closing = threading.Lock()
+        self._calling = threading.Lock()  # held during a call
+        self._closing = threading.Lock()  # held by `close`, so that a second caller returns when the first does
         self._installing = False
         self._installed = threading.Event()
         self._stream: _Stream | None = None
@@ -138,7 +138,7 @@ class Client:
     def running(self) -> pb.GetForwardingPipelineConfigResponse:
         """Return the programs that the switch runs, none or one, and the schema of the tables that every switch has."""
         request = pb.GetForwardingPipelineConfigRequest(device_id=self.device_id, client_id=self.client_id)
-        with self._turn:
+        with self._calling:
             answer = self._call("GetForwardingPipelineConfig", request, pb.GetForwardingPipelineConfigResponse)[0]
         for at in reversed(range(len(answer.config))):
             if answer.config[at].p4_name == NO_PROGRAM:
@@ -157,7 +157,7 @@ class Client:
             action=actions.VERIFY_AND_WARM_INIT_BEGIN_AND_END,
             config=[config],
         )
-        with self._turn:
+        with self._calling:
             with self._state:
                 self._installing = True
             self._installed.clear()
@@ -179,7 +179,7 @@ class Client:
             action=pb.SetForwardingPipelineConfigRequest.BIND,
             config=[pb.ForwardingPipelineConfig(p4_name=p4_name)],
         )
-        with self._turn:
+        with self._calling:
             try:
                 self._call("SetForwardingPipelineConfig", request, pb.SetForwardingPipelineConfigResponse)
             except _Refusal as error:
@@ -199,9 +199,9 @@ class Client:
         `timeout_s`: in seconds, in place of the client's.
         """
         results: list[UpdateError | None] = []
-        with self._turn:
-            for start in range(0, len(updates), _BATCH):
-                results += self._write(updates[start : start + _BATCH], timeout_s)
+        with self._calling:
+            for start in range(0, len(updates), _MOST_PER_CALL):
+                results += self._write(updates[start : start + _MOST_PER_CALL], timeout_s)
         return results
 
     def read(self, entries: Sequence[pb.TableEntry]) -> list[pb.TableEntry]:
@@ -211,9 +211,9 @@ class Client:
         """
         found: list[pb.TableEntry] = []
         errors: list[UpdateError | None] = []
-        with self._turn:
-            for start in range(0, len(entries), _BATCH):
-                chunk = entries[start : start + _BATCH]
+        with self._calling:
+            for start in range(0, len(entries), _MOST_PER_CALL):
+                chunk = entries[start : start + _MOST_PER_CALL]
                 request = pb.ReadRequest(
                     target=self._target(),
                     client_id=self.client_id,
@@ -222,7 +222,7 @@ class Client:
                 try:
                     answers = self._call("Read", request, pb.ReadResponse, stream=True)
                 except _Refusal as error:
-                    errors += error.each_of(len(chunk))
+                    errors += error.results(len(chunk))
                     continue
                 errors += [None] * len(chunk)
                 found += [entity.table_entry for answer in answers for entity in answer.entities]
@@ -257,7 +257,7 @@ class Client:
         try:
             self._call("Write", request, pb.WriteResponse, timeout_s)
         except _Refusal as error:
-            return error.each_of(len(updates))
+            return error.results(len(updates))
         return [None] * len(updates)
 
     def _target(self) -> pb.TargetDevice:
@@ -313,9 +313,11 @@ class Client:
 
     def _subscribe(self) -> int:
         """Open the stream under a number that is free, and return that number."""
-        for client_id in random.SystemRandom().sample(_CLIENT_IDS, _ATTEMPTS):
+        for client_id in random.SystemRandom().sample(_CLIENT_IDS, _ID_ATTEMPTS):
             try:
-                self._stream = stream = _Stream(self._channel, client_id, self.device_id, self._heard, self._ended)
+                self._stream = stream = _Stream(
+                    self._channel, client_id, self.device_id, self._on_message, self._on_end
+                )
             except ValueError:  # gRPC's, for a channel that another thread has closed
                 self._check()
                 raise
@@ -331,9 +333,9 @@ class Client:
             if code is not grpc.StatusCode.INVALID_ARGUMENT:
                 said = of_grpc(details(error), code.name if code else "")
                 raise self.lose(f"{self}: {said}; check that bf_switchd runs there with its BF Runtime server")
-        raise self.lose(f"{self}: {_ATTEMPTS} random client numbers are all taken; restart bf_switchd")
+        raise self.lose(f"{self}: {_ID_ATTEMPTS} random client numbers are all taken; restart bf_switchd")
 
-    def _heard(self, message: pb.StreamMessageResponse) -> None:
+    def _on_message(self, message: pb.StreamMessageResponse) -> None:
         if message.WhichOneof("update") != "set_forwarding_pipeline_config_response":
             return
         with self._state:
@@ -345,7 +347,7 @@ class Client:
         if kind == pb.WARM_INIT_FINISHED:
             self._installed.set()
 
-    def _ended(self, error: grpc.RpcError | None) -> None:
+    def _on_end(self, error: grpc.RpcError | None) -> None:
         """End the connection: the stream has ended, because the server has, or removed this client with its program."""
         code = code_of(error) if error is not None else None
         said = of_grpc(details(error), code.name if code else "") if error is not None else "it ended the connection"
@@ -369,7 +371,7 @@ class _Refusal(BfrtError):
         self.said = said
         self._errors = errors
 
-    def each_of(self, number: int) -> list[UpdateError | None]:
+    def results(self, number: int) -> list[UpdateError | None]:
         """Return the errors of a call with so many updates or entries.
 
         The server's list ends with the last error: what came after it was done. Raises BfrtLost, and ends the
@@ -402,7 +404,7 @@ class _Stream:
             request_serializer=pb.StreamMessageRequest.SerializeToString,
             response_deserializer=pb.StreamMessageResponse.FromString,
         )
-        self._call = open_stream(self._sent())
+        self._call = open_stream(self._outgoing())
         self._reader = threading.Thread(target=self._read, name="bfrt-stream", daemon=True)
         self._reader.start()
 
@@ -417,7 +419,7 @@ class _Stream:
         self._requests.put(None)
         self._call.cancel()
 
-    def _sent(self) -> Iterator[pb.StreamMessageRequest]:
+    def _outgoing(self) -> Iterator[pb.StreamMessageRequest]:
         while (request := self._requests.get()) is not None:
             yield request
 

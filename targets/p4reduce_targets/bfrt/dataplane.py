@@ -24,14 +24,15 @@ from p4reduce_targets.dataplane import Batch, Call, Count, Exact, Key, Lpm, Mete
 LARGEST_PRIORITY = (1 << 24) - 1
 """The largest priority of P4Runtime. A TCAM has as many below the next group of priorities; Stratum has the same."""
 
-_MATCH_TABLES = ("MatchAction_Direct",)
+_MATCH_TABLES = ("MatchAction_Direct",)  # kinds of tables; those with action profiles are not supported
 _PRIORITY = "$MATCH_PRIORITY"
 _BYTES, _PACKETS = "$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS"
 _SYNC = ("Sync", "SyncCounters")  # the operation's names for indirect and direct counters
-# A cell from the chip took 3 ms with Intel's model, and the operation 250 ms, for all cells of a table.
-_FEW = 64
+# Cells that are read from the chip one by one: each took 3 ms with Intel's model. For more, the operation copies all
+# cells of a table first, which took 250 ms.
+_MOST_FROM_HW = 64
 _GROUPS, _NODES = "$pre.mgid", "$pre.node"
-_PORTS_OF_PIPE = 72  # the numbers from here to 127 are no ports
+_PORTS_OF_PIPE = 72  # of the 128 numbers that a pipe has
 _CLEAR_TIMEOUT_S = 60.0  # for one table: a register has tens of thousands of cells in each pipe
 
 # A meter adds m / 2^e tokens in each cycle of the chip's clock, with m from 1 to 511 and e to 27. The driver rounds m
@@ -158,7 +159,8 @@ class BfrtDataPlane:
             ports = nodes.get(replica.instance, ())
             if not 0 <= replica.instance <= 0xFFFF:
                 raise ValueError(f"multicast group {group}: instance {replica.instance}; accepted are 0 to {0xFFFF}")
-            if not 0 <= replica.port < 512 or replica.port % 128 >= _PORTS_OF_PIPE:  # the server would take another
+            # The server silently leaves out such a port, or takes another for it.
+            if not 0 <= replica.port < 512 or replica.port % 128 >= _PORTS_OF_PIPE:
                 raise ValueError(f"multicast group {group}: the chip has no port {replica.port}")
             if replica.port in ports:
                 raise ValueError(f"multicast group {group}: {replica} is there twice")
@@ -233,7 +235,7 @@ class BfrtDataPlane:
 
     def _read_counts(self, tables: Sequence[Table], entries: Sequence[pb.TableEntry]) -> list[Count]:
         """Read counters, with what the chip has counted since they were last read."""
-        if len(entries) <= _FEW:
+        if len(entries) <= _MOST_FROM_HW:
             for entry in entries:
                 entry.table_flags.from_hw = True
         else:

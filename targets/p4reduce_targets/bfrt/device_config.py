@@ -18,7 +18,7 @@ from p4reduce_targets.bfrt.schema import Schema, SchemaError
 FILE = "p4reduce.bin"  # in the folder of a build
 
 _NAME_LENGTH = 255  # bytes of a program's or profile's name that the server takes
-_PORTS_ARE_ON = "pipe.SwitchIngress.aggregation.outcomes"
+_ANNOTATED_TABLE = "pipe.SwitchIngress.aggregation.outcomes"
 
 
 class DeviceConfigError(ValueError):
@@ -86,7 +86,7 @@ def cpu_port(config: pb.ForwardingPipelineConfig) -> int:
     found = _annotated(config, "cpu_port")
     if found is None:
         raise DeviceConfigError(
-            f"the program does not say which CPU port it is for: its table {_PORTS_ARE_ON} has no annotation "
+            f"the program does not say which CPU port it is for: its table {_ANNOTATED_TABLE} has no annotation "
             "@cpu_port(N); compile it from the sources of this release"
         )
     return found
@@ -102,8 +102,8 @@ def _annotated(config: pb.ForwardingPipelineConfig, name: str) -> int | None:
         schema = Schema.parse(config.bfruntime_info)
     except SchemaError as error:
         raise DeviceConfigError(f"the device config of {config.p4_name}: {error}") from None
-    if _PORTS_ARE_ON in schema.tables:
-        for annotation in schema.tables[_PORTS_ARE_ON].annotations:
+    if _ANNOTATED_TABLE in schema.tables:
+        for annotation in schema.tables[_ANNOTATED_TABLE].annotations:
             if match := re.fullmatch(rf"@{name}\(\s*(\d+)\s*\)", annotation):
                 return int(match[1])
     return None

@@ -34,7 +34,7 @@ ACCEPTED = (
 _PIPE_BITS = 7  # of a device port's number, for the port within its pipe
 _LARGEST_PORT = (1 << 9) - 1  # egress ports of P4 programs have 9 bits
 _POLL_S = 1.0  # between reads of the links' states, by which a server that hangs is found as well
-_LASTS_S = 10.0  # until a link's state is logged
+_LOG_AFTER_S = 10.0  # that a link must keep a state before it is logged
 _SYNONYMS = {"BF_FEC_TYP_FC": "BF_FEC_TYP_FIRECODE", "BF_FEC_TYP_RS": "BF_FEC_TYP_REED_SOLOMON"}
 _SPEED, _FEC, _AUTONEGOTIATION, _ENABLE = "$SPEED", "$FEC", "$AUTO_NEGOTIATION", "$PORT_ENABLE"
 
@@ -115,11 +115,14 @@ class LinkStates:
         threading.Thread(target=self._poll, name="bfrt-links", daemon=True).start()
 
     def state(self, number: int) -> str:
-        """Return OpenConfig's oper-status of a port, at most some seconds old: UP, DOWN or NOT_PRESENT."""
+        """Return OpenConfig's oper-status of a port as last read: UP, DOWN or NOT_PRESENT.
+
+        A read waits for other calls of BF Runtime, such as the removal of all entries, which may take a minute.
+        """
         return self._states[number]
 
     def _poll(self) -> None:
-        while self._client.lost is None:  # a read of no ports would not tell
+        while self._client.lost is None:  # without ports, `_read` makes no call that raises BfrtLost
             time.sleep(_POLL_S)
             try:
                 self._read()
@@ -133,7 +136,7 @@ class LinkStates:
             entries = self._client.read([self._entry(number) for number in self._numbers])
             states = [self._state(entry) for entry in entries]
         except ReadRefused:  # somebody has removed a port
-            states = [self._single(number) for number in self._numbers]
+            states = [self._state_of(number) for number in self._numbers]
         self._update(dict(zip(self._numbers, states, strict=True)))
 
     def _update(self, states: Mapping[int, str]) -> None:
@@ -141,13 +144,13 @@ class LinkStates:
         for number, state in states.items():
             if state != self._states.get(number):
                 self._since[number] = now
-            if state != self._logged[number] and now - self._since[number] >= _LASTS_S:
-                told = "somebody has removed it from the switch" if state == "NOT_PRESENT" else f"its link is {state}"
-                log.warning("port %s: %s", self._names[number], told)
+            if state != self._logged[number] and now - self._since[number] >= _LOG_AFTER_S:
+                text = "somebody has removed it from the switch" if state == "NOT_PRESENT" else f"its link is {state}"
+                log.warning("port %s: %s", self._names[number], text)
                 self._logged[number] = state
         self._states = states
 
-    def _single(self, number: int) -> str:
+    def _state_of(self, number: int) -> str:
         try:
             (entry,) = self._client.read([self._entry(number)])
         except ReadRefused:
@@ -155,7 +158,7 @@ class LinkStates:
         return self._state(entry)
 
     def _entry(self, number: int) -> pb.TableEntry:
-        return _wanted(self._table, number_key(self._table, number), ["$PORT_UP"])
+        return _asking(self._table, number_key(self._table, number), ["$PORT_UP"])
 
     def _state(self, entry: pb.TableEntry) -> str:
         return "UP" if _values(self._table, entry)["$PORT_UP"] else "DOWN"
@@ -249,7 +252,7 @@ def _check_numbers(wanted: Mapping[int, PortRequest], recirculation: Sequence[in
 def _add(client: Client, schema: Schema, wanted: Mapping[int, PortRequest]) -> None:
     table = schema.table("$PORT")
     names = [_SPEED, _FEC, _AUTONEGOTIATION, _ENABLE]
-    present = {_port_number(entry): entry for entry in client.read([_wanted(table, None, names)])}
+    present = {_port_number(entry): entry for entry in client.read([_asking(table, None, names)])}
     updates: list[pb.Update] = []
     changed: list[int] = []
     for number, request in wanted.items():
@@ -269,7 +272,7 @@ def _add(client: Client, schema: Schema, wanted: Mapping[int, PortRequest]) -> N
                 "uses its connector's lanes"
             )
     # The server only logs what fails after a port is there, and reports success.
-    added = client.read([_wanted(table, number_key(table, number), names) for number in changed])
+    added = client.read([_asking(table, number_key(table, number), names) for number in changed])
     for number, entry in zip(changed, added, strict=True):
         settings, request = _settings(table, entry), wanted[number]
         for name, value in request.settings().items():
@@ -330,7 +333,7 @@ def read_ports(client: Client, schema: Schema) -> dict[int, PortState]:
     table = schema.table("$PORT")
     settings = [_SPEED, _FEC, _AUTONEGOTIATION, _ENABLE]
     found = {}
-    for entry in client.read([_wanted(table, None, [*settings, "$PORT_UP", "$PORT_NAME"])]):
+    for entry in client.read([_asking(table, None, [*settings, "$PORT_UP", "$PORT_NAME"])]):
         values = _settings(table, entry)
         state = PortState(
             str(values["$PORT_NAME"]), {name: values.get(name, "") for name in settings}, bool(values["$PORT_UP"])
@@ -343,7 +346,7 @@ def read_recirculation(client: Client, schema: Schema, ports: Sequence[int]) -> 
     """Return for each of these ports whether it sends its packets back into its pipe. Raises BfrtError."""
     table = _of_kind(schema, "PktgenPortCfg")
     name = "recirculation_enable"
-    entries = client.read([_wanted(table, number_key(table, port), [name]) for port in ports])
+    entries = client.read([_asking(table, number_key(table, port), [name]) for port in ports])
     return {port: bool(_values(table, entry).get(name)) for port, entry in zip(ports, entries, strict=True)}
 
 
@@ -373,7 +376,7 @@ def _device(client: Client, schema: Schema, name: str) -> list[int]:
     table = _of_kind(schema, "DevConfigure")
     if not table.has_field(name):
         return []
-    entry = _wanted(table, None, [name])
+    entry = _asking(table, None, [name])
     entry.is_default_entry = True
     try:
         found = client.read([entry])
@@ -401,7 +404,7 @@ def _port_number(entry: pb.TableEntry) -> int:
     return int.from_bytes(entry.key.fields[0].exact.value, "big")
 
 
-def _wanted(table: Table, key: pb.TableKey | None, names: Sequence[str]) -> pb.TableEntry:
+def _asking(table: Table, key: pb.TableKey | None, names: Sequence[str]) -> pb.TableEntry:
     """Return an entry that asks for these fields; without a key, those of all entries."""
     fields = [pb.DataField(field_id=table.field(name).id) for name in names]
     return pb.TableEntry(table_id=table.id, key=key, data=pb.TableData(fields=fields))

@@ -29,7 +29,7 @@ from p4reduce_targets.ports import EthPort, Port, PortError
 START_TIMEOUT_S = 30.0  # for a first connection, while `bf_switchd` starts or another client ends
 RETRY_S = 2.0  # between attempts to connect
 _WAKE_S = 0.2  # between checks whether a thread is to end
-_FRAMES = 32  # read from the interface in one go
+_RECEIVE_BATCH = 32  # frames that are read from the interface at once
 _PADDING = 0xFE  # in the first byte of the header packet_in: bits that the program leaves 0
 
 log = logging.getLogger(__name__)
@@ -57,15 +57,16 @@ class TofinoSwitch:
     """An implementation of `p4runtime.Device`; use it as a context manager.
 
     The constructor connects, installs the program on a switch that has none, binds to it, and adds and enables the
-    ports. It raises BfrtLost or BindRefused for what may pass, and ProgramRefused, PortError or another BfrtError for
-    what somebody has to change. When `ended` is set, all calls end, those of the constructor as well, with BfrtLost.
+    ports. It raises BfrtLost or BindRefused for causes that may end by themselves, and ProgramRefused, PortError or
+    another BfrtError for those that somebody has to end. When `ended` is set, all calls end, those of the constructor
+    as well, with BfrtLost.
 
-    When `bf_switchd` is lost, the switch is of no more use.
+    A switch whose `bf_switchd` is lost stays lost; `connections` makes another one.
     """
 
     def __init__(self, tofino: Tofino, ended: threading.Event | None = None) -> None:
         self.on_packet_in: Callable[[bytes], None] = lambda _: None
-        self.strange = 0  # frames on the CPU interface that the program did not send
+        self.foreign_frames = 0  # frames on the CPU interface that the program did not send
         self._tofino = tofino
         self._lock = threading.RLock()  # of the data plane; calls of BF Runtime, which may take seconds, hold it
         self._sending = threading.Lock()  # of packets to the CPU port, which do not wait for such calls
@@ -167,7 +168,7 @@ class TofinoSwitch:
             while not self._ended.is_set():
                 if not poll.poll(_WAKE_S):
                     continue
-                for frame in self._cpu.receive(_FRAMES):
+                for frame in self._cpu.receive(_RECEIVE_BATCH):
                     try:
                         self._packet_in(frame)
                     except Exception:
@@ -175,8 +176,8 @@ class TofinoSwitch:
 
     def _packet_in(self, frame: bytes) -> None:
         if frame and frame[0] & _PADDING:
-            self.strange += 1
-            if self.strange == 1:
+            self.foreign_frames += 1
+            if self.foreign_frames == 1:
                 log.warning(
                     "CPU port %s: a frame of %d bytes does not come from the program, and is dropped, as are all "
                     "like it; a kernel at the other end sends these unless IPv6 is off there",
@@ -190,11 +191,11 @@ class TofinoSwitch:
 def connections(tofino: Tofino, ended: threading.Event) -> Iterator[TofinoSwitch]:
     """Yield the switch each time that `bf_switchd` is there, until `ended` is set.
 
-    The first time, it raises BfrtError or PortError at once for what somebody has to change, and after START_TIMEOUT_S
-    for what may pass. Later it logs what is wrong, and tries again every RETRY_S.
+    The first time, it raises BfrtError or PortError: at once for causes that somebody has to end, after START_TIMEOUT_S
+    for those that may end by themselves. Later it logs each cause once, and tries again every RETRY_S.
     """
     deadline: float | None = time.monotonic() + START_TIMEOUT_S
-    told = ""
+    last_error = ""
     while not ended.is_set():
         try:
             switch = TofinoSwitch(tofino, ended)
@@ -204,12 +205,12 @@ def connections(tofino: Tofino, ended: threading.Event) -> Iterator[TofinoSwitch
             may_pass = isinstance(error, (BfrtLost, BindRefused))
             if deadline is not None and (not may_pass or time.monotonic() > deadline):
                 raise
-            if str(error) != told:
+            if str(error) != last_error:
                 log.warning("%s; trying again every %g s", error, RETRY_S)
-            told = str(error)
+            last_error = str(error)
             ended.wait(RETRY_S)
             continue
-        deadline, told = None, ""
+        deadline, last_error = None, ""
         with switch:
             yield switch
             if switch.lost is not None and not ended.is_set():

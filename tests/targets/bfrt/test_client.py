@@ -63,7 +63,7 @@ def test_subscribes_with_a_number_that_fits_in_24_bits_and_is_not_0(server: Serv
 
 def test_tries_other_numbers_while_they_are_taken(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_CLIENT_IDS", range(1, 4))
-    monkeypatch.setattr(client_module, "_ATTEMPTS", 3)
+    monkeypatch.setattr(client_module, "_ID_ATTEMPTS", 3)
     clients = [Client(server.address, timeout_s=5) for _ in range(3)]
     assert sorted(client.client_id for client in clients) == [1, 2, 3]
     with pytest.raises(BfrtLost, match="3 random client numbers are all taken"):
@@ -143,12 +143,12 @@ def test_calls_are_for_the_device_and_all_its_pipes(client: Client) -> None:
 
 def test_many_errors_of_one_batch_come_through(client: Client) -> None:
     """By default, gRPC takes no more than some kilobytes of metadata."""
-    many = client_module._BATCH
+    many = client_module._MOST_PER_CALL
     assert client.write(updates(*[17] * many)) == [EXISTS] * many
 
 
 def test_a_large_batch_is_more_than_one_call(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_BATCH", 4)
+    monkeypatch.setattr(client_module, "_MOST_PER_CALL", 4)
     server.calls.clear()
     assert client.write(updates(0, 1, 2, 3, 4, 17, 6, 7, 17)) == [None] * 5 + [EXISTS] + [None] * 2 + [EXISTS]
     assert server.calls == ["write"] * 3
@@ -172,7 +172,7 @@ def test_reads(client: Client) -> None:
 
 
 def test_a_refused_read_says_which_entry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_BATCH", 3)
+    monkeypatch.setattr(client_module, "_MOST_PER_CALL", 3)
     text = r"1 of 5 entries: Entry not found in table:pipe\.Ingress\.outcomes Invalid arguments"
     with pytest.raises(ReadRefused, match=text) as caught:
         client.read([cell(0), cell(17), cell(1), cell(2), cell(3)])

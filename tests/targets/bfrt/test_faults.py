@@ -45,7 +45,7 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(switch_module, "Client", functools.partial(Client, timeout_s=1.0))
     monkeypatch.setattr(switch_module, "RETRY_S", 0.02)
     monkeypatch.setattr(ports_module, "_POLL_S", 0.02)
-    monkeypatch.setattr(ports_module, "_LASTS_S", 0.05)
+    monkeypatch.setattr(ports_module, "_LOG_AFTER_S", 0.05)
 
 
 def tofino(server: Server, *ports: str, program: pb.ForwardingPipelineConfig = PROGRAM) -> Tofino:
@@ -190,7 +190,7 @@ class TestPackets:
                 theirs.send(frame)
             wait_until(lambda: len(heard) == 2, lambda: heard)
             assert heard == [b"\x00\x07 first", b"\x01\x07 second"]
-            assert switch.strange == 2
+            assert switch.foreign_frames == 2
             switch.packet_out(b"out")
             assert theirs.recv(100) == b"out"
         assert len(warnings(caplog, "does not come from the program, and is dropped")) == 1
