@@ -201,11 +201,21 @@ class BfrtDataPlane:
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
         found = self._counted(table)
+        entry = pb.TableEntry(table_id=found.id, key=_key(found, key, priority))
+        if (inserted := self._just_inserted()) and (inserted.table_id, inserted.key) == (found.id, entry.key):
+            inserted.data.fields.extend(_counts(found, count))  # so both are done, or neither
+            return
         # Without this flag, the server leaves counters as they are, and says nothing.
-        flags = pb.TableFlags(reset_stats=True)
-        data = pb.TableData(fields=_counts(found, count))
-        entry = pb.TableEntry(table_id=found.id, key=_key(found, key, priority), data=data, table_flags=flags)
+        entry.table_flags.reset_stats = True
+        entry.data.fields.extend(_counts(found, count))
         self._submit(entry_update(pb.Update.MODIFY, entry))
+
+    def _just_inserted(self) -> pb.TableEntry | None:
+        """Return the entry that the last write inserts, if that waits and has the same label as what comes now."""
+        last = self._pending[-1] if self._pending else None
+        if last is None or last.label != self._label or last.update is None or last.update.type != pb.Update.INSERT:
+            return None
+        return last.update.entity.table_entry
 
     def _write_entry(self, kind: pb.Update.Type, table: str, key: Key, priority: int, call: Call | None) -> None:
         found = self._match_table(table)

@@ -183,7 +183,7 @@ def test_a_batch_is_one_request_with_its_errors_by_label(plane: BfrtDataPlane, c
         batch.label = 6
         plane.modify("Ingress.jobs", KEY, 0, CALL)
         assert not client.requests
-    assert [update.type for update in client.requests[0]] == [pb.Update.INSERT, pb.Update.MODIFY, pb.Update.MODIFY]
+    assert [update.type for update in client.requests[0]] == [pb.Update.INSERT, pb.Update.MODIFY]
     assert list(batch.errors) == [5]
     assert isinstance(batch.errors[5], ValueError)
     client.requests.clear()
@@ -253,6 +253,17 @@ def test_writing_a_direct_counter_needs_a_flag(plane: BfrtDataPlane, client: Not
     assert entry.table_flags.reset_stats
     assert entry.data.action_id == 0
     assert [field.field_id for field in entry.data.fields] == [65553, 65554]
+
+
+def test_an_entry_and_its_counter_are_one_update(plane: BfrtDataPlane, client: NotingClient) -> None:
+    with plane.batch() as batch:
+        plane.insert("Ingress.jobs", KEY, 0, CALL)
+        plane.write_direct_counter("Ingress.jobs", KEY, 0, Count(2, 3))
+        batch.label = 1  # of another update, which can be refused alone
+        plane.write_direct_counter("Ingress.jobs", KEY, 0, Count(4, 5))
+    inserted, counted = (update.entity.table_entry for update in client.requests[0])
+    assert [(field.field_id, field.stream[-1]) for field in inserted.data.fields[-2:]] == [(65553, 3), (65554, 2)]
+    assert [(field.field_id, field.stream[-1]) for field in counted.data.fields] == [(65553, 5), (65554, 4)]
 
 
 def rates(client: NotingClient) -> list[int]:
