@@ -194,6 +194,7 @@ class P4RuntimeSwitch:
         if why := self._election.reason_to_wait():
             raise SwitchUnavailable(f"the switch at {self.target} is left to the controller that serves: {why}")
         election_id = self._election.id_above(mastership.election_id)
+        self._reason = "it answers, and is being set up"
         installed = await link.become_primary(election_id)
         self._own_id = election_id
         self._take_over = False  # otherwise two controllers with this option would replace each other forever

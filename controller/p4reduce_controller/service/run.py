@@ -297,7 +297,7 @@ async def start_switches(
             log.warning("the switch at %s is not connected yet: %s", switches[number].target, found[number] or error)
     unavailable = [why.reason for one in switches if (why := one.unavailable)]
     if len(unavailable) == len(switches):
-        raise SwitchUnavailable(f"no switch after {timeout:g} s: {'; '.join(unavailable)}")
+        raise SwitchUnavailable(f"no switch after {timeout:g} s (--switch-timeout): {'; '.join(unavailable)}")
 
 
 async def _gather_in_time(

@@ -23,6 +23,8 @@ from p4reduce_targets.bfrt.ports import (
     PortRequest,
     check_cpu_port,
     device_ports,
+    enabling_advice,
+    is_enabled,
     read_ports,
     read_recirculation,
     recirculation_ports,
@@ -103,8 +105,11 @@ def _program(
 
 def _board(client: Client, schema: Schema, config: pb.ForwardingPipelineConfig, cpu_port: int) -> Iterator[Finding]:
     try:
-        check_cpu_port(client, schema, cpu_port)
-        yield Finding("CPU port", "ok", f"{cpu_port}, which the board has")
+        if check_cpu_port(client, schema, cpu_port) and not is_enabled(client, schema, cpu_port):
+            found = f"{cpu_port}, an Ethernet port that is not enabled"
+            yield Finding("CPU port", "warning", found, enabling_advice(cpu_port))
+        else:
+            yield Finding("CPU port", "ok", f"{cpu_port}, which the board has")
     except PortError as error:
         yield Finding("CPU port", "problem", str(error))
     if ports := recirculation_ports(client, schema, config):

@@ -48,7 +48,8 @@ def parse(serialized: bytes) -> pb.ForwardingPipelineConfig:
         config = pb.ForwardingPipelineConfig.FromString(serialized)
     except DecodeError:
         raise DeviceConfigError(
-            f"the device config ({len(serialized)} bytes) is not a serialized ForwardingPipelineConfig of BF Runtime"
+            f"the device config ({len(serialized)} bytes) is not a serialized ForwardingPipelineConfig of BF Runtime, "
+            "as p4reduce.bin of a build for Tofino is (`p4reduce controller --pipeline FOLDER/PROFILE`)"
         ) from None
     check(config)
     return config

@@ -201,8 +201,13 @@ def open_ports(
     _check_numbers(wanted, recirculation)
     _recirculate(client, schema, recirculation)
     _add(client, schema, wanted)
-    if wanted.pop(cpu_port, None) is None and ethernet:
-        _check_enabled(client, schema, cpu_port)
+    if wanted.pop(cpu_port, None) is None and ethernet and not is_enabled(client, schema, cpu_port):
+        log.warning(
+            "%s: CPU port %d of the program is an Ethernet port that is not enabled: %s",
+            client,
+            cpu_port,
+            enabling_advice(cpu_port),
+        )
     states = LinkStates(client, schema, {number: request.name for number, request in wanted.items()})
     return [TofinoPort(number, request.name, Link(states, number)) for number, request in wanted.items()]
 
@@ -299,22 +304,20 @@ def check_cpu_port(client: Client, schema: Schema, cpu_port: int) -> bool:
         ]
         raise PortError(
             f"the program is for CPU port {cpu_port}, and the board of the {client} has {' and '.join(has)}: compile "
-            f'the program for it, `make p4-tofino ARGS="--cpu-port {(*pcie, *ethernet)[0]} --out FOLDER PROFILE"`'
+            'the program for one of them, `make p4-tofino ARGS="--cpu-port N --out FOLDER PROFILE"`'
         )
     return cpu_port in ethernet
 
 
-def _check_enabled(client: Client, schema: Schema, cpu_port: int) -> None:
-    """Warn if nobody has added and enabled an Ethernet CPU port."""
-    port = read_ports(client, schema).get(cpu_port)
-    if port is None or not port.enabled:
-        log.warning(
-            "%s: CPU port %d of the program is an Ethernet port that is not enabled: add --port %d:10G, or the speed "
-            "that its other end has (the model does without)",
-            client,
-            cpu_port,
-            cpu_port,
-        )
+def enabling_advice(cpu_port: int) -> str:
+    """Return what to do about an Ethernet CPU port that is not enabled."""
+    return f"add --port {cpu_port}:10G, or the speed that its other end has (the model does without)"
+
+
+def is_enabled(client: Client, schema: Schema, number: int) -> bool:
+    """Return whether somebody has added and enabled a port."""
+    port = read_ports(client, schema).get(number)
+    return port is not None and port.enabled
 
 
 def recirculation_ports(client: Client, schema: Schema, program: pb.ForwardingPipelineConfig) -> list[int]:

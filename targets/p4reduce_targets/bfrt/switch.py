@@ -238,8 +238,8 @@ def _install_or_check(client: Client, tofino: Tofino) -> tuple[pb.GetForwardingP
         )
     if not device_config.is_same_program(running.config[0], wanted):
         raise ProgramRefused(
-            f"the {client} runs another build of {wanted.p4_name} than {tofino.folder} has: start bf_switchd with the "
-            "configuration there, or with --skip-p4"
+            f"the {client} runs another build of {wanted.p4_name} than {tofino.folder} has: restart bf_switchd with "
+            "the configuration there, or with --skip-p4"
         )
     return running, installs
 

@@ -141,6 +141,7 @@ def test_another_build(server: Server, tmp_path: Path) -> None:
         (None, "program", "warning", "bf_switchd has no program"),
         (made_up.CONFIG, "program", "problem", "bf_switchd runs made_up: the program does not say"),
         (build("@cpu_port(320)"), "CPU port", "problem", "the program is for CPU port 320, and the board"),
+        (build("@cpu_port(64)"), "CPU port", "warning", "64, an Ethernet port that is not enabled"),
     ],
 )
 def test_other_programs(config: pb.ForwardingPipelineConfig | None, subject: str, verdict: str, says: str) -> None:
