@@ -302,7 +302,7 @@ def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> ServerCredenti
 def _log_to(level: LogLevel, file: Path | None) -> None:
     if level is LogLevel.off:
         # Warnings and errors are logged at every level, also at `off`.
-        logging.basicConfig(level=logging.WARNING, filename=file)
+        logging.basicConfig(level=logging.WARNING, filename=file, format="p4reduce switch: %(message)s")
         return
     names = {LogLevel.trace: logging.DEBUG, LogLevel.warn: logging.WARNING}
     logging.basicConfig(

@@ -206,10 +206,13 @@ def connections(tofino: Tofino, ended: threading.Event) -> Iterator[TofinoSwitch
             if deadline is not None and (not may_pass or time.monotonic() > deadline):
                 raise
             if str(error) != last_error:
-                log.warning("%s; trying again every %g s", error, RETRY_S)
+                how_long = f"for {START_TIMEOUT_S:g} s" if deadline is not None else "until it is back"
+                log.warning("%s; trying again every %g s, %s", error, RETRY_S, how_long)
             last_error = str(error)
             ended.wait(RETRY_S)
             continue
+        if deadline is None:
+            log.warning("bf_switchd at %s is there again, and so is the P4Runtime server", tofino.address)
         deadline, last_error = None, ""
         with switch:
             yield switch
