@@ -129,7 +129,7 @@ def test_what_is_open_is_in_the_table(target: str, tmp_path: Path) -> None:
     options = ["--page", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--state", str(tmp_path / "state")]
     with Stack(target, ["1=udp:127.0.0.1:0"], options=options) as stack:
         [switch] = stack.switches
-        found |= of_switch(switch.process.pid, stack._ready[0])
+        found |= of_switch(switch.process.pid, stack.ready[0])
         addresses = {f"--{name}": stack.served[name] for name in ("listen", "page", "metrics")}
         found |= named("p4reduce controller", sockets_of(stack.controller_process.process.pid), addresses)
         environment = {"P4REDUCE_CONTROLLER": stack.controller, "WORLD_SIZE": "2"}

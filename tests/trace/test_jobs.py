@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import P4ReduceError
+from p4reduce.trace import cli
 from p4reduce.trace.jobs import Follower, Running, _called, _names, asked, ports
 
 
@@ -89,3 +92,22 @@ def test_a_job_that_does_not_begin_is_awaited_for_so_long() -> None:
     follower = Follower(looks(None), wait=0)
     follower.record(recorder, seconds=1000)
     assert (follower.known, recorder.calls) == (None, ["forget"])
+
+
+def test_a_rank_that_is_heard_during_the_recording_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recording may begin while ranks join."""
+    made: dict[str, Any] = {}
+    members = [member(0, 0, 1000), member(1, 1, 1001)]
+    replies = iter([pb.StatusReply(jobs=[pb.Job(name="live", number=7, members=members[:n])]) for n in (1, 2)])
+    for name, stub in {
+        "asked": lambda *_: next(replies),
+        "_heard": lambda *_: ([], 0),
+        "merge": lambda *_: ([], None, 0),
+        "trace_of": lambda *_, **given: made.update(given),
+        "save": lambda *_: None,
+        "_say": lambda *_, **__: None,
+    }.items():
+        monkeypatch.setattr(cli, name, stub)
+    result = CliRunner().invoke(cli.trace, ["record", "live"])
+    assert result.exit_code == 0, result.output
+    assert sorted(made["names"].values()) == ["rank 0", "rank 1"]

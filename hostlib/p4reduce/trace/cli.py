@@ -111,6 +111,11 @@ def record(
             found, missed = _heard(interface or [], seconds, packets, listened, follower)
         if follower is not None:
             known = follower.known
+        elif known is not None:
+            with contextlib.suppress(
+                P4ReduceError
+            ):  # ranks that were not heard when the recording began have names now
+                known = known.updated(find(ask(), job)) or known
         heads, codec, cut = merge(found, codec)
         if known is None:
             made = trace_of(heads, codec, cut, job=(int(job),) if job else (), missed=missed)

@@ -27,6 +27,12 @@ class Running:
     numbers: tuple[int, ...]
     names: dict[Address, str]
 
+    def updated(self, now: Running | None) -> Running | None:
+        """Return the job as it is now, also with the workers that have left; None if it is no longer the same job."""
+        if now is None or now.numbers[0] != self.numbers[0]:
+            return None
+        return Running(now.numbers, self.names | now.names)
+
 
 def asked(controller: str, token: str | None, tls: Tls | None) -> pb.StatusReply:
     """Return the controller's status. Raises P4ReduceError if no controller answers."""
@@ -83,9 +89,9 @@ class Follower:
                 now = self._look()
             except P4ReduceError:  # a job goes on while its controller is away
                 continue
-            if now is None or now.numbers[0] != known.numbers[0]:
+            if (updated := self.known.updated(now)) is None:
                 return
-            self.known = Running(now.numbers, self.known.names | now.names)
+            self.known = updated
 
 
 def ports(status: pb.StatusReply) -> tuple[int, ...]:
