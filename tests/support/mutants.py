@@ -253,7 +253,7 @@ IN_PYTHON = {
         "targets/p4runtime/test_server.py::test_a_data_plane_that_is_lost_at_its_start_leaves_none",
     ),
     "BF Runtime: a direct counter takes a value by a flag": Mutant(
-        _DATAPLANE, "pb.TableFlags(reset_stats=True)", "pb.TableFlags()", f"{_ON_SERVER}test_direct_counters"
+        _DATAPLANE, "reset_stats = True", "reset_stats = False", f"{_ON_SERVER}test_direct_counters"
     ),
     "BF Runtime: a meter of packets has no kilobits": Mutant(
         _DATAPLANE, "elif in_packets:", "elif False:", f"{_ON_SERVER}test_meters"

@@ -10,6 +10,7 @@ metadata with which a client changes deadlines and the form of errors.
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import grpc
+
+from tests.support.waiting import wait_until
 
 from . import bfruntime_pb2 as bfrt
 from .device import NAME_LIMIT, PIPELINE_LIMIT, Device
@@ -82,8 +85,10 @@ class Server:
         self._server = grpc.server(pool, options=options)
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, self._handlers())])
         host, _, _ = self.address.rpartition(":")
-        self.address = f"{host}:{self._server.add_insecure_port(self.address)}"
+        port = self._server.add_insecure_port(self.address)
+        self.address = f"{host}:{port}"
         self._server.start()
+        wait_until(lambda: _listens(host, port), f"a server at {self.address}")  # gRPC may return before it listens
 
     def stop(self) -> None:
         """End all calls and streams, as a process that is killed does."""
@@ -625,6 +630,11 @@ class Server:
 
 def _from_hw(entry: bfrt.TableEntry) -> bool:
     return entry.table_read_flag.from_hw or entry.table_flags.from_hw
+
+
+def _listens(host: str, port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex((host, port)) == 0
 
 
 def _copy_target(wanted: bfrt.TableEntry, entry: bfrt.TableEntry) -> None:
