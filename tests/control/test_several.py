@@ -101,13 +101,20 @@ def test_it_waits_for_the_only_one_to_be_back(controller: ScriptedController, ca
         controller.script.send.put(waits(1))
         wait_until(session._queued, "the rank to be queued")
         controller.stop()
-        stays(joining.is_alive, "it waits longer than it would for a controller", 1.2)
+        stays(joining.is_alive, lambda: f"it waits longer: {joining.error()!r}", 1.2)
         later = controller.again()
         later.script.assign(10.0, "secret")
         assert joining.error() is None
         assert later.script.next().join.queue_s < 50.0
     # gRPC cancels the stream, or the controller ends it before.
     assert re.search(r"rank 1 of job 'job' waits up to [45]\d s for a controller: controller at ", caplog.text)
+
+
+def test_it_was_queued_even_if_the_stream_ended_before_it_looked() -> None:
+    with Session("127.0.0.1:1", connect_timeout=0.5) as session, session._changed:
+        session._waiting = waits(1).waiting
+        session._stream_ended = True
+        assert session._await_answer(1.0, 1.0)
 
 
 def test_it_gives_up_soon_where_no_controller_would_take_it_again() -> None:

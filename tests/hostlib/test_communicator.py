@@ -101,7 +101,9 @@ def test_who_is_waited_for_is_logged_long_before_the_time_limit(
         wait_until(lambda: len(caplog.messages) == 3, "the third warning")
         for record in caplog.records:
             assert (record.name, record.levelname) == ("p4reduce.engine", "WARNING")
-            assert re.match(r"allreduce .* has not ended for \d s: waiting for rank 1", record.message), record.message
+            # On a busy machine, the switch may take so long that the first lines name it.
+            assert re.match(r"allreduce .* has not ended for \d s: (waiting for rank 1|the switch at )", record.message)
+        assert "waiting for rank 1" in caplog.messages[-1]
         ages = [record.created - caplog.records[0].created for record in caplog.records]
         assert 0.5 < ages[2] < 5
         other.allreduce(np.ones(3, np.float32))

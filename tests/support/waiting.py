@@ -24,11 +24,11 @@ def wait_until(condition: Callable[[], Result], what: str | Callable[[], object]
     return result
 
 
-def stays(condition: Callable[[], object], what: str, seconds: float) -> None:
-    """Assert that `condition` stays true for `seconds`."""
+def stays(condition: Callable[[], object], what: str | Callable[[], object], seconds: float) -> None:
+    """Assert that `condition` stays true for `seconds`. The message of a failure contains `what`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        assert condition(), what
+        assert condition(), what() if callable(what) else what
         time.sleep(0.005)
 
 

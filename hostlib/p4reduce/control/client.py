@@ -282,7 +282,7 @@ class Session:
                 logged = self._queued()
                 log.warning("this rank waits for %s", logged)
             self._changed.wait_for(has_news, max(0.0, deadline - time.monotonic()))
-        return bool(logged)
+        return bool(logged or self._queued())  # the stream may have ended before this thread saw the message
 
     def _queued(self) -> str:
         """Return the controller's text about the rank's position in the queue; "" if the rank is not queued."""
