@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from finsy.proto import p4r
 from grpc import StatusCode
@@ -44,6 +44,11 @@ class Pipeline:
 
     def write(self, updates: Iterable[p4r.Update]) -> None:
         """Do all updates in order, and continue after refused ones; raise UpdatesRefused if there were any."""
+        errors = [error for batch in _batches(updates) for error in self._write_batch(batch)]
+        if any(errors):
+            raise UpdatesRefused(errors)
+
+    def _write_batch(self, updates: Sequence[p4r.Update]) -> list[Refused | None]:
         errors: list[Refused | None] = []
         undo: dict[int, Undo] = {}
         with self.data_plane.batch() as batch:
@@ -61,8 +66,7 @@ class Pipeline:
             errors[number] = _from_target(late)
             if number in undo:
                 undo[number]()
-        if any(errors):
-            raise UpdatesRefused(errors)
+        return errors
 
     def _write(self, update: p4r.Update) -> Undo:
         entity = update.entity
@@ -124,6 +128,38 @@ def _asks_for_all(entity: p4r.Entity) -> bool:
         case "action_profile_group":
             return not entity.action_profile_group.action_profile_id
     return False
+
+
+def _batches(updates: Iterable[p4r.Update]) -> Iterator[list[p4r.Update]]:
+    """Split updates so that no batch writes an entity twice.
+
+    How the second update of an entity ends depends on the first, which a data plane may refuse when the batch ends.
+    """
+    batch: list[p4r.Update] = []
+    written: set[object] = set()
+    for update in updates:
+        identity = _identity(update.entity)
+        if identity in written:
+            yield batch
+            batch, written = [], set()
+        batch.append(update)
+        written.add(identity)
+    yield batch
+
+
+def _identity(entity: p4r.Entity) -> object:
+    """Return what makes an entity the same as another; for kinds that are always there, something new each time."""
+    match entity.WhichOneof("entity"):
+        case "table_entry":
+            entry = entity.table_entry
+        case "direct_counter_entry":
+            entry = entity.direct_counter_entry.table_entry
+        case "packet_replication_engine_entry":
+            return entity.packet_replication_engine_entry.multicast_group_entry.multicast_group_id
+        case _:
+            return object()
+    fields = frozenset(field.SerializeToString(deterministic=True) for field in entry.match)
+    return entry.table_id, entry.priority, entry.is_default_action, fields
 
 
 def _check_type(update: p4r.Update) -> None:
