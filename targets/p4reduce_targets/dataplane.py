@@ -100,6 +100,8 @@ class DataPlane(Protocol):
     def batch(self) -> AbstractContextManager[Batch]:
         """Group the writes until the end of the context, without making them one transaction.
 
+        The caller changes no entry, group or cell twice in a batch, but for an entry and its own direct counter.
+
         A data plane across a network sends them as one request. One in this process does each write at once, and raises
         each error at once.
         """

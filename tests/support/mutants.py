@@ -194,8 +194,8 @@ IN_PYTHON = {
     ),
     "BF Runtime: a batch has the errors of all updates": Mutant(
         _DATAPLANE,
-        "errors.setdefault(write.label, error)",
-        "errors = errors or {write.label: error}",
+        "refused.setdefault(write.label, error)",
+        "refused = refused or {write.label: error}",
         f"{_ON_SERVER}test_batches",
     ),
     "BF Runtime: the device": Mutant(

@@ -285,25 +285,16 @@ class BfrtDataPlane:
     def _flush(self) -> dict[int, Exception]:
         """Send all pending writes, and return the errors of those refused, by label."""
         writes, self._pending = self._pending, []
-        errors: dict[int, Exception] = {}
-        while writes:
-            number = _independent(writes)
-            for write, error in self._send(writes[:number]):
-                errors.setdefault(write.label, error)
-            writes = writes[number:]
-        return errors
-
-    def _send(self, writes: Sequence[_Write]) -> list[tuple[_Write, Exception]]:
-        """Send writes as one request. Returns those that were refused, each with its first error."""
         steps = [self._steps(write) for write in writes]
         results = iter(self._client.write([step.do for each in steps for step in each]))
-        refused: list[tuple[_Write, Exception]] = []
+        refused: dict[int, Exception] = {}
         undo: list[pb.Update] = []
         for write, each in zip(writes, steps, strict=True):
             errors = [next(results) for _ in each]
             first = next(((error, step) for error, step in zip(errors, each, strict=True) if error is not None), None)
             if first is not None:
-                refused.append((write, _error(first[0], self._schema.table_of(_table_id(first[1].do)).name)))
+                error = _error(first[0], self._schema.table_of(_table_id(first[1].do)).name)
+                refused.setdefault(write.label, error)
                 done = [step for error, step in zip(errors, each, strict=True) if error is None]
                 undo += [step.undo for step in reversed(done) if step.undo is not None]
             elif write.nodes is not None:
@@ -380,20 +371,6 @@ class BfrtDataPlane:
         if remove:
             entry.table_flags.mod_del = True
         return entry
-
-
-def _independent(writes: Sequence[_Write]) -> int:
-    """Return how many of the first writes can be in one request.
-
-    How a group is changed depends on what became of the change before.
-    """
-    seen: set[int] = set()
-    for at, write in enumerate(writes):
-        if write.group in seen:
-            return at
-        if write.group:
-            seen.add(write.group)
-    return len(writes)
 
 
 def _node_id(group: int, instance: int) -> int:

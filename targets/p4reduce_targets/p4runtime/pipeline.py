@@ -62,7 +62,7 @@ class Pipeline:
                     errors.append(_from_target(error))
                 else:
                     errors.append(None)
-        for number, late in sorted(batch.errors.items(), reverse=True):
+        for number, late in batch.errors.items():
             errors[number] = _from_target(late)
             if number in undo:
                 undo[number]()
@@ -148,16 +148,18 @@ def _batches(updates: Iterable[p4r.Update]) -> Iterator[list[p4r.Update]]:
 
 
 def _identity(entity: p4r.Entity) -> object:
-    """Return what makes an entity the same as another; for kinds that are always there, something new each time."""
+    """Return what makes an entity the same as another. An entry and its direct counter are one."""
     match entity.WhichOneof("entity"):
         case "table_entry":
             entry = entity.table_entry
         case "direct_counter_entry":
             entry = entity.direct_counter_entry.table_entry
-        case "packet_replication_engine_entry":
-            return entity.packet_replication_engine_entry.multicast_group_entry.multicast_group_id
+        case "counter_entry":
+            return "counter", entity.counter_entry.counter_id, entity.counter_entry.index.index
+        case "meter_entry":
+            return "meter", entity.meter_entry.meter_id, entity.meter_entry.index.index
         case _:
-            return object()
+            return entity.packet_replication_engine_entry.multicast_group_entry.multicast_group_id
     fields = frozenset(field.SerializeToString(deterministic=True) for field in entry.match)
     return entry.table_id, entry.priority, entry.is_default_action, fields
 

@@ -13,19 +13,10 @@ _V = TypeVar("_V")
 
 
 def store(entities: MutableMapping[_K, _V], key: _K, value: _V | None) -> Undo:
-    """Set an entity, or remove it (None), and return a function that undoes this.
-
-    That function changes nothing if a later write has changed the entity again. To undo several writes, begin with the
-    last one.
-    """
+    """Set an entity, or remove it (None), and return a function that undoes this, unless it is written again before."""
     before = entities.get(key)
     _set(entities, key, value)
-
-    def undo() -> None:
-        if entities.get(key) is value:
-            _set(entities, key, before)
-
-    return undo
+    return lambda: _set(entities, key, before)
 
 
 def stored_elsewhere() -> None:

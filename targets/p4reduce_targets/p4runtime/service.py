@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 import grpc
@@ -34,6 +35,17 @@ _Set = p4r.SetForwardingPipelineConfigRequest
 _Get = p4r.GetForwardingPipelineConfigRequest
 
 
+@contextmanager
+def _aborting(context: grpc.ServicerContext) -> Iterator[None]:
+    """Abort the call if it is refused, or if the data plane is lost."""
+    try:
+        yield
+    except Refused as error:
+        abort(context, error)
+    except DataPlaneLost as error:
+        abort(context, unavailable(str(error)))
+
+
 class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     """The P4Runtime service of one device."""
 
@@ -50,30 +62,24 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     def Write(self, request: p4r.WriteRequest, context: grpc.ServicerContext) -> p4r.WriteResponse:
-        try:
+        with _aborting(context):
             self._arbitration.check_device(request.device_id)
             self._arbitration.check_primary(request.election_id)
             if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
                 raise unsupported("Support for atomic write modes has not been implemented: CONTINUE_ON_ERROR is")
             with self._device.exclusive():
                 self._pipeline().write(request.updates)
-        except Refused as error:
-            abort(context, error)
-        except DataPlaneLost as error:
-            abort(context, unavailable(str(error)))
         return p4r.WriteResponse()
 
     def Read(self, request: p4r.ReadRequest, context: grpc.ServicerContext) -> Iterator[p4r.ReadResponse]:
-        try:
+        with _aborting(context):
             self._arbitration.check_device(request.device_id)
-            with self._device.exclusive():
-                entities = list(self._pipeline().read(request.entities))
-        except Refused as error:
-            abort(context, error)
-        except (KeyError, ValueError) as error:
-            abort(context, Refused(StatusCode.UNKNOWN, f"Error when reading from target: {message_of(error)}"))
-        except DataPlaneLost as error:
-            abort(context, unavailable(str(error)))
+            try:
+                with self._device.exclusive():
+                    entities = list(self._pipeline().read(request.entities))
+            except (KeyError, ValueError) as error:
+                why = f"Error when reading from target: {message_of(error)}"
+                raise Refused(StatusCode.UNKNOWN, why) from error
         rest = iter(entities)
         while chunk := list(islice(rest, _MAX_ENTITIES_PER_RESPONSE)):
             yield p4r.ReadResponse(entities=chunk)
@@ -81,15 +87,11 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     def SetForwardingPipelineConfig(
         self, request: p4r.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
     ) -> p4r.SetForwardingPipelineConfigResponse:
-        try:
+        with _aborting(context):
             self._arbitration.check_device(request.device_id)
             self._arbitration.check_primary(request.election_id)
             with self._configuring:
                 self._configure(request)
-        except Refused as error:
-            abort(context, error)
-        except DataPlaneLost as error:
-            abort(context, unavailable(str(error)))
         return p4r.SetForwardingPipelineConfigResponse()
 
     def _configure(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
@@ -135,14 +137,12 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self, request: p4r.GetForwardingPipelineConfigRequest, context: grpc.ServicerContext
     ) -> p4r.GetForwardingPipelineConfigResponse:
         response = p4r.GetForwardingPipelineConfigResponse()
-        try:
+        with _aborting(context):
             self._arbitration.check_device(request.device_id)
             config = self._pipeline().config
             wanted = request.response_type
             if wanted not in _Get.ResponseType.values():
                 raise invalid("Invalid response_type in GetForwardingPipelineConfigRequest")
-        except Refused as error:
-            abort(context, error)
         if wanted in (_Get.ALL, _Get.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(config.p4info)
         if wanted in (_Get.ALL, _Get.DEVICE_CONFIG_AND_COOKIE):

@@ -213,7 +213,6 @@ def test_a_new_data_plane_begins_with_an_empty_switch(server: Server, client: Cl
     plane.set_group(5, [Replica(4, 1), Replica(8, 2)])
     other = made(client)
     other.insert(JOBS, OTHER, 0, CALL)
-    other.set_group(6, [Replica(4, 1)])
     other.set_group(6, [Replica(4, 1), Replica(8, 2)])
     assert (JOBS, OTHER, 0) not in there(server).entries
     other.run()
