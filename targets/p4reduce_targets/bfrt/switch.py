@@ -212,7 +212,7 @@ def connections(tofino: Tofino, ended: threading.Event) -> Iterator[TofinoSwitch
             ended.wait(RETRY_S)
             continue
         if deadline is None:
-            log.warning("bf_switchd at %s is there again, and so is the P4Runtime server", tofino.address)
+            log.warning("bf_switchd at %s is there again; the P4Runtime server opens", tofino.address)
         deadline, last_error = None, ""
         with switch:
             yield switch
