@@ -291,3 +291,8 @@ def test_switches_on_other_hosts_are_reached_by_tls_or_if_somebody_says_so(
 def test_tls_to_switches_that_cannot_be(options: dict[str, str], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         load(None, options).switch_tls()
+
+
+@pytest.mark.parametrize("switch", ["b:1", ["b:1"]])
+def test_a_switch_without_a_name_is_called_by_its_address(switch: str | list[str]) -> None:
+    assert Settings(switches=[{"switch": switch}]).trees().names == ["b:1"]

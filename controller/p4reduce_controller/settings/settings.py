@@ -206,7 +206,7 @@ class Settings:
 
     def trees(self) -> Trees:
         """Return the trees of the switches. Raises SettingsError."""
-        tables = [(str(one.get("name") or one.get("switch")), one) for one in self.switches]
+        tables = [(_name_of(one), one) for one in self.switches]
         names = [name for name, _ in tables] or self.switch
         for one in self.switches:
             name = one.get("name", "a")
@@ -326,6 +326,12 @@ class Settings:
             return diagnostics.read_token(self.token_file)
         except ValueError as error:
             raise SettingsError(str(error)) from None
+
+
+def _name_of(table: Mapping[str, Any]) -> str:
+    """Return the name of a switch in [[switches]]: by default its address, alone or as the only one of a list."""
+    switch = table.get("switch")
+    return str(table.get("name") or (switch[0] if isinstance(switch, list) and switch else switch))
 
 
 SCHEMA = settings_of(Settings)
