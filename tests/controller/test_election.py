@@ -121,7 +121,7 @@ def test_who_is_taken_over_stands_by_until_the_other_has_gone(loop: Loop, target
         wait_until(lambda: state(older) == "NotReady", "the older one to notice")
         [switch] = older.look().switches
         assert switch.problem.startswith("not primary: ")
-        assert f"another controller with election id {in_words(newer.switch._own_id)}" in switch.problem
+        assert f"another controller, with election id {in_words(newer.switch._own_id)}," in switch.problem
         # The client knows nothing of the jobs, and these are as they were.
         assert unharmed(ranks)
         assert [job.state for job in older.look().jobs] == ["ready"]

@@ -242,7 +242,7 @@ class Link:
     def _check_primary(self, update: p4r.MasterArbitrationUpdate) -> None:
         if update.status.code != fy.GRPCStatusCode.OK:
             raise Superseded(
-                f"another controller with election id {in_words(U128.decode(update.election_id))} has taken over the "
+                f"another controller, with election id {in_words(U128.decode(update.election_id))}, has taken over the "
                 f"switch at {self.target} (ours was {in_words(self._election_id)})"
             )
 
