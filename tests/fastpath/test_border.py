@@ -18,7 +18,7 @@ from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.fastpath.library import find, to_c
 from p4reduce.protocol import Membership, Operation, Timing
-from p4reduce.transport import Switch, open_transport
+from p4reduce.transport import Switch, open_transport, open_transports
 from tests.support.c_library import whole_library
 from tests.support.protocol.c_worker import Worker
 
@@ -206,6 +206,21 @@ def test_ranks_that_send_nothing_are_on_one_host() -> None:
     local = c.LocalOptions.make(rendezvous=b"nobody", timeout=0.1)
     said = refusal(whole_library().p4reduce_open_local, member, local)
     assert said == "hosts has 2 hosts: accepted is one, of all ranks"
+
+
+@pytest.mark.parametrize(("jobs", "said"), [("7,8", ""), ("7;8", "P4REDUCE_SEAT: cannot understand job=7;8")])
+def test_a_seat_names_a_job_for_each_aggregator(monkeypatch: pytest.MonkeyPatch, jobs: str, said: str) -> None:
+    """An earlier library accepts one number."""
+    opened = ctypes.CDLL(str(find())).p4reduce_open_from_environment
+    opened.restype = ctypes.c_void_p
+    with contextlib.closing(open_transports("udp", [Switch("127.0.0.1", 9)] * 2)) as link:
+        first, second = (part.fileno() for part in link.parts)  # type: ignore[attr-defined]
+        seat = "generation=1 rank=0 world_size=1 slots=8 lanes=4 block_size=64 first_seq=0 link=1"
+        monkeypatch.setenv("P4REDUCE_SEAT", f"job={jobs} {seat} socket={first} more_sockets={second}")
+        if said:
+            assert refusal(lambda error: opened(ctypes.byref(error))) == said
+        else:
+            whole_library().p4reduce_free(ctypes.c_void_p(opened(None)))
 
 
 def test_a_seat_may_not_be_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

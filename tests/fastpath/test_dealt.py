@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -29,12 +30,18 @@ from tests.support.hostlib.udp_switch import Receiver, members
 SLOTS = 150  # more than a super-packet takes, at each of two aggregators
 ENGINES = ["c", "python"]
 SOL_UDP, UDP_GRO = 17, 104
+HEADER = 18  # bytes before the keys
+
+
+Jobs = Sequence[tuple[int, int]]
 
 
 class Aggregators(Receiver):
     """Aggregators of a job of one rank, each of which returns the rank's packets as results, and keeps them.
 
     loss: share of packets that are only answered when they come again. `longest`: most packets in one super-packet.
+    strangers: job numbers and generations, as four bytes, of which false results come before the right one,
+    except for those of the packet.
     """
 
     def __init__(self, count: int, loss: float = 0.0) -> None:
@@ -47,6 +54,7 @@ class Aggregators(Receiver):
         self._loss, self._random = loss, random.Random(5)
         self.came: list[set[bytes]] = [set() for _ in self.sockets]
         self.deaf: set[int] = set()
+        self.strangers: list[bytes] = []
         super().__init__(*self.sockets)
 
     @property
@@ -65,11 +73,16 @@ class Aggregators(Receiver):
         lost = payload not in self.came[index] and self._random.random() < self._loss
         self.came[index].add(payload)
         if not lost and index not in self.deaf:
+            for job in set(self.strangers) - {payload[4:8]}:
+                false = (
+                    bytes([0x10 | Op.RESULT]) + payload[1:4] + job + payload[8:HEADER] + bytes(len(payload) - HEADER)
+                )
+                sock.sendto(false, sender)
             sock.sendto(bytes([0x10 | Op.RESULT]) + payload[1:], sender)
 
 
-def start(kind: str, aggregators: Aggregators, membership: Membership) -> Engine:
-    transport = open_transports("udp", aggregators.endpoints)
+def start(kind: str, aggregators: Aggregators, membership: Membership, jobs: Jobs = ()) -> Engine:
+    transport = open_transports("udp", aggregators.endpoints, jobs=jobs)
     if kind == "c":
         return NativeEngine(transport, membership, switch="nowhere")
     return PythonEngine(transport, Worker(membership), switch="nowhere")
@@ -82,13 +95,16 @@ def tensor() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return values.reshape(-1)
 
 
-def packets(kind: str, count: int, loss: float = 0.0, slots: int = SLOTS) -> list[set[bytes]]:
+def packets(
+    kind: str, count: int, loss: float = 0.0, slots: int = SLOTS, jobs: Jobs = (), strangers: Sequence[bytes] = ()
+) -> list[set[bytes]]:
     """Run one operation, check its result, and return the packets that each of `count` aggregators got.
 
-    slots: the number of slots that the operation uses.
+    slots: the number of slots that the operation uses. jobs: the job's number and generation at each aggregator.
     """
     with contextlib.closing(Aggregators(count, loss)) as aggregators:
-        engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
+        aggregators.strangers.extend(strangers)
+        engine = start(kind, aggregators, members(1, slots=SLOTS)[0], jobs)
         if slots < SLOTS:
             held = threading.Event()
             engine.hold(0, lambda *_: held.set())
@@ -117,6 +133,18 @@ def test_same_packets_to_each_aggregator(count: int) -> None:
         for payload in came
     }
     assert [back] == packets("c", 1)  # and together, what one would be sent
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_aggregators_with_numbers_of_their_own(kind: str, loss: float) -> None:
+    """A result under the number of another aggregator, or of an earlier generation, is ignored."""
+    jobs = [(1, 3), (1, 4), (7, 0xFFFF), (0x8001, 3)]
+    packed = [number.to_bytes(2, "big") + generation.to_bytes(2, "big") for number, generation in jobs]
+    came = packets(kind, 4, loss, jobs=jobs, strangers=[*packed, bytes(4), b"\0\7\0\0"])
+    assert [{payload[4:8] for payload in there} for there in came] == [{job} for job in packed]
+    back = [{payload[:4] + packed[0] + payload[8:] for payload in there} for there in came]
+    assert back == packets(kind, 4)
 
 
 def test_same_packets_with_fewer_slots() -> None:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import time
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from p4reduce.control.jobs_pb2 import Assigned, Endpoint
+from p4reduce.control.jobs_pb2 import Assigned, Endpoint, Ready
+from p4reduce.fastpath.engine import packed
 from p4reduce.join.joining import membership
 from p4reduce.join.switch_links import SwitchLinks
 from p4reduce.transport import Switch, TransportError
@@ -20,6 +22,7 @@ from p4reduce.transport.base import LEAST_MTU, check_mtu, explain_refusal
 from tests.support.own_network import Namespace, ip
 
 AT = Switch("10.0.0.254", 31314)
+JOBS = struct.Struct("!I")  # a packet's job number and generation
 
 
 def assigned(*ports: int, at: str = "127.0.0.1") -> Assigned:
@@ -75,6 +78,26 @@ def test_a_port_that_nobody_has_is_told(closed: int) -> None:
 def test_what_the_kernel_says_comes_with_advice(number: int, said: str) -> None:
     text = explain_refusal(OSError(number, os.strerror(number)), AT)
     assert text.startswith(f"this host cannot send packets to 10.0.0.254:31314: {said}")
+
+
+@pytest.mark.parametrize("kept", [(), (1,), (1, 2), (0, 2)])
+def test_each_thread_has_a_number_at_each_aggregator(switches: list[socket.socket], kept: tuple[int, ...]) -> None:
+    reply = assigned(*(one.getsockname()[1] for one in switches))
+    reply.more_jobs.append(4 << 16 | 9)
+    jobs = [[1 << 16 | 1, 4 << 16 | 9], [2 << 16 | 7, 5 << 16 | 8], [3 << 16 | 6, 6 << 16 | 5]]
+    for at, own in zip(reply.aggregators, jobs, strict=True):
+        at.jobs.extend(own)
+    with closing(opened(reply)) as links:
+        links.say_hello()
+        assert [{JOBS.unpack_from(one.recv(2000), 4)[0] for _ in range(2)} for one in switches] == list(map(set, jobs))
+        indices = [*kept, *(3 + index for index in kept)]
+        links.keep(indices)
+        member = membership(reply, 1, Ready(aggregators=indices))
+        first = kept[0] if kept else 0
+        assert [member.job << 16 | member.generation, *packed(member.more_jobs)] == jobs[first]
+        links.say_hello()
+        for index in kept or range(3):
+            assert {JOBS.unpack_from(switches[index].recv(2000), 4)[0] for _ in range(2)} == set(jobs[index])
 
 
 @pytest.mark.root

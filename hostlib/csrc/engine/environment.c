@@ -19,6 +19,7 @@ struct seat {
     uint8_t headers[HEADERS_BYTES];
     uint32_t socket, more_sockets[MAX_AGGREGATORS];
     uint32_t more_jobs[MAX_THREADS], more_job_count;
+    uint32_t jobs[MAX_AGGREGATORS + 1], job_count;
     char words[MOST_BYTES];
 };
 
@@ -76,7 +77,6 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
         const char *name;
         uint32_t *target;
     } numbers[] = {
-        {"job", &m->job},
         {"generation", &m->generation},
         {"rank", &m->rank},
         {"world_size", &m->world_size},
@@ -90,6 +90,8 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(name, numbers[i].name) == 0)
             return parse_number(value, numbers[i].target);
+    if (strcmp(name, "job") == 0) // the job's number, or number << 16 | generation at each aggregator
+        return parse_list(value, seat->jobs, MAX_AGGREGATORS + 1, &seat->job_count);
     if (strcmp(name, "abort_secret") == 0)
         return parse_wide(value, &m->abort_secret);
     if (strcmp(name, "peers") == 0)
@@ -135,5 +137,10 @@ p4reduce_engine *p4reduce_open_from_environment(p4reduce_error *error) {
     seat.options.more_sockets = (const int32_t *)seat.more_sockets;
     seat.options.more_jobs = seat.more_jobs;
     seat.options.threads = seat.more_job_count + 1;
+    seat.membership.job = seat.jobs[0];
+    if (seat.job_count > 1) {
+        seat.membership.job = seat.jobs[0] >> 16;
+        seat.options.aggregator_jobs = seat.jobs;
+    }
     return p4reduce_open(&seat.membership, &seat.options, error);
 }

@@ -158,6 +158,8 @@ static p4reduce_engine *prepare(const p4reduce_membership *all, const p4reduce_o
         own.socket = options->more_sockets[thread * each - 1];
     own.more_sockets = options->more_sockets + thread * each;
     own.more_count = each - 1;
+    if (options->aggregator_jobs != NULL)
+        own.aggregator_jobs = options->aggregator_jobs + thread * each;
     return engine_prepare(&group_engine, &share, &own, error);
 }
 

@@ -26,8 +26,8 @@ bool engine_check_sockets(const p4reduce_options *options, p4reduce_error *error
     return true;
 }
 
-// Opens a link to several aggregators, one socket each.
-static struct link *open_striped(const p4reduce_options *options, p4reduce_error *error) {
+// Opens a link to several aggregators, one socket each. `own`: number << 16 | generation of the worker's job.
+static struct link *open_striped(const p4reduce_options *options, uint32_t own, p4reduce_error *error) {
     int sockets[MAX_AGGREGATORS];
     if (options->link != P4REDUCE_LINK_UDP || options->more_count >= MAX_AGGREGATORS) {
         error_tell(error, P4REDUCE_INVALID,
@@ -39,16 +39,17 @@ static struct link *open_striped(const p4reduce_options *options, p4reduce_error
         return NULL;
     for (uint32_t i = 0; i <= options->more_count; i++)
         sockets[i] = socket_of(options, i);
-    return striped_open(sockets, options->more_count + 1, error);
+    return striped_open(sockets, options->more_count + 1, options->aggregator_jobs, own, error);
 }
 
-static struct link *open_link(const p4reduce_options *options, const struct layout *layout, p4reduce_error *error) {
-    if (options->more_sockets != NULL && options->more_count > 0)
-        return open_striped(options, error);
+static struct link *open_link(const p4reduce_options *options, const struct p4reduce_worker *worker,
+                              p4reduce_error *error) {
+    if ((options->more_sockets != NULL && options->more_count > 0) || options->aggregator_jobs != NULL)
+        return open_striped(options, worker->membership.job << 16 | worker->membership.generation, error);
     if (options->link == P4REDUCE_LINK_UDP)
         return udp_open(options->socket, error);
     if (options->link == P4REDUCE_LINK_PACKET && options->headers != NULL)
-        return packet_socket_open(options->socket, options->headers, layout, error);
+        return packet_socket_open(options->socket, options->headers, &worker->rounds.layout, error);
     error_tell(error, P4REDUCE_INVALID,
                "link is %" PRIu32 ": accepted are UDP (%d), and PACKET (%d) together with headers", options->link,
                P4REDUCE_LINK_UDP, P4REDUCE_LINK_PACKET);
@@ -61,7 +62,7 @@ bool engine_open_network(p4reduce_engine *engine, const p4reduce_membership *mem
     if (engine->worker == NULL)
         return false;
     engine->membership = engine->worker->membership;
-    engine->link = open_link(options, &engine->worker->rounds.layout, error);
+    engine->link = open_link(options, engine->worker, error);
     if (engine->link == NULL)
         return false;
     engine->payloads = calloc(engine->membership.slots, sizeof *engine->payloads);

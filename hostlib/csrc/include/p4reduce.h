@@ -192,6 +192,8 @@ typedef struct p4reduce_options {
     uint32_t more_count;         /* how many these are; aggregators are at most 32 */
     uint32_t threads;            /* LINK_UDP: threads that share the slots, each with as many sockets; 0: one */
     const uint32_t *more_jobs;   /* for all threads but the first: job number << 16 | generation */
+    /* LINK_UDP: for each socket, job number << 16 | generation at its aggregator; NULL: those of its thread */
+    const uint32_t *aggregator_jobs;
 } p4reduce_options;
 
 /* Starts an engine, which p4reduce_free ends. Structures and strings are copied. Returns NULL on error. */

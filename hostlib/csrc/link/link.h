@@ -19,6 +19,9 @@ struct aggregator_state {
 struct link {
     // How many aggregators share the job's slots (0 if there is one), and which of them this link leads to.
     uint32_t aggregators, aggregator;
+    // XOR with this mask turns the worker's job number and generation into those in packets to and from the aggregator,
+    // and back. Any others stay others.
+    uint32_t job_mask;
     int socket;  // readable when `receive` has packets, writable when `send` can go on
     bool full;   // the kernel takes no more for now
     int trouble; // the kernel's last errno for a packet, if none has arrived since then
@@ -40,12 +43,22 @@ struct link {
 
 // These return NULL on error. The sockets stay the caller's, who must not use or close them before the link is freed.
 struct link *udp_open(int socket, p4reduce_error *error);
-struct link *striped_open(const int *sockets, uint32_t aggregators, p4reduce_error *error); // UDP sockets
+// UDP sockets. `jobs`: number << 16 | generation at each aggregator, if they differ from the worker's, `own`; or NULL.
+struct link *striped_open(const int *sockets, uint32_t aggregators, const uint32_t *jobs, uint32_t own,
+                          p4reduce_error *error);
 struct link *packet_socket_open(int socket, const uint8_t *headers, const struct layout *layout, p4reduce_error *error);
 
-// Hands the worker a packet that has arrived. Its slot field is the aggregator's, and becomes the job's.
+// Turns a packet's job and generation from the worker's into the aggregator's, or back.
+static inline void link_mask_job(const struct link *link, uint8_t *payload) {
+    if (link->job_mask != 0)
+        store_32(payload + AGGREGATION_JOB, load_32(payload + AGGREGATION_JOB) ^ link->job_mask);
+}
+
+// Hands the worker a packet that has arrived. Its job, generation and slot are the aggregator's, and become the job's.
 static inline void link_hand_over(const struct link *link, p4reduce_worker *worker, uint8_t *payload, size_t length,
                                   double now) {
+    if (length >= AGGREGATION_SIZE)
+        link_mask_job(link, payload);
     if (link->aggregators > 1 && length >= AGGREGATION_SIZE) {
         const uint32_t half = load_16(payload + AGGREGATION_SLOT);
         const uint32_t mapped = ((half >> 1) * link->aggregators + link->aggregator) << 1 | (half & 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One link to several aggregators that share a job's slots: slot s lives at aggregator s mod A, as its slot s div A. In
-// packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's.
+// packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's. So it is with the
+// job's number and generation, if they differ among aggregators.
 // hostlib/p4reduce/transport/striped.py is the same in Python.
 #include "base/structures.h"
 #include "link/link.h"
@@ -56,17 +57,21 @@ static void set_slot(const struct iovec *payload, uint32_t slot) {
     store_16(field, (uint16_t)(slot << 1 | (load_16(field) & 1)));
 }
 
-// Sends payloads that all go to one aggregator. Their slot fields are restored, as they may have to be sent again.
+// Sends payloads that all go to one aggregator. Their fields are restored, as they may have to be sent again.
 static uint32_t send_to(struct striped *striped, uint32_t index, const struct iovec *payloads, uint32_t count,
                         bool *grouped) {
     const uint32_t aggregators = striped->link.aggregators;
     struct part *part = &striped->parts[index];
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         set_slot(&payloads[i], slot_of(&payloads[i]) / aggregators);
+        link_mask_job(part->link, payloads[i].iov_base);
+    }
     part->link->singly = striped->link.singly;
     const uint32_t sent = part->link->send(part->link, payloads, count, grouped);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         set_slot(&payloads[i], slot_of(&payloads[i]) * aggregators + index);
+        link_mask_job(part->link, payloads[i].iov_base);
+    }
     part->unanswered |= sent > 0;
     striped->link.fatal |= part->link->fatal;
     if (part->link->full) {
@@ -126,7 +131,7 @@ static void striped_free(struct link *link) {
     free(striped);
 }
 
-static bool open_part(struct striped *striped, uint32_t index, int socket, p4reduce_error *error) {
+static bool open_part(struct striped *striped, uint32_t index, int socket, uint32_t job_mask, p4reduce_error *error) {
     struct part *part = &striped->parts[index];
     struct sockaddr_in peer;
     socklen_t size = sizeof peer;
@@ -143,13 +148,15 @@ static bool open_part(struct striped *striped, uint32_t index, int socket, p4red
         return false;
     part->link->aggregators = striped->link.aggregators;
     part->link->aggregator = index;
+    part->link->job_mask = job_mask;
     if (watch(striped, EPOLL_CTL_ADD, part, EPOLLIN))
         return true;
     error_tell(error, P4REDUCE_SYSTEM, "cannot wait for socket %d: errno %d", socket, errno);
     return false;
 }
 
-struct link *striped_open(const int *sockets, uint32_t aggregators, p4reduce_error *error) {
+struct link *striped_open(const int *sockets, uint32_t aggregators, const uint32_t *jobs, uint32_t own,
+                          p4reduce_error *error) {
     struct striped *striped = calloc(1, sizeof *striped + aggregators * sizeof *striped->parts);
     if (striped == NULL) {
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for a link to %u aggregators", (unsigned)aggregators);
@@ -166,7 +173,7 @@ struct link *striped_open(const int *sockets, uint32_t aggregators, p4reduce_err
     if (!well)
         error_tell(error, P4REDUCE_SYSTEM, "no epoll descriptor: errno %d", errno);
     for (uint32_t i = 0; i < aggregators && well; i++)
-        well = open_part(striped, i, sockets[i], error);
+        well = open_part(striped, i, sockets[i], jobs != NULL ? jobs[i] ^ own : 0, error);
     if (well)
         return &striped->link;
     striped_free(&striped->link);

@@ -57,6 +57,8 @@ def describe(joined: JoinedJob) -> str:
         words["headers"] = link.headers.hex()
     if more:
         words["more_sockets"] = ",".join(map(str, more))
+    if link.jobs:  # a C library of an earlier release, which does not know them, refuses this word
+        words["job"] = ",".join(map(str, packed(link.jobs)))
     if more_jobs := packed(joined.membership.more_jobs):
         words["more_jobs"] = ",".join(map(str, more_jobs))
     return " ".join(f"{name}={value}" for name, value in words.items())

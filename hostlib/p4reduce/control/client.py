@@ -203,6 +203,7 @@ class Session:
             threads=threads if threads > 1 else 0,
             queue_s=queue,
             holds=holds,
+            numbers=True,
         )
         self._join_timeout = timeout
         return self._join_serving_controller(join)

@@ -72,7 +72,8 @@ class Join(_message.Message):
     threads: int
     queue_s: float
     holds: bool
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ..., holds: bool = ...) -> None: ...
+    numbers: bool
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ..., holds: bool = ..., numbers: bool = ...) -> None: ...
 
 class Rejoin(_message.Message):
     job: int
@@ -147,7 +148,8 @@ class Endpoint(_message.Message):
     udp_port: int
     mac: str
     tree: int
-    def __init__(self, ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., tree: _Optional[int] = ...) -> None: ...
+    jobs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., tree: _Optional[int] = ..., jobs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Assigned(_message.Message):
     job: int

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -39,31 +39,40 @@ class Link:
     """The parts of a transport that the C engine takes over.
 
     sockets: one for each aggregator, thread by thread. headers: those of its frames, for a raw socket.
+    jobs: the job's number and generation at each of these aggregators; () if they are those of the thread.
     """
 
     kind: int
     sockets: tuple[int, ...]
     headers: bytes | None = None
+    jobs: tuple[tuple[int, int], ...] = ()
 
 
 def link_of(transport: Transport | SharedTransport) -> Link | None:
     """Return the link of `transport`; None if the C engine does not have this transport."""
     if isinstance(transport, SharedTransport):
-        links = [link_of(part) for part in transport.parts]
-        sockets = tuple(socket for link in links if link is not None for socket in link.sockets)
-        return Link(c.LINK_UDP, sockets) if all(link and link.kind == c.LINK_UDP for link in links) else None
+        links = [link for link in map(link_of, transport.parts) if link is not None and link.kind == c.LINK_UDP]
+        if len(links) < len(transport.parts):
+            return None
+        sockets = tuple(socket for link in links for socket in link.sockets)
+        return Link(c.LINK_UDP, sockets, jobs=tuple(job for link in links for job in link.jobs))
     if type(transport) is UdpTransport:
         return Link(c.LINK_UDP, (transport.fileno(),))
     if type(transport) is RawTransport:
         return Link(c.LINK_PACKET, (transport.fileno(),), transport.headers_without_lengths())
     if type(transport) is StripedTransport and all(type(part) is UdpTransport for part in transport.parts):
-        return Link(c.LINK_UDP, tuple(part.fileno() for part in transport.parts))
+        return Link(c.LINK_UDP, tuple(part.fileno() for part in transport.parts), jobs=transport.jobs)
     return None
 
 
-def packed(more_jobs: Iterable[tuple[int, int]]) -> list[int]:
+def packed(jobs: Iterable[tuple[int, int]]) -> list[int]:
     """Return job numbers and generations in the form that C takes: one word for each pair."""
-    return [job << 16 | generation for job, generation in more_jobs]
+    return [job << 16 | generation for job, generation in jobs]
+
+
+def _words(numbers: Sequence[int]) -> Any:
+    """Return an array of 32-bit words; None if there are none."""
+    return c.array_of(ctypes.c_uint32, len(numbers))(*numbers) if numbers else None
 
 
 class _UnderWay:
@@ -163,7 +172,7 @@ class NativeEngine(Engine):
         options = self._options(switch, name)
         if more_jobs := packed(membership.more_jobs):
             options.threads = membership.threads
-            options.more_jobs = c.array_of(ctypes.c_uint32, len(more_jobs))(*more_jobs)
+            options.more_jobs = _words(more_jobs)
         handle: int | None = self._library.p4reduce_open(to_c(membership), options, error)
         return handle
 
@@ -182,6 +191,7 @@ class NativeEngine(Engine):
             headers=link.headers,
             more_sockets=c.array_of(ctypes.c_int32, len(more))(*more) if more else None,
             more_count=len(more),
+            aggregator_jobs=_words(packed(link.jobs)),
             switch_address=switch.encode(),
             local_address=self._transport.local_address[0].encode(),
             thread_name=name.encode()[:15],

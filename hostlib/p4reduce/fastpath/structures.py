@@ -130,6 +130,7 @@ class Options(Sized):
         ("more_sockets", ctypes.POINTER(c_int32)),
         *_each(c_uint32, "more_count threads"),
         ("more_jobs", ctypes.POINTER(c_uint32)),
+        ("aggregator_jobs", ctypes.POINTER(c_uint32)),
     ]
 
 

@@ -20,7 +20,7 @@ from p4reduce.engine.engine import Engine
 from p4reduce.errors import JobAborted, JoinError, MismatchError, P4ReduceError
 from p4reduce.join.options import JoinOptions
 from p4reduce.join.reporter import Reporter
-from p4reduce.join.switch_links import SwitchLinks
+from p4reduce.join.switch_links import SwitchLinks, jobs_of_thread
 from p4reduce.local.engine import LocalEngine
 from p4reduce.local.host import digest as host_digest
 from p4reduce.protocol import Membership
@@ -295,10 +295,17 @@ def _start(joined: JoinedJob, options: JoinOptions) -> Engine:
 
 
 def membership(assigned: Assigned, world_size: int, ready: pb.Ready | None = None) -> Membership:
-    """Return the worker's membership from the controller's assignment. Before `ready`, a rank knows no other rank."""
+    """Return the worker's membership from the controller's assignment. Before `ready`, a rank knows no other rank.
+
+    The number and generation of each thread are those at its first aggregator.
+    """
+    jobs = [(assigned.job, assigned.generation), *(divmod(packed, 1 << 16) for packed in assigned.more_jobs)]
+    first = ready.aggregators[0] if ready is not None and ready.aggregators else 0
+    own = [jobs_of_thread(assigned, thread) for thread in range(len(jobs))]
+    (job, generation), *more_jobs = [one[first] if one else job for one, job in zip(own, jobs, strict=True)]
     return Membership(
-        job=assigned.job,
-        generation=assigned.generation,
+        job=job,
+        generation=generation,
         rank=assigned.worker,
         world_size=world_size,
         slots=assigned.slots,
@@ -308,7 +315,7 @@ def membership(assigned: Assigned, world_size: int, ready: pb.Ready | None = Non
         peers=tuple(ready.peers) if ready is not None else (assigned.worker,),
         hosts=tuple(ready.leaders) if ready is not None else (),
         abort_secret=assigned.abort_secret,
-        more_jobs=tuple((packed >> 16, packed & 0xFFFF) for packed in assigned.more_jobs),
+        more_jobs=tuple(more_jobs),
     )
 
 

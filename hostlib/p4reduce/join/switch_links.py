@@ -23,20 +23,30 @@ class SwitchLinks:
         kind: the kind of transport. membership: the membership whose packets the probes imitate.
         """
         self._switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in assigned.aggregators)
-        plain = replace(membership, more_jobs=())
-        jobs = ((assigned.job, assigned.generation), *membership.more_jobs)
-        self._probers = [
-            Prober(replace(plain, job=job, generation=generation), assigned.hello_nonce) for job, generation in jobs
-        ]
+        self._membership, self._nonce = replace(membership, more_jobs=()), assigned.hello_nonce
+        jobs = ((membership.job, membership.generation), *membership.more_jobs)
+        self._probers = [self._prober(job) for job in jobs]
         self._links: list[Transport] = []
         largest = self._probers[0].largest
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
-            for _ in jobs:
-                self._links.append(open_transports(kind, self._switches, interface=interface, largest_payload=largest))
+            for thread in range(len(jobs)):
+                self._links.append(
+                    open_transports(
+                        kind,
+                        self._switches,
+                        interface=interface,
+                        largest_payload=largest,
+                        jobs=jobs_of_thread(assigned, thread),
+                    )
+                )
             undo.pop_all()
         self.switches = [self._switches] * len(jobs)
         """The switches of each link."""
+
+    def _prober(self, job: tuple[int, int]) -> Prober:
+        number, generation = job
+        return Prober(replace(self._membership, job=number, generation=generation), self._nonce)
 
     @property
     def transport(self) -> Transport | SharedTransport:
@@ -68,6 +78,8 @@ class SwitchLinks:
             own = [index - thread * count for index in indices if index // count == thread]
             if isinstance(link, StripedTransport) and len(own) < count:
                 self._links[thread] = link.keep(own)
+                if link.jobs:  # a link turns the number of its first aggregator into those of the others
+                    self._probers[thread] = self._prober(link.jobs[own[0]])
             self.switches[thread] = tuple(self._switches[index] for index in own)
 
     def await_answers(self, session: Session) -> None:
@@ -78,3 +90,8 @@ class SwitchLinks:
     def close(self) -> None:
         for link in self._links:
             link.close()
+
+
+def jobs_of_thread(assigned: Assigned, thread: int) -> list[tuple[int, int]]:
+    """Return the thread's job number and generation at each assigned aggregator; [] if they are the same at all."""
+    return [divmod(at.jobs[thread], 1 << 16) for at in assigned.aggregators if at.jobs]

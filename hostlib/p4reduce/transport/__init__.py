@@ -47,17 +47,22 @@ def open_transport(kind: str, switch: Switch, *, interface: str | None = None, l
 
 
 def open_transports(
-    kind: str, switches: Sequence[Switch], *, interface: str | None = None, largest_payload: int = 0
+    kind: str,
+    switches: Sequence[Switch],
+    *,
+    interface: str | None = None,
+    largest_payload: int = 0,
+    jobs: Sequence[tuple[int, int]] = (),
 ) -> Transport:
     """Open a transport to all of `switches`, over which the slots are striped in this order.
 
-    The other arguments and the errors are those of `open_transport`.
+    jobs: as for `StripedTransport`. The other arguments and the errors are those of `open_transport`.
     """
     with contextlib.ExitStack() as undo:
         parts = []
         for switch in switches:
             parts.append(open_transport(kind, switch, interface=interface, largest_payload=largest_payload))
             undo.callback(parts[-1].close)
-        transport = parts[0] if len(parts) == 1 else StripedTransport(parts, switches)
+        transport = parts[0] if len(parts) == 1 else StripedTransport(parts, switches, jobs=jobs)
         undo.pop_all()
     return transport

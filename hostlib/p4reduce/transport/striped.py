@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from p4reduce.protocol.aggregators import from_aggregator, to_aggregator
 from p4reduce.protocol.constants import Op
-from p4reduce.protocol.header import SLOT
+from p4reduce.protocol.header import JOB, SLOT
 from p4reduce.transport.base import Switch, Transport
 
 _LARGEST_HALF = 0xFFFF
@@ -18,16 +18,29 @@ _LARGEST_HALF = 0xFFFF
 class StripedTransport:
     """A transport to several aggregators. Each packet goes to the aggregator of its slot.
 
-    In packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's. A HELLO goes to
-    every aggregator, because each must learn of the rank.
+    In packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's. So it is with
+    the job's number and generation, of which the worker sees those of the first aggregator. A HELLO goes to every
+    aggregator, because each must learn of the rank.
     """
 
     def __init__(
-        self, parts: Sequence[Transport], switches: Sequence[Switch], clock: Callable[[], float] = time.monotonic
+        self,
+        parts: Sequence[Transport],
+        switches: Sequence[Switch],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        jobs: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """Take over the transports `parts`, one to each of `switches`."""
+        """Take over the transports `parts`, one to each of `switches`.
+
+        jobs: the job's number and generation at each of them; () if they are the same everywhere.
+        """
         self.parts = tuple(parts)
         self.switches = tuple(switches)
+        self.jobs = tuple(jobs)
+        # XOR with a mask turns the worker's number and generation into those of the aggregator, and back. Any others
+        # stay others.
+        self._masks = [_packed(job) ^ _packed(jobs[0]) for job in jobs] or [0] * len(parts)
         self._clock = clock
         self._unanswered = [False] * len(parts)
         self._heard_at = [float("-inf")] * len(parts)
@@ -54,11 +67,11 @@ class StripedTransport:
             self._full = None
         for sent, payload in enumerate(payloads):
             if payload[0] & 0xF == Op.HELLO:
-                for part in self.parts:
-                    part.send([payload])
+                for part, mask in zip(self.parts, self._masks, strict=True):
+                    part.send([_readdressed(payload, mask)])
                 continue
             aggregator, half = to_aggregator(int.from_bytes(payload[SLOT], "big"), len(self.parts))
-            if not self.parts[aggregator].send([_with_half(payload, half)]):
+            if not self.parts[aggregator].send([_readdressed(payload, self._masks[aggregator], half)]):
                 # An epoll descriptor never becomes writable. With EPOLLOUT set, it becomes readable when that transport
                 # becomes writable.
                 self._full = self.parts[aggregator]
@@ -78,7 +91,7 @@ class StripedTransport:
             for payload in arrived:
                 half = from_aggregator(int.from_bytes(payload[SLOT], "big"), aggregator, len(self.parts))
                 if half <= _LARGEST_HALF:  # otherwise no worker has sent it
-                    payloads.append(_with_half(payload, half))
+                    payloads.append(_readdressed(payload, self._masks[aggregator], half))
         return payloads
 
     def quietest(self) -> tuple[Switch, float]:
@@ -94,7 +107,8 @@ class StripedTransport:
         if len(indices) == 1:
             return self.parts[indices[0]]
         kept = [self.parts[index] for index in indices]
-        return StripedTransport(kept, [self.switches[index] for index in indices], self._clock)
+        jobs = [self.jobs[index] for index in indices] if self.jobs else ()
+        return StripedTransport(kept, [self.switches[index] for index in indices], self._clock, jobs=jobs)
 
     def close(self) -> None:
         self._poll.close()
@@ -125,5 +139,13 @@ class SharedTransport:
             part.close()
 
 
-def _with_half(payload: bytes, half: int) -> bytes:
-    return payload[: SLOT.start] + half.to_bytes(2, "big") + payload[SLOT.stop :]
+def _packed(job: tuple[int, int]) -> int:
+    number, generation = job
+    return number << 16 | generation
+
+
+def _readdressed(payload: bytes, mask: int, half: int | None = None) -> bytes:
+    """Return the payload with its job and generation XORed, and with another half if one is given."""
+    job = int.from_bytes(payload[JOB], "big") ^ mask
+    slot = payload[SLOT] if half is None else half.to_bytes(2, "big")
+    return payload[: JOB.start] + job.to_bytes(4, "big") + slot + payload[SLOT.stop :]
