@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
+
+MOST_RANKS_NAMED = 32
+"""Most ranks that a text names; it counts the others."""
 
 Error = TypeVar("Error", bound=BaseException)
 
@@ -53,6 +56,18 @@ class OperationRefused(P4ReduceError, ValueError):
 
     The tensor has too many blocks for the job's slots, or the wire has too few bits for its ranks.
     """
+
+
+def list_ranks(ranks: Iterable[int], most: int = MOST_RANKS_NAMED) -> str:
+    """Return a text such as "rank 3", "ranks 0, 1, 5" or, with more ranks than `most`, "ranks 0, 1 and 9 more"."""
+    numbers = sorted(ranks)
+    return f"rank{'s' if len(numbers) != 1 else ''} {list_numbers(numbers, most)}"
+
+
+def list_numbers(numbers: Sequence[int], most: int = MOST_RANKS_NAMED) -> str:
+    """Return the same without "rank" or "ranks"."""
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return ", ".join(map(str, numbers[:most])) + more
 
 
 def without_frames(error: Error) -> Error:

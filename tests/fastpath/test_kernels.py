@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from p4reduce.protocol.blocks import NOT_FINITE, Blocks
+from p4reduce.protocol.constants import MAX_RANKS
 from p4reduce.protocol.halves import BFLOAT16, narrowed, type_name, widened
 from p4reduce.protocol.numbers import WIRES, FloatNumbers, Wire, magnitude_bits, values_per_word
 from tests.support.protocol import c_numbers as fast
@@ -23,6 +24,7 @@ TYPES = [np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.float16), BFLOAT1
 dtypes = pytest.mark.parametrize("dtype", TYPES, ids=map(type_name, TYPES))
 wires = pytest.mark.parametrize("wire", WIRES)
 WORLD_SIZES = [1, 2, 3, 5, 9, 17, 32]  # one for each number of bits of headroom
+FORMS = [(size, wire) for wire in WIRES for size in WORLD_SIZES] + [(MAX_RANKS, "int32"), (MAX_RANKS, "int16")]
 SUMS = np.unique(
     np.concatenate(
         [
@@ -74,8 +76,7 @@ def padded(values: npt.NDArray[np.float32], wire: Wire) -> npt.NDArray[np.float3
     return whole[np.newaxis]
 
 
-@wires
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
+@pytest.mark.parametrize(("world_size", "wire"), FORMS)
 def test_quantise_every_exponent(simd: str, world_size: int, wire: Wire) -> None:
     reference = FloatNumbers(world_size, wire)
     for exponent in range(1, 256):
@@ -86,8 +87,7 @@ def test_quantise_every_exponent(simd: str, world_size: int, wire: Wire) -> None
         np.testing.assert_array_equal(actual, expected, err_msg=str(exponent))
 
 
-@wires
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
+@pytest.mark.parametrize(("world_size", "wire"), FORMS)
 def test_dequantise_every_exponent(simd: str, world_size: int, wire: Wire) -> None:
     reference = FloatNumbers(world_size, wire)
     for exponent in range(256):

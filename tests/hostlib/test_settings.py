@@ -25,7 +25,7 @@ DEFAULTS: dict[str, tuple[Callable[[], object], object]] = {
 INTEGERS = {
     "P4REDUCE_THREADS": (lambda: settings.threads(None), "from 1 to 16"),
     "RANK": (lambda: settings.rank_of_world(None, 4), "from 0 to 3"),
-    "WORLD_SIZE": (lambda: settings.rank_of_world(0, None), "from 1 to 255"),
+    "WORLD_SIZE": (lambda: settings.rank_of_world(0, None), "from 1 to 4096"),
 }
 
 
@@ -70,7 +70,7 @@ def test_a_wrong_variable_is_named(variable: str, written: str, accepted: str, m
         DEFAULTS[variable][0]()
 
 
-@pytest.mark.parametrize("written", ["two", "2.5", " 2", "1e1", "\u0663", "\u00b2", "2_0", "300", "-1", "9" * 5000])
+@pytest.mark.parametrize("written", ["two", "2.5", " 2", "1e1", "\u0663", "\u00b2", "2_0", "5000", "-1", "9" * 5000])
 @pytest.mark.parametrize("variable", INTEGERS)
 def test_a_variable_that_is_no_such_integer_is_named(
     variable: str, written: str, monkeypatch: pytest.MonkeyPatch

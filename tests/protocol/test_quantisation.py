@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.constants import MAX_RANKS
 from p4reduce.protocol.halves import widened
 from p4reduce.protocol.numbers import (
     WIRES,
@@ -132,10 +133,38 @@ def test_error_bound(wire: Wire, data: st.DataObject, ranks: int, size: float) -
             assert abs(Fraction(mine) - exact) <= bound
 
 
+@pytest.mark.parametrize("wire", ["int32", "int16"])
+@settings(max_examples=300)
+@given(st.sampled_from([255, 256, 257, 1000, 2048, 2049, 4095, MAX_RANKS]), st.data())
+def test_sums_of_thousands_of_ranks_are_exact(wire: Wire, ranks: int, data: st.DataObject) -> None:
+    """Ranks have one of three blocks, so the sum is that of three products."""
+    kinds = st.one_of(FLOATS, st.sampled_from([LARGEST, -LARGEST, LEAST, 1.0, -1.0]))
+    rows = data.draw(hnp.arrays(np.float32, (3, 2), elements=kinds))
+    first = data.draw(st.integers(0, ranks))
+    counts = (first, second := data.draw(st.integers(0, ranks - first)), ranks - first - second)
+    exponent = max(math.frexp(float(np.abs(rows).max()))[1] + 126, 1)
+    numbers = numbers_for(np.dtype(np.float32), ranks, wire)
+    words = numbers.quantise(rows, [exponent] * 3, [0, 0, 0], 0).astype(np.int64)
+    added = np.asarray(counts) @ words
+    assert wire != "int32" or np.abs(added).max() <= 2**30
+    result = numbers.dequantise(added.astype(np.int32)[np.newaxis], [exponent])[0]
+    magnitude = 30 - math.ceil(math.log2(ranks)) if wire == "int32" else int(math.log2((2**15 - 1) // ranks + 1))
+    most, scale = 2**magnitude - (wire == "int16"), Fraction(2) ** (magnitude - (exponent - 126))
+    for mine, column in zip(result, rows.T, strict=True):
+        quanta = [min(max(round(Fraction(float(value)) * scale), -most), most) for value in column]
+        with np.errstate(over="ignore"):
+            expected = np.float32(float(sum(map(int.__mul__, counts, quanta)) / scale))
+        assert_same_bits(np.array([mine]), np.array([expected]) + np.float32(0))
+
+
+def test_the_most_ranks_have_bits_left() -> None:
+    assert [magnitude_bits(wire, MAX_RANKS) for wire in WIRES] == [18, 3, 0]
+
+
 @pytest.mark.parametrize("wire", ["int16", "int8"])
 def test_no_lane_of_a_word_overflows_at_any_size(wire: Wire) -> None:
     """Every rank sends the largest or the least there is; the lane beside it is at the other end."""
-    for ranks in range(1, 128 if wire == "int8" else 256):
+    for ranks in range(1, 128) if wire == "int8" else [*range(1, 256), 1023, 1024, 1365, MAX_RANKS - 1, MAX_RANKS]:
         top = np.float32(2 ** magnitude_bits(wire, ranks) - 1)  # in units of the quantum
         row = np.array([top, -top, top, -top, 0, top, -top, 0], np.float32)
         result = reference_allreduce([row] * ranks, block_size=8, wire=wire)

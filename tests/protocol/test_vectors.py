@@ -15,7 +15,9 @@ from p4reduce.collectives.plan import Collective, Group
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.fingerprint import fingerprint, of_round
 from p4reduce.protocol.halves import widened
+from p4reduce.protocol.job_errors import REASONS
 from p4reduce.protocol.numbers import numbers_for
+from p4reduce.protocol.packet import abort, pack
 from p4reduce.tensors.indices import Code
 from p4reduce.tensors.spec import describe
 from tests.support.protocol.model_switch import ModelSwitch
@@ -87,17 +89,25 @@ def test_collectives(vector: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("each_worker")
 def test_hello() -> None:
     vector = VECTORS["hello"]
-    worker = new_worker(Membership(**VECTORS["hello"]["membership"]))
-    assert worker.hello(int(vector["nonce"], 16)).hex() == vector["datagram"]
+    membership = vector["membership"]
+    for rank, datagram in (membership["rank"], vector["datagram"]), (vector["other_rank"], vector["other_datagram"]):
+        fields = membership | {"rank": rank, "peers": (rank,)}
+        assert new_worker(Membership(**fields)).hello(int(vector["nonce"], 16)).hex() == datagram
 
 
 @pytest.mark.usefixtures("each_worker")
 @pytest.mark.parametrize("one", VECTORS["aborts"]["datagrams"], ids=lambda one: one["what"])
 def test_aborts(one: dict[str, Any]) -> None:
     secret = int(VECTORS["aborts"]["abort_secret"], 16)
-    worker = new_worker(Membership(**VECTORS["aborts"]["membership"], abort_secret=secret))
+    membership = VECTORS["aborts"]["membership"]
+    worker = new_worker(Membership(**membership | {"peers": tuple(membership["peers"]), "abort_secret": secret}))
     worker.receive(bytes.fromhex(one["datagram"]), 0.0)
     assert (worker.failure is not None) == one["taken"]
+    if one["taken"]:
+        assert worker.failure.rank == one["rank"]
+        assert REASONS[one["reason"]] in str(worker.failure)
+        fields = {"job": 5, "generation": 9, "seq": secret >> 32, "fingerprint": secret & 0xFFFFFFFF}
+        assert pack(abort(one["rank"], one["reason"], lanes=4, **fields)).hex() == one["datagram"]
 
 
 @pytest.mark.usefixtures("each_worker")

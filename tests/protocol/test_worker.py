@@ -398,8 +398,8 @@ def test_fail() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"world_size": 256}, "world_size is 256: accepted are 1 to 255"),
-        ({"world_size": 0}, "world_size is 0: accepted are 1 to 255"),
+        ({"world_size": 4097}, "world_size is 4097: accepted are 1 to 4096"),
+        ({"world_size": 0}, "world_size is 0: accepted are 1 to 4096"),
         ({"world_size": 33}, "33 of 33 ranks are at one switch: accepted are up to 32"),
         ({"world_size": 33, "peers": tuple(range(32))}, "32 of 33 ranks are at one switch: accepted are up to 31"),
         ({"peers": (0, 2)}, r"peers are \(0, 2\): accepted are ranks of 3, 1 among them"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from p4reduce_controller.jobs.job import Job, list_ranks
+from p4reduce.errors import list_ranks
+from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.switches.aggregator import DOWN, Aggregator, Heard
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.site import Site

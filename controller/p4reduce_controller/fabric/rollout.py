@@ -207,9 +207,9 @@ class Rollout:
         abort = self._abort_packet()
         # If a switch is away, the service has to tell the ranks first.
         if abort is not None and placement.has_ranks and not any(one.unavailable for one in self.switches.values()):
-            worker = abort.rank if abort.HasField("rank") else None
+            rank = abort.rank if abort.HasField("rank") else None
             try:
-                await _run_step(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
+                await _run_step(switch, "an ABORT", switch.abort(placement, rank, abort.reason))
             except Exception as error:  # the service tells the ranks too
                 log.warning("cannot send an ABORT from the switch at %s: %s", switch.target, error)
         return await self._repeat(switch, "forgetting it", lambda: switch.forget(placement)) and fenced

@@ -8,8 +8,9 @@ from collections.abc import Collection
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import LONGEST_TIMEOUT
+from p4reduce.errors import list_ranks
 from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_RANKS, MAX_THREADS
-from p4reduce_controller.jobs.job import Job, State, list_ranks
+from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import LONGEST_NAME
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.job import Job, Member, State, list_ranks
+from p4reduce.errors import list_ranks
+from p4reduce_controller.jobs.job import Job, Member, State
 from p4reduce_controller.switches.site import Site
 
 REJOIN_TIME = 10.0  # seconds that ranks have to come back to a restarted controller

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.constants import NOBODY
 from p4reduce.transport.base import mtu_advice
 from p4reduce_controller.jobs.effects import Answer
 from p4reduce_controller.jobs.job import Job, Member, State
@@ -50,8 +51,8 @@ class Gathering:
             return self._answered(job, site_index, hello)
         if job.state is not State.GATHERING:
             return False
-        member = job.members.get(hello.worker)
-        if member is None or member.nonce != hello.nonce or site_index not in site.within_reach(member.switch):
+        member = self._sender(job, hello)
+        if member is None or site_index not in site.within_reach(member.switch):
             return False
         # A rank that names no switch of a tree sends HELLOs to all of them. One for this switch may come through a
         # child of it. While this switch has not heard a child, it is unknown which port leads there, and the rank would
@@ -73,14 +74,20 @@ class Gathering:
         self.proceed(job)
         return True
 
+    def _sender(self, job: Job, hello: Heard) -> Member | None:
+        """Return the rank with the nonce of the HELLO, whose field `worker` is too small for the largest ranks."""
+        member = job.members.get(self._lifecycle.awaited.get(hello.nonce, -1))
+        known = member is not None and (member.nonce, min(member.rank, NOBODY)) == (hello.nonce, hello.worker)
+        return member if known else None
+
     def _answered(self, job: Job, site_index: int, hello: Heard) -> bool:
         """Answer the HELLO of a ready job's rank, and return whether it was answered.
 
         With such a HELLO a rank tests its path: a full one shows whether packets of any length reach the rank, a short
         one whether any packet does.
         """
-        member = job.members.get(hello.worker)
-        heard = member.heard.get(site_index) if member is not None and member.nonce == hello.nonce else None
+        member = self._sender(job, hello)
+        heard = member.heard.get(site_index) if member is not None else None
         if not (hello.full or hello.short) or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
             return False
         self._lifecycle.add(Answer(job.site.number(site_index), hello))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.errors import list_ranks
 from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.site import Site
@@ -273,9 +274,3 @@ class Job:
     def blame(self, ranks: Iterable[int], reason: pb.AbortReason, what: str) -> pb.Abort:
         ranks = list(ranks)
         return pb.Abort(rank=min(ranks), reason=reason, message=f"job {self.name!r}: {list_ranks(ranks)} {what}")
-
-
-def list_ranks(ranks: Iterable[int]) -> str:
-    """Return a text such as "rank 3" or "ranks 0, 1, 5"."""
-    numbers = sorted(ranks)
-    return f"rank{'s' if len(numbers) != 1 else ''} {', '.join(map(str, numbers))}"

@@ -46,7 +46,7 @@ class Lifecycle:
 
     `now`: the time of the latest event with a time.
     `effects`: those that have not been carried out yet.
-    `awaited`: the nonces of ranks whose HELLO counts, or is to be answered.
+    `awaited`: the ranks whose HELLO counts, or is to be answered, by their nonces.
     """
 
     def __init__(self, registry: Registry, tenancy: Tenancy, options: JobOptions) -> None:
@@ -54,7 +54,7 @@ class Lifecycle:
         self.now = 0.0
         self.effects: list[Effect] = []
         self.sessions: dict[Session, tuple[Job, Member]] = {}
-        self.awaited: set[int] = set()
+        self.awaited: dict[int, int] = {}
         self.aborts = Aborts()
         self._registry = registry
         self._tenancy = tenancy
@@ -80,7 +80,7 @@ class Lifecycle:
         job.timeout = min(job.timeout or timeout, timeout)
         job.deadline = min(job.deadline, self.now + timeout)
         self.sessions[session] = (job, member)
-        self.awaited.add(nonce)
+        self.awaited[nonce] = join.rank
         self.joins += 1
         layout = job.site.layout
         assigned = pb.Assigned(
@@ -156,13 +156,17 @@ class Lifecycle:
     def install(self, job: Job) -> None:
         """Install a job that has its slots, and whose ranks have all been heard."""
         job.state = State.INSTALLING
-        self.awaited -= {member.nonce for member in job.members.values()}
+        self._ignore_hellos(job)
         self.add(Install(job))
+
+    def _ignore_hellos(self, job: Job) -> None:
+        for member in job.members.values():
+            self.awaited.pop(member.nonce, None)
 
     def installed(self, job: Job) -> None:
         if job.state is State.INSTALLING:
             job.state = State.READY
-            self.awaited |= {member.nonce for member in job.members.values()}
+            self.awaited |= {member.nonce: member.rank for member in job.members.values()}
             for member in job.members.values():
                 self._tell_ready(job, member)
 
@@ -191,7 +195,7 @@ class Lifecycle:
     def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
         job.state, job.over_since = state, self.now
         self._tenancy.charge(job, self.now)
-        self.awaited -= {member.nonce for member in job.members.values()}
+        self._ignore_hellos(job)
         self._registry.give_up_name(job)
         for member in job.members.values():
             self.sessions.pop(member.session, None)

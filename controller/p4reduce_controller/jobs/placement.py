@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.job import Job, Member, list_ranks
+from p4reduce.errors import list_ranks
+from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.reports import interval
 from p4reduce_controller.switches.aggregator import Heard, Parent, Placement
 from p4reduce_controller.switches.hosts import Hosts
@@ -177,8 +178,7 @@ def how_to_be_fewer(job: Job) -> str:
 
 
 def _some(ranks: list[int]) -> str:
-    more = f" and {len(ranks) - _MOST_RANKS_NAMED} more" if len(ranks) > _MOST_RANKS_NAMED else ""
-    return list_ranks(sorted(ranks)[:_MOST_RANKS_NAMED]) + more
+    return list_ranks(ranks, _MOST_RANKS_NAMED)
 
 
 def _host(member: Member) -> str:

@@ -11,7 +11,8 @@ from statistics import median
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import MOST_AWAITED
-from p4reduce_controller.jobs.job import Job, Member, list_ranks
+from p4reduce.errors import list_ranks
+from p4reduce_controller.jobs.job import Job, Member
 
 REPORT_S = 2.0  # seconds between reports of a rank
 RANKS_A_SECOND = 50  # most reports per second of one job

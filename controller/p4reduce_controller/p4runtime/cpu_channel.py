@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, SHORT_HELLO, Op
-from p4reduce.protocol.packet import Codec, Packet, hello
+from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, SHORT_HELLO, Op
+from p4reduce.protocol.packet import Codec, Packet, abort, hello
 from p4reduce_controller.base.clock import LONGEST_WAIT, Clock
 from p4reduce_controller.p4runtime.link import Link
 from p4reduce_controller.p4runtime.resets import WINDOW, ResetBatch, time_for
@@ -131,16 +131,9 @@ class CpuChannel:
             if self._beginning is not None:  # the acknowledgement has made room for it
                 self._beginning.news.set()
 
-    async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
-        packet = Packet(
-            Op.ABORT,
-            job=job.job,
-            generation=job.generation,
-            worker=NOBODY if worker is None else worker,
-            seq=job.abort_secret >> 32,
-            fingerprint=job.abort_secret & 0xFFFFFFFF,
-            keys=(reason,) + (0,) * (self.layout.lanes - 1),
-        )
+    async def abort(self, job: Placement, rank: int | None, reason: int) -> None:
+        secret = {"seq": job.abort_secret >> 32, "fingerprint": job.abort_secret & 0xFFFFFFFF}
+        packet = abort(rank, reason, self.layout.lanes, job=job.job, generation=job.generation, **secret)
         for copy in range(ABORT_COPIES):
             if copy:
                 await asyncio.sleep(ABORT_SPACING)

@@ -229,8 +229,8 @@ class Aggregator(Protocol):
     async def fence(self, job: Placement) -> None:
         """Remove the admission entries: from now on nothing reaches the job's slots."""
 
-    async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
-        """Multicast an ABORT to the job's group."""
+    async def abort(self, job: Placement, rank: int | None, reason: int) -> None:
+        """Multicast an ABORT to the job's group. `rank`: the one that it names."""
 
     async def forget(self, job: Placement) -> None:
         """Remove the rest of what `install` wrote."""

@@ -5,24 +5,43 @@
 #include "wire/constants.h"
 
 #include <inttypes.h>
-#include <string.h>
+
+// The public header repeats the constants of packets.
+_Static_assert(sizeof((p4reduce_membership){0}.peers) == MAX_WORKERS * sizeof(uint16_t), "peers");
+_Static_assert(sizeof((p4reduce_membership){0}.hosts) == MAX_RANKS * sizeof(uint16_t), "hosts");
+_Static_assert(8 * sizeof((p4reduce_error){0}.awaited) == MAX_RANKS, "awaited");
+
+unsigned membership_host(const p4reduce_membership *m, unsigned rank) {
+    return m->sharing ? m->hosts[rank] : rank;
+}
 
 bool membership_beside(const p4reduce_membership *m, unsigned rank, unsigned other) {
-    return m->sharing ? m->hosts[rank] == m->hosts[other] : rank == other;
+    return membership_host(m, rank) == membership_host(m, other);
 }
 
 unsigned membership_leader(const p4reduce_membership *m, unsigned rank) {
-    unsigned leader = 0;
+    unsigned leader = m->sharing ? 0 : rank;
     while (!membership_beside(m, leader, rank))
         leader++;
     return leader;
 }
 
-unsigned membership_streams(const p4reduce_membership *m) {
+// Finds the leaders, lowest first. Returns how many there are.
+static unsigned find_leaders(const p4reduce_membership *m, uint16_t leaders[MAX_RANKS]) {
+    bool found[MAX_RANKS] = {false};
     unsigned count = 0;
-    for (unsigned rank = 0; rank < m->world_size; rank++)
-        count += membership_leader(m, rank) == rank;
+    for (unsigned rank = 0; rank < m->world_size; rank++) {
+        const unsigned host = membership_host(m, rank);
+        if (!found[host])
+            leaders[count++] = (uint16_t)rank;
+        found[host] = true;
+    }
     return count;
+}
+
+unsigned membership_streams(const p4reduce_membership *m) {
+    uint16_t leaders[MAX_RANKS];
+    return m->sharing ? find_leaders(m, leaders) : m->world_size;
 }
 
 unsigned membership_workers(const p4reduce_membership *m) {
@@ -32,10 +51,9 @@ unsigned membership_workers(const p4reduce_membership *m) {
 unsigned membership_rank(const p4reduce_membership *m, unsigned index) {
     if (m->peer_count)
         return m->peers[index];
-    unsigned rank = 0;
-    while (membership_leader(m, rank) != rank || index-- > 0)
-        rank++;
-    return rank;
+    uint16_t leaders[MAX_RANKS];
+    find_leaders(m, leaders);
+    return leaders[index];
 }
 
 unsigned membership_worker(const p4reduce_membership *m) {
@@ -48,6 +66,13 @@ unsigned membership_worker(const p4reduce_membership *m) {
 
 uint32_t membership_all_slots(const p4reduce_membership *m) {
     return m->all_slots ? m->all_slots : m->slots;
+}
+
+static bool occurs(const uint16_t *ranks, uint32_t count, unsigned rank) {
+    for (uint32_t i = 0; i < count; i++)
+        if (ranks[i] == rank)
+            return true;
+    return false;
 }
 
 p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *error) {
@@ -72,6 +97,10 @@ p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *e
     if (m->first_seq % 2)
         return error_tell(error, P4REDUCE_INVALID,
                           "first_seq is %" PRIu32 ": accepted are even numbers: slots start in half 0", m->first_seq);
+    for (uint32_t rank = 0; m->sharing && rank < m->world_size; rank++)
+        if (m->hosts[rank] >= MAX_RANKS)
+            return error_tell(error, P4REDUCE_INVALID, "hosts[%" PRIu32 "] is %u: accepted are 0 to %d", rank,
+                              m->hosts[rank], MAX_RANKS - 1);
     const uint32_t here = membership_workers(m), all = membership_streams(m), leader = membership_leader(m, m->rank);
     const uint32_t most = here == all ? MAX_WORKERS : PARENT;
     if (here > most)
@@ -81,7 +110,7 @@ p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *e
     bool found = m->peer_count == 0, wrong = false;
     for (uint32_t i = 0; i < m->peer_count; i++) {
         found |= m->peers[i] == leader;
-        wrong |= m->peers[i] >= m->world_size || memchr(m->peers, m->peers[i], i) != NULL ||
+        wrong |= m->peers[i] >= m->world_size || occurs(m->peers, i, m->peers[i]) ||
                  membership_leader(m, m->peers[i]) != m->peers[i];
     }
     if (!found || wrong)

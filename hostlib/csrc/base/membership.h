@@ -19,6 +19,9 @@ unsigned membership_rank(const p4reduce_membership *m, unsigned index);
 // Returns the worker number of this rank's stream at its switch.
 unsigned membership_worker(const p4reduce_membership *m);
 
+// Returns a number, below MAX_RANKS, that ranks which share a stream have in common.
+unsigned membership_host(const p4reduce_membership *m, unsigned rank);
+
 // Returns whether two ranks share a stream, or are the same.
 bool membership_beside(const p4reduce_membership *m, unsigned rank, unsigned other);
 

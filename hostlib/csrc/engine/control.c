@@ -91,7 +91,7 @@ void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room) {
     snprintf(text, room, "%s", query_group(engine).progress);
 }
 
-void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[8]) {
+void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[128]) {
     const struct snapshot snapshot = query_group(engine);
     memcpy(awaited, snapshot.awaited, sizeof snapshot.awaited);
 }

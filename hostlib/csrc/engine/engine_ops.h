@@ -20,10 +20,10 @@ enum { TEXT_BYTES = 512 };
 struct snapshot {
     p4reduce_stats stats;
     char progress[TEXT_BYTES], link[TEXT_BYTES];
-    int32_t unanswered;  // see p4reduce_unanswered
-    uint32_t awaited[8]; // see p4reduce_awaited
-    bool busy;           // the worker has an operation in flight
-    uint32_t oldest;     // the number of its oldest one
+    int32_t unanswered;    // see p4reduce_unanswered
+    uint32_t awaited[128]; // see p4reduce_awaited
+    bool busy;             // the worker has an operation in flight
+    uint32_t oldest;       // the number of its oldest one
 };
 
 // The events that the driver waits for.

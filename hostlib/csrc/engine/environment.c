@@ -60,13 +60,13 @@ static bool parse_list(char *text, uint32_t *numbers, uint32_t most, uint32_t *c
 }
 
 static bool parse_peers(char *text, p4reduce_membership *m) {
-    uint32_t ranks[sizeof m->peers];
-    if (*text != '\0' && !parse_list(text, ranks, sizeof m->peers, &m->peer_count))
+    uint32_t ranks[MAX_WORKERS];
+    if (*text != '\0' && !parse_list(text, ranks, MAX_WORKERS, &m->peer_count))
         return false;
     for (uint32_t i = 0; i < m->peer_count; i++) {
-        if (ranks[i] > UINT8_MAX)
+        if (ranks[i] > UINT16_MAX)
             return false;
-        m->peers[i] = (uint8_t)ranks[i];
+        m->peers[i] = (uint16_t)ranks[i];
     }
     return true;
 }

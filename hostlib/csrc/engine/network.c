@@ -38,7 +38,7 @@ void network_describe_stall(const p4reduce_engine *engine, char *text, size_t ro
 
 // Writes in words what the operations wait for, in the same words as python_engine.py.
 static void describe_answers(const p4reduce_engine *engine, double now, char *text, size_t room) {
-    uint32_t awaited[8];
+    uint32_t awaited[AWAITED_WORDS];
     struct aggregator_state silent = {engine->switch_address, engine->heard_at, engine->link->trouble};
     if (engine->link->longest_silent != NULL)
         silent = engine->link->longest_silent(engine->link);
@@ -56,7 +56,7 @@ static void describe_answers(const p4reduce_engine *engine, double now, char *te
     }
     char ranks[AWAITED_TEXT_BYTES];
     const bool known = p4reduce_worker_awaited(engine->worker, awaited) && awaited_ranks(awaited, ranks);
-    snprintf(text, room, "waiting for %.380s; last answer from the switch at %s: %.1f s ago", known ? ranks : "results",
+    snprintf(text, room, "waiting for %s; last answer from the switch at %s: %.1f s ago", known ? ranks : "results",
              silent.address, silence);
 }
 

@@ -51,7 +51,7 @@ P4REDUCE_API double p4reduce_worker_deadline(const p4reduce_worker *worker);
 /* Sets the bitmap of the ranks that rounds under way waited for when the switch last sent a STATUS. If the switch has
  * the packets of all its own ranks, these are the ranks of other switches: it cannot tell which. Returns whether there
  * are any. */
-P4REDUCE_API int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]);
+P4REDUCE_API int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[128]);
 
 /* Returns the half, 2 * slot + round mod 2, whose retransmitted packet has waited longest, if it had no answer for
  * `timeout` seconds; otherwise -1. */

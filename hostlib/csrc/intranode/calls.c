@@ -98,15 +98,15 @@ void calls_end(p4reduce_operation *operation, const p4reduce_error *error) {
     engine_ended(operation, error);
 }
 
-// Failures. `claimed` is the number of the call times MAX_RANKS + 1, plus the rank's index plus one. The rank whose
-// compare-and-swap succeeds writes `error`, and then sets `published`.
+// Failures. `claimed` is the number of the call times MAX_HOST_RANKS + 1, plus the rank's index plus one. The rank
+// whose compare-and-swap succeeds writes `error`, and then sets `published`.
 
 bool calls_have_failed(const struct intranode *node, p4reduce_error *error) {
     const struct failure *failure = &segment_head(&node->segment)->failure;
     const uint64_t claimed = atomic_load(&failure->claimed);
-    if (claimed == 0 || claimed / (MAX_RANKS + 1) > node->announced)
+    if (claimed == 0 || claimed / (MAX_HOST_RANKS + 1) > node->announced)
         return false;
-    const uint32_t rank = node->segment.ranks[claimed % (MAX_RANKS + 1) - 1];
+    const uint32_t rank = node->segment.ranks[claimed % (MAX_HOST_RANKS + 1) - 1];
     for (unsigned i = 0; i < 1000 && !atomic_load(&failure->published); i++)
         sched_yield(); // the rank is about to write the error, unless it was killed in between
     if (atomic_load(&failure->published)) {
@@ -147,7 +147,8 @@ void calls_publish_failure(struct intranode *node, uint64_t number, const p4redu
     node->published = true;
     struct failure *failure = &segment_head(&node->segment)->failure;
     uint64_t none = 0;
-    if (!atomic_compare_exchange_strong(&failure->claimed, &none, number * (MAX_RANKS + 1) + node->segment.index + 1))
+    const uint64_t claim = number * (MAX_HOST_RANKS + 1) + node->segment.index + 1;
+    if (!atomic_compare_exchange_strong(&failure->claimed, &none, claim))
         return;
     const uint32_t rank = node->segment.ranks[node->segment.index];
     const bool is_all_ranks = error->status == P4REDUCE_MISMATCH || error->status == P4REDUCE_ABORTED;

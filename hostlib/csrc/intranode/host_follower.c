@@ -31,12 +31,12 @@ static bool lags(const struct host *host, uint32_t index) {
 }
 
 // Describes the ranks of this host that lag, or else those that the leader waits for.
-static void describe_wait(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
+static void describe_wait(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[AWAITED_WORDS]) {
     const struct host *host = host_of(engine);
     const struct segment_head *head = segment_head(&host->node.segment);
     const bool has_report = engine->oldest != NULL && clock_now() - atomic_load(&head->awaited_at) < REPORT_VALID_S;
     char ranks[AWAITED_TEXT_BYTES];
-    memset(awaited, 0, 8 * sizeof *awaited);
+    memset(awaited, 0, AWAITED_WORDS * sizeof *awaited);
     if (has_report && atomic_load(&head->paused)) {
         snprintf(text, room,
                  "the controller has paused operations to change the job's slots, as it told rank %u, "
@@ -48,16 +48,16 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
         if (lags(host, index))
             awaited_add(awaited, host->node.segment.ranks[index]);
     if (awaited_ranks(awaited, ranks)) {
-        snprintf(text, room, "waiting for %.400s on this host", ranks);
+        snprintf(text, room, "waiting for %s on this host", ranks);
         return;
     }
     const uint32_t leader = host->node.segment.ranks[0];
-    for (unsigned i = 0; has_report && i < 8; i++)
+    for (unsigned i = 0; has_report && i < AWAITED_WORDS; i++)
         awaited[i] = atomic_load(&head->awaited[i]);
     if (engine->oldest == NULL)
         snprintf(text, room, "waiting for no rank");
     else if (awaited_ranks(awaited, ranks))
-        snprintf(text, room, "waiting for %.400s, like rank %u, which sends for this host", ranks, leader);
+        snprintf(text, room, "waiting for %s, like rank %u, which sends for this host", ranks, leader);
     else {
         awaited_add(awaited, leader);
         snprintf(text, room, "waiting for rank %u, which sends for this host", leader);

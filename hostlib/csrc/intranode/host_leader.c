@@ -143,10 +143,10 @@ static bool lags(const struct host *host, uint32_t index) {
 }
 
 // Finds the ranks of this host that are waited for, as a bitmap. Returns false if there are none.
-static bool find_awaited(const p4reduce_engine *engine, uint32_t awaited[8]) {
+static bool find_awaited(const p4reduce_engine *engine, uint32_t awaited[AWAITED_WORDS]) {
     const struct host *host = host_of(engine);
     bool some = false;
-    memset(awaited, 0, 8 * sizeof *awaited);
+    memset(awaited, 0, AWAITED_WORDS * sizeof *awaited);
     for (uint32_t index = 1; engine->oldest != NULL && index < host->node.segment.count; index++)
         if (lags(host, index)) {
             awaited_add(awaited, host->node.segment.ranks[index]);
@@ -161,10 +161,10 @@ static void report_awaited(const p4reduce_engine *engine, double now) {
     const bool paused = engine_oldest_is_held_back(engine);
     if (host->node.segment.base == NULL || (paused == host->reported_paused && now - host->reported_at <= REPORT_S))
         return;
-    uint32_t awaited[8];
+    uint32_t awaited[AWAITED_WORDS];
     if (!find_awaited(engine, awaited))
         p4reduce_worker_awaited(engine->worker, awaited);
-    for (unsigned i = 0; i < 8; i++)
+    for (unsigned i = 0; i < AWAITED_WORDS; i++)
         atomic_store(&segment_head(&host->node.segment)->awaited[i], awaited[i]);
     atomic_store(&segment_head(&host->node.segment)->paused, paused);
     atomic_store(&segment_head(&host->node.segment)->awaited_at, (uint32_t)now);
@@ -218,14 +218,14 @@ static void take_snapshot(p4reduce_engine *engine, double now, struct snapshot *
     const size_t used = strlen(snapshot->link);
     snprintf(snapshot->link + used, sizeof snapshot->link - used, ", one stream of its host, of %u rank%s",
              host->node.segment.count, host->node.segment.count > 1 ? "s" : "");
-    uint32_t awaited[8];
+    uint32_t awaited[AWAITED_WORDS];
     char ranks[AWAITED_TEXT_BYTES];
     if (!find_awaited(engine, awaited))
         return;
     memcpy(snapshot->awaited, awaited, sizeof awaited);
     if (engine_oldest_is_held_back(engine) || !awaited_ranks(awaited, ranks))
         return;
-    snprintf(snapshot->progress, sizeof snapshot->progress, "waiting for %.400s on this host", ranks);
+    snprintf(snapshot->progress, sizeof snapshot->progress, "waiting for %s on this host", ranks);
     network_describe_stall(engine, snapshot->progress, sizeof snapshot->progress);
 }
 

@@ -35,13 +35,13 @@ struct intranode {
     bool published;     // this rank has published its failure
     p4reduce_stats stats;
     // Notification:
-    char name[72];            // of the sockets by which ranks wake each other: rendezvous_address
-    int socket;               // this rank's
-    int processes[MAX_RANKS]; // pidfds of the other ranks' processes, readable when they end; -1 if there is none
-    int poll;                 // epoll descriptor of all these and the connections; -1 if this rank is alone
-    bool gone[MAX_RANKS];     // ranks whose process has ended
-    double gone_at;           // when this rank found the first of them; 0 while there is none
-    bool has_slept;           // this rank has slept since it last read notifications
+    char name[72];                 // of the sockets by which ranks wake each other: rendezvous_address
+    int socket;                    // this rank's
+    int processes[MAX_HOST_RANKS]; // pidfds of the other ranks' processes, readable when they end; -1 if there is none
+    int poll;                      // epoll descriptor of all these and the connections; -1 if this rank is alone
+    bool gone[MAX_HOST_RANKS];     // ranks whose process has ended
+    double gone_at;                // when this rank found the first of them; 0 while there is none
+    bool has_slept;                // this rank has slept since it last read notifications
 };
 
 // Time that the controller has to report a rank that has ended, in the same words to all ranks of the job. After it,

@@ -88,20 +88,20 @@ struct local {
     // The operation under way, if there is one:
     bool under_way;
     struct task *task;
-    struct numbers numbers[MAX_RANKS]; // the form of each rank's values
-    bool uniform;                      // all ranks want their sums in the same form
-    bool one_shot;                     // there are so few values that every rank adds all of them for itself
-    struct region region;              // the region with this rank's tensor, while it is exported; number 0: none
-    bool in_place;                     // others may write the sums into this rank's tensor
-    bool reduces_in_place;             // all ranks allow that, and the sums are made in place
-    bool unmappable;                   // this rank could not map all tensors
-    uint8_t *mapped[MAX_RANKS];        // addresses of others' tensors in this process; NULL if not mapped
-    uint64_t next[PHASES];             // each phase's next window
-    uint64_t window_count;             // windows of the operation
-    uint64_t regular_count;            // windows without those for postponed pieces
-    bool retries;                      // `window_count` includes windows for postponed pieces
-    uint64_t collected;                // regular windows whose postponed pieces are collected: the same at all ranks
-    struct postponed *postponed;       // postponed pieces of these windows, in order
+    struct numbers numbers[MAX_HOST_RANKS]; // the form of each rank's values
+    bool uniform;                           // all ranks want their sums in the same form
+    bool one_shot;                          // there are so few values that every rank adds all of them for itself
+    struct region region;                   // the region with this rank's tensor, while it is exported; number 0: none
+    bool in_place;                          // others may write the sums into this rank's tensor
+    bool reduces_in_place;                  // all ranks allow that, and the sums are made in place
+    bool unmappable;                        // this rank could not map all tensors
+    uint8_t *mapped[MAX_HOST_RANKS];        // addresses of others' tensors in this process; NULL if not mapped
+    uint64_t next[PHASES];                  // each phase's next window
+    uint64_t window_count;                  // windows of the operation
+    uint64_t regular_count;                 // windows without those for postponed pieces
+    bool retries;                           // `window_count` includes windows for postponed pieces
+    uint64_t collected;          // regular windows whose postponed pieces are collected: the same at all ranks
+    struct postponed *postponed; // postponed pieces of these windows, in order
     size_t postponed_count, postponed_room;
     unsigned piece_blocks;    // blocks of a piece
     size_t copied;            // bytes copied into the window that is scanned

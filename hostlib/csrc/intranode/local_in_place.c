@@ -67,12 +67,12 @@ void in_place_find_tensors(struct local *local) {
 
 // Counts of the blocks that this rank has added: the non-zero ones of each rank, and those non-zero at some rank.
 struct added {
-    uint64_t blocks[MAX_RANKS], together;
+    uint64_t blocks[MAX_HOST_RANKS], together;
 };
 
 static void reduce(struct local *local, const struct piece *piece, struct added *added) {
-    struct source sources[MAX_RANKS];
-    void *tensors[MAX_RANKS];
+    struct source sources[MAX_HOST_RANKS];
+    void *tensors[MAX_HOST_RANKS];
     uint8_t agreed[MOST_PIECE_BLOCKS];
     for (uint32_t rank = 0; rank < local->ranks; rank++) {
         uint8_t *exponents = local->scratch + (size_t)rank * MOST_PIECE_BLOCKS;

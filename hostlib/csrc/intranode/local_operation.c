@@ -247,7 +247,7 @@ static void take_snapshot(p4reduce_engine *engine, double now, struct snapshot *
         if (is_awaited(local, rank))
             awaited_add(snapshot->awaited, rank);
     if (awaited_ranks(snapshot->awaited, ranks))
-        snprintf(snapshot->progress, sizeof snapshot->progress, "waiting for %.400s on this host", ranks);
+        snprintf(snapshot->progress, sizeof snapshot->progress, "waiting for %s on this host", ranks);
     else
         snprintf(snapshot->progress, sizeof snapshot->progress, "waiting for no rank");
     snprintf(snapshot->link, sizeof snapshot->link, "memory of this host, %s",

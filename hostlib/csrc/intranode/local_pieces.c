@@ -274,7 +274,7 @@ void local_sum(struct local *local, const struct piece *piece, struct source *so
                void *const *to, size_t tensor_count) {
     const struct numbers *numbers = &local->task->numbers;
     uint8_t *sums = local->words + word_bytes_a_block(local);
-    const void *values[MAX_RANKS];
+    const void *values[MAX_HOST_RANKS];
     const size_t unpacked = unpacked_values(local, sources, values);
     for (unsigned block = 0; block < piece->blocks; block++) {
         const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
@@ -310,7 +310,7 @@ static void count_blocks(struct local *local, const struct piece *piece, unsigne
 
 void local_reduce(struct local *local, const struct piece *piece) {
     struct window *head = local_window(local, piece->window);
-    struct source sources[MAX_RANKS];
+    struct source sources[MAX_HOST_RANKS];
     if (piece->postponed != NULL && piece->postponed->given) {
         head->kinds[piece->index] = GIVEN;
         return;

@@ -12,6 +12,19 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+// Returns whether memory has room for all ranks that are to share it. If not, `error` says so.
+static bool have_room(const p4reduce_membership *membership, p4reduce_error *error) {
+    unsigned count = 0;
+    for (unsigned rank = 0; rank < membership->world_size; rank++)
+        count += !membership->sharing || membership_beside(membership, rank, membership->rank);
+    if (count > MAX_HOST_RANKS)
+        error_tell(error, P4REDUCE_INVALID,
+                   "%u ranks of the job are on this host: accepted are up to %d that share memory; P4REDUCE_LOCAL=off "
+                   "makes them use the network",
+                   count, MAX_HOST_RANKS);
+    return count <= MAX_HOST_RANKS;
+}
+
 static void prepare(struct intranode *node, p4reduce_engine *engine) {
     engine->state = node;
     node->engine = engine;
@@ -58,7 +71,7 @@ p4reduce_engine *p4reduce_open_local(const p4reduce_membership *their_membership
     p4reduce_local_options options;
     if (!structure_in(&membership, sizeof membership, their_membership, "membership", error) ||
         !structure_in(&options, sizeof options, their_options, "options", error) ||
-        membership_check(&membership, error) != P4REDUCE_OK)
+        membership_check(&membership, error) != P4REDUCE_OK || !have_room(&membership, error))
         return NULL;
     if (membership.sharing && membership_streams(&membership) > 1) {
         error_tell(error, P4REDUCE_INVALID, "hosts has %u hosts: accepted is one, of all ranks",
@@ -114,7 +127,7 @@ p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *their_membersh
     p4reduce_local_options local;
     if (!structure_in(&membership, sizeof membership, their_membership, "membership", error) ||
         !structure_in(&local, sizeof local, their_local, "local options", error) ||
-        membership_check(&membership, error) != P4REDUCE_OK)
+        membership_check(&membership, error) != P4REDUCE_OK || !have_room(&membership, error))
         return NULL;
     if (!membership.sharing) {
         error_tell(error, P4REDUCE_INVALID, "sharing is 0: accepted are memberships of ranks that share streams");

@@ -10,9 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Numbers of epoll events: a rank's index for its connection, MAX_RANKS more for its process, and OWN_SOCKET for this
-// rank's socket.
-enum { EVENTS_AT_ONCE = 16, OWN_SOCKET = 2 * MAX_RANKS };
+// Numbers of epoll events: a rank's index for its connection, MAX_HOST_RANKS more for its process, and OWN_SOCKET for
+// this rank's socket.
+enum { EVENTS_AT_ONCE = 16, OWN_SOCKET = 2 * MAX_HOST_RANKS };
 enum { DATAGRAM_BYTES = 1024 }; // more than the kernel accounts for a datagram that was not read yet: 768 to 896
 
 // Opens a pidfd of the process at the other end of the socket. Returns -1 if the kernel has no pidfds, or if the
@@ -36,7 +36,7 @@ static bool watch(const struct intranode *node, int descriptor, uint32_t number)
 // Makes room for a datagram to each other rank. A wakeup that cannot be sent is lost, and the default has room for as
 // few as 237. If the kernel's limit is lower, some wakeups may still be lost.
 static void enlarge_send_buffer(int socket) {
-    const int bytes = MAX_RANKS * DATAGRAM_BYTES;
+    const int bytes = MAX_HOST_RANKS * DATAGRAM_BYTES;
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
@@ -54,7 +54,7 @@ bool wakeup_open(struct intranode *node, const char *rendezvous) {
         if (node->segment.connections[index] >= 0) {
             node->processes[index] = open_process(node->segment.connections[index]);
             well = watch(node, node->segment.connections[index], index) &&
-                   watch(node, node->processes[index], MAX_RANKS + index);
+                   watch(node, node->processes[index], MAX_HOST_RANKS + index);
         }
     return well;
 }
@@ -124,7 +124,7 @@ static void mark_gone(struct intranode *node, uint32_t index) {
 static bool drain(int socket) {
     uint8_t byte;
     ssize_t got = 1;
-    for (unsigned i = 0; i < MAX_RANKS && got > 0; i++)
+    for (unsigned i = 0; i < MAX_HOST_RANKS && got > 0; i++)
         got = recv(socket, &byte, sizeof byte, MSG_DONTWAIT);
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
@@ -134,10 +134,10 @@ void wakeup_receive(struct intranode *node) {
     const int count = node->poll < 0 || !node->has_slept ? 0 : epoll_wait(node->poll, events, EVENTS_AT_ONCE, 0);
     node->has_slept = false;
     for (int i = 0; i < count; i++) {
-        const uint32_t number = events[i].data.u32, index = number % MAX_RANKS;
+        const uint32_t number = events[i].data.u32, index = number % MAX_HOST_RANKS;
         if (number == OWN_SOCKET)
             drain(node->socket);
-        else if (number >= MAX_RANKS ||
+        else if (number >= MAX_HOST_RANKS ||
                  (node->segment.connections[index] >= 0 && drain(node->segment.connections[index])))
             mark_gone(node, index);
     }

@@ -38,7 +38,7 @@ static unsigned slot_named(const p4reduce_membership *membership, const struct p
 // Writes the other ranks as text: all except this one, `named` (which may be NO_RANK), and those that share a stream
 // with either. The text is empty if there are none.
 static void describe_others(const p4reduce_membership *membership, unsigned named, char *text, size_t room) {
-    char list[MOST_NAMED * 5 + 1] = "";
+    char list[MOST_NAMED * 6 + 1] = "";
     unsigned count = 0;
     size_t used = 0;
     for (unsigned rank = 0; rank < membership->world_size; rank++) {
@@ -150,14 +150,16 @@ static const char *const REASONS[] = {
 
 void job_error_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
     char why[64] = "the controller has ended it, and no rank is to blame", number[32];
-    const uint32_t reason = packet_key(packet, 0);
+    const uint32_t reason = packet_abort_reason(packet);
+    const int32_t rank = packet_abort_rank(packet);
     snprintf(number, sizeof number, "reason %" PRIu32, reason);
-    if (packet->header.worker != NOBODY)
+    if (rank >= 0)
         snprintf(why, sizeof why,
-                 packet->header.worker != membership->rank ? "rank %u has left it" : "this rank, %u, has left it",
-                 packet->header.worker);
+                 (uint32_t)rank != membership->rank ? "rank %" PRId32 " has left it"
+                                                    : "this rank, %" PRId32 ", has left it",
+                 rank);
     const char *words = reason < sizeof REASONS / sizeof *REASONS ? REASONS[reason] : NULL;
     error_fill(error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (%s)", membership->job, why,
                words != NULL ? words : number);
-    error->rank = packet->header.worker != NOBODY ? packet->header.worker : -1;
+    error->rank = rank;
 }

@@ -46,6 +46,17 @@ static inline uint64_t packet_abort_secret(const struct packet *packet) {
     return (uint64_t)packet->header.seq << 32 | packet->header.fingerprint;
 }
 
+// Returns the AbortReason of an ABORT.
+static inline uint32_t packet_abort_reason(const struct packet *packet) {
+    return packet_key(packet, 0) & 0xFFFF;
+}
+
+// Returns the rank that an ABORT names, or -1. A rank that `worker` has no number for is in the upper half of the first
+// key, plus one.
+static inline int32_t packet_abort_rank(const struct packet *packet) {
+    return packet->header.worker != NOBODY ? packet->header.worker : (int32_t)(packet_key(packet, 0) >> 16) - 1;
+}
+
 static inline void packet_set_key(uint8_t *payload, unsigned lane, uint32_t key) {
     store_32(payload + AGGREGATION_SIZE + KEY_SIZE * lane, key);
 }

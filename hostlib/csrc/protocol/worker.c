@@ -267,13 +267,13 @@ p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_r
 }
 
 // Adds all ranks that share a stream with this leader.
-static void add_ranks(const p4reduce_membership *m, uint32_t awaited[8], unsigned leader) {
+static void add_ranks(const p4reduce_membership *m, uint32_t awaited[AWAITED_WORDS], unsigned leader) {
     for (unsigned rank = 0; rank < m->world_size; rank++)
         if (membership_beside(m, rank, leader))
             awaited_add(awaited, rank);
 }
 
-int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) {
+int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[AWAITED_WORDS]) {
     const p4reduce_membership *m = &worker->membership;
     const uint32_t here = UINT32_MAX >> (32 - membership_workers(m));
     uint32_t missing = 0;
@@ -285,16 +285,18 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) 
             asked = true;
         }
     }
-    memset(awaited, 0, 8 * sizeof *awaited);
+    memset(awaited, 0, AWAITED_WORDS * sizeof *awaited);
     for (unsigned index = 0; index < membership_workers(m); index++)
         if (missing >> index & 1)
             add_ranks(m, awaited, membership_rank(m, index));
     if (missing || !asked || m->peer_count == 0)
         return missing != 0;
-    bool elsewhere = false;
+    bool is_here[MAX_RANKS] = {false}, elsewhere = false; // is_here: by the numbers of membership_host
+    for (uint32_t index = 0; index < m->peer_count; index++)
+        is_here[membership_host(m, m->peers[index])] = true;
     for (unsigned rank = 0; rank < m->world_size; rank++)
-        if (membership_leader(m, rank) == rank && memchr(m->peers, (int)rank, m->peer_count) == NULL) {
-            add_ranks(m, awaited, rank);
+        if (!is_here[membership_host(m, rank)]) {
+            awaited_add(awaited, rank);
             elsewhere = true;
         }
     return elsewhere;
@@ -379,7 +381,8 @@ size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint
     const p4reduce_membership *m = &worker->membership;
     if (room < worker->rounds.layout.bare_length)
         return 0;
-    packet_address(payload, OP_HELLO, (uint16_t)m->job, (uint16_t)m->generation, (uint8_t)m->rank);
+    packet_address(payload, OP_HELLO, (uint16_t)m->job, (uint16_t)m->generation,
+                   (uint8_t)(m->rank < NOBODY ? m->rank : NOBODY));
     packet_round(payload, 0, 0, 0, 0, (uint32_t)(nonce >> 32));
     for (unsigned lane = 0; lane < worker->rounds.layout.lanes; lane++)
         packet_set_key(payload, lane, lane == 0 ? (uint32_t)nonce : NO_KEY);

@@ -36,20 +36,19 @@ socklen_t rendezvous_address(const char *name, uint32_t index, struct sockaddr_u
 
 // Fills `error` with the ranks that are not `here`. Returns false.
 static bool absent(const struct rendezvous *rendezvous, const bool *here, p4reduce_error *error) {
-    uint32_t awaited[8] = {0};
+    uint32_t awaited[AWAITED_WORDS] = {0};
     char ranks[AWAITED_TEXT_BYTES];
     for (uint32_t i = 0; i < rendezvous->count; i++)
         if (!here[i])
             awaited_add(awaited, rendezvous->ranks[i]);
     awaited_ranks(awaited, ranks);
-    error_tell(error, P4REDUCE_TIMEOUT,
-               "not all ranks of this host have set up shared memory within %g s: %.400s %s not", rendezvous->timeout,
-               ranks, strchr(ranks, ',') != NULL ? "have" : "has");
+    error_tell(error, P4REDUCE_TIMEOUT, "not all ranks of this host have set up shared memory within %g s: %s %s not",
+               rendezvous->timeout, ranks, strchr(ranks, ',') != NULL ? "have" : "has");
     return false;
 }
 
 static bool first_is_absent(const struct rendezvous *rendezvous, p4reduce_error *error) {
-    bool here[MAX_RANKS];
+    bool here[MAX_HOST_RANKS];
     memset(here, true, sizeof here);
     here[0] = false;
     return absent(rendezvous, here, error);
@@ -125,7 +124,7 @@ static bool receive_memory(int socket, uint8_t layout, int *memory) {
 
 // The message of the first rank to all others: the ranks that have come, and for rendezvous_agree, their common flags.
 struct verdict {
-    bool here[MAX_RANKS];
+    bool here[MAX_HOST_RANKS];
     uint8_t flags;
 };
 
@@ -282,7 +281,7 @@ bool rendezvous_agree(const struct rendezvous *rendezvous, uint8_t *flags, p4red
         send(first, flags, 1, MSG_NOSIGNAL);
         if (!ready_to_read(first, deadline)) {
             error_tell(error, P4REDUCE_TIMEOUT,
-                       "not all ranks of this host have set up shared memory within %g s: rank %" PRIu8
+                       "not all ranks of this host have set up shared memory within %g s: rank %" PRIu16
                        " has, and waits for others",
                        rendezvous->timeout, rendezvous->ranks[0]);
             return false;

@@ -17,15 +17,17 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+enum { MAX_HOST_RANKS = 255 }; // that share memory: an index among them is one byte of a socket's name
+
 // `count` ranks of a job, of which this one is number `index`.
 struct rendezvous {
     const char *name; // the socket's name: at most 64 characters, not guessable
     double timeout;   // seconds, for each of the two functions that wait
     uint32_t index, count;
-    const uint8_t *ranks; // their numbers in the job
-    uint8_t layout;       // version of the memory's layout: ranks with another one do not meet
-    size_t bytes;         // size of the memory
-    int *connections;     // one for each rank; -1 for none
+    const uint16_t *ranks; // their numbers in the job
+    uint8_t layout;        // version of the memory's layout: ranks with another one do not meet
+    size_t bytes;          // size of the memory
+    int *connections;      // one for each rank; -1 for none
 };
 
 // Meets the other ranks, and opens `connections`. Returns a descriptor of the memory, which the caller closes, or -1,

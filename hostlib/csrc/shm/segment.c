@@ -24,7 +24,7 @@ void segment_members(struct segment *segment, const p4reduce_membership *members
             continue;
         if (rank == membership->rank)
             segment->index = segment->count;
-        segment->ranks[segment->count++] = (uint8_t)rank;
+        segment->ranks[segment->count++] = (uint16_t)rank;
     }
 }
 

@@ -22,6 +22,7 @@
 #define P4REDUCE_SEGMENT_H
 
 #include "shm/regions.h"
+#include "shm/rendezvous.h"
 #include "wire/constants.h"
 
 #include <sched.h>
@@ -29,7 +30,7 @@
 #include <stdbool.h>
 
 enum {
-    LAYOUT = 8, // version of the memory's layout: ranks with another one do not meet
+    LAYOUT = 9, // version of the memory's layout: ranks with another one do not meet
     LINE_BYTES = 64,
     CALLS = 4,            // size of the ring of calls: a rank may be ahead of others by up to so many calls
     CALL_TEXT_BYTES = 96, // at least TASK_TEXT_BYTES
@@ -83,7 +84,7 @@ struct segment_head {
     _Atomic uint64_t added; // blocks that are non-zero at some rank, of operations in place
     // The leader's report, for other ranks' texts only, which may see parts of two reports. The ranks for which it
     // waits, and the time of the report in whole seconds.
-    _Atomic uint32_t awaited[8], awaited_at;
+    _Atomic uint32_t awaited[MAX_RANKS / 32], awaited_at;
     _Atomic uint32_t paused; // whether the controller has paused operations
 };
 
@@ -91,12 +92,12 @@ struct segment_head {
 struct segment {
     uint8_t *base; // NULL until it is open, and for a leader that is alone on its host
     size_t bytes;
-    uint32_t index, count;      // of this rank, on the host; the leader is 0
-    uint8_t ranks[MAX_RANKS];   // their numbers in the job
-    int connections[MAX_RANKS]; // those of rendezvous_join
-    bool readable;              // all ranks can read each other's memory
-    bool mappable;              // all ranks can map each other's regions
-    uint32_t processors;        // number of processors that all ranks together may use
+    uint32_t index, count;           // of this rank, on the host; the leader is 0
+    uint16_t ranks[MAX_HOST_RANKS];  // their numbers in the job
+    int connections[MAX_HOST_RANKS]; // those of rendezvous_join
+    bool readable;                   // all ranks can read each other's memory
+    bool mappable;                   // all ranks can map each other's regions
+    uint32_t processors;             // number of processors that all ranks together may use
 };
 
 // Sets the ranks of the segment: all of the job, or those that share a stream with this one.

@@ -10,7 +10,7 @@ enum {
     PROTOCOL_VERSION = 1,
     AGGREGATION_PORT = 0x7A52,
     MAX_WORKERS = 32, // at one switch
-    MAX_RANKS = 255,  // in a job
+    MAX_RANKS = 4096, // in a job
     PARENT = 31,      // worker number that a switch gives its parent
     NOBODY = 255,     // worker number of a packet that names none of the workers that receive it
     MAX_LANES = 8,

@@ -61,7 +61,7 @@ class Communicator:
 
         controller: "host:port"; by default P4REDUCE_CONTROLLER, else 127.0.0.1:7700.
         job: ranks that give the same name reduce together.
-        rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them. At most 255 ranks; at most 32 of them
+        rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them. At most 4,096 ranks; at most 32 of them
             send to the same switch: one of each host where `local` is "auto".
         slots: packets in flight; 0 for the controller's default. The controller may assign fewer.
         transport: "udp", "raw" or "scapy"; by default P4REDUCE_TRANSPORT, else "udp".

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.errors import JobAborted, JoinError, SlotsExhausted
+from p4reduce.errors import JobAborted, JoinError, SlotsExhausted, list_numbers
 
 LONGEST_FAILURE = 1000
 """Most characters of a rank's report of its failure."""
@@ -40,7 +40,7 @@ def refusal(aborted: JobAborted, known: str = "") -> JoinError:
 
 def awaited_text(waiting: pb.Waiting) -> str:
     """Return what the controller waits for: "ranks that have not joined: 1, 2"."""
-    ranks = ", ".join(map(str, waiting.ranks))
+    ranks = list_numbers(waiting.ranks)
     return {
         pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",
         pb.Waiting.HELLO: f"ranks that the switch has not heard from: {ranks}",

@@ -18,7 +18,7 @@ from functools import partial
 
 from p4reduce.engine import engine as base
 from p4reduce.engine.engine import CLOSE_TIMEOUT_S, Engine, OnEnd, Tell
-from p4reduce.errors import CollectiveTimeout, OperationRefused, P4ReduceError, without_frames
+from p4reduce.errors import CollectiveTimeout, OperationRefused, P4ReduceError, list_ranks, without_frames
 from p4reduce.protocol import Operation, Stats, Worker, float_mode
 from p4reduce.transport import Transport
 
@@ -342,11 +342,8 @@ class PythonEngine(Engine):
                 "is ahead of the others"
             )
         awaited = self._worker.awaited()
-        ranks = f"rank{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"
-        return (
-            f"waiting for {ranks if awaited else 'results'}; last answer from the switch at {switch}: {silence:.1f} s "
-            "ago"
-        )
+        ranks = list_ranks(awaited) if awaited else "results"
+        return f"waiting for {ranks}; last answer from the switch at {switch}: {silence:.1f} s ago"
 
     def _end(self, wake_fd: int) -> None:
         self._transport.close()

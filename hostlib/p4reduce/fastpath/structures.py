@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char, c_char_p, c_double, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import c_char, c_char_p, c_double, c_float, c_int32, c_uint16, c_uint32, c_uint64, c_void_p
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from p4reduce import protocol
+from p4reduce.protocol.constants import MAX_RANKS, MAX_WORKERS
 
-ABI = 3
+ABI = 4
 
 OK, INVALID, MISMATCH, ABORTED, TIMEOUT, FAILED, CLOSED, SYSTEM, NO_MEMORY, NETWORK = range(10)
 TYPES = {"float32": 1, "int32": 2, "float16": 3, "bfloat16": 4}
@@ -19,7 +20,7 @@ WIRES = {"int32": 0, "int16": 1, "int8": 2}
 ZEROS = {"skipped": 0, "first": 1, "sent": 2}
 LINK_UDP, LINK_PACKET = 1, 2
 
-Ranks = c_uint32 * 8  # a bitmap
+Ranks = c_uint32 * (MAX_RANKS // 32)  # a bitmap
 
 S = TypeVar("S", bound="Sized")
 
@@ -61,10 +62,10 @@ class Error(Sized):
 class Membership(Sized):
     _fields_: ClassVar = [
         *_each(c_uint32, "size job generation rank world_size slots lanes block_size first_seq peer_count"),
-        ("peers", c_uint8 * 32),
+        ("peers", c_uint16 * MAX_WORKERS),
         ("abort_secret", c_uint64),
         *_each(c_uint32, "sharing reserved"),
-        ("hosts", c_uint8 * 256),
+        ("hosts", c_uint16 * MAX_RANKS),
         *_each(c_uint32, "first_slot all_slots"),
     ]
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 COPIES = "P4REDUCE_LOCAL_COPIES"
 """Environment variable: 1 makes ranks copy their values for each other, even if they could read each other's memory."""
 
-_LAYOUT = 8  # of the shared memory: LAYOUT in hostlib/csrc/shm/segment.h
+_LAYOUT = 9  # of the shared memory: LAYOUT in hostlib/csrc/shm/segment.h
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACES = ("ipc", "net", "pid", "user")
 

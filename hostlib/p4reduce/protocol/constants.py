@@ -12,7 +12,7 @@ LANES_ACCEPTED = (1, 2, 4, 8)
 BLOCK_SIZES_ACCEPTED = (32, 64, 128, 256)
 MAX_WORKERS = 32
 """Workers of one switch."""
-MAX_RANKS = 255
+MAX_RANKS = 4096
 """Ranks of a job, on any number of switches."""
 PARENT = 31
 """Worker number that a switch gives its parent: the last of its own workers."""

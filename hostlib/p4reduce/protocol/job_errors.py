@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4reduce.errors import JobAborted, MismatchError
-from p4reduce.protocol.constants import NOBODY
 from p4reduce.protocol.fingerprint import same_operation
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.operation import Task
@@ -134,11 +133,11 @@ def _with_host(membership: Membership, leader: int) -> str:
 
 def aborted(membership: Membership, packet: Packet) -> JobAborted:
     """Return the error for an ABORT."""
-    if packet.worker == NOBODY:
+    rank = packet.aborted_by
+    if rank is None:
         why = "the controller has ended it, and no rank is to blame"
     else:
-        own = packet.worker == membership.rank
-        why = f"{f'this rank, {membership.rank},' if own else f'rank {packet.worker}'} has left it"
-    reason = REASONS.get(packet.keys[0], f"reason {packet.keys[0]}")
+        why = f"{f'this rank, {rank},' if rank == membership.rank else f'rank {rank}'} has left it"
+    reason = REASONS.get(packet.abort_reason, f"reason {packet.abort_reason}")
     message = f"job {membership.job} was aborted: {why} ({reason})"
-    return JobAborted(message, rank=None if packet.worker == NOBODY else packet.worker)
+    return JobAborted(message, rank=rank)

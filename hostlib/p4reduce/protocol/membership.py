@@ -48,8 +48,8 @@ class Membership:
                 raise ValueError(f"{name} is {getattr(self, name)}: accepted are {least} to {most}")
         if self.first_seq % 2:
             raise ValueError(f"first_seq is {self.first_seq}: accepted are even numbers: slots start in half 0")
-        if self.hosts and (len(self.hosts) != self.world_size or not set(self.hosts) <= set(range(MAX_RANKS + 1))):
-            raise ValueError(f"hosts are {self.hosts}: accepted are {self.world_size} numbers of 0 to {MAX_RANKS}")
+        if self.hosts and (len(self.hosts) != self.world_size or not set(self.hosts) <= set(range(MAX_RANKS))):
+            raise ValueError(f"hosts are {self.hosts}: accepted are {self.world_size} numbers of 0 to {MAX_RANKS - 1}")
         here, leaders = self.peers or self.leaders, self.leaders
         most = MAX_WORKERS if len(here) == len(leaders) else PARENT
         if len(here) > most:
@@ -89,18 +89,18 @@ class Membership:
     def ranks(self, bitmap: int) -> tuple[int, ...]:
         """Return the ranks that a bitmap of workers stands for."""
         here = [leader for worker, leader in enumerate(self.peers or self.leaders) if bitmap >> worker & 1]
-        return tuple(sorted(rank for leader in here for rank in self._beside(leader)))
+        return self._beside(*here)
 
     @property
     def elsewhere(self) -> tuple[int, ...]:
         """The ranks at other switches."""
-        away = set(self.leaders) - set(self.peers) if self.peers else ()
-        return tuple(sorted(rank for leader in away for rank in self._beside(leader)))
+        return self._beside(*set(self.leaders) - set(self.peers)) if self.peers else ()
 
-    def _beside(self, rank: int) -> tuple[int, ...]:
+    def _beside(self, *ranks: int) -> tuple[int, ...]:
         if not self.hosts:
-            return (rank,)
-        return tuple(other for other, host in enumerate(self.hosts) if host == self.hosts[rank])
+            return tuple(sorted(ranks))
+        hosts = {self.hosts[rank] for rank in ranks}
+        return tuple(other for other, host in enumerate(self.hosts) if host in hosts)
 
     @property
     def max_absent_lanes(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES, NO_KEY, PROTOCOL_VERSION, Op
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES, NO_KEY, NOBODY, PROTOCOL_VERSION, Op
 from p4reduce.protocol.header import FIELDS, FIXED
 from p4reduce.protocol.membership import Membership
 
@@ -61,6 +61,16 @@ class Packet:
         """The 64 bits by which the controller recognises a HELLO."""
         return self.fingerprint << 32 | self.keys[0]
 
+    @property
+    def aborted_by(self) -> int | None:
+        """The rank that an ABORT names, if any."""
+        return self.worker if self.worker != NOBODY else (self.keys[0] >> 16) - 1 if self.keys[0] >> 16 else None
+
+    @property
+    def abort_reason(self) -> int:
+        """The `AbortReason` of an ABORT."""
+        return self.keys[0] & 0xFFFF
+
     def __str__(self) -> str:
         """Return one line for logs and failed tests."""
         name = Op(self.op).name if self.op in _OPS else f"op {self.op}"
@@ -70,6 +80,17 @@ class Packet:
             f"seq {self.seq} fingerprint {self.fingerprint:08x} active {self.active:b} present {self.present:b} "
             f"next [{keys}]"
         )
+
+
+def abort(rank: int | None, reason: int, lanes: int, **fields: Any) -> Packet:
+    """Return the ABORT that names a rank. `fields`: other fields of `Packet`.
+
+    A rank that `worker` has no number for is in the upper half of the first key, plus one.
+    """
+    beyond = rank is not None and rank >= NOBODY
+    first_key = reason | (rank + 1) << 16 if rank is not None and beyond else reason
+    worker = NOBODY if rank is None or beyond else rank
+    return Packet(Op.ABORT, worker=worker, keys=(first_key,) + (0,) * (lanes - 1), **fields)
 
 
 def hello(lanes: int, nonce: int, **fields: Any) -> Packet:
@@ -96,7 +117,7 @@ def hello_of(membership: Membership, nonce: int, **fields: Any) -> bytes:
     `fields`: other fields of `Packet`.
     """
     m = membership
-    return pack(hello(m.lanes, nonce, job=m.job, generation=m.generation, worker=m.rank, **fields))
+    return pack(hello(m.lanes, nonce, job=m.job, generation=m.generation, worker=min(m.rank, NOBODY), **fields))
 
 
 class Codec:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.asking import ANSWER_TIMEOUT, ask
 from p4reduce.control.channel import Tls
-from p4reduce.errors import P4ReduceError
+from p4reduce.errors import P4ReduceError, list_ranks
 from p4reduce.trace.frames import Address
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _names(job: pb.Job) -> dict[Address, str]:
     names = {}
     for leader, members in streams.items():
         ranks = sorted(int(member.rank) for member in members)
-        text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+        text = list_ranks(ranks)
         for member in members:
             if member.rank == leader:
                 names.update({(str(seen.ip), int(seen.udp_port)): text for seen in member.places if seen.heard})

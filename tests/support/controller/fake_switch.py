@@ -137,10 +137,10 @@ class FakeSwitch:
         self._do("fence")
         self.admitted.pop(job.job, None)
 
-    async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
+    async def abort(self, job: Placement, rank: int | None, reason: int) -> None:
         self._do("abort")
         assert job.job not in self.admitted, "fenced first"
-        self.aborts.append((job.job, worker, reason))
+        self.aborts.append((job.job, rank, reason))
 
     async def forget(self, job: Placement) -> None:
         self._do("forget")

@@ -44,7 +44,8 @@ declare("key.block", ProtoField.uint32, "Block", base.DEC)
 declare("key.exponent", ProtoField.uint8, "Largest biased exponent", base.DEC)
 declare("counted", ProtoField.uint32, "Workers counted", base.HEX, nil, nil, "bitmap of who is counted so far")
 declare("came", ProtoField.uint32, "Fingerprint that came", base.HEX, nil, nil, "another than the switch has")
-declare("reason", ProtoField.uint32, "Reason", base.DEC, REASONS, nil, "why the job ended")
+declare("reason", ProtoField.uint32, "Reason", base.DEC, REASONS, 0x0000FFFF, "why the job ended")
+declare("lost", ProtoField.uint32, "Lost rank", base.DEC, nil, nil, "if it is too large for the worker field")
 declare("nonce", ProtoField.uint32, "Nonce, lower half", base.HEX, nil, nil, "the upper half is the fingerprint")
 declare("short", ProtoField.bool, "Short", base.NONE, nil, nil, "a HELLO without values beside full ones")
 declare("lane", ProtoField.uint8, "Lane", base.DEC)
@@ -119,6 +120,8 @@ local function add_key(tree, range, lane, op)
     if other then
         if lane > 0 then return end
         local item = tree:add(fields[other], range)
+        local upper_half = range:bitfield(0, 16)
+        if other == "reason" and upper_half > 0 then tree:add(fields["lost"], range, upper_half - 1) end
         if other == "counted" then item:append_text(" (" .. table.concat(lanes_of(range:uint()), ", ") .. ")") end
         return
     end
