@@ -99,6 +99,7 @@ def test_others_of_one_host(tmp_path: Path, system: str, local: str) -> None:
     assert [(row["error"], row["wrong"]) for row in rows] == [(None, 0)] * 3
 
 
+@pytest.mark.slow
 def test_calls_in_a_row_are_all_right(tmp_path: Path) -> None:
     rows = bench(tmp_path, "--workers", "2", "--numel", "16,1000", "--calls", "50", "--density", "1", "--overlap",
                  "all", "--sparsity", "block", "--repeat", "2", "--local", "auto", "--input", "dense,shared",

@@ -30,6 +30,7 @@ def gradients(folder: Path, *arguments: str) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 def test_gradients_are_recorded_measured_and_reduced(tmp_path: Path) -> None:
     kept, plot = tmp_path / "kept", tmp_path / "made" / "plot.png"
     made = gradients(tmp_path, *TINY, "--sparsify", "none,block", "--keep", str(kept), "--repeat", "1", "--warm-up",

@@ -43,9 +43,8 @@ def test_the_systems_that_are_trained_by_default() -> None:
     assert set(trainings.systems(losses=True)) == set(trainings.HOOKS) - {"noop"}
 
 
-@pytest.mark.parametrize(
-    "model", [model if model == "ncf" else pytest.param(model, marks=pytest.mark.slow) for model in trainings.MODELS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", trainings.MODELS)
 def test_all_systems_train_it(tmp_path: Path, model: str) -> None:
     plot = tmp_path / "made" / "plot.png"
     names = ",".join(trainings.HOOKS)

@@ -35,6 +35,7 @@ def torchrun(script: str, folder: Path, controller: str) -> dict[tuple[int, int]
     return {(int(rank), int(step)): float(loss) for rank, step, loss in lines}
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs_and_five_lines_make_the_difference(native_udp_stack: Stack, tmp_path: Path) -> None:
     plain, ours = scripts()
     changes = [line for line in difflib.ndiff(plain.splitlines(), ours.splitlines()) if line[0] in "+-"]

@@ -123,8 +123,18 @@ def test_ranks_that_differ_are_told(setting: Setting) -> None:
         assert len(told) == 2, lasts
 
 
-@EVERY_WAY
+@pytest.mark.parametrize("setting", ["native-udp", "tree", "hosts", "memory"], indirect=True)
 def test_a_rank_that_does_not_call_is_named(setting: Setting) -> None:
+    check_that_who_does_not_call_is_named(setting)
+
+
+@pytest.mark.slow
+@EVERY_WAY
+def test_a_rank_that_does_not_call_is_named_in_every_way(setting: Setting) -> None:
+    check_that_who_does_not_call_is_named(setting)
+
+
+def check_that_who_does_not_call_is_named(setting: Setting) -> None:
     calls = {0: [Call((20_000,), timeout=4.0)], 1: [Call((20_000,), pause=8.0)]}
     with setting.ranks([], calls_of=calls, job="timeout", world_size=2) as ranks:
         last = ranks.wait_for_ends()[0]

@@ -71,7 +71,14 @@ def test_a_cable_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("target", ["sim", "native", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "native",
+        pytest.param("sim", marks=pytest.mark.slow),
+        pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow]),
+    ],
+)
 def test_frames_between_switches(target: str) -> None:
     """Leaves and spine on cables; a rank's HELLO to the other leaf crosses its own, which counts."""
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:

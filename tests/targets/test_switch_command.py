@@ -16,8 +16,11 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from p4reduce_targets.bmv2 import BINARY
+from p4reduce_targets.cli import switch
 from tests.support.certificates import self_signed
 from tests.support.own_network import own_cables
 from tests.support.waiting import has_ended, wait_until
@@ -147,8 +150,11 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
     ],
 )
 def test_errors(arguments: list[str], code: int, message: str) -> None:
-    ended, said = failing(*arguments)
-    assert (ended, message in said) == (code, True), said
+    app = typer.Typer()
+    app.command()(switch)
+    done = CliRunner().invoke(app, arguments)
+    said = re.sub(r"[\s│]+", " ", done.stderr)
+    assert (done.exit_code, done.stdout, message in said) == (code, "", True), said
 
 
 @pytest.mark.parametrize("how", ["clients have certificates", "--insecure"])
