@@ -12,7 +12,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TOOLS       := mnexec:mininet ifconfig:net-tools ip:iproute2 ping:iputils-ping iperf3:iperf3 spin:spin \
                etcd:etcd-server tshark:tshark
 C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csrc/*/*.[ch] \
-               targets/csrc/CMakeLists.txt targets/csrc/*.[ch])
+               targets/csrc/CMakeLists.txt targets/csrc/*.[ch] simulator/csrc/*)
 # Options for the demo: make demo ARGS="--workers 2 --drop-rate 0.05"
 ARGS   ?=
 

@@ -16,6 +16,7 @@ PACKAGES = {
     "p4reduce": ROOT / "hostlib",
     "p4reduce_controller": ROOT / "controller",
     "p4reduce_targets": ROOT / "targets",
+    "p4reduce_simulator": ROOT / "simulator",
     "p4reduce_bench": ROOT / "bench",
     "p4reduce_topos": ROOT / "bmv2_topos",
 }
@@ -23,6 +24,7 @@ MAY_IMPORT = {
     "p4reduce": set(),
     "p4reduce_controller": {"p4reduce"},
     "p4reduce_targets": {"p4reduce"},
+    "p4reduce_simulator": {"p4reduce", "p4reduce_targets", "p4reduce_bench"},
     "p4reduce_bench": {"p4reduce", "p4reduce_controller", "p4reduce_targets"},
     "p4reduce_topos": {"p4reduce", "p4reduce_controller", "p4reduce_targets", "p4reduce_bench"},
 }
@@ -49,6 +51,7 @@ ORDER = {
     "submit api ddp distributed commands trace __main__",
     "p4reduce_controller": "base tenants switches jobs observability store etcd p4runtime settings fabric webpage "
     "service standby commands doctor",
+    "p4reduce_simulator": "library network workload simulation running texts report cli",
     "p4reduce_bench": "options outputs processes peers allreduce analyze gradients training demo cli",
 }
 

@@ -15,6 +15,7 @@ PACKAGES = {
     "p4reduce": "hostlib/p4reduce/__init__.py",
     "p4reduce.ddp": "hostlib/p4reduce/ddp/__init__.py",
     "p4reduce.distributed": "hostlib/p4reduce/distributed/__init__.py",
+    "p4reduce_simulator": "simulator/p4reduce_simulator/__init__.py",
     "p4reduce_topos": "bmv2_topos/p4reduce_topos/__init__.py",
 }
 FOREIGN = {"bf16_wrapper", "fp16_wrapper", "noop_hook"}  # PyTorch's own

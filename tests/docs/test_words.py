@@ -26,7 +26,18 @@ else:
 
 RULES = tomllib.loads((ROOT / "tests/docs/words.toml").read_text())
 OPENING = re.compile(rf"(?:{'|'.join(RULES['openings'])})\b")
-FOLDERS = ("bench", "bmv2_topos", "controller", "examples", "hostlib", "p4src", "targets", "tests", "website")
+FOLDERS = (
+    "bench",
+    "bmv2_topos",
+    "controller",
+    "examples",
+    "hostlib",
+    "p4src",
+    "simulator",
+    "targets",
+    "tests",
+    "website",
+)
 GENERATED = re.compile(r"/(?:generated|compiled|build)/|_pb2(?:_grpc)?\.py$")
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 _C_TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*", re.DOTALL)

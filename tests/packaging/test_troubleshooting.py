@@ -14,7 +14,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
-SOURCES = [ROOT / name for name in ("hostlib/p4reduce", "controller", "targets", "bench/p4reduce_bench", "bmv2_topos")]
+SOURCES = [
+    ROOT / name
+    for name in ("hostlib/p4reduce", "controller", "targets", "simulator", "bench/p4reduce_bench", "bmv2_topos")
+]
 OTHERS = ("CMakeLists.txt", "pyproject.toml")
 # The code may put a message together from parts. These meet at placeholders, and between sentences.
 ERROR = r"[A-Z]\w+(?:Error|Aborted|Exhausted|Timeout|Dtype)"

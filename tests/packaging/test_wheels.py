@@ -33,7 +33,7 @@ def modules(folder: Path) -> set[str]:
 
 def test_the_training_wheel_has_no_tools(wheels: Mapping[str, Path]) -> None:
     wheel = wheels["p4reduce"]
-    ours = {"p4reduce", "p4reduce_controller", "p4reduce_targets", "p4reduce_topos"}
+    ours = {"p4reduce", "p4reduce_controller", "p4reduce_simulator", "p4reduce_targets", "p4reduce_topos"}
     assert packages(wheel) == {*ours, "p4reduce_bench"}
     shared = {name.split("/")[1] for name in names(wheel) if name.startswith("p4reduce_bench/")}
     assert shared == {"__init__.py", "outputs.py", "allreduce", "peers", "processes"}  # with which networks measure
@@ -45,6 +45,7 @@ def test_the_training_wheel_has_no_tools(wheels: Mapping[str, Path]) -> None:
         "p4reduce_controller/compiled/p4info.txtpb",
         "p4reduce_controller/compiled/jumbo/p4reduce.json",
         "p4reduce_controller/compiled/jumbo/p4info.txtpb",
+        "p4reduce_simulator/libp4reduce_simulator.so",
         "p4reduce_targets/native/libp4reduce_native.so",
     }
     assert any(name.endswith("/LICENSE") for name in names(wheel))
@@ -53,7 +54,7 @@ def test_the_training_wheel_has_no_tools(wheels: Mapping[str, Path]) -> None:
 
 
 def test_every_module_is_in_its_wheel(wheels: Mapping[str, Path]) -> None:
-    sources = ("hostlib", "controller", "targets", "bmv2_topos", "bench")
+    sources = ("hostlib", "controller", "targets", "simulator", "bmv2_topos", "bench")
     folders = [package for folder in sources for package in (ROOT / folder).glob("p4reduce*")]
     ours = {module for package in folders for module in modules(package)}
     ours.add("p4reduce_controller/compiled/__init__.py")  # from p4src/

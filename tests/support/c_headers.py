@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-HOST, NATIVE = ROOT / "hostlib" / "csrc", ROOT / "targets" / "csrc"
+HOST, NATIVE, SIMULATOR = (ROOT / folder / "csrc" for folder in ("hostlib", "targets", "simulator"))
 
 _SCALARS: Mapping[str, Any] = {
     **{f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},

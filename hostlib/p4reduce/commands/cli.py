@@ -50,6 +50,9 @@ COMMANDS = {
     ),
     "shell": Command("p4reduce_controller.commands.shell:shell", "Start p4runtime-shell, connected to a switch."),
     "bench": Command("p4reduce_bench.cli:bench", "Measure allreduce and training, and compare with Gloo and MPI."),
+    "simulate": Command(
+        "p4reduce_simulator.cli:simulate", "Simulate allreduces of thousands of ranks on a network, in virtual time."
+    ),
     "topo": Command("p4reduce_topos.cli:topo", "Emulate networks of switches in Mininet, and run experiments on them."),
     "analyze": Command(
         "p4reduce_bench.analyze.cli:analyze", "Measure how sparse recorded gradients are, and how much time that saves."

@@ -25,6 +25,11 @@ class Handle:
             raise ValueError("the native switch is closed")
         return getattr(self._library, f"native_{function}")(self._switch, *arguments)
 
+    @property
+    def pointer(self) -> int:
+        """The C code's pointer to its `struct native_switch`."""
+        return int(self._switch)
+
     def free(self, plane: int) -> None:
         """Free a plane. This works also after `close`."""
         self._library.native_plane_free(self._switch, plane)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `p4reduce simulate`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from typer import Option
+
+from p4reduce.commands.tables import show
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench import outputs
+from p4reduce_bench.allreduce import grid
+from p4reduce_bench.processes.termination import command
+from p4reduce_simulator import report, texts
+from p4reduce_simulator.library import LibraryMissing
+from p4reduce_simulator.network import Host, Link, Network, Switch, clos, star
+from p4reduce_simulator.running import Result
+from p4reduce_simulator.running import simulate as run
+from p4reduce_simulator.workload import DTYPES, OVERLAPS, PATTERNS, Workload
+
+JSON_VERSION = 1
+_INTERVALS = 200  # of a picture
+
+
+# fmt: off
+def simulate(
+    topology: Annotated[str, Option(
+        help="star, tree, clos, or a YAML or JSON file in the form of `p4reduce topo --file`.")] = "star",
+    ranks: Annotated[int | None, Option(min=1, help="Number of ranks, each at a host. Default: 8, or all of the "
+        "file.")] = None,
+    leaves: Annotated[int, Option(min=1, help="tree, clos: number of leaf switches.")] = 2,
+    spines: Annotated[int, Option(min=1, help="clos: number of spines; slots are dealt over them.")] = 2,
+    pods: Annotated[int, Option(min=0, help="tree, clos: number of pods, which adds a level of switches in the "
+        "middle. 0: none.")] = 0,
+    link: Annotated[str, Option(help=f"Properties of links: some of {texts.LINK}.")] = "",
+    core: Annotated[str, Option(help="Properties of links between switches. Default: those of --link.")] = "",
+    host: Annotated[str, Option(help=f"Processor time of hosts: some of {texts.HOST}. Default: none.")] = "",
+    switch: Annotated[str, Option(help=f"Delay and processor time of switches: some of {texts.SWITCH}.")] = "",
+    numel: Annotated[str, Option(help="Number of elements, or size such as 25MiB.")] = "1MiB",
+    dtype: Annotated[str, Option(help=f"Data type: {' or '.join(DTYPES)}.")] = "float32",
+    density: Annotated[str, Option(help="Shares of non-zero blocks or elements, separated by commas.")] = "1,0.1,0.01",
+    pattern: Annotated[str, Option(help=f"How non-zeros lie: one of {', '.join(PATTERNS)}.")] = "blocks",
+    overlap: Annotated[str, Option(
+        help=f"Overlap of the ranks' non-zeros: one of {', '.join(OVERLAPS)}.")] = "random",
+    file: Annotated[Path | None, Option(help="A .npy file of shape (ranks, elements) with the tensors.")] = None,
+    operations: Annotated[int, Option(min=1, help="Number of allreduces.")] = 1,
+    interval: Annotated[str, Option(help="Time between them. 0s: all are submitted at once.")] = "0s",
+    warm_up: Annotated[int, Option(min=0, help="Allreduces before, which are not part of the result: workers measure "
+        "the path.")] = 1,
+    late: Annotated[str, Option(help="Time that the last rank is late.")] = "0s",
+    jitter: Annotated[str, Option(help="Longest time that each rank is late at random.")] = "0s",
+    skew: Annotated[str, Option(help="Largest difference of the hosts' clocks from the time.")] = "0s",
+    slots: Annotated[int, Option(min=1, max=32768, help="Slots of the job: packets in flight.")] = 64,
+    seed: Annotated[int, Option(min=0, help="Equal seeds give equal runs.")] = 0,
+    until: Annotated[str, Option(help="Virtual time at which the simulation ends in any case.")] = "3600s",
+    wall: Annotated[float, Option(min=1, help="Seconds after which the simulation ends in any case.")] = 86400,
+    links: Annotated[bool, Option("--links", help="Also show the busiest links.")] = False,
+    json_file: Annotated[Path | None, Option("--json", help="File to write all figures to, as JSON.")] = None,
+    plot: Annotated[Path | None, Option(help="File to write a plot of the links' utilisation to: of the first "
+        "density.")] = None,
+) -> None:
+    """Simulate allreduces on a network, in virtual time.
+
+    The workers and switches are the C code that ranks and native switches run. Links, processors and clocks are models.
+    """
+    console = Console()
+    with command():
+        outputs.check(json_file=json_file, plot=plot)
+        network = _network(topology, ranks, leaves, spines, pods, link, core)
+        network = replace(
+            network, host=texts.properties("--host", host, Host(), texts.HOST),
+            switch=texts.properties("--switch", switch, Switch(), texts.SWITCH),
+        )
+        grid.one_of("--dtype", dtype, DTYPES)
+        densities = grid.listed("--density", density, grid.within(0, 1), "shares of 0 to 1")
+        try:
+            workload = Workload(
+                grid.elements(numel, dtype), 1.0, pattern, overlap, dtype=dtype, operations=operations,
+                interval=texts.seconds("--interval", interval), warm_up=warm_up,
+                late=texts.seconds("--late", late), jitter=texts.seconds("--jitter", jitter),
+                skew=texts.seconds("--skew", skew), file=str(file) if file else None,
+            )
+            network.trees  # noqa: B018 - raises ValueError for a network that cannot add up
+        except ValueError as error:
+            raise P4ReduceError(str(error)) from None
+        found: list[tuple[Workload, Result]] = []
+        limits = {"until": texts.seconds("--until", until), "wall_limit": wall}
+        for share in densities[:1] if file else densities:
+            case = replace(workload, density=share)
+            result = _run(network, case, slots=slots, seed=seed, **limits)
+            found.append((case, result))
+        show(report.summary(network, found), console)
+        for _, result in found if links else []:
+            show(report.busiest(result), console)
+        if json_file:
+            rows = [{"workload": asdict(case), "result": result.as_json()} for case, result in found]
+            outputs.write_json(json_file, JSON_VERSION, {"network": asdict(network), "slots": slots, "rows": rows})
+        if plot:
+            case, result = found[0]
+            again = _run(network, case, slots=slots, seed=seed, **limits, record=result.now / _INTERVALS)
+            report.plot(plot, network, again)
+# fmt: on
+
+
+def _run(network: Network, workload: Workload, **options: float) -> Result:
+    try:
+        return run(network, workload, **options)  # type: ignore[arg-type]
+    except (LibraryMissing, TimeoutError, ValueError, MemoryError) as error:
+        raise P4ReduceError(str(error)) from None
+
+
+def _network(
+    topology: str, ranks: int | None, leaves: int, spines: int, pods: int, link: str, core: str
+) -> Network:  # fmt: skip
+    if topology.endswith((".yaml", ".yml", ".json")):
+        return texts.read_network(Path(topology), link, core, ranks)
+    edge = texts.properties("--link", link, Link(), texts.LINK)
+    between = texts.properties("--core", core, edge, texts.LINK)
+    count = 8 if ranks is None else ranks
+    try:
+        if topology == "star":
+            return star(count, edge)
+        if topology in ("tree", "clos"):
+            return clos(count, leaves, spines if topology == "clos" else 1, pods, edge, between)
+    except ValueError as error:
+        raise P4ReduceError(str(error)) from None
+    raise P4ReduceError(f"--topology {topology}: accepted are star, tree, clos, and a file that ends in .yaml or .json")

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from p4reduce_bench import outputs
+from p4reduce_bench.outputs import number
+from p4reduce_simulator.network import Network
+from p4reduce_simulator.running import LinkUse, Result
+from p4reduce_simulator.workload import Workload
+
+_MOST_LINES = 12
+
+
+def summary(network: Network, found: Sequence[tuple[Workload, Result]]) -> Table:
+    """Return a table with a row for each workload."""
+    numbers = ("elements", "density", "time ms", "median", "99 %", "algbw GB/s", "sent MB", "received MB")
+    table = outputs.table(
+        f"{network.name}: {len(network.ranks)} ranks, {len(network.switches)} switches",
+        ("sum",),
+        (*numbers, "dropped", "lost", "marked", "resent", "events", "wall s"),
+        "times in virtual time; 99 %: of the ranks' own times; MB: on the wire, of the rank with the most",
+    )
+    for workload, result in found:
+        size = 4 * workload.numel
+        up = [link for link in result.links if link.source.startswith("rank")]
+        down = [link for link in result.links if link.destination.startswith("rank")]
+        slowest = max(result.times)
+        table.add_row(
+            "exact" if result.exact else "WRONG",
+            str(workload.numel),
+            f"{workload.density:g}",
+            number(slowest, 1e3),
+            number(result.percentile(0.5), 1e3),
+            number(result.percentile(0.99), 1e3),
+            number(size / slowest / 1e9 if slowest else None),
+            number(max(link.bytes for link in up), 1e-6),
+            number(max(link.bytes for link in down), 1e-6),
+            *(str(sum(getattr(link, name) for link in result.links)) for name in ("dropped", "lost", "marked")),
+            str(int(result.totals["retransmissions"])),
+            str(result.events),
+            number(result.wall),
+        )
+    return table
+
+
+def busiest(result: Result, most: int = _MOST_LINES) -> Table:
+    """Return a table of the links that carried most for their rate."""
+    links = sorted(result.links, key=lambda link: (-link.utilisation, -link.bytes))[:most]
+    table = outputs.table(
+        "busiest links", ("from", "to"), ("packets", "MB", "busy", "longest wait us", "dropped", "lost")
+    )
+    for link in links:
+        table.add_row(
+            link.source,
+            link.destination,
+            str(link.packets),
+            number(link.bytes, 1e-6),
+            f"{link.utilisation:.0%}",
+            number(link.longest_wait, 1e6),
+            str(link.dropped),
+            str(link.lost),
+        )
+    return table
+
+
+def plot(path: Path, network: Network, result: Result) -> None:
+    """Draw the utilisation of links over time: of ranks' links on average, and of the busiest between switches."""
+    up = [link for link in result.links if link.source.startswith("rank")]
+    down = [link for link in result.links if link.destination.startswith("rank")]
+    core = sorted(result.between_switches(), key=lambda link: -link.bytes)[:_MOST_LINES]
+    with outputs.figure(path, 1, 1, (9, 4.5)) as (figure, axes):
+        axis = axes[0][0]
+        for label, links, rate in (
+            ("from ranks (average)", up, network.edge.rate),
+            ("to ranks (average)", down, network.edge.rate),
+            *((f"{link.source} to {link.destination}", [link], network.core.rate) for link in core),
+        ):
+            shares = _shares(links, rate, result.interval)
+            axis.plot([1e3 * result.interval * at for at in range(len(shares))], shares, label=label)
+        axis.set_xlabel("virtual time, ms")
+        axis.set_ylabel("utilisation" if network.edge.rate else "bytes per interval")
+        axis.set_ylim(bottom=0)
+        outputs.legend(figure, 3)
+
+
+def _shares(links: Sequence[LinkUse], rate: int, interval: float) -> list[float]:
+    """Return the average share of the rate in each interval; bytes if there is no rate."""
+    most = rate * interval / 8 if rate else 1.0
+    length = max((len(link.recorded) for link in links), default=0)
+    return [
+        sum(link.recorded[at] for link in links if at < len(link.recorded)) / len(links) / most for at in range(length)
+    ]

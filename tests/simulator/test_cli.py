@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `p4reduce simulate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from p4reduce.commands.cli import app
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["simulate", *arguments])
+    return done.exit_code, done.output
+
+
+def test_a_table_json_and_a_plot(tmp_path: Path) -> None:
+    out, picture = tmp_path / "out.json", tmp_path / "out.svg"
+    code, said = run("--topology", "clos", "--ranks", "8", "--numel", "64KiB", "--density", "1,0.1", "--links",
+                     "--json", str(out), "--plot", str(picture))  # fmt: skip
+    assert code == 0, said
+    assert said.count("exact") == 2
+    assert "busiest links" in said
+    found = json.loads(out.read_text())
+    assert [row["workload"]["density"] for row in found["rows"]] == [1, 0.1]
+    assert found["rows"][0]["result"]["exact"] is True
+    assert found["rows"][0]["result"]["percentiles"]["1.0"] > 0
+    assert "utilisation" in picture.read_text() or picture.stat().st_size > 1000
+
+
+def test_a_topology_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "rooms.yaml"
+    file.write_text(
+        "name: two-rooms\nswitches: [s1, s2]\nhosts: {h1: s1, h2: s1, h3: s2, h4: s2}\nlinks: [[s1, s2]]\n"
+        'edge: "rate=1gbit"\ncore: "rate=1gbit,delay=1ms"\nroots: [s2]\n'
+    )
+    code, said = run("--topology", str(file), "--numel", "16KiB", "--density", "1")
+    assert code == 0, said
+    assert "two-rooms: 4 ranks, 2 switches" in said
+
+
+def test_tensors_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tensors.npy"
+    np.save(file, np.arange(3 * 1000, dtype=np.float32).reshape(3, 1000))
+    code, said = run("--ranks", "3", "--file", str(file))
+    assert code == 0, said
+    assert "exact" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topology", "ring"], "--topology ring: accepted are star, tree, clos"),
+        (["--ranks", "33"], "33 ranks and switches are below switch: a switch adds up at most 32"),
+        (["--link", "speed=1"], "--link speed=1: accepted are some of rate="),
+        (["--link", "delay=1h"], "--link: delay 1h: accepted are times such as"),
+        (["--density", "2"], "--density 2: accepted are shares of 0 to 1"),
+        (["--dtype", "float64"], "--dtype float64: accepted are float32, int32"),
+        (["--late", "soon"], "--late soon: accepted are times such as"),
+        (["--topology", "nothing.yaml"], "nothing.yaml: it cannot be read"),
+        (["--link", "loss=1", "--until", "1s"], "rank 0: the operation has not ended"),
+    ],
+)
+def test_errors(arguments: list[str], message: str) -> None:
+    code, said = run(*arguments, "--numel", "1000")
+    assert code == 1
+    assert message in said
