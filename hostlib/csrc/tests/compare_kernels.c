@@ -173,15 +173,15 @@ int main(int count, char **arguments) {
         printf("this processor has no %s\n", arguments[1]);
         return 1;
     }
-    for (int headroom = 0; headroom <= 12; headroom += headroom < 5 ? 1 : 7) // of up to 32 ranks, and of 4096 {
+    for (int headroom = 0; headroom <= 12; headroom += headroom < 5 ? 1 : 7) { // of up to 32 ranks, and of 4096
         compare_quantise(kernels, headroom);
-    compare_dequantise(kernels, headroom);
-    compare_sum(kernels, headroom);
-}
-compare_scan(kernels);
-compare_half(&kernels->float16, &kernels_portable.float16, "float16");
-compare_half(&kernels->bfloat16, &kernels_portable.bfloat16, "bfloat16");
-compare_largest(kernels);
-printf("%s: as portable\n", kernels->name);
-return 0;
+        compare_dequantise(kernels, headroom);
+        compare_sum(kernels, headroom);
+    }
+    compare_scan(kernels);
+    compare_half(&kernels->float16, &kernels_portable.float16, "float16");
+    compare_half(&kernels->bfloat16, &kernels_portable.bfloat16, "bfloat16");
+    compare_largest(kernels);
+    printf("%s: as portable\n", kernels->name);
+    return 0;
 }
