@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold of jobs, whatever happens: every wait ends, nothing ends without a cause, and the cause is named.
+
+| fault | what it may end |
+|---|---|
+| a rank is killed | its own job, in which every other rank's error names it |
+| a rank cannot reach the controllers for longer than the lease | its own job |
+| a controller without a store is killed | every job |
+| controllers that keep jobs are away for longer than ranks may rejoin | every job |
+| a switch is restarted | every job |
+| anything else | jobs that are only joining |
+
+If several faults come together, any job may end.
+"""
+
+from __future__ import annotations
+
+from p4reduce.errors import JobAborted, SlotsExhausted
+from tests.simulation.rank import Rank
+from tests.simulation.site import LEASE, REJOIN, Fault, Job, Site
+from tests.simulation.world import Violation
+
+LONGEST_WAIT = 75.0  # seconds without a fault until every wait must have ended; a join waits for 30 s at most
+LOOK_INTERVAL = 0.5
+AFTERMATH = 15.0  # seconds for which a fault may have consequences
+SHORT = 4.0  # seconds: controllers that are away for so long are always back in time
+
+
+class Rules:
+    """The rules for the jobs of one site."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._waits: dict[str, tuple[str, float]] = {}  # for each rank its stage, and the quiet seconds in it
+        site.world.after(LOOK_INTERVAL, self._look)
+
+    def begin_last(self) -> None:
+        """Forget the faults so far: whatever comes now must succeed."""
+        self.site.faults.clear()
+
+    def _look(self) -> None:
+        for job in self.site.jobs:
+            for rank in job.ranks:
+                if rank.lives:
+                    self._count(rank)
+                elif rank.outcome and rank.rank not in job.judged:
+                    job.judged.add(rank.rank)
+                    self._judge(job, rank)
+        self.site.world.after(LOOK_INTERVAL, self._look)
+
+    def _count(self, rank: Rank) -> None:
+        stage, waited = self._waits.get(rank.name, ("", 0.0))
+        if stage != rank.stage:
+            waited = 0.0
+        waited += LOOK_INTERVAL * (self.site.quiet and rank.stage != "computing" and not rank.process.paused)
+        self._waits[rank.name] = rank.stage, waited
+        if waited > LONGEST_WAIT + max(rank.plan.pauses) + (rank.plan.queue if rank.stage == "joining" else 0.0):
+            raise Violation(f"{rank.name} has been {rank.stage} for {waited:g} s without a fault")
+
+    def _judge(self, job: Job, rank: Rank) -> None:
+        error = rank.error
+        if error is None or (isinstance(error, SlotsExhausted) and not rank.plan.queue):
+            return
+        causes = [fault for fault in self.site.faults if self._reaches(fault, job)]
+        if not causes:
+            raise Violation(f"{rank.name} failed without a fault: {error!r}")
+        if len(causes) > 1 or rank.stage == "joining":
+            return  # faults may add up
+        self._judge_single(causes[0], job, rank, error)
+
+    def _reaches(self, fault: Fault, job: Job) -> bool:
+        """Whether the fault comes while the job lives, or shortly before, and has to do with it."""
+        if fault.end + AFTERMATH < job.begun:
+            return False
+        mine = {rank.name for rank in job.ranks} | {rank.process.host for rank in job.ranks}
+        return not fault.kind.startswith("rank:") or bool(mine & set(fault.subjects))
+
+    def _judge_single(self, fault: Fault, job: Job, rank: Rank, error: BaseException) -> None:
+        lasted = min(fault.end, self.site.world.now) - fault.begin
+        kept = self.site.kind != "plain"
+        if fault.kind == "rank: kill":
+            guilty = next(one for one in job.ranks if one.name in fault.subjects)
+            named = getattr(error, "rank", None)
+            if not isinstance(error, JobAborted) or named != guilty.rank:
+                raise Violation(f"{guilty.name} was killed, but {rank.name} says: {error!r}")
+            return
+        ends = {
+            "rank: cut off from controllers": lasted >= LEASE - 1,
+            "controller: kill": not kept or lasted > SHORT,
+            "controller: power": not kept or lasted > SHORT,
+            "controller: stop": not kept or lasted > SHORT,
+            "controller: cut off from etcd": lasted > REJOIN - SHORT,
+            "switch: restart": True,
+        }
+        if not ends.get(fault.kind, False):
+            raise Violation(f"{rank.name} failed while {rank.stage}, although {fault} may not end it: {error!r}")

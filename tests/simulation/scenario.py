@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scenario from a seed: a site, jobs and faults, and what must hold at the end.
+
+It begins with idle time, in which nothing runs but the switches. Then come jobs and faults. In the end all faults are
+mended; then every rank must end, every slot must become free, and one more job must succeed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import greenlet
+
+from tests.simulation.environment import simulated
+from tests.simulation.network import Network
+from tests.simulation.program import SLOTS
+from tests.simulation.rank import JobPlan
+from tests.simulation.rules import LONGEST_WAIT, Rules
+from tests.simulation.site import LEASE, Fault, LogNotes, Site, run_until
+from tests.simulation.world import Violation, World
+
+SETTLE = 300.0  # seconds for everything to end when all faults are mended
+FREE = 90.0  # seconds for the slots to be free after that
+START = 60.0
+JOIN_TIMEOUT = 30.0
+QUEUE = 150.0  # seconds that a rank may wait for slots
+OPERATION_TIMEOUT = 600.0  # longer than any wait may last
+LONGEST_FAULT = 20.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a scenario. `busy`: the simulated seconds in which controllers ran. `error`: None if all was well."""
+
+    seed: int
+    seconds: float
+    busy: float
+    steps: int
+    digest: str
+    tail: list[str]
+    error: BaseException | None = None
+
+
+def play(seed: int, echo: Callable[[str], None] | None = None, *, idle: float = 40_000.0) -> Result:
+    """Play the scenario of the seed. `idle`: the mean of its idle seconds."""
+    world = World(seed)
+    world.echo = echo
+    Network(world)
+    begun, error = world.now, None
+    with tempfile.TemporaryDirectory() as folder, _logged(world), simulated(world):
+        scenario = Scenario(world, Path(folder), idle)
+        try:
+            scenario.run()
+        except Exception as failure:
+            error = failure
+            world.note("failure", f"{type(failure).__name__}: {failure}")
+        digest, tail = world.digest, list(world.tail)
+        _end(world)
+    busy = world.now - (scenario.busy_since or world.now)
+    return Result(seed, world.now - begun, busy, world.steps, digest, tail, error)
+
+
+def _end(world: World) -> None:
+    """End what still runs, without any consequence."""
+    world.checks, world.echo = [], None
+    for process in [*world.processes, *world.dead]:
+        process.alive = True  # so that its tasks can end
+        for thread in list(process.threads):
+            with contextlib.suppress(BaseException):
+                world.current = process
+                thread.greenlet.throw(greenlet.GreenletExit)
+        process.close()
+    world.current = None
+    world.processes, world.dead = [], []
+    gc.collect()
+
+
+@contextlib.contextmanager
+def _logged(world: World) -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = [LogNotes(world)]
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+class Scenario:
+    """One scenario."""
+
+    def __init__(self, world: World, folder: Path, idle: float) -> None:
+        self.world = world
+        self.random = random = world.random
+        self.busy_since = 0.0
+        self._idle = random.expovariate(1 / idle) if idle else 0.0
+        kind = random.choice(["plain", "file", "file", "pair", "pair"])
+        self.site = Site(world, folder, kind=kind, switches=random.randint(1, 2), hosts=random.randint(2, 4), slots=SLOTS)
+        self.length = random.uniform(20, 60)
+        world.note("scenario", f"seed {world.seed}: {kind}, {len(self.site.switches)} switches, {self.length:.0f} s")
+
+    def run(self) -> None:
+        site, world, random = self.site, self.world, self.random
+        for switch in site.switches:
+            switch.start()
+        world.run(self._idle)
+        self.busy_since = world.now
+        for controller in site.controllers:
+            controller.start()
+        run_until(world, START, lambda: site.leader is not None, "no controller serves")
+        self._rules = Rules(site)
+        net = site.net
+        net.loss, net.duplicates = random.choice([0, 0, 0.01, 0.1]), random.choice([0, 0, 0.02, 0.2])
+        net.delay = random.choice([0.0, 0.001, 0.3])
+        for number in range(random.randint(1, 4)):
+            world.after(random.uniform(0, self.length / 2), lambda number=number: self._begin_job(f"job{number}"))
+        for _ in range(random.choice([0, 1, 1, 1, 2, 3, 5])):
+            world.after(random.uniform(0, self.length), self._strike)
+        world.run(self.length + LONGEST_FAULT)
+        run_until(world, SETTLE, lambda: all(job.over for job in site.jobs), "ranks still wait")
+        run_until(world, FREE, lambda: not site.idle(), "the site is not idle")
+        self._rules.begin_last()
+        last = self._begin_job("last")
+        run_until(world, LONGEST_WAIT, lambda: last.over, "the last job does not end")
+        for rank in last.ranks:
+            if rank.outcome != "left":
+                raise Violation(f"{rank.name} failed after all faults were mended: {rank.error!r}")
+        run_until(world, FREE, lambda: not site.idle(), "the site is not idle in the end")
+
+    def _begin_job(self, name: str):  # type: ignore[no-untyped-def]
+        random = self.random
+        size = random.randint(1, 4)
+        plan = JobPlan(
+            name=name,
+            seed=random.getrandbits(32),
+            world_size=size,
+            slots=random.randint(1, SLOTS),
+            values=random.choice([1, 64, 500, 3000]),
+            pauses=tuple(random.choice([0.0, 0.01, random.uniform(0, 8)]) for _ in range(random.randint(1, 6))),
+            timeout=OPERATION_TIMEOUT,
+            join_timeout=JOIN_TIMEOUT,
+            queue=random.choice([0.0, QUEUE, QUEUE]),
+        )
+        return self.site.begin(plan, [random.choice(list(self.site.hosts)) for _ in range(size)])
+
+    # Faults.
+
+    def _strike(self) -> None:
+        faults = [
+            self._kill_rank,
+            self._kill_rank,
+            self._pause_rank,
+            self._cut_off_rank,
+            self._cut_off_data,
+            self._kill_controller,
+            self._kill_controller,
+            self._stop_controller,
+            self._pause_controller,
+            self._cut_off_switch,
+            self._restart_switch,
+            self._step_clock,
+        ]
+        if self.site.kind == "file":
+            faults += [self._fail_power, self._slow_disk, self._break_disk]
+        elif self.site.kind == "pair":
+            faults += [self._cut_off_etcd] * 3
+        self.random.choice(faults)()
+
+    def _for_a_while(self, fault: Fault, undo: Callable[[], object], seconds: float) -> None:
+        def mend() -> None:
+            undo()
+            self.site.mend(fault)
+
+        self.world.after(seconds, mend)
+
+    def _duration(self) -> float:
+        return self.random.choice([self.random.uniform(0.01, 1), self.random.uniform(0.5, 4), self.random.uniform(1, 18)])
+
+    def _a_rank(self):  # type: ignore[no-untyped-def]
+        ranks = [rank for job in self.site.jobs for rank in job.ranks if rank.lives]
+        return self.random.choice(ranks) if ranks else None
+
+    def _kill_rank(self) -> None:
+        if (rank := self._a_rank()) is not None:
+            self.site.strike("rank: kill", rank.name)
+            rank.process.kill()
+
+    def _pause_rank(self) -> None:
+        if (rank := self._a_rank()) is not None:
+            seconds = self._duration()
+            fault = self.site.strike("rank: pause", rank.name, seconds=seconds)
+            rank.process.paused = True
+            self._for_a_while(fault, lambda: setattr(rank.process, "paused", False), seconds)
+
+    def _cut(self, kind: str, one: str, others: list[str]) -> None:
+        """Cut a host off others, in one direction or both."""
+        seconds, net = self._duration(), self.site.net
+        ways = [way for other in others for way in ((one, other), (other, one))]
+        if self.random.random() < 0.3:
+            ways = ways[:: 2] if self.random.random() < 0.5 else ways[1::2]
+        fault = self.site.strike(kind, one, *others, seconds=seconds)
+        for way in ways:
+            net.block(*way)
+        self._for_a_while(fault, lambda: [net.free(*way) for way in ways], seconds)
+
+    def _a_host(self) -> str:
+        return self.random.choice(list(self.site.hosts.values()))
+
+    def _cut_off_rank(self) -> None:
+        self._cut("rank: cut off from controllers", self._a_host(), [one.host for one in self.site.controllers])
+
+    def _cut_off_data(self) -> None:
+        self._cut("rank: cut off from a switch", self._a_host(), [self.random.choice(self.site.switches).ip])
+
+    def _cut_off_switch(self) -> None:
+        controller = self.random.choice(self.site.controllers)
+        self._cut("controller: cut off from a switch", controller.host, [self.random.choice(self.site.switches).ip])
+
+    def _cut_off_etcd(self) -> None:
+        self._cut("controller: cut off from etcd", self.random.choice(self.site.controllers).host, ["10.8.0.1"])
+
+    def _kill_controller(self) -> None:
+        controller, seconds = self.random.choice(self.site.controllers), self._duration()
+        if controller.process is not None:
+            fault = self.site.strike("controller: kill", controller.name, seconds=seconds)
+            controller.kill()
+            self._for_a_while(fault, controller.start, seconds)
+
+    def _stop_controller(self) -> None:
+        controller, seconds = self.random.choice(self.site.controllers), self._duration()
+        if controller.process is not None:
+            fault = self.site.strike("controller: stop", controller.name, seconds=seconds)
+            controller.stop()
+            self._for_a_while(fault, controller.start, seconds)
+
+    def _pause_controller(self) -> None:
+        controller, seconds = self.random.choice(self.site.controllers), self._duration()
+        if (process := controller.process) is not None:
+            fault = self.site.strike("controller: pause", controller.name, seconds=seconds)
+            process.paused = True
+            self._for_a_while(fault, lambda: setattr(process, "paused", False), seconds)
+
+    def _restart_switch(self) -> None:
+        switch, seconds = self.random.choice(self.site.switches), self._duration()
+        if switch.process is not None:
+            fault = self.site.strike("switch: restart", switch.name, seconds=seconds)
+            switch.kill()
+            self._for_a_while(fault, switch.start, seconds)
+
+    def _step_clock(self) -> None:
+        controller = self.random.choice(self.site.controllers)
+        controller.clock_offset += self.random.choice([-1, 1]) * 10 ** self.random.uniform(0, 6)
+        if controller.process is not None:
+            controller.process.clock_offset = controller.clock_offset
+        self.site.strike("controller: clock step", controller.name)
+
+    def _fail_power(self) -> None:
+        controller, seconds = self.site.controllers[0], self._duration()
+        if controller.process is not None:
+            net = self.site.net
+            fault = self.site.strike("controller: power", controller.name, seconds=seconds)
+            controller.wanted = False
+            net.power_off(controller.host)
+            net.disks[controller.host].fail_power(self.random)
+
+            def on() -> None:
+                net.power_on(controller.host)
+                controller.start()
+
+            self._for_a_while(fault, on, seconds)
+
+    def _slow_disk(self) -> None:
+        seconds, disk = self._duration(), self.site.net.disks[self.site.controllers[0].host]
+        fault = self.site.strike("controller: slow disk", self.site.controllers[0].name, seconds=seconds)
+        disk.slow = self.random.choice([0.05, 0.5, 3.0])
+        self._for_a_while(fault, lambda: setattr(disk, "slow", 0.0), seconds)
+
+    def _break_disk(self) -> None:
+        seconds, disk = self._duration(), self.site.net.disks[self.site.controllers[0].host]
+        fault = self.site.strike("controller: broken disk", self.site.controllers[0].name, seconds=seconds)
+        disk.broken = True
+        self._for_a_while(fault, lambda: setattr(disk, "broken", False), seconds)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole site in virtual time: controllers, switches, hosts with ranks, and etcd or a disk for the controllers' state.
+
+The site also keeps the record of faults, by which `rules` judges how jobs have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.service.run import running
+from p4reduce_controller.settings.settings import load
+from p4reduce_controller.standby.leader_election import LeaderElection
+from tests.simulation import etcd, program
+from tests.simulation.disk import Disk
+from tests.simulation.network import Network
+from tests.simulation.rank import JobPlan, Rank
+from tests.simulation.switch import Switch
+from tests.simulation.world import Process, Violation, World
+
+LEASE = 10.0  # seconds until a controller notices that a rank's host is gone
+REJOIN = 10.0
+STORE_LEASE = 2
+SWITCH_TIMEOUT = 30.0
+RESTART_DELAY = 1.0  # seconds until a controller that has ended is started again, as by systemd
+
+
+class LogNotes(logging.Handler):
+    """The log of all processes, as notes of the world."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        who = self._world.current.name if self._world.current is not None else "-"
+        self._world.note(who, f"[{record.levelname.lower()}] {record.getMessage()}")
+
+
+@dataclass(eq=False)
+class Fault:
+    """A fault, from its begin to its end. `subjects`: the names of the processes and hosts that it strikes."""
+
+    kind: str
+    subjects: tuple[str, ...]
+    begin: float
+    end: float = float("inf")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {' and '.join(self.subjects)}"
+
+
+class Controller:
+    """One controller, which is started again whenever it ends. `serving`: the service, while it has one."""
+
+    def __init__(self, site: Site, number: int) -> None:
+        self.site = site
+        self.name = f"controller {number}"
+        self.host = f"10.1.0.{number}"
+        self.address = f"{self.host}:7700"
+        self.process: Process | None = None
+        self.serving: Any = None
+        self.wanted = False  # whether it is to run
+        self.clock_offset = 0.0
+
+    def start(self) -> None:
+        self.wanted = True
+        if self.process is None:
+            self.process = Process(self.site.world, self.name, self.host)
+            self.process.clock_offset = self.clock_offset
+            self.process.on_kill.append(self._died)
+            self.site.world.note(self.name, "starts")
+            self._task = self.process.start(self._main())
+            self._task.add_done_callback(self._ended)
+
+    def kill(self) -> None:
+        """Kill it. It is started again only by `start`."""
+        self.wanted = False
+        if self.process is not None:
+            self.process.kill()
+
+    def stop(self) -> None:
+        """End it as SIGTERM does."""
+        self.wanted = False
+        if self.process is not None:
+            self.process.soon(self._task.cancel)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it serves, as far as it knows."""
+        serving = self.serving
+        return (
+            serving is not None
+            and serving.service.serves
+            and not serving.runner.supervisor.stopping.is_set()
+            and serving.saver.maybe_lost_leadership is None
+        )
+
+    async def _main(self) -> None:
+        settings = load(None, self.site.settings(self))
+        if self.site.kind == "pair":
+            await LeaderElection(settings, SWITCH_TIMEOUT, self._on_ready, lambda *_: None).run()
+            return
+        async with running(settings, SWITCH_TIMEOUT) as controller:
+            self._on_ready(controller)
+            await controller.failed.wait()
+            raise controller.failure or AssertionError
+
+    def _on_ready(self, controller: Any) -> None:
+        self.serving = controller
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        self.site.world.note(self.name, f"ends: {error!r}")
+        if isinstance(error, SettingsError | AssertionError | TypeError | AttributeError):
+            self.site.world.failure = error
+        if self.process is not None:
+            self.process.kill()
+
+    def _died(self) -> None:
+        self.process, self.serving = None, None
+        self.site.world.after(RESTART_DELAY, lambda: self.start() if self.wanted else None)
+
+
+@dataclass(eq=False)
+class Job:
+    """A job of the site, and its ranks."""
+
+    plan: JobPlan
+    ranks: list[Rank]
+    begun: float
+    judged: set[int] = field(default_factory=set)  # ranks whose end was judged
+
+    @property
+    def over(self) -> bool:
+        return not any(rank.lives for rank in self.ranks)
+
+
+class Site:
+    """The parts of a site.
+
+    `kind`: "plain" for a controller without a store, "file" for one with a state file, "pair" for two with etcd.
+    """
+
+    def __init__(self, world: World, folder: Path, *, kind: str, switches: int, hosts: int, slots: int) -> None:
+        self.world, self.folder, self.kind = world, folder, kind
+        self.net: Network = world.net
+        self.slots = slots
+        self.hosts = {number: f"10.0.0.{number}" for number in range(1, hosts + 1)}
+        self.switches = [Switch(world, number, self.hosts) for number in range(1, switches + 1)]
+        self.controllers = [Controller(self, number) for number in range(1, 3 if kind == "pair" else 2)]
+        self.jobs: list[Job] = []
+        self.faults: list[Fault] = []
+        self.net.etcd = etcd.Member(world)
+        for controller in self.controllers:
+            (folder / controller.host).mkdir()
+            self.net.disks[controller.host] = Disk(folder / controller.host)
+        world.checks.append(self._check_leaders)
+
+    def settings(self, controller: Controller) -> dict[str, Any]:
+        more: dict[str, Any] = {}
+        if self.kind == "file":
+            more = {"state": str(self.folder / controller.host / "state")}
+        elif self.kind == "pair":
+            more = {
+                "store": f"etcd://{etcd.ADDRESS}",
+                "store_insecure": True,
+                "store_lease": STORE_LEASE,
+                "standby": True,
+            }
+        return {
+            "switch": [switch.address for switch in self.switches],
+            "address": [switch.ip for switch in self.switches],
+            "ports": list(self.hosts),
+            "listen": controller.address,
+            "insecure": True,
+            "switch_insecure": True,
+            "lease": LEASE,
+            "rejoin_time": REJOIN,
+            "pipeline": str(program.folder()),
+            "slots": 4,
+            "take_over": self.kind != "pair",
+            **more,
+        }
+
+    def start(self) -> None:
+        for switch in self.switches:
+            switch.start()
+        for controller in self.controllers:
+            controller.start()
+
+    def begin(self, plan: JobPlan, hosts: list[int]) -> Job:
+        controllers = ",".join(controller.address for controller in self.controllers)
+        ranks = [Rank(self.world, plan, rank, self.hosts[host], controllers) for rank, host in enumerate(hosts)]
+        self.jobs.append(Job(plan, ranks, self.world.now))
+        return self.jobs[-1]
+
+    def strike(self, kind: str, *subjects: str, seconds: float | None = None) -> Fault:
+        """Record that a fault begins. `seconds`: None if it is over at once."""
+        fault = Fault(kind, subjects, self.world.now, self.world.now if seconds is None else float("inf"))
+        self.faults.append(fault)
+        self.world.note("fault", f"{fault} begins" if seconds is not None else str(fault))
+        return fault
+
+    def mend(self, fault: Fault) -> None:
+        fault.end = self.world.now
+        self.world.note("fault", f"{fault} is over")
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no fault is under way, and every part runs."""
+        return all(fault.end <= self.world.now for fault in self.faults) and all(
+            controller.process is not None for controller in self.controllers
+        )
+
+    @property
+    def leader(self) -> Controller | None:
+        return next((controller for controller in self.controllers if controller.leads), None)
+
+    def idle(self) -> str:
+        """Return what is still in use, or ""."""
+        leader = self.leader
+        if leader is None:
+            return "no controller serves"
+        jobs = leader.serving.jobs
+        if jobs.live:
+            return f"jobs live: {[job.name for job in jobs.live]}"
+        if used := [pool.used for pool in jobs.pools if pool.used]:
+            return f"slots are in use: {used}"
+        if left := {switch.name: sorted(switch.admitted) for switch in self.switches if switch.admitted}:
+            return f"entries are left: {left}"
+        return ""
+
+    def _check_leaders(self) -> None:
+        if self.kind == "pair" and all(controller.leads for controller in self.controllers):
+            raise Violation("two controllers serve at once")
+
+
+def run_until(world: World, seconds: float, condition: Callable[[], bool], what: str) -> None:
+    if not world.run(seconds, condition):
+        raise Violation(f"{what}, after {seconds:g} s")
