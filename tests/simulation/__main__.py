@@ -43,7 +43,8 @@ def main() -> int:
     wall = clock() - begun
     print(
         f"{seed - options.seed} scenarios, {simulated:,.0f} simulated seconds, {busy:,.0f} of them with controllers, "
-        f"{steps:,} steps in {wall:.0f} s: {simulated / wall:,.0f} simulated seconds a second; failed: {failed or 'none'}"
+        f"{steps:,} steps in {wall:.0f} s: {simulated / wall:,.0f} simulated seconds a second; "
+        f"failed: {failed or 'none'}"
     )
     if len(failed) <= 1 and seed - options.seed == 1:
         print(f"digest {result.digest}")

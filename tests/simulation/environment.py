@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the code under test takes from its machine, replaced while a world runs: time, chance, threads, sockets, gRPC.
+"""The machine under the code, replaced while a world runs: time, chance, threads, sockets, gRPC.
 
 The code itself is unchanged. Each name is replaced where the code looks it up, and restored at the end.
 """
@@ -124,9 +124,9 @@ def _with_clocks() -> list[tuple[Any, Any]]:
         for one in list(vars(module).values()):
             function = one.__init__ if isinstance(one, type) else one
             defaults = getattr(function, "__defaults__", None)
-            if defaults and any(default is clock for default in defaults for clock in _CLOCKS):
-                if all(function is not other for other, _ in found):
-                    found.append((function, defaults))
+            is_new = all(function is not other for other, _ in found)
+            if is_new and any(default is clock for default in defaults or () for clock in _CLOCKS):
+                found.append((function, defaults))
     return found
 
 

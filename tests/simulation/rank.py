@@ -19,7 +19,7 @@ from tests.simulation.world import Process, Violation, World
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What the ranks of a job do.
+    """The plan of a job: what its ranks do.
 
     `values`: how many each allreduce has. `pauses`: seconds before each allreduce.
     `timeout`: seconds for each allreduce. `join_timeout`: seconds for joining.

@@ -248,7 +248,7 @@ class AioCall:
             self._status = code, details, trailing
             self._stop()
 
-    # Of grpc.aio.
+    # The methods of a call of grpc.aio.
 
     def cancel(self) -> bool:
         if self._status is not None:
@@ -519,7 +519,7 @@ class Handler:
         else:
             await self.write(await handler.unary_unary(request, self))
 
-    # Of grpc.aio.ServicerContext.
+    # The methods of grpc.aio.ServicerContext.
 
     async def read(self) -> Any:
         while not self._messages:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold of jobs, whatever happens: every wait ends, nothing ends without a cause, and the cause is named.
+"""The rules for jobs, whatever happens: every wait ends, nothing ends without a cause, and the cause is named.
 
 | fault | what it may end |
 |---|---|

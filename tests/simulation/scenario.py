@@ -20,9 +20,9 @@ import greenlet
 from tests.simulation.environment import simulated
 from tests.simulation.network import Network
 from tests.simulation.program import SLOTS
-from tests.simulation.rank import JobPlan
+from tests.simulation.rank import JobPlan, Rank
 from tests.simulation.rules import LONGEST_WAIT, Rules
-from tests.simulation.site import LEASE, Fault, LogNotes, Site, run_until
+from tests.simulation.site import Fault, Job, LogNotes, Site, run_until
 from tests.simulation.world import Violation, World
 
 SETTLE = 300.0  # seconds for everything to end when all faults are mended
@@ -103,7 +103,7 @@ class Scenario:
         self.busy_since = 0.0
         self._idle = random.expovariate(1 / idle) if idle else 0.0
         kind = random.choice(["plain", "file", "file", "pair", "pair"])
-        self.site = Site(world, folder, kind=kind, switches=random.randint(1, 2), hosts=random.randint(2, 4), slots=SLOTS)
+        self.site = Site(world, folder, kind=kind, switches=random.randint(1, 2), hosts=random.randint(2, 4))
         self.length = random.uniform(20, 60)
         world.note("scenario", f"seed {world.seed}: {kind}, {len(self.site.switches)} switches, {self.length:.0f} s")
 
@@ -135,7 +135,7 @@ class Scenario:
                 raise Violation(f"{rank.name} failed after all faults were mended: {rank.error!r}")
         run_until(world, FREE, lambda: not site.idle(), "the site is not idle in the end")
 
-    def _begin_job(self, name: str):  # type: ignore[no-untyped-def]
+    def _begin_job(self, name: str) -> Job:
         random = self.random
         size = random.randint(1, 4)
         plan = JobPlan(
@@ -182,9 +182,10 @@ class Scenario:
         self.world.after(seconds, mend)
 
     def _duration(self) -> float:
-        return self.random.choice([self.random.uniform(0.01, 1), self.random.uniform(0.5, 4), self.random.uniform(1, 18)])
+        low, high = self.random.choice(((0.01, 1), (0.5, 4), (1, 18)))
+        return self.random.uniform(low, high)
 
-    def _a_rank(self):  # type: ignore[no-untyped-def]
+    def _a_rank(self) -> Rank | None:
         ranks = [rank for job in self.site.jobs for rank in job.ranks if rank.lives]
         return self.random.choice(ranks) if ranks else None
 
@@ -205,7 +206,7 @@ class Scenario:
         seconds, net = self._duration(), self.site.net
         ways = [way for other in others for way in ((one, other), (other, one))]
         if self.random.random() < 0.3:
-            ways = ways[:: 2] if self.random.random() < 0.5 else ways[1::2]
+            ways = ways[::2] if self.random.random() < 0.5 else ways[1::2]
         fault = self.site.strike(kind, one, *others, seconds=seconds)
         for way in ways:
             net.block(*way)

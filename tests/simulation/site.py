@@ -148,10 +148,9 @@ class Site:
     `kind`: "plain" for a controller without a store, "file" for one with a state file, "pair" for two with etcd.
     """
 
-    def __init__(self, world: World, folder: Path, *, kind: str, switches: int, hosts: int, slots: int) -> None:
+    def __init__(self, world: World, folder: Path, *, kind: str, switches: int, hosts: int) -> None:
         self.world, self.folder, self.kind = world, folder, kind
         self.net: Network = world.net
-        self.slots = slots
         self.hosts = {number: f"10.0.0.{number}" for number in range(1, hosts + 1)}
         self.switches = [Switch(world, number, self.hosts) for number in range(1, switches + 1)]
         self.controllers = [Controller(self, number) for number in range(1, 3 if kind == "pair" else 2)]

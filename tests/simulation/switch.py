@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from finsy.proto import p4r, p4r_grpc
@@ -180,7 +181,7 @@ class Switch:
         self.process = None
         self.admitted = {}
 
-    # Of p4runtime.Device.
+    # The methods of p4runtime.Device.
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -226,7 +227,7 @@ class Switch:
             workers.add(worker)
         self.admitted = {key: (slots, frozenset(workers)) for key, (slots, workers) in admitted.items()}
         ranges = sorted((slots.start, slots.stop, key) for key, (slots, _) in admitted.items())
-        for (_, stop, one), (start, _, other) in zip(ranges, ranges[1:], strict=False):
+        for (_, stop, one), (start, _, other) in pairwise(ranges):
             if start < stop:
                 raise Violation(f"{self.name}: slot {start} is in job {one} and in job {other}")
 

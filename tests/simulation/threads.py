@@ -19,7 +19,7 @@ import greenlet
 
 from tests.simulation.world import Process, World
 
-world: World
+world: World = None  # type: ignore[assignment]
 """The world that runs now. `real` sets it."""
 
 _LEAST_DESCRIPTOR = 1_000_000  # above those of the kernel
@@ -188,7 +188,7 @@ class Lock:
         self.release()
 
 
-def RLock() -> Lock:  # noqa: N802 - its name in `threading`
+def RLock() -> Lock:
     return Lock(reentrant=True)
 
 

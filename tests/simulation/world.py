@@ -150,7 +150,6 @@ class Process:
             for callback in list(self.on_kill):
                 callback()
 
-
     def close(self) -> None:
         """End all tasks, at the end of the world. Nothing comes of what they still do."""
         loop = self.loop
@@ -187,8 +186,10 @@ class World:
 
     @property
     def digest(self) -> str:
-        """A digest of all that was noted so far: equal seeds have equal ones."""
-        return self._digest.hexdigest()
+        """A digest of all notes, steps and random numbers so far: equal seeds have equal ones."""
+        digest = self._digest.copy()
+        digest.update(repr((self.steps, self.random.getstate())).encode())
+        return digest.hexdigest()
 
     def note(self, who: str, what: str) -> None:
         line = f"{self.now - 1000:.6f} {who}: {what}"

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole system in virtual time keeps its invariants, whatever fails, and a seed always plays the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("greenlet", reason="blocking code in virtual time needs greenlet")
+pytest.importorskip("p4reduce_targets.native.library").library()
+
+from tests.simulation.scenario import Result, play  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+SIMULATED_SECONDS = 10_000_000
+SEEDS_OF_DIGEST = (2, 3, 4)
+_SCRIPT = """
+import sys
+from tests.simulation.scenario import play
+print(*[play(int(seed)).digest for seed in sys.argv[1:]])
+"""
+
+
+def check(result: Result) -> None:
+    tail = "\n".join(result.tail[-60:])
+    again = f"python -m tests.simulation --seed {result.seed}"
+    assert result.error is None, f"{tail}\nstep {result.steps}: {result.error!r}\nagain: {again}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_scenario_keeps_all_invariants(seed: int) -> None:
+    check(play(seed))
+
+
+def test_a_seed_plays_the_same_in_any_process() -> None:
+    def digests(hash_seed: str) -> str:
+        command = [sys.executable, "-c", _SCRIPT, *map(str, SEEDS_OF_DIGEST)]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+    here = " ".join(play(seed).digest for seed in SEEDS_OF_DIGEST)
+    assert digests("1").strip() == digests("2").strip() == here
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_ten_million_simulated_seconds() -> None:
+    simulated, seed = 0.0, 1000
+    while simulated < SIMULATED_SECONDS:
+        result = play(seed)
+        check(result)
+        simulated += result.seconds
+        seed += 1
