@@ -34,7 +34,7 @@ static void sort_packets(p4reduce_engine *engine) {
         struct slot *slot = sending->outbox[i];
         const uint32_t position = starts[send_order(engine, slot)]++;
         engine->sorted[position] = slot;
-        engine->payloads[position] = (struct iovec){slot->payload, slot->length};
+        engine->payloads[position] = (struct iovec){slot_outgoing(slot)->payload, slot_outgoing(slot)->length};
     }
     memcpy(sending->outbox, engine->sorted, sending->queued * sizeof *sending->outbox);
 }

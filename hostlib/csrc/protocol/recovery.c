@@ -47,6 +47,7 @@ static void await_answer(struct recovery *recovery, struct slot *slot) {
 static void forget(struct recovery *recovery, struct slot *slot) {
     enter(recovery, slot, IDLE);
     unlink_slot(recovery, slot);
+    sending_withdraw(&recovery->sending, slot);
 }
 
 // Sending.
@@ -137,6 +138,18 @@ void recovery_on_result(struct recovery *recovery, struct slot *slot, bool compl
     measure(recovery, slot, completed, now);
     judge_super_packets(recovery, slot);
     forget(recovery, slot);
+}
+
+void recovery_withdraw(struct recovery *recovery, struct slot *slot) {
+    forget(recovery, slot);
+    slot->unacked_copies = 0;
+}
+
+void recovery_begin_path(struct recovery *recovery, double now) {
+    recovery->backoff = 0;
+    timer_restart(&recovery->timer);
+    recovery->sending.pace = pace_new(recovery->slot_count);
+    recovery->sending.pace.next_turn = now - timer_estimate(&recovery->timer); // an initial window may leave at once
 }
 
 void recovery_on_late_answer(struct slot *slot, uint32_t seq) {

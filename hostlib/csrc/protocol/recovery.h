@@ -71,12 +71,18 @@ void recovery_close(struct recovery *recovery);
 // Starts again with the first `slot_count` slots, none of which has a packet. The estimate of the round trip is kept.
 void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count);
 
-// Sends the packet of the slot's next round.
+// Sends the slot's packet for the first time on its path.
 void recovery_send(struct recovery *recovery, struct slot *slot, double now);
 
 // Takes the RESULT of the slot's packet. `completed`: whether it names this worker, which completed the round or sent
 // its packet again.
 void recovery_on_result(struct recovery *recovery, struct slot *slot, bool completed, double now);
+
+// Sends the slot's packet no more, and expects no answer to it.
+void recovery_withdraw(struct recovery *recovery, struct slot *slot);
+
+// Forgets the measurements of a path that has changed: the round trip, the window and the back-off.
+void recovery_begin_path(struct recovery *recovery, double now);
 
 // Takes an answer to an earlier round of the slot, which has its RESULT already.
 void recovery_on_late_answer(struct slot *slot, uint32_t seq);

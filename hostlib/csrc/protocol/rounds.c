@@ -25,9 +25,8 @@ static uint64_t block_of(const struct rounds *rounds, const struct slot *slot, u
 static void fill_packet(const struct rounds *rounds, struct slot *slot, uint8_t present) {
     const uint32_t half = slot->index << 1 | (slot->seq & 1);
     slot->fingerprint = fingerprint_of_round(slot->task->fingerprint, slot->active);
-    packet_round(slot->payload, slot->active, present, (uint16_t)half, slot->seq, slot->fingerprint);
-    slot->present = present;
-    slot->length = (uint32_t)(rounds->layout.bare_length + slot_lanes(slot) * rounds->layout.lane_length);
+    packet_round(slot->packet.payload, slot->active, present, (uint16_t)half, slot->seq, slot->fingerprint);
+    slot->packet.present = present;
 }
 
 // Writes the sums of the round's lanes into the request's array.
@@ -88,7 +87,7 @@ static uint8_t contribute(const struct rounds *rounds, struct slot *slot, uint8_
         absent ^= first;
         present |= first;
     }
-    uint8_t *wire = slot->payload + rounds->layout.bare_length;
+    uint8_t *wire = slot->packet.payload + rounds->layout.bare_length;
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
         if (!(present >> lane & 1))
             continue;
@@ -119,9 +118,7 @@ static void name_all(const struct rounds *rounds, struct slot *slot) {
 }
 
 void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task) {
-    const p4reduce_membership *m = rounds->membership;
     slot->task = task;
-    packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, rounds->worker);
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
         slot->sought[lane] = 0;
         slot->least[lane] = 0;
@@ -163,6 +160,9 @@ bool rounds_is_result(const struct slot *slot, const struct packet *packet) {
 bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet) {
     take_values(rounds, slot, packet->values);
     slot->seq++;
+    const struct datagram sent = slot->packet;
+    slot->packet = (struct datagram){.payload = slot->previous.payload};
+    slot->previous = sent;
     const uint8_t own = agree(rounds, slot, packet->keys);
     if (slot->active)
         fill_packet(rounds, slot, contribute(rounds, slot, own));
@@ -177,6 +177,8 @@ bool rounds_complete(const struct rounds *rounds, struct slot *slot) {
     if (slot->unknown)
         return false;
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
-        packet_set_key(slot->payload, lane, slot->announced[lane]);
+        packet_set_key(slot->packet.payload, lane, slot->announced[lane]);
+    slot->packet.length =
+        (uint32_t)(rounds->layout.bare_length + lanes_in(slot->packet.present) * rounds->layout.lane_length);
     return true;
 }

@@ -44,11 +44,22 @@ double sending_next_turn(const struct sending *sending) {
     return sending->queue_length > 0 ? sending->pace.next_turn : NEVER;
 }
 
+void sending_withdraw(struct sending *sending, struct slot *slot) {
+    if (!slot->in_outbox)
+        return;
+    slot->in_outbox = false;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < sending->queued; i++)
+        if (sending->outbox[i] != slot)
+            sending->outbox[kept++] = sending->outbox[i];
+    sending->queued = kept;
+}
+
 void sending_sent(struct sending *sending, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         sending->outbox[i]->in_outbox = false;
         sending->stats->packets_sent++;
-        sending->stats->bytes_sent += sending->outbox[i]->length;
+        sending->stats->bytes_sent += slot_outgoing(sending->outbox[i])->length;
     }
     sending->queued -= count;
     memmove(sending->outbox, sending->outbox + count, sending->queued * sizeof *sending->outbox);

@@ -39,13 +39,16 @@ struct slot *sending_dequeue(struct sending *sending, double now);
 // Returns when to call `sending_dequeue` next.
 double sending_next_turn(const struct sending *sending);
 
-// Puts the slot's packet into the outbox. If an older packet of the slot is there, this one replaces it.
+// Puts the slot's packet into the outbox, unless it is there.
 static inline void sending_put(struct sending *sending, struct slot *slot) {
     if (slot->in_outbox)
         return;
     slot->in_outbox = true;
     sending->outbox[sending->queued++] = slot;
 }
+
+// Takes the slot's packet out of the outbox, if it is there.
+void sending_withdraw(struct sending *sending, struct slot *slot);
 
 // Removes the first `count` packets of the outbox, which were sent. The caller may have changed its order.
 void sending_sent(struct sending *sending, uint32_t count);

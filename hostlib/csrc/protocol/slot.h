@@ -6,6 +6,7 @@
 #include "protocol/task.h"
 
 #include "wire/bytes.h"
+#include "wire/headers.h"
 
 #include <math.h>
 
@@ -23,6 +24,13 @@ enum state {
     STATES,
 };
 
+// A slot's packet of one round.
+struct datagram {
+    uint8_t *payload; // the slot's own memory
+    uint32_t length;  // 0: not complete
+    uint8_t present;  // lanes
+};
+
 struct slot {
     uint32_t index;
     struct task *task;
@@ -37,10 +45,12 @@ struct slot {
     // The least key that a RESULT may have in each lane, because blocks come in order.
     uint32_t least[MAX_LANES];
 
+    // The packets of this round and of the round before, as they were sent.
+    struct datagram packet, previous;
+    bool suspended; // nothing is sent, and answers are ignored
+    bool repeating; // the packet of the round before is sent again, and the round's packet waits
+
     // The packet that waits for its RESULT.
-    uint8_t *payload;
-    uint32_t length;
-    uint8_t present; // lanes
     enum state state;
     bool in_send_queue; // stays true until the slot's turn, even if the packet no longer needs it
     bool in_outbox;
@@ -77,14 +87,29 @@ static inline bool slot_was_sent_again(const struct slot *slot) {
     return slot_in_network(slot) && slot->state != SENT;
 }
 
-// Returns how many copies of the packet have left. A copy in the outbox will be replaced by the next round's packet.
+// Returns the packet to send: this round's, or that of the round before while it is repeated.
+static inline const struct datagram *slot_outgoing(const struct slot *slot) {
+    return slot->repeating ? &slot->previous : &slot->packet;
+}
+
+// Returns the round of the packet to send.
+static inline uint32_t slot_outgoing_seq(const struct slot *slot) {
+    return slot->seq - slot->repeating;
+}
+
+// Returns the fingerprint in the packet to send.
+static inline uint32_t slot_outgoing_fingerprint(const struct slot *slot) {
+    return slot->repeating ? load_32(slot->previous.payload + AGGREGATION_FINGERPRINT) : slot->fingerprint;
+}
+
+// Returns how many copies of the packet have left. A copy in the outbox has not.
 static inline unsigned slot_copies(const struct slot *slot) {
     return slot->transmissions - (slot->in_outbox && slot->transmissions > 1);
 }
 
 // Returns how many lanes the packet carries, on which its length depends.
 static inline unsigned slot_lanes(const struct slot *slot) {
-    return lanes_in(slot->present);
+    return lanes_in(slot_outgoing(slot)->present);
 }
 
 #endif

@@ -3,6 +3,13 @@
 
 #include <math.h>
 
+void timer_restart(struct timer *timer) {
+    timer->timeout = timer->initial;
+    timer->measured = false;
+    timer->srtt = timer->rttvar = 0;
+    timer->min_rtt = (double)INFINITY;
+}
+
 void timer_sample(struct timer *timer, double round_trip) {
     if (!timer->measured) {
         timer->measured = true;

@@ -22,6 +22,9 @@ static inline double timer_estimate(const struct timer *timer) {
     return timer->measured ? timer->srtt : timer->initial;
 }
 
+// Forgets all samples.
+void timer_restart(struct timer *timer);
+
 // Updates the estimate with one round trip.
 void timer_sample(struct timer *timer, double round_trip);
 

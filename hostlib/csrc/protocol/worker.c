@@ -47,6 +47,12 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insis
     }
 }
 
+// Sends the packet of the round, unless the slot is suspended or repeats the round before.
+static void send_packet(p4reduce_worker *worker, struct slot *slot, double now) {
+    if (!slot->suspended && !slot->repeating)
+        recovery_send(&worker->recovery, slot, now);
+}
+
 // Sends the packet of the round that has begun, or lets the slot wait for the scan.
 static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
     bool complete = rounds_complete(&worker->rounds, slot);
@@ -55,7 +61,7 @@ static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
         complete = rounds_complete(&worker->rounds, slot);
     }
     if (complete) {
-        recovery_send(&worker->recovery, slot, now);
+        send_packet(worker, slot, now);
     } else {
         worker->waiting++;
         worker->scan_at = now;
@@ -73,7 +79,7 @@ static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t bu
     }
     if (complete) {
         worker->waiting--;
-        recovery_send(&worker->recovery, slot, now);
+        send_packet(worker, slot, now);
     }
     return budget;
 }
@@ -141,6 +147,14 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
         finished(worker, slot, now);
 }
 
+// Takes the RESULT of a round whose sums this rank has already. The slot goes on with its own round.
+static void take_repeated(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
+    recovery_on_result(&worker->recovery, slot, packet->header.worker == worker->rounds.worker, now);
+    slot->repeating = false;
+    if (slot->packet.length > 0)
+        recovery_send(&worker->recovery, slot, now);
+}
+
 // Takes a RESULT or a STATUS.
 static void take_answer(p4reduce_worker *worker, const struct packet *packet, double now) {
     const uint32_t index = packet->header.slot >> 1;
@@ -153,15 +167,18 @@ static void take_answer(p4reduce_worker *worker, const struct packet *packet, do
         return;
     }
     struct slot *slot = &worker->slots[index];
-    if (packet->header.seq != slot->seq)
+    const uint32_t seq = slot_outgoing_seq(slot);
+    if (packet->header.seq != seq)
         recovery_on_late_answer(slot, packet->header.seq);
-    if (worker->failure.status != P4REDUCE_OK || !slot_in_network(slot) || packet->header.seq != slot->seq)
+    if (worker->failure.status != P4REDUCE_OK || !slot_in_network(slot) || packet->header.seq != seq)
         worker->stats.stale++;
-    else if (packet->header.fingerprint != slot->fingerprint)
+    else if (packet->header.fingerprint != slot_outgoing_fingerprint(slot))
         worker->stats.foreign++;
     else if (packet->header.op == OP_STATUS)
         recovery_on_status(&worker->recovery, slot, packet_key(packet, 0),
                            packet->header.worker == worker->rounds.worker, now);
+    else if (slot->repeating)
+        take_repeated(worker, slot, packet, now);
     else
         take_result(worker, slot, packet, now);
 }
@@ -250,8 +267,10 @@ double p4reduce_worker_deadline(const p4reduce_worker *worker) {
 size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads, size_t room) {
     struct sending *sending = &worker->recovery.sending;
     const uint32_t count = sending->queued < room ? sending->queued : (uint32_t)room;
-    for (uint32_t i = 0; i < count; i++)
-        payloads[i] = (p4reduce_payload){sending->outbox[i]->payload, sending->outbox[i]->length};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct datagram *packet = slot_outgoing(sending->outbox[i]);
+        payloads[i] = (p4reduce_payload){packet->payload, packet->length};
+    }
     sending_sent(sending, count);
     return count;
 }
@@ -309,8 +328,9 @@ int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, do
         if (slot_was_sent_again(slot) && (oldest == NULL || slot->last_answer < oldest->last_answer))
             oldest = slot;
     }
-    return oldest == NULL || now - oldest->last_answer < timeout ? -1
-                                                                 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
+    if (oldest == NULL || now - oldest->last_answer < timeout)
+        return -1;
+    return (int32_t)(oldest->index << 1 | (slot_outgoing_seq(oldest) & 1));
 }
 
 int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq) {
@@ -336,9 +356,13 @@ uint32_t p4reduce_worker_next_first_seq(const p4reduce_worker *worker) {
 // Puts all slots at the job's first round.
 static void set_out(p4reduce_worker *worker) {
     const p4reduce_membership *m = &worker->membership;
-    for (uint32_t index = 0; index < m->slots; index++)
-        worker->slots[index] =
-            (struct slot){.index = index, .seq = m->first_seq, .payload = worker->slots[index].payload};
+    for (uint32_t index = 0; index < m->slots; index++) {
+        struct slot *slot = &worker->slots[index];
+        *slot = (struct slot){.index = index,
+                              .seq = m->first_seq,
+                              .packet = {.payload = slot->packet.payload},
+                              .previous = {.payload = slot->previous.payload}};
+    }
     worker->rounds = rounds_of(m, &worker->stats);
     recovery_begin_anew(&worker->recovery, m->slots);
 }
@@ -360,6 +384,53 @@ p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker, uint32_t slo
     worker->membership.slots = slots;
     worker->membership.first_seq = first_seq;
     set_out(worker);
+    return P4REDUCE_OK;
+}
+
+// Suspending and rewinding the slots of an aggregator: those with the numbers aggregator, aggregator + aggregators, ...
+
+// Returns how many slots an aggregator has.
+static uint32_t slots_at(const p4reduce_worker *worker, uint32_t aggregator, uint32_t aggregators) {
+    const uint32_t slots = worker->membership.slots;
+    return aggregator < slots ? (slots - aggregator - 1) / aggregators + 1 : 0;
+}
+
+size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uint32_t aggregators, uint32_t *rounds,
+                               size_t room) {
+    const uint32_t count = slots_at(worker, aggregator, aggregators);
+    for (uint32_t i = 0; i < count; i++) {
+        struct slot *slot = &worker->slots[aggregator + i * aggregators];
+        slot->suspended = true;
+        recovery_withdraw(&worker->recovery, slot);
+        if (i < room)
+            rounds[i] = slot->seq;
+    }
+    return count;
+}
+
+p4reduce_status p4reduce_worker_rewind(p4reduce_worker *worker, uint32_t aggregator, uint32_t aggregators,
+                                       const uint32_t *rounds, size_t count, double now, p4reduce_error *error) {
+    if (count != slots_at(worker, aggregator, aggregators))
+        return error_tell(error, P4REDUCE_INVALID,
+                          "rounds are %zu: accepted are %" PRIu32 ", one for each of the slots", count,
+                          slots_at(worker, aggregator, aggregators));
+    for (uint32_t i = 0; i < count; i++) {
+        const struct slot *slot = &worker->slots[aggregator + i * aggregators];
+        if (rounds[i] != slot->seq && (rounds[i] != slot->seq - 1 || slot->previous.length == 0))
+            return error_tell(error, P4REDUCE_INVALID,
+                              "the round of slot %" PRIu32 " is %" PRIu32 ": accepted are %" PRIu32
+                              " and the round before, if the slot has sent a packet in it",
+                              slot->index, rounds[i], slot->seq);
+    }
+    recovery_begin_path(&worker->recovery, now);
+    for (uint32_t i = 0; i < count; i++) {
+        struct slot *slot = &worker->slots[aggregator + i * aggregators];
+        recovery_withdraw(&worker->recovery, slot);
+        slot->suspended = false;
+        slot->repeating = rounds[i] != slot->seq;
+        if (slot_outgoing(slot)->length > 0 && worker->failure.status == P4REDUCE_OK)
+            recovery_send(&worker->recovery, slot, now);
+    }
     return P4REDUCE_OK;
 }
 
@@ -403,14 +474,13 @@ static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *t
     *timer = (struct timer){.initial = t.initial,
                             .margin = t.margin,
                             .ceiling = t.ceiling,
-                            .poll = t.poll,
-                            .timeout = t.initial,
-                            .min_rtt = (double)INFINITY};
+                            .poll = t.poll};
+    timer_restart(timer);
     return P4REDUCE_OK;
 }
 
-// Allocates the slots, with room for their packets. Values are aligned. Before them is room for the aggregation header
-// and for the headers of frames.
+// Allocates the slots, each with room for two packets. Values are aligned. Before them is room for the aggregation
+// header and for the headers of frames.
 static bool make_slots(p4reduce_worker *worker, struct timer timer) {
     const uint32_t slots = worker->membership.slots;
     const struct layout *layout = &worker->rounds.layout;
@@ -418,11 +488,17 @@ static bool make_slots(p4reduce_worker *worker, struct timer timer) {
     const size_t values = layout->lanes * layout->lane_length;
     const size_t stride = align_up(before + values, VALUES_ALIGNMENT);
     worker->slots = calloc(slots, sizeof *worker->slots);
-    worker->payloads = aligned_alloc(VALUES_ALIGNMENT, slots * stride);
+    worker->payloads = aligned_alloc(VALUES_ALIGNMENT, 2 * slots * stride);
     if (worker->slots == NULL || worker->payloads == NULL)
         return false;
-    for (uint32_t index = 0; index < slots; index++)
-        worker->slots[index].payload = worker->payloads + index * stride + before - layout->bare_length;
+    uint8_t *payload = worker->payloads + before - layout->bare_length;
+    for (uint32_t index = 0; index < slots; index++, payload += 2 * stride) {
+        const p4reduce_membership *m = &worker->membership;
+        packet_address(payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, worker->rounds.worker);
+        packet_address(payload + stride, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, worker->rounds.worker);
+        worker->slots[index].packet.payload = payload;
+        worker->slots[index].previous.payload = payload + stride;
+    }
     if (!recovery_open(&worker->recovery, worker->slots, slots, membership_streams(&worker->membership), timer,
                        &worker->stats))
         return false;

@@ -40,10 +40,14 @@ class Pace:
         """Start with the initial window. slots: how many packets can be in flight."""
         self._timer = timer
         self._slots = slots
+        self.restart()
+
+    def restart(self, next_turn: float = -math.inf) -> None:
+        """Start again with the initial window. next_turn: when the next packet may leave."""
         self._ssthresh = math.inf
         self._reduced_at = -math.inf
         self.window = math.inf  # packets in a round trip
-        self.next_turn = -math.inf  # when the next packet may leave
+        self.next_turn = next_turn
         self._set_window(_INITIAL_WINDOW)
 
     def _set_window(self, window: float) -> None:

@@ -93,9 +93,8 @@ class Recovery:
 
     # Calls of the worker.
 
-    def send(self, slot: Slot, packet: bytes, now: float) -> None:
-        """Send the packet of the slot's next round."""
-        slot.packet = packet
+    def send(self, slot: Slot, now: float) -> None:
+        """Send the slot's packet for the first time on its path."""
         slot.transmissions = 0
         self._send_or_queue(slot, now)
 
@@ -117,6 +116,17 @@ class Recovery:
         slot.unacked_since = slot.first_sent_at
         self._measure(slot, completed, now)
         self._forget(slot)
+
+    def withdraw(self, slot: Slot) -> None:
+        """Send the slot's packet no more, and expect no answer to it."""
+        self._forget(slot)
+        slot.unacked_copies = 0
+
+    def begin_path(self, now: float) -> None:
+        """Forget the measurements of a path that has changed: the round trip, the window and the back-off."""
+        self._backoff = 0
+        self.timer.restart()
+        self.pace.restart(now - self.timer.estimate)  # an initial window may leave at once
 
     def on_late_answer(self, slot: Slot, seq: int) -> None:
         """Take an answer to an earlier round of the slot, which has its RESULT already."""
@@ -185,7 +195,7 @@ class Recovery:
         else:
             self._enter(slot, State.SENT if slot.transmissions == 1 else State.RETRANSMITTED)
         self._await_answer(slot)
-        self.sending.put(slot.packet)
+        self.sending.put(slot.outgoing)
 
     def _await_answer(self, slot: Slot) -> None:
         """Move the slot behind all others whose packet is in the network."""

@@ -72,6 +72,7 @@ class Rounds:
             task.dequantise(slot.agreed, slot.agreed_exponents, packet.values)
             self._stats.blocks_received += len(slot.agreed)
         slot.seq = slot.seq + 1 & _SEQ_MASK
+        slot.previous, slot.packet = slot.packet, b""
         own = self._agree(slot, packet.keys)
         if slot.active:
             self._carry(slot, task, *self._contribution(slot, task, own))

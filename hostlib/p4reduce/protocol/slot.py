@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy.typing as npt
 
+from p4reduce.protocol.header import byte_range
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.operation import Task
 from p4reduce.protocol.packet import NO_VALUES
 
 NEVER = float("inf")
+
+_FINGERPRINT = byte_range("fingerprint")
 
 
 class State(IntEnum):
@@ -64,8 +67,13 @@ class Slot:
         # The least key that a RESULT may have in each lane, because blocks come in order.
         self.least: list[int] = []
 
-        # The packet that waits for its RESULT.
+        # The packets of this round (empty until it is complete) and of the round before, as they were sent.
         self.packet = b""
+        self.previous = b""
+        self.suspended = False  # nothing is sent, and answers are ignored
+        self.repeating = False  # the packet of the round before is sent again, and the round's packet waits
+
+        # The packet that waits for its RESULT.
         self.state = State.IDLE
         self.transmissions = 0
         self.sent_at = self.first_sent_at = 0.0
@@ -76,6 +84,21 @@ class Slot:
         # If the packet of the round before seems to be lost: its copies without an answer, and when the first was sent.
         self.unacked_copies = 0
         self.unacked_since = 0.0
+
+    @property
+    def outgoing(self) -> bytes:
+        """The packet to send: this round's, or that of the round before while it is repeated."""
+        return self.previous if self.repeating else self.packet
+
+    @property
+    def outgoing_seq(self) -> int:
+        """The round of the packet to send."""
+        return self.seq - self.repeating & 0xFFFFFFFF
+
+    @property
+    def outgoing_fingerprint(self) -> int:
+        """The fingerprint in the packet to send."""
+        return int.from_bytes(self.previous[_FINGERPRINT], "big") if self.repeating else self.fingerprint
 
     @property
     def in_network(self) -> bool:

@@ -40,7 +40,11 @@ class RetransmissionTimer:
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
-        self.timeout = timing.initial
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all samples."""
+        self.timeout = self.timing.initial
         self.srtt: float | None = None
         self.rttvar = 0.0
         self.min_rtt = math.inf

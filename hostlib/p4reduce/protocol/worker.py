@@ -16,10 +16,16 @@ Each slot has one packet on its way, and the same bytes are sent again until its
 contents of packets, `recovery` when they are sent.
 
 Between two operations the controller may give the job fewer slots, or as many again, elsewhere in the switch.
+
+If an aggregator is lost, its slots go on at another one, which has empty registers. Ranks are at most one round apart,
+since a round's RESULT needs a packet of every rank. So each slot keeps two packets: this round's, and that of the round
+before. All ranks suspend these slots, learn the least round of each slot, and send their packet of that round again. A
+rank that had this round's RESULT does not take the sums twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -111,6 +117,36 @@ class Worker:
         self.membership = replace(self.membership, slots=slots, first_seq=first_seq)
         self._set_out()
 
+    def suspend(self, aggregator: int, aggregators: int) -> list[int]:
+        """Send nothing in the slots of one of several aggregators until `rewind`. Return the round of each of them."""
+        slots = self._slots[aggregator::aggregators]
+        for slot in slots:
+            slot.suspended = True
+            self._recovery.withdraw(slot)
+        return [slot.seq for slot in slots]
+
+    def rewind(self, aggregator: int, aggregators: int, rounds: Sequence[int], now: float) -> None:
+        """Resume the slots of an aggregator, which is elsewhere now, from these rounds: each the least of all ranks'.
+
+        Raises ValueError if a slot cannot go back to its round.
+        """
+        slots = self._slots[aggregator::aggregators]
+        if len(rounds) != len(slots):
+            raise ValueError(f"rounds are {len(rounds)}: accepted are {len(slots)}, one for each of the slots")
+        for slot, seq in zip(slots, rounds, strict=True):
+            if seq != slot.seq and (seq != slot.seq - 1 & 0xFFFFFFFF or not slot.previous):
+                raise ValueError(
+                    f"the round of slot {slot.index} is {seq}: accepted are {slot.seq} and the round before, if the "
+                    "slot has sent a packet in it"
+                )
+        self._recovery.begin_path(now)
+        for slot, seq in zip(slots, rounds, strict=True):
+            self._recovery.withdraw(slot)
+            slot.suspended = False
+            slot.repeating = seq != slot.seq
+            if slot.outgoing and self.failure is None:
+                self._recovery.send(slot, now)
+
     def submit(self, operation: Operation, now: float) -> int:
         """Queue an operation, and return how many slots it uses. Each slot begins it after the operation before."""
         if self.failure is not None:
@@ -190,7 +226,7 @@ class Worker:
         """Return the half whose retransmitted packet has waited longest, if it had no answer for `timeout` seconds."""
         waiting = [slot for slot in self._slots if slot.was_sent_again]
         slot = min(waiting, key=lambda slot: slot.last_answer, default=None)
-        return None if slot is None or now - slot.last_answer < timeout else slot.index << 1 | slot.seq & 1
+        return None if slot is None or now - slot.last_answer < timeout else slot.index << 1 | slot.outgoing_seq & 1
 
     def is_impossible(self, half: int, seq: int) -> bool:
         """Return whether no rank can be in that round yet, because this rank has not sent the round before it.
@@ -216,16 +252,25 @@ class Worker:
             self.stats.stale += 1
             return
         slot = self._slots[index]
-        if packet.seq != slot.seq:
+        if packet.seq != slot.outgoing_seq:
             self._recovery.on_late_answer(slot, packet.seq)
-        if self.failure is not None or not slot.in_network or packet.seq != slot.seq:
+        if self.failure is not None or not slot.in_network or packet.seq != slot.outgoing_seq:
             self.stats.stale += 1
-        elif packet.fingerprint != slot.fingerprint:
+        elif packet.fingerprint != slot.outgoing_fingerprint:
             self.stats.foreign += 1
         elif packet.op == Op.STATUS:
             self._recovery.on_status(slot, packet.keys[0], packet.worker == self._worker, now)
+        elif slot.repeating:
+            self._repeated(slot, packet, now)
         else:
             self._result(slot, packet, now)
+
+    def _repeated(self, slot: Slot, packet: Packet, now: float) -> None:
+        """Take the RESULT of a round whose sums this rank has already. The slot goes on with its own round."""
+        self._recovery.on_result(slot, packet.worker == self._worker, now)
+        slot.repeating = False
+        if slot.packet:
+            self._recovery.send(slot, now)
 
     def _result(self, slot: Slot, packet: Packet, now: float) -> None:
         task = slot.task
@@ -256,10 +301,16 @@ class Worker:
             task.scanning.more(slot.index)
             packet = self._rounds.complete(slot, task)
         if packet is not None:
-            self._recovery.send(slot, packet, now)
+            self._send(slot, packet, now)
         else:
             self._waiting.append((task.counter, slot.index))
             self._scan_at = now
+
+    def _send(self, slot: Slot, packet: bytes, now: float) -> None:
+        """Send the packet of the round, unless the slot is suspended or repeats the round before."""
+        slot.packet = packet
+        if not slot.suspended and not slot.repeating:
+            self._recovery.send(slot, now)
 
     def _scan(self, now: float) -> None:
         """Continue the scan, in the order of tasks and then of slots.
@@ -273,7 +324,7 @@ class Worker:
             while (packet := self._rounds.complete(slot, task)) is None and budget > 0:
                 budget -= task.scanning.more(index)
             if packet is not None:
-                self._recovery.send(slot, packet, now)
+                self._send(slot, packet, now)
             else:
                 still.append((counter, index))
         self._waiting = still

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from p4reduce.fastpath import structures as c
@@ -77,6 +78,18 @@ class Worker:
         error = c.Error.make()
         check(self._library.p4reduce_worker_begin_anew(self._handle, slots, first_seq, error), error)
         self.membership = replace(self.membership, slots=slots, first_seq=first_seq)
+
+    def suspend(self, aggregator: int, aggregators: int) -> list[int]:
+        rounds = (ctypes.c_uint32 * self.membership.slots)()
+        count = self._library.p4reduce_worker_suspend(self._handle, aggregator, aggregators, rounds, len(rounds))
+        return list(rounds[:count])
+
+    def rewind(self, aggregator: int, aggregators: int, rounds: Sequence[int], now: float) -> None:
+        error, each = c.Error.make(), (ctypes.c_uint32 * len(rounds))(*rounds)
+        check(
+            self._library.p4reduce_worker_rewind(self._handle, aggregator, aggregators, each, len(rounds), now, error),
+            error,
+        )
 
     def submit(self, operation: Operation, now: float) -> None:
         self._number += 1

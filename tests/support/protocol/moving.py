@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulation in which aggregators are lost while operations run, and their slots go on at other switches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from p4reduce.protocol import Membership
+from p4reduce.protocol.aggregators import from_aggregator, slots_at_each, to_aggregator
+from p4reduce.protocol.constants import PARENT
+from tests.support.protocol.dealt_switch import with_half
+from tests.support.protocol.model_switch import ModelSwitch
+from tests.support.protocol.simulator import Simulation
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of an aggregator.
+
+    after: the number of packets transmitted before it. dies: whether its switches answer nothing more; otherwise they
+    go on for ranks that do not know of the move. spread: seconds within which ranks hear of each step. abandoned: the
+    ranks that do not hear where the slots went, because the next move comes first.
+    """
+
+    aggregator: int
+    after: int
+    dies: bool = True
+    spread: float = 0.0
+    abandoned: frozenset[int] = frozenset()
+
+
+class Switches:
+    """The switches of an aggregator at one time: a root, and leaves if there are racks."""
+
+    def __init__(self, membership: Membership, racks: Sequence[Sequence[int]]) -> None:
+        self.root = ModelSwitch(membership, len(racks) or None)
+        self.leaves = [ModelSwitch(membership, len(rack), index) for index, rack in enumerate(racks)]
+        self.dead = False
+
+    def reset(self, rounds: Sequence[int]) -> None:
+        """Reset the halves to rounds before those in which the slots go on. They have sums of another job."""
+        for switch in (self.root, *self.leaves):
+            for slot, seq in enumerate(rounds):
+                for before in (1, 2):
+                    switch.reset(slot << 1 | seq - before & 1, (seq - before) % 2**32)
+                    switch.halves[slot << 1 | seq - before & 1].sums[...] = 12345
+
+
+class MovingSimulation(Simulation):
+    """A simulation of a job whose slots are striped over aggregators, which are lost as `losses` say, in this order."""
+
+    def __init__(
+        self, membership: Membership, *, aggregators: int, losses: Sequence[Loss], racks: Sequence[Any] = (), **how: Any
+    ) -> None:
+        super().__init__(membership, racks=racks, **how)
+        self.aggregators = aggregators
+        self._each = replace(membership, slots=slots_at_each(membership.slots, aggregators))
+        self.places = [[Switches(self._each, racks)] for _ in range(aggregators)]
+        self._at = [[0] * aggregators for _ in self.workers]  # the place of each aggregator, as each rank knows
+        self._losses = list(losses)
+        self._under_way = False
+        self._transmitted = 0
+        self.repeated = 0
+        """Slots of ranks that have sent the packet of an earlier round again."""
+
+    def to_switch(self, rank: int, payload: bytes) -> None:
+        aggregator, half = to_aggregator(int.from_bytes(payload[8:10], "big"), self.aggregators)
+        where = aggregator, self._at[rank][aggregator]
+        leaf = next((index for index, rack in enumerate(self.racks) if rank in rack), None)
+        worker = self.workers[rank].membership.worker
+        self._transmit(partial(self._at_place, where, leaf, worker, with_half(payload, half)))
+
+    def _at_place(self, where: tuple[int, int], leaf: int | None, sender: int, payload: bytes) -> None:
+        place = self.places[where[0]][where[1]]
+        if place.dead:
+            return
+        switch = place.root if leaf is None else place.leaves[leaf]
+        receivers, answer = switch.receive(sender, payload) or ((), b"")
+        for receiver in receivers:
+            if leaf is None and self.racks:
+                self._transmit(partial(self._at_place, where, receiver, PARENT, answer))
+            elif leaf is not None and receiver == PARENT:
+                self._transmit(partial(self._at_place, where, None, leaf, answer))
+            else:
+                rank = receiver if leaf is None else self.racks[leaf][receiver]
+                self._transmit(partial(self._at_rank, where, rank, answer))
+
+    def _at_rank(self, where: tuple[int, int], rank: int, payload: bytes) -> None:
+        aggregator, place = where
+        if self._at[rank][aggregator] != place:
+            return  # of an earlier generation
+        half = from_aggregator(int.from_bytes(payload[8:10], "big"), aggregator, self.aggregators)
+        self._receive(rank, with_half(payload, half))
+
+    def _transmit(self, arrive: Any) -> None:
+        super()._transmit(arrive)
+        self._transmitted += 1
+        self._lose_next()
+
+    def _lose_next(self) -> None:
+        if self._losses and not self._under_way and self._transmitted >= self._losses[0].after:
+            self._lose(self._losses.pop(0))
+
+    def _lose(self, loss: Loss) -> None:
+        self._under_way = True
+        self.places[loss.aggregator][-1].dead = loss.dies
+        rounds: list[list[int]] = []
+        for rank in range(len(self.workers)):
+            self.at(self._soon(loss), partial(self._suspend, loss, rank, rounds))
+
+    def _soon(self, loss: Loss) -> float:
+        return self.now + self.random.random() * loss.spread
+
+    def _suspend(self, loss: Loss, rank: int, rounds: list[list[int]]) -> None:
+        worker = self.workers[rank]
+        rounds.append(worker.suspend(loss.aggregator, self.aggregators))
+        self._after(rank)
+        if len(rounds) < len(self.workers):
+            return
+        least = [min(each, key=lambda seq: (seq - each[0] + 2**31) % 2**32) for each in zip(*rounds, strict=True)]
+        for own in rounds:
+            assert all((seq - first) % 2**32 in (0, 1) for seq, first in zip(own, least, strict=True))
+            self.repeated += own != least
+        place = Switches(self._each, self.racks)
+        place.reset(least)
+        places = self.places[loss.aggregator]
+        places.append(place)
+        abandoned = loss.abandoned if self._losses else frozenset()
+        left = {rank for rank in range(len(self.workers)) if rank not in abandoned}
+        for rank in left:
+            self.at(self._soon(loss), partial(self._rewind, loss.aggregator, rank, least, len(places) - 1))
+        self.at(self.now + loss.spread, self._moved)
+
+    def _rewind(self, aggregator: int, rank: int, rounds: list[int], place: int) -> None:
+        self.workers[rank].rewind(aggregator, self.aggregators, rounds, self.now)
+        self._at[rank][aggregator] = place
+        self._after(rank)
+
+    def _moved(self) -> None:
+        self._under_way = False
+        self._lose_next()
