@@ -7,7 +7,9 @@ import argparse
 import sys
 import time
 
-from tests.simulation.scenario import Result, play
+from tests.support import mutants  # noqa: F401 - before the code that it changes, if P4REDUCE_MUTANT says so
+
+from tests.simulation.scenario import Result, play  # isort: skip
 
 clock = time.perf_counter
 

@@ -39,6 +39,7 @@ class Rules:
         self.site.faults.clear()
 
     def _look(self) -> None:
+        self.site.check_slots()
         for job in self.site.jobs:
             for rank in job.ranks:
                 if rank.lives:

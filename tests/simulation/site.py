@@ -161,6 +161,8 @@ class Site:
             (folder / controller.host).mkdir()
             self.net.disks[controller.host] = Disk(folder / controller.host)
         world.checks.append(self._check_leaders)
+        for switch in self.switches:
+            switch.on_write = self.check_slots
 
     def settings(self, controller: Controller) -> dict[str, Any]:
         more: dict[str, Any] = {}
@@ -235,6 +237,19 @@ class Site:
         if left := {switch.name: sorted(switch.admitted) for switch in self.switches if switch.admitted}:
             return f"entries are left: {left}"
         return ""
+
+    def check_slots(self) -> None:
+        """Check that no slot is free at a controller while a switch still admits a job there."""
+        leader = self.leader
+        if leader is None:
+            return
+        serving = leader.serving
+        for number, switch in enumerate(self.switches):
+            if serving.inventory.switches[number].unavailable is None:
+                for job, (slots, _) in switch.admitted.items():
+                    for part in serving.jobs.pools[number]._free:
+                        if part.first < slots.stop and slots.start < part.end:
+                            raise Violation(f"{leader.name}: slots {slots} are free, but {switch.name} has job {job}")
 
     def _check_leaders(self) -> None:
         if self.kind == "pair" and all(controller.leads for controller in self.controllers):

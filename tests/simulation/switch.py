@@ -152,7 +152,7 @@ class Switch:
         self.net: Network = world.net
         self.on_packet_in: Any = lambda _: None
         self.process: Process | None = None
-        self.written = 0
+        self.on_write: Any = lambda: None
         self.admitted: dict[tuple[int, int], tuple[range, frozenset[int]]] = {}
         world.net.switches[self.ip] = self
 
@@ -218,7 +218,6 @@ class Switch:
 
     def _check_entries(self) -> None:
         """Check that no two jobs have a slot in common."""
-        self.written += 1
         pipeline = self._service._running
         admitted: dict[tuple[int, int], tuple[range, set[int]]] = {}
         for entry in _members(pipeline) if pipeline is not None else ():
@@ -230,6 +229,7 @@ class Switch:
         for (_, stop, one), (start, _, other) in pairwise(ranges):
             if start < stop:
                 raise Violation(f"{self.name}: slot {start} is in job {one} and in job {other}")
+        self.on_write()
 
 
 def _members(pipeline: Any) -> Iterator[tuple[tuple[int, int], range, int]]:

@@ -47,6 +47,13 @@ def test_a_seed_plays_the_same_in_any_process() -> None:
 
 
 @pytest.mark.slow
+def test_many_scenarios() -> None:
+    """Mutants of the code fail here: see `tests/support/mutants.py`."""
+    for seed in range(100):
+        check(play(seed))
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_ten_million_simulated_seconds() -> None:
     simulated, seed = 0.0, 1000

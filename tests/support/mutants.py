@@ -44,7 +44,7 @@ def check_that_it_fails(test: str, *options: str, **variables: str) -> None:
 
 class Mutant(NamedTuple):
     where: str
-    """A Python module, or a file in hostlib/csrc."""
+    """A Python module, or a C file below hostlib/csrc or targets/csrc."""
     protection: str
     instead: str
     test: str
@@ -52,8 +52,10 @@ class Mutant(NamedTuple):
 
     @property
     def file(self) -> Path:
-        if self.where.endswith(".c"):
-            return _ROOT / "hostlib" / "csrc" / self.where
+        if self.where.endswith((".c", ".h")):
+            return next(
+                path for part in ("hostlib", "targets") if (path := _ROOT / part / "csrc" / self.where).is_file()
+            )
         package, _, rest = self.where.partition(".")
         return _ROOT / _ROOTS[package] / package / f"{rest.replace('.', '/')}.py"
 
@@ -278,6 +280,36 @@ IN_PYTHON = {
     ),
 }
 
+_SCENARIOS = "simulation/test_simulation.py::test_many_scenarios"
+IN_PYTHON |= {
+    "simulation: a job is fenced before its slots are free": Mutant(
+        "p4reduce_controller.fabric.rollout",
+        'fenced = await self._repeat(switch, "fencing it", lambda: switch.fence(placement))',
+        "fenced = True",
+        _SCENARIOS,
+    ),
+    "simulation: slots are free when no switch has the job": Mutant(
+        "p4reduce_controller.fabric.rollout",
+        "        forgotten = await asyncio.gather(*[self._remove_from(*one) for one in self._placements()])\n"
+        "        if all(forgotten):\n",
+        "        self.progress.freed(self.job)\n"
+        "        await asyncio.gather(*[self._remove_from(*one) for one in self._placements()])\n"
+        "        if False:\n",
+        _SCENARIOS,
+    ),
+    "simulation: a lease is trusted until it ends": Mutant(
+        _LEASE, "late = self._clock() - self._valid_until", "late = self._clock() - self._valid_until - 1.0", _SCENARIOS
+    ),
+    "simulation: every rank is told of an abort": Mutant(
+        _LIFECYCLE,
+        "            self.tell(member.session, last_words(member), last=True)",
+        "            if state is not State.ABORTED or member.rank > 0:\n"
+        "                self.tell(member.session, last_words(member), last=True)",
+        _SCENARIOS,
+    ),
+}
+"""The planted faults that `tests/simulation` must find by itself; the fifth is in C."""
+
 IN_C = {
     "worker: generation": Mutant(
         "protocol/worker.c",
@@ -310,6 +342,16 @@ IN_C = {
         _WORKER,
     ),
 }
+
+IN_NATIVE = {
+    "simulation: a duplicate is not counted": Mutant(
+        "slots.h",
+        "if ((half->bitmap & data->worker_bit) == 0)",
+        "if (half->bitmap != data->full_bitmap)",
+        _SCENARIOS,
+    ),
+}
+"""Faults of the native switch."""
 
 
 class _Loader(SourceFileLoader):
