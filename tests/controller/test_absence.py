@@ -74,7 +74,11 @@ def test_a_rank_without_an_answer_is_told_of_switches_that_are_away() -> None:
 )
 def test_a_job_over_racks_needs_the_spine_and_the_ways_there(switch: int, condition: Unavailable, why: str) -> None:
     harness = TreeHarness()
-    harness.switches.conditions = lambda number: [condition] if number == switch else []
+    found = {switch: condition}
+    if condition.state is SwitchState.UPLINK_DOWN:
+        harness.switches.uplink_trouble = lambda _, at: found.get(at)  # type: ignore[assignment,method-assign]
+    else:
+        harness.switches.conditions = lambda number: [condition] if number == switch else []
     one, two = harness.join(0, 2, name="wide"), harness.join(1, 2, name="wide")
     harness.hear(one, LEAF1)
     harness.hear(two, LEAF2)
@@ -85,6 +89,7 @@ def test_a_job_over_racks_needs_the_spine_and_the_ways_there(switch: int, condit
     if switch == LEAF2:
         harness.ready_at(LEAF2, LEAF2, name="another rack")
     harness.switches.conditions = lambda _: []
+    found.clear()
     harness.ready_at(LEAF1, LEAF2)
 
 
@@ -126,7 +131,7 @@ def test_a_job_that_is_ready_is_none_of_that() -> None:
 
 def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> None:
     harness = TreeHarness()
-    del harness.switches.children[LEAF2]
+    del harness.switches.children[LEAF2, SPINE]
     harness.ready_at(LEAF2, LEAF2)
     one, two = harness.join(0, 2, name="wide"), harness.join(1, 2, name="wide")
     harness.hear(one, LEAF1)
@@ -134,7 +139,7 @@ def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> No
     assert not harness.hear(two, SPINE, port=LEAF2)
     assert harness.hear(two, LEAF2)
     assert "the switch leaf2 has not been heard by its parent spine; check the cable" in harness.last(one).message
-    harness.switches.children[LEAF2] = Heard(LEAF2, ADDRESSES[LEAF2], 0, 0, LEAF2, 1)
+    harness.switches.children[LEAF2, SPINE] = Heard(LEAF2, ADDRESSES[LEAF2], 0, 0, LEAF2, 1)
     harness.ready_at(LEAF1, LEAF2, name="later")
 
 
@@ -148,7 +153,7 @@ def test_operators_see_each_switch_in_one_state() -> None:
     for switch in switches:
         switch._connected.set()
     inventory = Inventory(switches, trees)
-    inventory.children[LEAF1] = Heard(LEAF1, ADDRESSES[LEAF1], 0, 0, LEAF1, 1)
+    inventory.children[LEAF1, SPINE] = Heard(LEAF1, ADDRESSES[LEAF1], 0, 0, LEAF1, 1)
     jobs = Jobs(inventory)
 
     def states() -> list[tuple[str, str]]:

@@ -283,9 +283,9 @@ def leaves(kept: Changing) -> Changing:
     def make(spec: SwitchConfig) -> FakeSwitch:
         switch = original(spec)
         for other in kept.switches:
-            if other.target in ("top:1", "top:2") and spec.uplink:
+            if other.target in ("top:1", "top:2") and spec.uplinks:
                 switch.cables.setdefault(UP, []).append((other, 7))
-            if other.target in ("a:1", "b:1") and not spec.uplink:
+            if other.target in ("a:1", "b:1") and not spec.uplinks:
                 other.cables.setdefault(UP, []).append((switch, 8))
         return switch
 

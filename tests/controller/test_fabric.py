@@ -429,7 +429,7 @@ def test_settings_of_one_switch_are_those_of_a_file() -> None:
     common = load(None, {"switch": ["a:1", "b:1"], "address": ["10.0.0.1", "10.0.0.2"], "switch_insecure": True})
     text = json.dumps(filed("third", "10.0.0.3", ports=[1, 2], uplink={"port": 2, "to": "a:1"}))
     spec = spec_of(text, common)
-    assert (spec.name, spec.uplink, spec.ports) == ("third", (2, "a:1"), [1, 2])
+    assert (spec.name, spec.uplinks, spec.ports) == ("third", ((2, "a:1"),), [1, 2])
     with pytest.raises(SettingsError, match="third:1 is on another host"):
         spec_of(text, load(None, {}))
     for bad in ("[]", "{", "3"):

@@ -25,7 +25,10 @@ async def counted(
         switch._connected.set()
         switch.halves = held
     known = Switches(Layout(4, 64, 16), [switch.address for switch in switches], trees, default_slots=4)
-    known.children = {child: Heard(10 + child, switches[child].address, 0, 0, child, 0) for child in trees.uplinks}
+    known.children = {
+        (child, up.parent): Heard(10 + child, switches[child].address, 0, 0, child, 0)
+        for child, up in trees.uplinks.items()
+    }
     jobs = Jobs(known)
     for rank in at:
         jobs.join(rank, pb.Join(job="job", rank=rank, world_size=len(at)), 0.0)

@@ -51,7 +51,7 @@ def test_which_cable_is_out() -> None:
     site = Site(harness.switches.site.layout, tuple(ADDRESSES), TWO_LEAVES)
 
     def why(at: int, *ports: dict[int, str]) -> str:
-        return str(uplink_down(site, at, harness.switches.children, switches(*ports)) or "")
+        return str(uplink_down(site, at, harness.switches.children_at(site), switches(*ports)) or "")
 
     assert why(LEAF1, {}, {UP: "UP"}, {}) == ""
     assert why(LEAF1, {}, {UP: "DOWN"}, {}) == f"port {UP} of leaf1 toward spine is down"

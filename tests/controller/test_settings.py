@@ -295,4 +295,4 @@ def test_tls_to_switches_that_cannot_be(options: dict[str, str], said: str) -> N
 
 @pytest.mark.parametrize("switch", ["b:1", ["b:1"]])
 def test_a_switch_without_a_name_is_called_by_its_address(switch: str | list[str]) -> None:
-    assert Settings(switches=[{"switch": switch}]).trees().names == ["b:1"]
+    assert Settings(switches=[{"switch": switch}]).uplinks() == {"b:1": ()}

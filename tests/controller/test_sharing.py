@@ -195,7 +195,9 @@ def test_threads_that_keep_all_from_sharing_are_named() -> None:
     for rank, member in members.items():
         host = rank % 4
         member.heard[0] = Heard(5 + host, Endpoint("02:00:00:00:00:01", f"10.0.1.{host}", 5000 + rank), 1, 1, rank, 1)
-    job = Job("wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, site_of(1), members=members, more_numbers=((2, 1),))
+    job = Job(
+        "wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, site_of(1), members=members, numbers=((1, 1), (2, 1)), threads=2
+    )
     assert how_to_be_fewer(job) == (
         "its 40 ranks are on 4 hosts, and those of one host are one worker if all of the job have threads=1, not 2"
     )

@@ -342,7 +342,7 @@ def test_switches_of_no_job_may_come_and_go(stored: StoredJobs) -> None:
     setup = Setup({0: FakeSwitch(number=9), 1: stored.switches[LEAF2], 2: stored.switches[SPINE]}, lambda: site)
     [job], children = stored.file.load(setup, 1000.0)
     assert job.holds == {1}
-    assert list(children) == [1]
+    assert list(children) == [(1, 2)]
     assert job.site.numbers == (2, -1, 1)
     jobs = Jobs(Switches(site.layout, site.addresses, under), JobOptions(returns=True))
     jobs.restore([job], children)

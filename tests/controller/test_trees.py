@@ -24,7 +24,7 @@ from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.example import EXAMPLE_OF_A_TREE
 from p4reduce_controller.settings.settings import Settings, load
 from p4reduce_controller.switches.pools import SlotRange
-from p4reduce_controller.switches.trees import Misplaced, Trees, Uplink
+from p4reduce_controller.switches.trees import Misplaced, NamedUplink, Trees, Uplink
 from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.jobs_harness import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeHarness
 from tests.support.controller.running import Loop
@@ -280,14 +280,13 @@ def test_people_see_at_which_switch_a_rank_is() -> None:
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def made_of(settings: Settings) -> tuple[list[SwitchConfig], Trees]:
-    return settings.switch_configs(), settings.trees()
+def made_of(settings: Settings) -> tuple[list[SwitchConfig], dict[str, tuple[NamedUplink, ...]]]:
+    return settings.switch_configs(), settings.uplinks()
 
 
 def test_trees_in_a_file() -> None:
-    configs, trees = made_of(load(None, tomllib.loads(EXAMPLE_OF_A_TREE)))
-    assert trees.names == ["spine", "leaf1", "leaf2"]
-    assert trees.uplinks == {1: Uplink(3, 0), 2: Uplink(3, 0)}
+    configs, uplinks = made_of(load(None, tomllib.loads(EXAMPLE_OF_A_TREE)))
+    assert uplinks == {"spine": (), "leaf1": ((3, "spine"),), "leaf2": ((3, "spine"),)}
     assert [config.target for config in configs] == ["127.0.0.1:9559", "127.0.0.1:9560", "127.0.0.1:9561"]
     assert [config.address.ip for config in configs] == ["10.0.255.1", "10.0.255.2", "10.0.255.3"]
     assert configs[1].hosts == {"02:00:00:00:00:01": 1}
@@ -296,7 +295,7 @@ def test_trees_in_a_file() -> None:
 
 def test_trees_by_options() -> None:
     options = {"switch": ["a:1", "a:2"], "address": ["10.0.0.1", "10.0.0.2"], "uplink": ["a:2:7=a:1"]}
-    assert load(None, options).trees() == Trees(["a:1", "a:2"], {1: Uplink(7, 0)})
+    assert load(None, options).uplinks() == {"a:1": (), "a:2": ((7, "a:1"),)}
 
 
 @pytest.mark.parametrize(
@@ -305,7 +304,7 @@ def test_trees_by_options() -> None:
         ({"uplink": ["a:2=a:1"]}, "uplink a:2=a:1: a is not a switch; the switches are a:1, a:2"),
         ({"uplink": ["a:2:x=a:1"]}, "must be LEAF:PORT=SPINE"),
         ({"uplink": ["a:2:7=a:3"]}, "uplink a:2:7=a:3: a:3 is not a switch"),
-        ({"uplink": ["a:2:7=a:1", "a:2:8=a:1"]}, "give one uplink for a switch"),
+        ({"uplink": ["a:2:7=a:1", "a:2:8=a:1"]}, "there is a:2:7=a:1 already; give one for each port and parent"),
         ({"uplink": ["a:2:7=a:1", "a:1:7=a:2"]}, "cycle"),
         ({"uplink": ["a:2:511=a:1"]}, "port 511: must be from 1 to 509"),
         ({"switches": [{"switch": "b:1", "wrong": 1}]}, "switch belongs in each"),
@@ -336,4 +335,4 @@ def test_what_is_not_accepted_in_a_file_is_named(switches: list[dict[str, object
 def test_there_are_at_most_so_many_trees() -> None:
     switches = [{"switch": f"a:{n}", "address": f"10.0.0.{n}"} for n in range(33)]
     with pytest.raises(SettingsError, match="33 switches without a parent: accepted are up to 32"):
-        Settings(switches=switches).trees()
+        Settings(switches=switches).uplinks()

@@ -33,7 +33,7 @@ def settings_of(config: Path, words: Sequence[str]) -> Settings:
     given = {key: value for key, value in parsed(words).items() if key in SCHEMA and value not in (None, ())}
     settings = load(config, {key: SCHEMA[key].of_option(value) for key, value in given.items()})
     settings.switch_configs()
-    settings.trees()
+    settings.uplinks()
     if not settings.switch_ca:
         raise SettingsError("switches are on other hosts")
     return settings

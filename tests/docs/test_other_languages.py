@@ -45,5 +45,5 @@ def test_switches_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "controller.toml"
     path.write_text(only("docs/running.md", "[[switches]]").text)
     settings = load(path, {})
-    assert settings.trees().names == ["spine", "leaf1"]
+    assert list(settings.uplinks()) == ["spine", "leaf1"]
     assert len(settings.switch_configs()) == 2

@@ -14,7 +14,7 @@ from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.store.state import StateError, check_version, rest_of, state_from_json, state_to_json
 from p4reduce_controller.store.state_names import Setup
-from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.aggregator import Children
 from p4reduce_controller.switches.availability import Unavailable
 
 _MOST_CHANGES = 100  # per transaction; etcd accepts 128 by default
@@ -90,7 +90,7 @@ class EtcdState:
         except StateError as error:
             raise self.refusal(str(error)) from None
 
-    def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+    def load(self, setup: Setup, now: float) -> tuple[list[Job], Children]:
         self._setup = setup
         self.check()
         try:
@@ -109,7 +109,7 @@ class EtcdState:
             f"{self._name}: {why}; delete the keys below {self._prefix} to start without its jobs, which then end"
         )
 
-    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Children, now: float) -> None:
         try:
             await asyncio.wait_for(self._keep(jobs, children, now), 2 * CALL_TIMEOUT)
         except asyncio.TimeoutError:
@@ -117,7 +117,7 @@ class EtcdState:
         except EtcdError as error:
             raise StateError(f"{self._name}: {error}") from None
 
-    async def _keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+    async def _keep(self, jobs: Callable[[], Iterable[Job]], children: Children, now: float) -> None:
         async with self._writing:  # so etcd gets one transaction after the other
             root = state_to_json(jobs(), children, self._setup, now)
             wanted = {f"jobs/{job['number']}": job for job in root.pop("jobs")}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.settings.settings import SCHEMA, Settings
-from p4reduce_controller.settings.texts import as_uplink
+from p4reduce_controller.settings.texts import as_uplinks
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,11 @@ _OF_SWITCHES = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if o
 
 def specs_of(settings: Settings) -> list[SwitchConfig]:
     """Return the configurations of all switches in the settings. Raises SettingsError."""
-    trees, configs = settings.trees(), settings.switch_configs()
+    uplinks, configs = settings.uplinks(), settings.switch_configs()
     settings.switch_tls()
-    parents = {at: (uplink.port, trees.names[uplink.parent]) for at, uplink in trees.uplinks.items()}
-    return [replace(one, name=trees.names[at], uplink=parents.get(at)) for at, one in enumerate(configs)]
+    return [
+        replace(config, name=name, uplinks=ups) for config, (name, ups) in zip(configs, uplinks.items(), strict=True)
+    ]
 
 
 def spec_of(text: str, common: Settings) -> SwitchConfig:
@@ -44,7 +45,7 @@ def spec_of(text: str, common: Settings) -> SwitchConfig:
     uplink = one.pop("uplink", None)
     of_one: dict[str, Any] = {key: SCHEMA[key].default for key in SCHEMA if SCHEMA[key].spec.scope == "switch"}
     [spec] = specs_of(replace(common, **of_one, uplink=[], switches=[one]))
-    return spec if uplink is None else replace(spec, uplink=as_uplink(uplink))
+    return spec if uplink is None else replace(spec, uplinks=as_uplinks(uplink))
 
 
 def other_changes(before: Settings, after: Settings) -> list[str]:
@@ -106,7 +107,7 @@ class Changes:
         while later := [one for one in specs if one not in self.leaving and _is_below(one, waiting, specs)]:
             waiting += later
             specs = [one for one in specs if one not in later]
-        while orphans := [one for one in specs if one.uplink and not _has(specs, one.uplink[1])]:
+        while orphans := [one for one in specs if one.uplinks and one.parents.isdisjoint(_names(specs))]:
             specs.remove(orphans[0])
             if orphans[0] in self.leaving:
                 retained.append(orphans[0])
@@ -175,18 +176,18 @@ def written(config: SwitchConfig) -> dict[str, Any]:
         ],
         "hello_rate": config.hello_rate,
     }
-    if config.uplink:
-        one["uplink"] = {"port": config.uplink[0], "to": config.uplink[1]}
+    if uplinks := [{"port": port, "to": to} for port, to in config.uplinks]:
+        one["uplink"] = uplinks[0] if len(uplinks) == 1 else uplinks
     return one
 
 
-def _has(specs: Sequence[SwitchConfig], name: str) -> bool:
-    return any(spec.name == name for spec in specs)
+def _names(specs: Iterable[SwitchConfig]) -> set[str]:
+    return {spec.name for spec in specs}
 
 
 def _is_below(one: SwitchConfig, waiting: Sequence[SwitchConfig], specs: Sequence[SwitchConfig]) -> bool:
-    """Return whether the parent is among `waiting` and not among `specs`."""
-    return one.uplink is not None and _has(waiting, one.uplink[1]) and not _has(specs, one.uplink[1])
+    """Return whether a parent is among `waiting` and not among `specs`."""
+    return not one.parents.isdisjoint(_names(waiting) - _names(specs))
 
 
 def _collide(one: SwitchConfig, other: SwitchConfig) -> bool:

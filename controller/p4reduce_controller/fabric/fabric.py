@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.base.tasks import Tasks
 from p4reduce_controller.fabric.changes import Changes, InitialSwitches
-from p4reduce_controller.fabric.inventory import NO_UPLINK, Inventory
+from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import Aggregator, Listener, SwitchError, SwitchUnavailable
@@ -27,7 +27,7 @@ class Dependencies:
 
     `make`: connects to a switch.
     `listener`: makes the listener to a switch's events.
-    `find_child`: has a switch send HELLOs to its parent.
+    `find_child`: has a switch send HELLOs to its parents.
     """
 
     make: Callable[[SwitchConfig], Aggregator]
@@ -128,9 +128,10 @@ class Fabric:
     def remove(self, name: str, *, now: bool = False) -> list[str]:
         number = self.inventory.must(name)
         staying = [one.config for one in self._members.values() if not one.leaving]
-        if below := [one.name for one in staying if one.uplink and one.uplink[1] == name]:
+        others = {one.name for one in staying} - {name}
+        if below := [one.name for one in staying if name in one.parents and one.parents.isdisjoint(others)]:
             raise SettingsError(f"the switch {name} has {', '.join(sorted(below))} below it; remove those first")
-        if not [one for one in staying if not one.uplink and one.name != name]:
+        if not [one for one in staying if not one.uplinks and one.name != name]:
             raise SettingsError(f"the switch {name} is the last one without a parent, and jobs need one")
         return self._leave(number, now=now)
 
@@ -207,27 +208,30 @@ class Fabric:
             raise SettingsError(f"the switch {spec.name} has an address in common with {staying[0]}")
         above = self._waiting_above(spec)
         self.inventory.site_of([spec, *above])
+        known = {one.name for one in [*above, *(one.config for one in self._members.values() if not one.replaced)]}
+        if strange := sorted(spec.parents - known):
+            raise SettingsError(f"the switch {spec.name}: its parent {strange[0]} is not a switch")
         if same:
             return f"when {self.inventory.name(same[0])} has left its address"
-        if above and self.inventory.named(above[0].name) is None:
-            return f"when its parent {above[0].name} is added"
+        if missing := [one for one in above if one.name in spec.parents and self.inventory.named(one.name) is None]:
+            return f"when its parent {missing[0].name} is added"
         return ""
 
     def _waiting_above(self, spec: SwitchConfig) -> list[SwitchConfig]:
-        """Return the ancestors of the switch that wait to be added: its parent first."""
+        """Return the ancestors of the switch that wait to be added: its parents first."""
         waiting = {one.name: one for one in self._waiting if one.name != spec.name}
         above: list[SwitchConfig] = []
-        while spec.uplink and spec.uplink[1] in waiting:
-            spec = waiting.pop(spec.uplink[1])
-            above.append(spec)
+        level = [spec]
+        while level := [waiting.pop(name) for one in level for name in sorted(one.parents) if name in waiting]:
+            above += level
         return above
 
     def _are_awaited_above(self, gone: Collection[int]) -> bool:
-        """Return whether a waiting switch names one of these as its parent, and no other has or will have that name."""
+        """Return whether a waiting switch would have no parent without these, now or later."""
         others = {one.name for other, one in self._members.items() if other not in gone and not one.replaced}
         others |= {spec.name for spec in self._waiting}
-        parents = {spec.uplink[1] for spec in self._waiting if spec.uplink}
-        return any(self.inventory.name(number) in parents - others for number in gone)
+        parents = {name for spec in self._waiting if spec.parents.isdisjoint(others) for name in spec.parents}
+        return any(self.inventory.name(number) in parents for number in gone)
 
     def _drop_orphans(self) -> list[str]:
         """Drop waiting switches whose parents will not be added. Return a text for each."""
@@ -236,14 +240,12 @@ class Fabric:
         while orphans := [
             spec
             for spec in self._waiting
-            if spec.uplink and spec.uplink[1] not in names | {one.name for one in self._waiting}
+            if spec.uplinks and spec.parents.isdisjoint(names | {one.name for one in self._waiting})
         ]:
             for spec in orphans:
                 self._waiting.remove(spec)
                 self._configured.pop(spec.name, None)  # so that the switch is added when the file is read again
-                said.append(
-                    f"the switch {spec.name} is not added: its parent {spec.uplink and spec.uplink[1]} is not a switch"
-                )
+                said.append(f"the switch {spec.name} is not added: its parent {spec.uplinks[0][1]} is not a switch")
         return said
 
     def _enter(self, spec: SwitchConfig, switch: Aggregator) -> int:
@@ -271,13 +273,15 @@ class Fabric:
         others = {other: one for other, one in self._members.items() if other not in gone}
         names = {one.name for one in others.values() if not one.replaced}
         free = [spec for spec in self._waiting if not any(awaits(spec, other) for other in others)]
+        possible = names | {spec.name for spec in self._waiting}
         added: list[SwitchConfig] = []
         above = names
         candidates = [spec for spec in free if not gone or any(awaits(spec, one) for one in gone)]
-        while candidates := [spec for spec in candidates if not spec.uplink or spec.uplink[1] in above]:
+        while candidates := [spec for spec in candidates if not spec.uplinks or _fits(spec, possible, above)]:
             added += candidates
-            above = {spec.name for spec in added}
-            candidates = [spec for spec in free if spec not in added and spec.uplink and spec.uplink[1] in above]
+            new = {spec.name for spec in added}
+            above = names | new
+            candidates = [spec for spec in free if spec not in added and not spec.parents.isdisjoint(new)]
         return added
 
     def _enter_waiting(self, added: Sequence[SwitchConfig]) -> dict[int, Aggregator]:
@@ -332,12 +336,11 @@ class Fabric:
 
     def _change_site(self) -> None:
         """Compute the site again after the members have changed."""
-        before = {number: self.inventory.uplink(number) for number in self._members}
+        before = {number: self.inventory.uplinks(number) for number in self._members}
         self.inventory.site = self.inventory.site_of()
         assert self._dependencies is not None
         for number in self._members:
-            now = self.inventory.uplink(number)
-            if now != before[number] and now != NO_UPLINK:
+            if self.inventory.uplinks(number) != before[number]:
                 self._dependencies.find_child(number)
 
     def _open(self) -> Dependencies:
@@ -352,6 +355,12 @@ class Fabric:
         return f"{', '.join(names[:8])}{more} run there" if names else "no jobs run there"
 
 
+def _fits(spec: SwitchConfig, possible: Collection[str], above: Collection[str]) -> bool:
+    """Return whether the switch has a parent, and all of its parents that are possible are above."""
+    parents = spec.parents.intersection(possible)
+    return bool(parents) and parents.issubset(above)
+
+
 def _depth(spec: SwitchConfig, every: Mapping[str, SwitchConfig]) -> int:
     """Return how many switches are above it. The settings contain no cycle."""
-    return 1 + _depth(every[spec.uplink[1]], every) if spec.uplink else 0
+    return max((1 + _depth(every[name], every) for name in spec.parents), default=0)

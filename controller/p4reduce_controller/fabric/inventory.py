@@ -12,13 +12,11 @@ from p4reduce_controller.fabric import ports
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
-from p4reduce_controller.settings.settings import trees_of
+from p4reduce_controller.settings.settings import checked_trees
 from p4reduce_controller.switches.aggregator import Aggregator
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.site import Site
-from p4reduce_controller.switches.trees import Trees
-
-NO_UPLINK = (0, -1)
+from p4reduce_controller.switches.trees import NamedUplink, Trees
 
 
 @dataclass
@@ -45,19 +43,34 @@ class Inventory(Switches):
     """The present switches. `switches` and `members` are by number."""
 
     def __init__(
-        self, switches: Sequence[Aggregator], trees: Trees | None = None, *, default_slots: int = DEFAULT_SLOTS
+        self,
+        switches: Sequence[Aggregator],
+        trees: Trees | None = None,
+        nodes: Sequence[int] = (),
+        *,
+        default_slots: int = DEFAULT_SLOTS,
     ) -> None:
-        """Begin with these switches, which are in the order of `trees`."""
+        """Begin with these switches. `trees`, `nodes`: as in `Switches`."""
         addresses = [switch.address for switch in switches]
-        super().__init__(switches[0].layout, addresses, trees, default_slots=default_slots)
+        super().__init__(switches[0].layout, addresses, trees, nodes, default_slots=default_slots)
         self.switches: dict[int, Aggregator] = dict(enumerate(switches))
-        trees = self.site.trees
-        uplinks = {index: (up.port, trees.names[up.parent]) for index, up in trees.uplinks.items()}
+        names = dict(zip(self.numbers, self.site.trees.names, strict=True))
         self.members = {
-            number: Member(SwitchConfig(switch.target, switch.address, name=name, uplink=uplinks.get(number)))
-            for (number, switch), name in zip(self.switches.items(), trees.names, strict=True)
+            number: Member(
+                SwitchConfig(
+                    switch.target,
+                    switch.address,
+                    name=names[number],
+                    uplinks=tuple((port, names[parent]) for parent, port in self.uplinks(number).items()),
+                )
+            )
+            for number, switch in self.switches.items()
         }
         self._next = len(self.members)
+        self.silent: set[tuple[int, int]] = set()
+        """Pairs of child and parent whose HELLOs no longer arrive."""
+        self.astray: dict[tuple[int, int], int] = {}
+        """By such pairs, the switch where HELLOs to the parent arrive instead."""
 
     def enter(self, config: SwitchConfig, switch: Aggregator) -> int:
         """Enter a switch and return its number. The site does not include it until the site is changed."""
@@ -75,46 +88,53 @@ class Inventory(Switches):
     def name(self, number: int) -> str:
         return self.members[number].name
 
-    def uplink(self, number: int) -> tuple[int, int]:
-        """Return the port toward the switch's parent, and the parent's number.
-
-        The number is negative if the switch has no parent, or is gone.
-        """
+    def uplinks(self, number: int) -> dict[int, int]:
+        """Return the ports toward the parents of the switch, by their numbers; {} if the switch is gone."""
         site = self.site
-        at = site.index_of(number)
-        found = site.trees.uplinks.get(at) if at is not None else None
-        return (found.port, site.number(found.parent)) if found else NO_UPLINK
+        found = (site.trees.uplinks.get(at) for at in site.nodes_of(number))
+        return {site.number(up.parent): up.port for up in found if up}
 
     def conditions(self, number: int) -> Iterator[Unavailable]:
-        switch, member, at = self.switches.get(number), self.members.get(number), self.site.index_of(number)
+        switch, member = self.switches.get(number), self.members.get(number)
         if switch is None or member is None:
             yield Unavailable("it was removed")
             return
         yield from filter(None, (switch.unavailable, ports.all_down(switch)))
-        if at is not None and (down := ports.uplink_down(self.site, at, self.children, self.switches)):
-            yield down
+        troubles = (self.uplink_trouble(self.site, at) for at in self.site.nodes_of(number))
+        yield from dict.fromkeys(filter(None, troubles))
         if member.leaving or member.draining:
             why = "it is being removed" if member.leaving else "it is being drained"
             yield Unavailable(why, SwitchState.DRAINING)
 
+    def astray_text(self, pair: tuple[int, int], port: int | None) -> str:
+        """Return a text about a cable that leads to another switch than the parent."""
+        child, parent = (self.name(number) for number in pair)
+        there = self.astray.get(pair, -1)
+        name = self.name(there) if there in self.members else "another switch"
+        return f"port {port} of {child} should lead to {parent}, and leads to {name}"
+
+    def uplink_trouble(self, site: Site, at: int) -> Unavailable | None:
+        return ports.uplink_down(site, at, self.children_at(site), self.switches) or ports.uplink_silent(
+            site, at, self.silent
+        )
+
     def excluded(self, number: int) -> Unavailable | None:
         """Return the reason if the switch works, but new jobs would also need a switch that cannot be used."""
         site, new = self.site, self.for_new()
-        at = site.index_of(number)
-        if at is None or new.index_of(number) is not None:
+        own, path = site.nodes_of(number), site.trees.path
+        if not own or new.nodes_of(number):
             return None
-        path = site.trees.path
-        needed = [other for other in range(site.switches) if other != at and (at in path(other) or other in path(at))]
+        needed = [
+            other
+            for other in range(site.nodes)
+            if other not in own and any(at in path(other) or other in path(at) for at in own)
+        ]
         return Unavailable("; ".join(self.unavailable(site, needed, new=True)), SwitchState.UNSCHEDULABLE)
 
-    def retained(self) -> dict[int, tuple[str, tuple[int, str] | None]]:
-        """Return the names and uplinks of switches outside the site, which no new job uses.
-
-        An uplink is a port and the name of the parent.
-        """
-        site = self.site
-        outside = [(number, one) for number, one in self.members.items() if site.index_of(number) is None]
-        return {number: (one.name, one.config.uplink) for number, one in outside}
+    def retained(self) -> dict[int, tuple[str, tuple[NamedUplink, ...]]]:
+        """Return the names and uplinks of switches outside the site, which no new job uses."""
+        outside = [(number, one) for number, one in self.members.items() if not self.site.nodes_of(number)]
+        return {number: (one.name, one.config.uplinks) for number, one in outside}
 
     def named(self, name: str) -> int | None:
         """Return the number of the switch with that name, which may be leaving; None if there is none."""
@@ -136,7 +156,7 @@ class Inventory(Switches):
     def site_of(self, more: Sequence[SwitchConfig] = (), less: Collection[int] = ()) -> Site:
         """Return the site of all switches that are not replaced. Raises SettingsError.
 
-        A leaving switch is included only if it still has its parent.
+        A switch that has lost all of its parents is included only if it is leaving; without some, it has the others.
 
         `more`: configurations of switches that may be added.
         `less`: numbers of switches that may be removed.
@@ -148,18 +168,17 @@ class Inventory(Switches):
             if not one.replaced and number not in less and one.name not in coming
         } | dict(enumerate(more, self._next))
         while names := {one.name for one in every.values()}:
-            orphans = [number for number, one in every.items() if one.uplink and one.uplink[1] not in names]
+            orphans = [number for number, one in every.items() if one.uplinks and one.parents.isdisjoint(names)]
             for number in orphans:
                 one = every.pop(number)
                 if number not in self.members or not self.members[number].leaving:
-                    raise SettingsError(
-                        f"the switch {one.name}: its parent {one.uplink and one.uplink[1]} is not a switch"
-                    )
+                    raise SettingsError(f"the switch {one.name}: its parent {one.uplinks[0][1]} is not a switch")
             if not orphans:
                 break
         if not every:
             raise SettingsError("no switch would be left, and jobs need one")
         order = sorted(every)
-        trees = trees_of({every[number].name: every[number].uplink for number in order})
-        addresses = tuple(every[number].address for number in order)
-        return Site(self.site.layout, addresses, trees, numbers=tuple(order))
+        uplinks = {every[number].name: [up for up in every[number].uplinks if up[1] in names] for number in order}
+        trees, switches = checked_trees(uplinks)
+        numbers = tuple(order[switch] for switch in switches)
+        return Site(self.site.layout, tuple(every[number].address for number in numbers), trees, numbers=numbers)

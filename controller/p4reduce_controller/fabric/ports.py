@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from p4reduce.errors import list_ranks
 from p4reduce_controller.jobs.job import Job
@@ -22,15 +22,15 @@ def all_down(switch: Aggregator) -> Unavailable | None:
 def uplink_down(
     site: Site, at: int, children: Mapping[int, Heard], switches: Mapping[int, Aggregator]
 ) -> Unavailable | None:
-    """Return why the switch at that site index does not reach its parent; None if its ports are not known to be down.
+    """Return why the node's switch does not reach its parent; None if its ports are not known to be down.
 
-    `children`: where each switch was heard by its parent, by the controller's numbers, as is `switches`.
+    `children`: where each node was heard by its parent. `switches`: by the controller's numbers.
     """
     up = site.trees.uplinks.get(at)
     if up is None:
         return None
     names, own, above = site.trees.names, site.number(at), site.number(up.parent)
-    heard = children.get(own)
+    heard = children.get(at)
     if _is_down(switches, own, up.port):
         return Unavailable(f"port {up.port} of {names[at]} toward {names[up.parent]} is down", SwitchState.UPLINK_DOWN)
     if heard is not None and _is_down(switches, above, heard.port):
@@ -40,15 +40,45 @@ def uplink_down(
     return None
 
 
-def troubles_of(job: Job, children: Mapping[int, Heard], switches: Mapping[int, Aggregator]) -> list[str]:
-    """Return a text for each port that the job needs and that is down, with what is connected there."""
-    site, used = job.site, {at % job.site.switches for at in job.ranges}  # switches where the job has slots
+def uplink_silent(site: Site, at: int, silent: Collection[tuple[int, int]]) -> Unavailable | None:
+    """Return a text if the node's parent no longer hears it. `silent`: such pairs of child and parent."""
+    up = site.trees.uplinks.get(at)
+    if up is None or (site.number(at), site.number(up.parent)) not in silent:
+        return None
+    names = site.trees.names
+    return Unavailable(
+        f"{names[up.parent]} no longer hears {names[at]}, whose port {up.port} should lead there",
+        SwitchState.UPLINK_DOWN,
+    )
+
+
+def uplink_moved(site: Site, at: int, before: Heard, now: Heard) -> str:
+    """Return a text if a job's parent hears the node at another port than when the job began; otherwise ""."""
+    if before.port == now.port:
+        return ""
+    up, names = site.trees.uplinks[at], site.trees.names
+    return (
+        f"{names[up.parent]} hears {names[at]} at port {now.port}, and the job needs it at port {before.port}; put the "
+        "cable back, or start the job again"
+    )
+
+
+def troubles_of(
+    job: Job, children: Mapping[int, Heard], switches: Mapping[int, Aggregator], silent: Collection[tuple[int, int]]
+) -> list[str]:
+    """Return a text for each port that the job needs and that is down, and for each of its uplinks that does not work.
+
+    `children`: where each node of the job's site is heard by its parent now.
+    """
+    site, used = job.site, {at % job.site.nodes for at in job.ranges}  # nodes where the job has slots
     found = []
     for at in sorted(used):
         number = site.number(at)
         up = site.trees.uplinks.get(at)
-        if up is not None and up.parent in used and (why := uplink_down(site, at, children, switches)):
-            found.append(str(why))
+        if up is not None and up.parent in used:
+            why = uplink_down(site, at, children, switches) or uplink_silent(site, at, silent)
+            moved = at in children and at in job.children and uplink_moved(site, at, job.children[at], children[at])
+            found += [str(text) for text in (why, moved) if text]
         ranks: dict[int, list[int]] = {}
         for member in job.members.values():
             if at in member.heard and _is_down(switches, number, member.heard[at].port):
@@ -58,7 +88,7 @@ def troubles_of(job: Job, children: Mapping[int, Heard], switches: Mapping[int, 
             f"port {port} of {name} is down, where {list_ranks(behind)} {'is' if len(behind) == 1 else 'are'}"
             for port, behind in sorted(ranks.items())
         ]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _is_down(switches: Mapping[int, Aggregator], number: int, port: int) -> bool:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HELLOs from each switch to its parent: they test the cables, and the parent learns its children's ports."""
+"""HELLOs from each switch to its parents: they test the cables, and parents learn their children's ports.
+
+They go on for as long as the controller runs, so that it notices a cable that was moved or has broken.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from p4reduce_controller.base.tasks import Interrupted, Tasks, isolate_cancellation
 from p4reduce_controller.fabric.inventory import Inventory
@@ -15,78 +19,157 @@ from p4reduce_controller.switches.hosts import problem_of
 
 log = logging.getLogger(__name__)
 
-HELLO_INTERVAL = 0.1  # seconds between two HELLOs of a switch to its parent
+HELLO_INTERVAL = 0.1  # seconds between two HELLOs of a switch to a parent that has not heard it yet
+PROBE_INTERVAL = 1.0  # the same once the parent has heard it
+RETRY_INTERVAL = 0.25  # the same until a HELLO arrives again
+MOST_MISSED = 12  # HELLOs in a row; then the parent no longer hears the switch
+
+
+@dataclass
+class _Probe:
+    """HELLOs from a switch to one of its parents. `missed`: how many have been sent since the last one arrived."""
+
+    child: int
+    parent: int
+    nonce: int = field(default_factory=lambda: secrets.randbits(64))
+    missed: int = 0
+    due: float = 0.0
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.child, self.parent
 
 
 class Uplinks:
-    """The search for switches below others.
+    """The links from switches to their parents, as HELLOs find them."""
 
-    `expected`: the switches that their parents have not heard yet, by the nonces of their HELLOs.
-    """
-
-    def __init__(self, inventory: Inventory, tasks: Tasks, clock: Callable[[], float]) -> None:
-        self.expected: dict[int, int] = {}
+    def __init__(
+        self, inventory: Inventory, tasks: Tasks, clock: Callable[[], float], changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """Create the links. `changed`: is called when one that was heard is silent, heard again, or at another port."""
+        self._probes: dict[int, _Probe] = {}  # by nonce
         self._inventory = inventory
         self._tasks = tasks
         self._clock = clock
+        self._changed = changed
 
     async def find_all(self, timeout: float) -> None:
         """Wait until all parents have heard their children, at most `timeout` seconds.
 
-        The rest is logged, and its HELLOs go on. Jobs that need one of these switches are refused meanwhile.
+        The rest is logged, and its HELLOs go on. Jobs that need one of these links are refused meanwhile.
         """
-        site = self._inventory.site
-        for child in site.trees.uplinks:
-            self.find(site.number(child))
+        for child in self._inventory.switches:
+            self.find(child)
         deadline = self._clock() + timeout
-        while any(map(self._can_be_heard, self.expected.values())) and self._clock() < deadline:
+        while self._unheard() and self._clock() < deadline:
             await asyncio.sleep(HELLO_INTERVAL)
-        for child in filter(self._can_be_heard, self.expected.values()):
-            port, parent = self._inventory.uplink(child)
+        for probe in self._unheard():
             log.warning(
                 "the switch %s has sent HELLOs out of its port %d for %g s, and none has reached its parent %s at %s",
-                *(self._inventory.name(child), port, timeout),
-                *(self._inventory.name(parent), self._inventory.switches[parent].address),
+                *(self._inventory.name(probe.child), self._port(probe), timeout),
+                *(self._inventory.name(probe.parent), self._inventory.switches[probe.parent].address),
             )
 
     def find(self, child: int) -> None:
-        """Send HELLOs from the switch to its parent, which is new or another one, until the parent has heard it."""
-        self._inventory.children.pop(child, None)
-        self.expected = {nonce: other for nonce, other in self.expected.items() if other != child}
-        if not self.expected:
-            self._tasks.start(self._say_hellos(), "uplinks")
-        self.expected[secrets.randbits(64)] = child
+        """Send HELLOs from the switch to its parents, of which some are new, or no longer its parents."""
+        parents = self._inventory.uplinks(child)
+        known = [probe for probe in self._probes.values() if probe.child == child]
+        for probe in known:
+            if probe.parent not in parents:
+                self._forget(probe)
+        for parent in parents.keys() - {probe.parent for probe in known}:
+            if not self._probes:
+                self._tasks.start(self._say_hellos(), "uplinks")
+            probe = _Probe(child, parent)
+            self._probes[probe.nonce] = probe
+            self._inventory.children.pop(probe.pair, None)
+
+    def awaits(self, nonce: int) -> bool:
+        """Return whether the nonce is that of a switch's HELLO to a parent."""
+        return nonce in self._probes
 
     def on_hello(self, switch: int, hello: Heard) -> bool:
-        """Handle a HELLO, and return whether it is one of a switch below this one."""
-        child = self.expected.get(hello.nonce)
-        if hello.job or child is None or self._inventory.uplink(child)[1] != switch:
+        """Handle a HELLO, and return whether it is one of a switch to a parent."""
+        probe, inventory = self._probes.get(hello.nonce), self._inventory
+        if hello.job or probe is None:
             return False
-        if problem := problem_of(hello.sender):
-            log.warning("refused a HELLO of the switch %s: %s", self._inventory.name(child), problem)
+        if probe.parent != switch:
+            if inventory.astray.get(probe.pair) != switch:
+                inventory.astray[probe.pair] = switch
+                log.warning("%s", inventory.astray_text(probe.pair, self._port(probe)))
+        elif problem := problem_of(hello.sender):
+            log.warning("refused a HELLO of the switch %s: %s", inventory.name(probe.child), problem)
         else:
-            del self.expected[hello.nonce]
-            self._inventory.children[child] = hello
+            self._heard(probe, hello)
         return True
 
+    def _heard(self, probe: _Probe, hello: Heard) -> None:
+        inventory, names = self._inventory, self._names(probe)
+        before = inventory.children.get(probe.pair)
+        was_silent = probe.pair in inventory.silent
+        inventory.children[probe.pair] = hello
+        inventory.silent.discard(probe.pair)
+        inventory.astray.pop(probe.pair, None)
+        probe.missed, probe.due = 0, self._clock() + PROBE_INTERVAL
+        if was_silent:
+            log.warning("%s hears %s again", *names)
+        if before is not None and before.port != hello.port:
+            log.warning("%s hears %s at port %d, and no longer at port %d", *names, hello.port, before.port)
+        if before is not None and (was_silent or before.port != hello.port):
+            self._changed()
+
     async def _say_hellos(self) -> None:
-        switches = self._inventory.switches
-        while self.expected:
-            for nonce, child in list(self.expected.items()):
-                port, parent = self._inventory.uplink(child)
-                if parent < 0:  # it was removed, or no longer has a parent
-                    self.expected.pop(nonce, None)
-                elif self._can_be_heard(child):
-                    try:
-                        await isolate_cancellation(
-                            switches[child].say_hello(port, switches[parent].address, child % 256, nonce)
-                        )
-                    except (SwitchError, Interrupted) as error:
-                        log.info("cannot send a switch's HELLO to its parent: %s", error)
+        while self._probes:
+            for probe in list(self._probes.values()):
+                if self._port(probe) is None:  # the switch or its parent was removed
+                    self._forget(probe)
+                elif not self._can_be_heard(probe):
+                    probe.missed = 0
+                elif self._clock() >= probe.due:
+                    await self._say_hello(probe)
             await asyncio.sleep(HELLO_INTERVAL)
 
-    def _can_be_heard(self, child: int) -> bool:
+    async def _say_hello(self, probe: _Probe) -> None:
+        inventory = self._inventory
+        is_known = probe.pair in inventory.children
+        if is_known and probe.missed >= MOST_MISSED and probe.pair not in inventory.silent:
+            inventory.silent.add(probe.pair)
+            log.warning("%s no longer hears %s", *self._names(probe))
+            self._changed()
+        probe.due = self._clock() + (RETRY_INTERVAL if is_known else HELLO_INTERVAL)
+        probe.missed += 1
+        port = self._port(probe)
+        assert port is not None
+        try:
+            switch, parent = inventory.switches[probe.child], inventory.switches[probe.parent]
+            await isolate_cancellation(switch.say_hello(port, parent.address, probe.child % 256, probe.nonce))
+        except (SwitchError, Interrupted) as error:
+            log.info("cannot send a switch's HELLO to its parent: %s", error)
+
+    def _forget(self, probe: _Probe) -> None:
+        self._probes.pop(probe.nonce, None)
+        self._inventory.children.pop(probe.pair, None)
+        self._inventory.silent.discard(probe.pair)
+        self._inventory.astray.pop(probe.pair, None)
+
+    def _port(self, probe: _Probe) -> int | None:
+        return self._inventory.uplinks(probe.child).get(probe.parent)
+
+    def _names(self, probe: _Probe) -> tuple[str, str]:
+        return self._inventory.name(probe.parent), self._inventory.name(probe.child)
+
+    def _unheard(self) -> list[_Probe]:
+        return [
+            probe
+            for probe in self._probes.values()
+            if probe.pair not in self._inventory.children and self._can_be_heard(probe)
+        ]
+
+    def _can_be_heard(self, probe: _Probe) -> bool:
         """Return whether the switch and its parent are both available."""
-        _, parent = self._inventory.uplink(child)
         switches = self._inventory.switches
-        return parent >= 0 and not (switches[child].unavailable or switches[parent].unavailable)
+        return (
+            self._port(probe) is not None
+            and not switches[probe.child].unavailable
+            and not switches[probe.parent].unavailable
+        )

@@ -43,6 +43,8 @@ def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
         trees = len(site.trees.roots)
         have = "the switch has" if trees == 1 else f"the {trees} switches have"
         return f"slots={join.slots}, and {have} {site.capacity}"
+    if site.repeats > 1 and not join.numbers:
+        return "its release of p4reduce cannot use switches with several parents, which are here; update it"
     if problem := _threads_problem(join.threads or 1, join.slots or default_slots, site):
         return problem
     if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
@@ -59,7 +61,7 @@ def _threads_problem(threads: int, slots: int, site: Site) -> str | None:
         return f"threads={threads}: must be at most {most}{of}"
     if threads > slots:
         return f"threads={threads} of {slots} slots, and each needs one of its own"
-    if (taken := site.for_threads(threads).pools_at(0, slots)) > site.layout.slots:
+    if (taken := site.for_threads(threads).most_at_a_switch(slots)) > site.layout.slots:
         return f"slots={slots} of threads={threads} take {taken} at each switch, which has {site.layout.slots}"
     return None
 

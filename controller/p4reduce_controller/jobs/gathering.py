@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.constants import NOBODY
 from p4reduce.transport.base import mtu_advice
@@ -38,15 +40,15 @@ class Gathering:
 
         `switch`: the controller's number of the switch.
         """
-        known = self._registry.job_and_thread(hello.job, hello.generation)
+        known = self._registry.job_at(switch, hello.job, hello.generation)
         if known is None:
             return False
-        job, thread = known
-        # `base_index` is the switch in `job.site`, and `site_index` the switch and the thread in `site`.
-        children, base_index = self._switches.children_at(job.site), job.site.index_of(switch)
-        if base_index is None or job.site.leads_to_a_switch(base_index, hello.port, children):
+        # `base_index` is the node in `job.site`, and `site_index` the node and the thread in `site`.
+        job, site_index = known
+        site, base_index = self._registry.site_with_threads(job), site_index % job.site.nodes
+        children = self._switches.children_at(job.site)
+        if job.site.leads_to_a_switch(base_index, hello.port, children):
             return False  # the HELLO was sent to another switch, which is nearer to the rank
-        site, site_index = self._registry.site_with_threads(job), job.site.switches * thread + base_index
         if job.state is State.READY:
             return self._answered(job, site_index, hello)
         if job.state is not State.GATHERING:
@@ -98,7 +100,7 @@ class Gathering:
         member.short[site_index] += 1
         if member.short[site_index] < SHORT_HELLOS:
             return False
-        needed, where = job.site.layout.mtu, job.site.addresses[site_index % job.site.switches]
+        needed, where = job.site.layout.mtu, job.site.addresses[site_index % job.site.nodes]
         text = (
             f"is refused at the switch {where}: its short packets arrive there, but not the job's longest, {needed} "
             f"bytes with IPv4 headers; every link on the way needs an MTU of {needed} or more{mtu_advice(needed)}"
@@ -114,7 +116,13 @@ class Gathering:
         job.freeze_roles()
         try:
             indices = on_the_way(site, job)
-            self._switches.check_usable(job, {site_index % site.switches for site_index in indices})
+            whys = self._switches.unusable_trees(job, {site_index % site.nodes for site_index in indices})
+            if whys and len(whys) == len(job.site.trees.roots):
+                raise Misplaced("; ".join(dict.fromkeys(whys.values())))
+            if whys:
+                self._leave_out(job, whys)
+                site = self._registry.site_with_threads(job)
+                indices = on_the_way(site, job)
             self._registry.take_slots(job, indices, self._tenancy.reserved_for_others(job.tenant, self._registry.held))
             job.children = self._switches.children_at(job.site)
             job.placements = placements_of(site, job, job.children, self._registry.hosts)
@@ -128,3 +136,9 @@ class Gathering:
             self._lifecycle.end(job, pb.JOIN_REFUSED, str(error))
         else:
             self._lifecycle.install(job)
+
+    def _leave_out(self, job: Job, whys: Mapping[int, str]) -> None:
+        """Leave trees out of the job, for these reasons."""
+        names = [job.site.trees.names[root] for root in job.site.trees.roots]
+        job.excluded_switches += [f"the switch {names[tree]} is not used: {why}" for tree, why in whys.items()]
+        self._registry.narrow(job, [tree for tree in range(len(names)) if tree not in whys])

@@ -62,6 +62,8 @@ class Member:
     rates: pb.Rates | None = None
     awaiting_s: float = 0.0  # how long it has waited so far for ranks that came later
     holds: bool = False  # whether it can pause its operations while the job's slots change
+    # The site indices of the aggregators that it was assigned, if the job has left some of their trees; -1 for these.
+    offered: list[int] = field(default_factory=list)
     # Most slots used, one value per report.
     used: deque[int] = field(default_factory=lambda: deque(maxlen=REPORTS_JUDGED))
 
@@ -119,7 +121,9 @@ class Job:
     `ranges`: the job's slots at each switch. Until all ranks have been heard, it has those of switches that every job
     needs. Slot s belongs to tree s modulo the number of trees.
     `placements`: what each switch that takes part is told, once all ranks have been heard.
-    `more_numbers`: the numbers and generations by which switches know the shares of all threads but the first.
+    `number`, `generation`: identify the job, for ranks that come back.
+    `numbers`: the number and generation by which the switches of each tree know the job, thread after thread. Trees
+    without a common switch share them.
     `site`: the switches that were available to the job when it began.
     `excluded_switches`: texts for operators about the switches that could not be used then.
     `cordoned`: the indices of cordoned switches that `site` contains nevertheless.
@@ -146,7 +150,8 @@ class Job:
     placements: dict[int, Placement] = field(default_factory=dict)
     children: dict[int, Heard] = field(default_factory=dict, repr=False)
     leave_deadline: float | None = None
-    more_numbers: tuple[tuple[int, int], ...] = ()
+    numbers: tuple[tuple[int, int], ...] = ()
+    threads: int = 1
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
     looking: bool = False  # a query to the switches for one of these is in flight
     excluded_switches: list[str] = field(default_factory=list)
@@ -166,13 +171,14 @@ class Job:
     _roles: Roles | None = field(default=None, repr=False, compare=False)
 
     @property
-    def numbers(self) -> tuple[tuple[int, int], ...]:
-        """The job's numbers and generations, thread after thread."""
-        return ((self.number, self.generation), *self.more_numbers)
+    def numbered_by_tree(self) -> bool:
+        """Whether some threads have several numbers, so that ranks must know the number at each aggregator."""
+        return len(set(self.numbers)) > self.threads
 
     @property
-    def threads(self) -> int:
-        return len(self.numbers)
+    def every_number(self) -> list[tuple[int, int]]:
+        """The job's numbers and generations, each once, first the one that identifies it."""
+        return list(dict.fromkeys([(self.number, self.generation), *self.numbers]))
 
     @property
     def moving(self) -> bool:
@@ -188,10 +194,9 @@ class Job:
     def movable(self) -> bool:
         """Whether the job's slots can be changed while it runs."""
         ready = self.state is State.READY and self.leave_deadline is None and not self.away and self.move is None
-        # Threads would move within one switch, where the new slots of one may be the former slots of another.
-        return (
-            ready and self.threads == 1 and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
-        )
+        # Threads or trees would move within one switch, where the new slots of one may be former slots of another.
+        once = len(self.holds) == len(self.ranges)
+        return ready and once and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
 
     @property
     def used_slots(self) -> int | None:

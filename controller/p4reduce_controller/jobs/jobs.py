@@ -27,7 +27,7 @@ from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.slot_compaction import SlotCompaction
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tenancy import Tenancy
-from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.aggregator import Children
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotPool
 from p4reduce_controller.switches.trees import Misplaced
@@ -56,9 +56,9 @@ class Jobs:
         self.switches = switches
         self.tenancy = tenancy or Tenancy()
         self._registry = registry = Registry(JobNumbers())
-        site = switches.site
-        for number, (address, hosts) in enumerate(zip(site.addresses, fixed or [{}] * site.switches, strict=True)):
-            registry.switch_comes(number, site.layout.slots, address, hosts)
+        addresses = switches.addresses
+        for (number, address), hosts in zip(addresses.items(), fixed or [{}] * len(addresses), strict=True):
+            registry.switch_comes(number, switches.site.layout.slots, address, hosts)
         self.lifecycle = lifecycle = Lifecycle(registry, self.tenancy, options)
         self._gathering = Gathering(registry, switches, self.tenancy, lifecycle)
         self._questions = Questions(switches, lifecycle)
@@ -187,7 +187,7 @@ class Jobs:
 
         Jobs that gather end if their site contains it.
         """
-        self.switches.children.pop(number, None)
+        self.switches.children = {pair: one for pair, one in self.switches.children.items() if number not in pair}
         for job in self.live:
             if job.state is State.GATHERING and (index := job.site.index_of(number)) is not None:
                 why = f"the switch {job.site.trees.names[index]} was removed while its ranks gathered; join again"
@@ -216,22 +216,26 @@ class Jobs:
 
     # Jobs of an earlier run.
 
-    def restore(self, jobs: Sequence[Job], children: Mapping[int, Heard]) -> None:
+    def restore(self, jobs: Sequence[Job], children: Children) -> None:
         """Restore jobs that were ready, before there are others. Raises ValueError if one cannot have been ready."""
         self.switches.children = dict(children)
         self._registry.restore_numbers(jobs)
         retained = self._registry.pools.keys() - set(self.switches.numbers)
         for job in jobs:
             try:
-                request = pb.Join(job=job.name, world_size=job.world_size, slots=job.slots, threads=job.threads)
+                request = pb.Join(
+                    job=job.name, world_size=job.world_size, slots=job.slots, threads=job.threads, numbers=True
+                )
                 if problem := problem_of(request, job.site, job.slots):
                     raise ValueError(problem)
                 job.children = self.switches.children_at(job.site) | job.children
                 self._registry.restore(job, job.children)
             except (ValueError, Misplaced) as error:
                 raise ValueError(f"job {job.name!r}: {error}") from None
-            by_number = {job.site.number(index): heard for index, heard in job.children.items()}
-            self.switches.children |= {number: heard for number, heard in by_number.items() if number in retained}
+            for index, heard in job.children.items():
+                pair = job.site.number(index), job.site.number(job.site.trees.uplinks[index].parent)
+                if retained & set(pair):
+                    self.switches.children[pair] = heard
             self.lifecycle.started += 1
 
     def expect_returns(self, now: float) -> None:
@@ -268,7 +272,7 @@ class Jobs:
                 if gathering:
                     unavailable = [
                         *job.excluded_switches,
-                        *self.switches.unavailable(job.site, range(job.site.switches)),
+                        *self.switches.unavailable(job.site, range(job.site.nodes)),
                     ]
                     abort.message += "".join(f"; {text}" for text in unavailable)
                 self.lifecycle.abort(job, abort)

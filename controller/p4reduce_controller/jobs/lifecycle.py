@@ -18,7 +18,6 @@ from p4reduce_controller.jobs.job import Job, Member, Session, State
 from p4reduce_controller.jobs.placement import ready_message
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.tenancy import Tenancy
-from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import Caller
 
 MOST_ABORTS = 1024  # reasons that are remembered; of more, the oldest are forgotten
@@ -95,8 +94,8 @@ class Lifecycle:
             rejoin_key=key,
             rejoin_s=job.rejoin_time,
             abort_secret=job.abort_secret,
-            aggregators=[_endpoint(job.site, switch) for switch in job.site.within_reach(member.switch)],
-            more_jobs=[number << 16 | generation for number, generation in job.more_numbers],
+            aggregators=[_endpoint(job, node) for node in job.site.within_reach(member.switch)],
+            more_jobs=_packed(job, 0)[1:],
         )
         self.tell(session, pb.ServerMessage(assigned=assigned))
 
@@ -207,9 +206,14 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _endpoint(site: Site, switch: int) -> pb.Endpoint:
-    at = site.addresses[switch]
-    return pb.Endpoint(**vars(at), tree=site.trees.tree(switch))
+def _endpoint(job: Job, node: int) -> pb.Endpoint:
+    address, tree = job.site.addresses[node], job.site.trees.tree(node)
+    return pb.Endpoint(**vars(address), tree=tree, jobs=_packed(job, tree) if job.numbered_by_tree else [])
+
+
+def _packed(job: Job, tree: int) -> list[int]:
+    """Return the job's numbers and generations in that tree, one for each thread."""
+    return [number << 16 | generation for number, generation in job.numbers[tree :: len(job.site.trees.roots)]]
 
 
 class Aborts:

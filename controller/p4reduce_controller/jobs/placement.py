@@ -14,6 +14,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import list_ranks
 from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.reports import interval
+from p4reduce_controller.jobs.switches import unheard
 from p4reduce_controller.switches.aggregator import Heard, Parent, Placement
 from p4reduce_controller.switches.hosts import Hosts
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
@@ -30,14 +31,14 @@ def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: 
     """
     wanted: dict[int, list[int]] = {}
     for index in switches:
-        wanted.setdefault(index % site.switches, []).append(index)
+        wanted.setdefault(site.number(index), []).append(index)
     ranges: dict[int, SlotRange] = {}
-    for switch, indices in wanted.items():
+    for number, indices in wanted.items():
         counts = [site.pool_at(index, slots) for index in indices]
         try:
-            first = pools[site.number(switch)].find(sum(counts)).first  # contiguous for all threads
+            first = pools[number].find(sum(counts)).first  # contiguous for all threads and trees
         except PoolFull as error:
-            where = f" at the switch {site.addresses[switch]}" if site.switches > 1 else ""
+            where = f" at the switch {site.addresses[indices[0]]}" if site.nodes > 1 else ""
             raise PoolFull(f"{error}{where}") from None
         for index, count in zip(indices, counts, strict=True):
             ranges[index] = SlotRange(first, count)
@@ -48,13 +49,13 @@ def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: 
 def check_room(site: Site, slots: int, pools: Mapping[int, SlotPool]) -> None:
     """Raise PoolFull if in some tree no switch has room for a job of so many slots."""
     for tree in range(len(site.trees.roots) // site.threads):
-        among = site.trees.among(range(site.switches), tree)
-        roomiest = max(among, key=lambda switch: pools[site.number(switch)].longest)
+        among = site.trees.among(range(site.nodes), tree)
+        roomiest = max(among, key=lambda node: pools[site.number(node)].longest)
         find_slots(site, slots, pools, site.indices(roomiest))
 
 
 def on_the_way(site: Site, job: Job) -> list[int]:
-    """Return the site indices of the switches that take part, once all ranks have been heard. Raises Misplaced."""
+    """Return the site indices of the nodes that take part, once all ranks have been heard. Raises Misplaced."""
     return [node.switch for tree in range(len(site.trees.roots)) for node in _nodes(site, job, tree)]
 
 
@@ -94,10 +95,10 @@ def placements_of(
 
     The job's hosts and slots must have been claimed.
 
-    `children`: where each switch with a parent was heard by its parent.
+    `children`: where each node with a parent was heard by its parent.
     `hosts`: by the controller's switch numbers.
     """
-    children = {index: heard for switch, heard in children.items() for index in site.indices(switch)}
+    children = {index: heard for node, heard in children.items() for index in site.indices(node)}
     placements = {}
     groups = set()
     for tree in range(len(site.trees.roots)):
@@ -106,13 +107,8 @@ def placements_of(
         by_switch = {node.switch: node for node in nodes}
         for node in nodes:
             if silent := [child for child in node.children if child not in children]:
-                names = site.trees.names
-                raise Misplaced(
-                    f"the switch {names[silent[0]]} has not been heard by its parent {names[node.switch]}; check the "
-                    f"cable at its port {site.trees.uplinks[silent[0]].port}, and that both switches run"
-                )
-            thread, switch = divmod(node.switch, site.switches)
-            number, generation = job.numbers[thread]
+                raise Misplaced(unheard(site, silent[0]))
+            number, generation = job.numbers[tree]
             workers = [job.members[rank].heard[node.switch] for rank in node.ranks]
             below = [children[child] for child in node.children]
             placements[node.switch] = Placement(
@@ -123,7 +119,10 @@ def placements_of(
                 (*workers, *below),
                 len(node.children),
                 _parent(site, node, by_switch),
-                (*hosts[site.number(switch)].learned_for(number), *((child.sender.mac, child.port) for child in below)),
+                (
+                    *hosts[site.number(node.switch)].learned_for(number),
+                    *((child.sender.mac, child.port) for child in below),
+                ),
                 job.abort_secret,
             )
     if len(groups) > 1:
@@ -147,9 +146,9 @@ def ready_message(site: Site, job: Job, member: Member) -> pb.Ready:
     shared = len(job.workers) < job.world_size  # some ranks share a stream
     if shared:
         ready.leaders.extend(job.leaders.values())
-    if site.trees.uplinks:
-        reachable = site.within_reach(member.switch)
-        ready.aggregators.extend(sorted(reachable.index(at) for at in member.heard))
+    offered = member.offered or site.within_reach(member.switch)
+    if site.trees.uplinks or len(member.heard) < len(offered):
+        ready.aggregators.extend(sorted(offered.index(at) for at in member.heard))
     if shared or site.trees.uplinks:
         ready.peers.extend(job.workers_at(next(iter(member.heard))))
     return ready

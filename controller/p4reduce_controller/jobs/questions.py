@@ -22,7 +22,7 @@ class Questions:
 
     def ask(self, job: Job, member: Member, half: int) -> None:
         if job.state is State.READY and half < 2 * job.slots:
-            if away := self._switches.unavailable(job.site, sorted({*job.ranges} & {*range(job.site.switches)})):
+            if away := self._switches.unavailable(job.site, sorted({*job.ranges} & {*range(job.site.nodes)})):
                 notice = pb.Waiting(what=pb.Waiting.AWAY, why="; ".join(away))
                 self._lifecycle.tell(member.session, pb.ServerMessage(waiting=notice))
             job.unanswered.setdefault(member.rank, half)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from p4reduce.control import jobs_pb2 as pb
@@ -40,7 +40,7 @@ class Registry:
         self._numbers = numbers
         self._by_number: dict[int, Job] = {}
         self._by_name: dict[tuple[str, str], Job] = {}  # by tenant and name
-        self._threads: dict[tuple[int, int], tuple[Job, int]] = {}  # by number and generation
+        self._by_pair: dict[tuple[int, int], Job] = {}  # by number and generation
 
     def switch_comes(self, number: int, slots: int, address: Endpoint, fixed: Mapping[str, int]) -> None:
         """Add a switch. `fixed`: the configured ports of MAC addresses, which need not be learned."""
@@ -85,16 +85,22 @@ class Registry:
         job = self._by_number.get(number)
         return job if job is not None and job.generation == generation else None
 
-    def job_and_thread(self, number: int, generation: int) -> tuple[Job, int] | None:
-        """Return the job, and the index of the thread, that switches know by this number and generation.
+    def job_at(self, switch: int, number: int, generation: int) -> tuple[Job, int] | None:
+        """Return the job that this switch knows by this number and generation, and the site index there.
 
-        The threads of each rank's engine share the job's slots. To switches, the share of each thread is a job with a
-        number and a generation of its own.
+        The threads of each rank's engine share the job's slots, and so do trees. To a switch, each thread, and each
+        tree that the switch is in, is a job with a number and a generation of its own.
         """
-        return self._threads.get((number, generation))
+        job = self._by_pair.get((number, generation))
+        if job is None:
+            return None
+        site = self.site_with_threads(job)
+        indices = (index for node in job.site.nodes_of(switch) for index in site.indices(node))
+        found = (index for index in indices if job.numbers[site.trees.tree(index)] == (number, generation))
+        return next(((job, index) for index in found), None)
 
     def site_with_threads(self, job: Job) -> Site:
-        """Return the site that the job's site indices refer to: each switch of `job.site` once for each thread."""
+        """Return the site that the job's site indices refer to: each node of `job.site` once for each thread."""
         return job.site.for_threads(job.threads)
 
     def create(
@@ -115,7 +121,10 @@ class Registry:
         pools = self.unreserved_pools(reserved, base)
         check_room(site, slots, pools)
         ranges = find_slots(site, slots, pools, site.always_needed)
-        (number, generation), *more_numbers = self._take_numbers(site.threads)
+        trees = len(base.trees.roots)
+        needed = trees if base.repeats > 1 else 1  # for each thread
+        numbers = self._take_numbers(site.threads * needed)
+        number, generation = numbers[0]
         for at, taken in ranges.items():
             self.pools[site.number(at)].take(taken)
         job = Job(
@@ -131,7 +140,8 @@ class Registry:
             deadline=math.inf,
             abort_secret=secrets.randbits(64),
             site=base,
-            more_numbers=tuple(more_numbers),
+            numbers=tuple(one for one in numbers for _ in range(trees // needed)),
+            threads=site.threads,
             tenant=caller.tenant,
             user=caller.name,
             charged=now,
@@ -154,7 +164,7 @@ class Registry:
 
     def _enter(self, job: Job) -> None:
         self._by_number[job.number] = self._by_name[job.tenant, job.name] = job
-        self._threads |= {one: (job, thread) for thread, one in enumerate(job.numbers)}
+        self._by_pair |= dict.fromkeys(job.every_number, job)
 
     def unreserved_pools(
         self, reserved: Sequence[int], base: Site, pools: Mapping[int, SlotPool] | None = None
@@ -165,7 +175,7 @@ class Registry:
         `pools`: the pools now, unless others are given.
         """
         pools = self.pools if pools is None else pools
-        each = [slots_at_each(slots, len(base.trees.roots)) for slots in reserved]
+        each = [slots_at_each(slots, len(base.trees.roots)) * base.repeats for slots in reserved]
         return {number: pool.without(each) for number, pool in pools.items()} if each else pools
 
     def take_slots(self, job: Job, switches: Iterable[int], reserved: Sequence[int] = ()) -> None:
@@ -179,6 +189,24 @@ class Registry:
         for at, taken in more.items():
             self.pools[site.number(at)].take(taken)
         job.ranges |= more
+
+    def narrow(self, job: Job, trees: Collection[int]) -> None:
+        """Keep only these trees of a job whose ranks have all been heard. Its slots are free until `take_slots`."""
+        before, count, names = self.site_with_threads(job), len(job.site.trees.roots), set(job.every_number)
+        kept = [at for at in range(before.nodes) if before.trees.tree(at) in trees]
+        now = {
+            thread * before.nodes + node: thread * len(kept) + index
+            for thread in range(job.threads)
+            for index, node in enumerate(kept)
+        }
+        for member in job.members.values():
+            member.offered = [now.get(at, -1) for at in before.within_reach(member.switch)]
+            member.heard = {now[at]: heard for at, heard in member.heard.items() if at in now}
+        self._give_back(job)
+        job.ranges = {}
+        job.site, job.cordoned = job.site.only(kept), frozenset(now[at] for at in job.cordoned if at in now)
+        job.numbers = tuple(one for at, one in enumerate(job.numbers) if at % count in trees)
+        self._release(names - set(job.every_number))
 
     def begin_move(self, job: Job, ranges: dict[int, SlotRange], first_seq: int) -> None:
         """Give the job new slots. Its former ones stay reserved until `end_move`.
@@ -225,7 +253,7 @@ class Registry:
 
     def restore_numbers(self, jobs: Iterable[Job]) -> None:
         """Take the numbers of jobs of an earlier run. Raises ValueError."""
-        numbers = [(number, generation, job.name) for job in jobs for number, generation in job.numbers]
+        numbers = [(number, generation, job.name) for job in jobs for number, generation in job.every_number]
         for number, generation, name in sorted(numbers):
             try:
                 self._numbers.resume(number, generation)
@@ -249,8 +277,8 @@ class Registry:
 
     def claim(self, job: Job, at: int, heard: Heard) -> str:
         """Record that a rank of the job was heard at that site index. Return why that cannot be, or ""."""
-        thread = at // job.site.switches
-        return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, job.numbers[thread][0])
+        number, _ = job.numbers[self.site_with_threads(job).trees.tree(at)]
+        return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, number)
 
     def give_up_name(self, job: Job) -> None:
         """Remove the job's name, so that another job of its tenant can have it."""
@@ -260,8 +288,11 @@ class Registry:
         """Free what the job holds. Precondition: no switch has the job any more."""
         del self._by_number[job.number]
         self._give_back(job)
-        for number, generation in job.numbers:
-            del self._threads[number, generation]
+        self._release(job.every_number)
+
+    def _release(self, numbers: Iterable[tuple[int, int]]) -> None:
+        for number, generation in numbers:
+            del self._by_pair[number, generation]
             for hosts in self.hosts.values():
                 hosts.release(number)
             self._numbers.give_back(number)

@@ -12,7 +12,7 @@ from p4reduce_controller.switches.aggregator import Heard, Layout
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.site import Site
-from p4reduce_controller.switches.trees import Misplaced, Trees
+from p4reduce_controller.switches.trees import Trees
 
 _CORDONED = (SwitchState.DRAINING, SwitchState.CORDONED)
 
@@ -23,7 +23,7 @@ class Switches:
     Numbers are the controller's.
 
     `site`: the site of jobs that begin from now on; the others keep theirs.
-    `children`: where each switch with a parent was heard by its parent.
+    `children`: where switches were heard by their parents, by the numbers of child and parent.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class Switches:
         layout: Layout,
         addresses: Sequence[Endpoint],
         trees: Trees | None = None,
+        nodes: Sequence[int] = (),
         *,
         default_slots: int = DEFAULT_SLOTS,
     ) -> None:
@@ -39,10 +40,13 @@ class Switches:
         `layout`: of every switch.
         `addresses`: where workers send to, one per switch.
         `trees`: by default one per switch.
+        `nodes`: the switch of each node of the trees, if some switches are in several trees.
         `default_slots`: for jobs that do not choose, if the switches have as many.
         """
-        self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
-        self.children: dict[int, Heard] = {}
+        trees = trees or Trees([str(address) for address in addresses])
+        nodes = tuple(nodes) or tuple(range(len(addresses)))
+        self.site = Site(layout, tuple(addresses[switch] for switch in nodes), trees, numbers=nodes)
+        self.children: dict[tuple[int, int], Heard] = {}
         self._default_slots = default_slots
         self._for_new: tuple[Site, frozenset[int], Site] | None = None
 
@@ -50,11 +54,21 @@ class Switches:
         """Return everything that keeps jobs from that switch, the most serious first."""
         return ()
 
+    def uplink_trouble(self, site: Site, at: int) -> Unavailable | None:  # noqa: ARG002
+        """Return why the node does not reach its parent; None if nothing is known against it."""
+        return None
+
     # Sites.
 
     @property
     def numbers(self) -> list[int]:
-        return [self.site.number(at) for at in range(self.site.switches)]
+        """The controller's number of each node's switch."""
+        return [self.site.number(at) for at in range(self.site.nodes)]
+
+    @property
+    def addresses(self) -> dict[int, Endpoint]:
+        """The address of each switch of the site, by its number."""
+        return dict(zip(self.numbers, self.site.addresses, strict=True))
 
     def for_new(self) -> Site:
         """Return the site for a job that begins now: the switches that can be used."""
@@ -65,17 +79,17 @@ class Switches:
 
     def excluded_from(self, site: Site) -> list[str]:
         """Return texts about the switches that a job of that site lacks because they could not be used."""
-        missing = [at for at, number in enumerate(self.numbers) if site.index_of(number) is None]
+        missing = [self.site.nodes_of(number)[0] for number in dict.fromkeys(self.numbers) if not site.nodes_of(number)]
         return self.unavailable(self.site, missing, new=True)
 
     def cordoned_at(self, site: Site) -> frozenset[int]:
         """Return the site indices of switches that take no new jobs, but are in the site nevertheless."""
-        return frozenset(at for at in range(site.switches) if self._find(site.number(at), *_CORDONED))
+        return frozenset(at for at in range(site.nodes) if self._find(site.number(at), *_CORDONED))
 
     def children_at(self, site: Site) -> dict[int, Heard]:
-        """Return the ports at which parents have heard their children, by the children's site indices."""
-        heard = {at: self.children.get(site.number(at)) for at in site.trees.uplinks}
-        return {at: one for at, one in heard.items() if one is not None}
+        """Return the ports at which parents have heard their children, by the children's nodes."""
+        pairs = {at: (site.number(at), site.number(up.parent)) for at, up in site.trees.uplinks.items()}
+        return {at: self.children[pair] for at, pair in pairs.items() if pair in self.children}
 
     def slots_at(self, site: Site) -> int:
         return min(self._default_slots, site.capacity)
@@ -105,25 +119,32 @@ class Switches:
     def unavailable(self, site: Site, switches: Iterable[int], *, new: bool = False) -> list[str]:
         """Return a text for each of these switches that cannot be used. `new`: for a job that begins."""
         found = ((switch, self._why_not(site.number(switch), new=new)) for switch in switches)
-        return [f"the switch {site.trees.names[switch]} cannot be used: {why}" for switch, why in found if why]
+        texts = [f"the switch {site.trees.names[switch]} cannot be used: {why}" for switch, why in found if why]
+        return list(dict.fromkeys(texts))
 
     def unavailable_to(self, job: Job) -> Unavailable | None:
         """Return why a switch of the job cannot be changed now, even if only for a moment."""
         names, indices = job.site.trees.names, sorted(job.ranges)
         found = ((at, self._find(job.site.number(at), SwitchState.NOT_READY)) for at in indices)
-        whys = [f"the switch {names[at % job.site.switches]} is unavailable: {why.reason}" for at, why in found if why]
-        return Unavailable("; ".join(whys)) if whys else None
+        whys = [f"the switch {names[at % job.site.nodes]} is unavailable: {why.reason}" for at, why in found if why]
+        return Unavailable("; ".join(dict.fromkeys(whys))) if whys else None
 
-    def check_usable(self, job: Job, needed: set[int]) -> None:
-        """Check that the job, whose ranks have all been heard, can have these switches. Raises Misplaced."""
-        site = job.site
-        found = self.unavailable(site, sorted(needed - job.cordoned))
-        if found := found + self.unavailable(site, sorted(needed & job.cordoned), new=True):
-            raise Misplaced("; ".join(found))
-        below = [at for at in sorted(needed) if at in site.trees.uplinks and site.trees.uplinks[at].parent in needed]
-        down = filter(None, (self._find(site.number(at), SwitchState.UPLINK_DOWN) for at in below))
-        if whys := "; ".join(map(str, down)):
-            raise Misplaced(whys)
+    def unusable_trees(self, job: Job, needed: set[int]) -> dict[int, str]:
+        """Return the trees that the job, whose ranks have all been heard, cannot have, and why.
+
+        `needed`: the nodes that it needs.
+        """
+        site, children, whys = job.site, self.children_at(job.site), {}
+        for tree in range(len(site.trees.roots)):
+            nodes = site.trees.among(sorted(needed), tree)
+            found = self.unavailable(site, [at for at in nodes if at not in job.cordoned])
+            found += self.unavailable(site, [at for at in nodes if at in job.cordoned], new=True)
+            below = [at for at in nodes if at in site.trees.uplinks and site.trees.uplinks[at].parent in nodes]
+            found = found or [str(why) for why in (self.uplink_trouble(site, at) for at in below) if why]
+            found = found or [unheard(site, at) for at in below if at not in children]
+            if found:
+                whys[tree] = "; ".join(found)
+        return whys
 
     def _why_not(self, number: int, *, new: bool) -> Unavailable | None:
         keep_out = (SwitchState.NOT_READY, *_CORDONED) if new else (SwitchState.NOT_READY,)
@@ -141,6 +162,15 @@ class Switches:
                 f"the switch {join.switch} could not be used when the job began, so the job does not include it"
             )
         if site.capacity < join.slots <= self.site.capacity:
-            why = "; ".join(self.unavailable(self.site, range(self.site.switches), new=True))
+            why = "; ".join(self.unavailable(self.site, range(self.site.nodes), new=True))
             return f"slots={join.slots}, and {site.capacity} are available: {why}"
         return None
+
+
+def unheard(site: Site, at: int) -> str:
+    """Return a text about a node that its parent has not heard."""
+    names, up = site.trees.names, site.trees.uplinks[at]
+    return (
+        f"the switch {names[at]} has not been heard by its parent {names[up.parent]}; check the cable at its port "
+        f"{up.port}, and that both switches run"
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.trees import NamedUplink
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class SwitchConfig:
     address as a router.
     `ports`: those that frames are flooded to. They lose the share `drop_rate` of their packets in both directions.
     `hello_rate`: HELLOs a second from each port that reach the controller, and as many in a burst.
-    `uplink`: the port toward its parent, and the parent's name.
+    `uplinks`: for each parent, the port toward it and its name.
     """
 
     target: str
@@ -41,7 +42,12 @@ class SwitchConfig:
     drop_rate: float = 0.0
     hello_rate: int = 200
     name: str = ""
-    uplink: tuple[int, str] | None = None
+    uplinks: tuple[NamedUplink, ...] = ()
+
+    @property
+    def parents(self) -> frozenset[str]:
+        """The names of its parents."""
+        return frozenset(name for _, name in self.uplinks)
 
     @property
     def fixed(self) -> dict[str, int]:

@@ -82,7 +82,7 @@ class Controller:
         self.fabric = Fabric(inventory, jobs)
         self.clock = Clock()
         self.tasks = Tasks(self._fail)
-        self.uplinks = Uplinks(inventory, self.tasks, self.clock)
+        self.uplinks = Uplinks(inventory, self.tasks, self.clock, self._uplinks_changed)
         self.saver = Saver(store, jobs, self.fabric, self.tasks, self.clock)
         self.runner = EffectRunner(
             jobs, inventory, self.saver, self.tasks, self.clock, audit or Audit(), self.telemetry, traces or Traces()
@@ -113,6 +113,10 @@ class Controller:
     def listener(self, switch: int) -> SwitchListener:
         """Return the listener for the switch of that number."""
         return SwitchListener(switch, self.inventory, self.uplinks, self.runner)
+
+    def _uplinks_changed(self) -> None:
+        for number in list(self.inventory.switches)[:1]:  # a listener tells all jobs
+            self.listener(number).ports_changed()
 
     def open(self, settings: Settings, make: Callable[[SwitchConfig], Aggregator], initial: InitialSwitches) -> None:
         """Allow changes of the switches from now on. `initial`: contains the present ones."""

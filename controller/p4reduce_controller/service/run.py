@@ -26,7 +26,7 @@ from p4reduce_controller.p4runtime.election import Election
 from p4reduce_controller.p4runtime.program import Program, load_schema
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
 from p4reduce_controller.service.controller import Controller
-from p4reduce_controller.settings.settings import Settings, trees_of
+from p4reduce_controller.settings.settings import Settings, checked_trees
 from p4reduce_controller.store.state import StateFile
 from p4reduce_controller.store.store import Store
 from p4reduce_controller.switches.aggregator import Aggregator, Listener, Superseded, SwitchUnavailable
@@ -151,8 +151,9 @@ def _jobs(
     settings: Settings, initial: InitialSwitches, switches: Sequence[Aggregator], gate: Gate | None, *, returns: bool
 ) -> tuple[Inventory, Jobs]:
     """Return the switches as a site, and the logic of jobs on them. `returns`: whether ranks may rejoin kept jobs."""
-    trees = trees_of({one.name: one.uplink for one in initial.specs})
-    inventory = Inventory(switches, trees, default_slots=settings.slots)
+    names = {one.name for one in initial.specs}
+    trees, nodes = checked_trees({one.name: [up for up in one.uplinks if up[1] in names] for one in initial.specs})
+    inventory = Inventory(switches, trees, nodes, default_slots=settings.slots)
     options = JobOptions(rejoin_time=settings.rejoin_time, returns=returns, moves_slots=not settings.keep_slots)
     tenancy = Tenancy(gate.users.book.policy) if gate is not None else None
     return inventory, Jobs(inventory, options, tenancy=tenancy, fixed=[spec.fixed for spec in initial.specs])

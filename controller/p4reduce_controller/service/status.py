@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
@@ -54,11 +54,12 @@ async def status_of(jobs: Jobs, inventory: Inventory, now: float) -> pb.StatusRe
 
 
 def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -> pb.Switch:
-    _, parent = inventory.uplink(number)
+    parents = [inventory.name(parent) for parent in inventory.uplinks(number)]
     described = pb.Switch(
         number=number,
         name=inventory.name(number),
-        parent=inventory.name(parent) if parent >= 0 else "",
+        parent=parents[0] if parents else "",
+        parents=parents,
         draining=inventory.members[number].draining,
         leaving=inventory.members[number].leaving,
         jobs=[job.name for job in jobs.held_at(number)],
@@ -79,11 +80,13 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -
 def _state(number: int, jobs: Jobs, inventory: Inventory) -> tuple[str, str]:
     """Return the state of the switch for operators, and everything that keeps jobs from it."""
     conditions = [*inventory.conditions(number)]
-    _, parent = inventory.uplink(number)
-    unheard = parent >= 0 and number not in inventory.children
-    if unheard and all(one.state is SwitchState.DRAINING for one in conditions):
-        text = f"its parent {inventory.name(parent)} has not heard it"
-        conditions.insert(0, Unavailable(text, SwitchState.UPLINK_DOWN))
+    ports = inventory.uplinks(number)
+    for parent in sorted((one for one in ports if (number, one) not in inventory.children), reverse=True):
+        if all(one.state in (SwitchState.DRAINING, SwitchState.UPLINK_DOWN) for one in conditions):
+            text = f"its parent {inventory.name(parent)} has not heard it"
+            if (number, parent) in inventory.astray:
+                text += f": {inventory.astray_text((number, parent), ports[parent])}"
+            conditions.insert(0, Unavailable(text, SwitchState.UPLINK_DOWN))
     if not conditions and (why := inventory.excluded(number)):
         conditions = [why]
     state = conditions[0].state if conditions else SwitchState.READY
@@ -119,7 +122,7 @@ async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
 
 def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
     for position, counted in enumerate(by_switch):
-        mine = [counted[one] for one in job.numbers if one in counted]
+        mine = [counted[one] for one in job.every_number if one in counted]
         if mine:
             yield pb.Traffic(
                 switch=position, packets=sum(one.packets for one in mine), bytes=sum(one.bytes for one in mine)
@@ -138,7 +141,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
             pb.Pool(switch=positions[job.site.number(at)], first=taken.first, count=taken.count)
             for at, taken in sorted(job.ranges.items())
         ],
-        more_numbers=[number for number, _ in job.more_numbers],
+        more_numbers=[number for number, _ in job.every_number[1:]],
         age_s=now - job.started,
         awaited_for=awaited_for,
         awaited=waited_for,
@@ -151,7 +154,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
                 leaving=member.leaving,
                 away=member.session is None,
                 leader=leaders.get(member.rank),
-                places=[_attachment(member, job.site.index_of(number)) for number in switches],
+                places=[_attachment(member, job.site.nodes_of(number)) for number in switches],
                 report=member.report,
                 rates=member.rates,
                 heard_s=now - member.heard_at if member.heard_at else 0.0,
@@ -174,8 +177,8 @@ def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:
     return ("to send its share", ranks) if ranks and now - then < LOOK_MAX_AGE else ("", [])
 
 
-def _attachment(member: Member, switch: int | None) -> pb.Attachment:
-    heard = member.heard.get(switch) if switch is not None else None
+def _attachment(member: Member, nodes: Iterable[int]) -> pb.Attachment:
+    heard = next((member.heard[node] for node in nodes if node in member.heard), None)
     if heard is None:
         return pb.Attachment()
     return pb.Attachment(heard=True, port=heard.port, **vars(heard.sender))

@@ -28,8 +28,8 @@ class SwitchListener:
     runner: EffectRunner
 
     def awaits(self, nonce: int) -> bool:
-        """Return whether the nonce is that of a switch that its parent has not heard yet, or of a rank of a job."""
-        return nonce in self.uplinks.expected or self.runner.jobs.awaits(nonce)
+        """Return whether the nonce is that of a switch's HELLO to a parent, or of a rank of a job."""
+        return self.uplinks.awaits(nonce) or self.runner.jobs.awaits(nonce)
 
     def on_hello(self, hello: Heard) -> None:
         if self.switch not in self.inventory.switches:
@@ -58,10 +58,11 @@ class SwitchListener:
         self.runner.run()
 
     def ports_changed(self) -> None:
-        """Tell jobs which of their ports are down. They go on: lost packets are sent again when the port is up."""
+        """Tell jobs which of their ports and uplinks are down. They go on: lost packets are sent again."""
         for job in self.runner.jobs.live:
             ready, known = job.state is State.READY, self.inventory
-            troubles = troubles_of(job, known.children, known.switches) if ready else []
+            children = known.children_at(job.site)
+            troubles = troubles_of(job, children, known.switches, known.silent) if ready else []
             news = [text for text in troubles if text not in job.ports_down]
             news += [f"resolved: {text}" for text in job.ports_down if text not in troubles]
             for text in news:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from p4reduce_controller.settings.texts import (
     as_mac,
     as_port,
     as_route,
-    as_uplink,
+    as_uplinks,
     parse_address,
     parse_host,
     parse_ports,
@@ -36,7 +36,7 @@ from p4reduce_controller.settings.texts import (
     parse_uplink,
 )
 from p4reduce_controller.switches.frames import Endpoint, synthetic_mac
-from p4reduce_controller.switches.trees import Trees, Uplink
+from p4reduce_controller.switches.trees import NamedUplink, Trees, trees_of
 from p4reduce_controller.tenants.access import LONGEST_NAME
 
 LONGEST_LEASE = 3600.0
@@ -95,7 +95,8 @@ class Settings:
     uplink: list[str] = setting(
         [],
         "LEAF:PORT=SPINE, both as in --switch. The leaf adds up its workers' packets, and sends the sum through "
-        "this port to the spine, as one of the spine's workers.",
+        "this port to the spine, as one of the spine's workers. With an uplink to each of several spines, it does so "
+        "with a share of each job's slots for each spine.",
     )
     switches: list[dict[str, Any]] = setting([])
     lease: float = setting(
@@ -204,8 +205,8 @@ class Settings:
     store_key: str = setting("", "PEM file with the private key of --store-cert.")
     store_insecure: bool = setting(False, "Allow etcd on other hosts without TLS.")
 
-    def trees(self) -> Trees:
-        """Return the trees of the switches. Raises SettingsError."""
+    def uplinks(self) -> dict[str, tuple[NamedUplink, ...]]:
+        """Return the uplinks of each switch, by name. Raises SettingsError."""
         tables = [(_name_of(one), one) for one in self.switches]
         names = [name for name, _ in tables] or self.switch
         for one in self.switches:
@@ -215,17 +216,21 @@ class Settings:
         if len(set(names)) != len(names):
             raise SettingsError(f"switches {', '.join(names)}: give each switch a name of its own")
         ways = [parse_uplink(text) for text in self.uplink]
-        ways += [(name, *as_uplink(one["uplink"])) for name, one in tables if one.get("uplink")]
-        parents: dict[str, tuple[int, str] | None] = dict.fromkeys(names)
+        ways += [(name, *up) for name, one in tables if one.get("uplink") for up in as_uplinks(one["uplink"])]
+        parents: dict[str, tuple[NamedUplink, ...]] = dict.fromkeys(names, ())
         for name, port, to in ways:
             if strange := [each for each in (name, to) if each not in names]:
                 raise SettingsError(
                     f"uplink {name}:{port}={to}: {strange[0]} is not a switch; the switches are {', '.join(names)}"
                 )
-            if parents[name]:
-                raise SettingsError(f"uplink {name}:{port}={to}: give one uplink for a switch")
-            parents[name] = as_port(port), to
-        return trees_of(parents)
+            if same := [one for one in parents[name] if port == one[0] or to == one[1]]:
+                raise SettingsError(
+                    f"uplink {name}:{port}={to}: there is {name}:{same[0][0]}={same[0][1]} already; give one for each "
+                    "port and parent"
+                )
+            parents[name] += ((as_port(port), to),)
+        checked_trees(parents)
+        return parents
 
     def switch_configs(self) -> list[SwitchConfig]:
         """Return the configuration of each switch. Raises SettingsError."""
@@ -349,20 +354,15 @@ def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def trees_of(parents: Mapping[str, tuple[int, str] | None]) -> Trees:
-    """Return the trees of switches. Raises SettingsError.
-
-    `parents`: by name, each switch's port toward its parent and the parent's name.
-    """
-    names = list(parents)
-    uplinks = {at: Uplink(up[0], names.index(up[1])) for at, up in enumerate(parents.values()) if up}
+def checked_trees(parents: Mapping[str, Sequence[NamedUplink]]) -> tuple[Trees, tuple[int, ...]]:
+    """Return what `trees_of` returns. Raises SettingsError."""
     try:
-        trees = Trees(names, uplinks)
+        trees, switches = trees_of(parents)
     except ValueError as error:
         raise SettingsError(str(error)) from None
     if len(trees.roots) > MAX_AGGREGATORS:
         raise SettingsError(f"{len(trees.roots)} switches without a parent: accepted are up to {MAX_AGGREGATORS}")
-    return trees
+    return trees, switches
 
 
 def tls_files(prefix: str, cert: str, key: str, ca: str) -> TlsFiles | None:

@@ -11,6 +11,7 @@ from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.p4runtime.switch_config import Route
 from p4reduce_controller.switches.frames import format_mac, parse_mac
+from p4reduce_controller.switches.trees import NamedUplink
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -80,11 +81,14 @@ def as_mac(text: str) -> str:
     return format_mac(octets)
 
 
-def as_uplink(way: object) -> tuple[int, str]:
-    """Return the port toward the parent, and the parent's name."""
-    if not isinstance(way, dict) or way.keys() != {"port", "to"}:
-        raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}")
-    return as_port(way["port"]), str(way["to"])
+def as_uplinks(ways: object) -> tuple[NamedUplink, ...]:
+    """Return the uplinks in the value of `uplink` in a [[switches]] table: one, or a list."""
+    found = []
+    for way in ways if isinstance(ways, list) else [ways]:
+        if not isinstance(way, dict) or way.keys() != {"port", "to"}:
+            raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}, or a list of these")
+        found.append((as_port(way["port"]), str(way["to"])))
+    return tuple(found)
 
 
 def as_port(port: object) -> int:

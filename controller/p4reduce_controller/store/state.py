@@ -14,7 +14,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -26,13 +26,15 @@ from p4reduce_controller.jobs.numbers import GENERATIONS
 from p4reduce_controller.store.state_names import (
     Setup,
     StateError,
+    children_from_json,
+    children_to_json,
     format_index,
     from_version_3,
     parse_index,
     site_from_json,
     site_to_json,
 )
-from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.aggregator import Children, Heard
 from p4reduce_controller.switches.frames import Endpoint, format_mac, parse_mac
 from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.site import GONE, Site
@@ -85,7 +87,7 @@ class StateFile:
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
 
-    def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+    def load(self, setup: Setup, now: float) -> tuple[list[Job], Children]:
         """Return the jobs, with all ranks away, and where switches with a parent were heard by it. Raises StateError.
 
         `setup`: is used for later saves too.
@@ -111,10 +113,10 @@ class StateFile:
     async def is_ours(self) -> bool:
         return True
 
-    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Children, now: float) -> None:
         self.save(jobs(), children, now)
 
-    def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
+    def save(self, jobs: Iterable[Job], children: Children, now: float) -> None:
         """Replace the whole file, on the disk. Raises StateError; then the file is unchanged."""
         rest = {"use": self.use, "queue": self.queue, "fabric": self.fabric}
         root = state_to_json(jobs, children, self._setup, now) | rest
@@ -154,17 +156,16 @@ class StateFile:
             raise StateError(f"--state {self.path} cannot be read: {error}") from None
 
 
-def state_to_json(jobs: Iterable[Job], children: Mapping[int, Heard], setup: Setup, now: float) -> dict[str, Any]:
+def state_to_json(jobs: Iterable[Job], children: Children, setup: Setup, now: float) -> dict[str, Any]:
     """Return the state as JSON values. Switches are identified by name."""
-    names = setup.names()
     return {
         "version": VERSION,
-        "children": {names[number]: _heard_to_json(heard) for number, heard in children.items() if number in names},
+        "children": {label: _heard_to_json(heard) for label, heard in children_to_json(children, setup.site()).items()},
         "jobs": [_job_to_json(job, setup, now) for job in jobs],
     }
 
 
-def state_from_json(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+def state_from_json(kept: object, setup: Setup, now: float) -> tuple[list[Job], Children]:
     """Return the jobs and children that `state_to_json` has written. Raises StateError or ValueError."""
     version = check_version(kept)
     root = _Part("the state", kept)
@@ -172,11 +173,8 @@ def state_from_json(kept: object, setup: Setup, now: float) -> tuple[list[Job], 
         return [], {}
     if version == PREVIOUS_VERSION:
         root = _Part("the state", from_version_3(kept, setup))
-    numbers = {name: number for number, name in setup.names().items()}
-    heard = root.get("children", dict)
-    children = {
-        numbers[name]: _heard_from_json(_Part(f"child {name}", one)) for name, one in heard.items() if name in numbers
-    }
+    heard = children_from_json(root.get("children", dict), setup.site())
+    children = {pair: _heard_from_json(_Part("child", one)) for pair, one in heard.items()}
     return [_job_from_json(part, setup, now) for part in root.parts("jobs")], children
 
 
@@ -274,14 +272,20 @@ def _job_to_json(job: Job, setup: Setup, now: float) -> dict[str, Any]:
     return {
         "site": site_to_json(job.site, setup, job.holds),
         **{key: getattr(job, key) for key in _AS_THEY_ARE},
-        "more_numbers": [list(numbers) for numbers in job.more_numbers],
+        # Earlier releases know one number for each thread, and do not read "numbers".
+        "more_numbers": [list(one) for one in job.numbers[:: len(job.site.trees.roots)][1:]],
+        "numbers": [list(one) for one in job.numbers],
         "moving": job.moving and not (job.move is not None and job.move.done),
         "first_slots": {format_index(job.site, at): taken.first for at, taken in job.ranges.items()},
         "slots_each": each,
         "slots_elsewhere": {
             format_index(job.site, at): one.count for at, one in job.ranges.items() if one.count != each
         },
-        "children": {job.site.trees.names[at]: _heard_to_json(heard) for at, heard in job.children.items()},
+        "children": {
+            label: _heard_to_json(job.children[at])
+            for at, label in enumerate(job.site.trees.labels)
+            if at in job.children
+        },
         "rejoin_s": job.rejoin_time,
         "started": time.time() - (now - job.started),
         "members": [_member_to_json(member, job.site) for _, member in sorted(job.members.items())],
@@ -290,15 +294,23 @@ def _job_to_json(job: Job, setup: Setup, now: float) -> dict[str, Any]:
 
 def _job_from_json(part: _Part, setup: Setup, now: float) -> Job:
     site = site_from_json(part.get("site", list), setup)
-    more_numbers = tuple(map(_number, part.get("more_numbers", list, [])))  # missing in files of earlier releases
-    threads = 1 + len(more_numbers)
+    identity = part.number("number", 1, 2**16 - 1), part.number("generation", 0, GENERATIONS - 1)
+    # These two are missing in files of earlier releases.
+    by_thread = [identity, *(_number(one, "more_numbers") for one in part.get("more_numbers", list, []))]
+    threads, trees = len(by_thread), len(site.trees.roots)
+    by_tree = [list(one) for one in by_thread for _ in range(trees)]
+    numbers = tuple(_number(one, "numbers") for one in part.get("numbers", list, by_tree))
+    if len(numbers) != threads * trees:
+        raise StateError(
+            f"numbers has {len(numbers)} entries: must have {threads * trees}, one for each tree and thread"
+        )
     members = [_member_from_json(rank, one, site, threads) for rank, one in enumerate(part.parts("members"))]
     children = part.get("children", dict, {})  # missing in files of earlier releases
     each = part.number("slots_each", 1, 2**16)
     firsts = _by_index(part, "first_slots", site, threads)
     counts = dict.fromkeys(firsts, each) | _by_index(part, "slots_elsewhere", site, threads, {})
     if gone := [at for at in [*firsts, *(at for one in members for at in one.heard)] if site.number(at) == GONE]:
-        raise StateError(f"the switch {site.trees.names[gone[0] % site.switches]} is not one of this controller's")
+        raise StateError(f"the switch {site.trees.names[gone[0] % site.nodes]} is not one of this controller's")
     slots = part.number("slots", 1, 2**32 - 1)
     ranges = {index: SlotRange(first, counts[index]) for index, first in firsts.items()}
     # These two, and the next, are missing in files of earlier releases.
@@ -308,8 +320,8 @@ def _job_from_json(part: _Part, setup: Setup, now: float) -> Job:
     )
     return Job(
         name=part.get("name", str),
-        number=part.number("number", 1, 2**16 - 1),
-        generation=part.number("generation", 0, GENERATIONS - 1),
+        number=identity[0],
+        generation=identity[1],
         world_size=len(members),
         slots=slots,
         most_slots=most_slots,
@@ -324,7 +336,8 @@ def _job_from_json(part: _Part, setup: Setup, now: float) -> Job:
         children={
             parse_index(f"0:{name}", site, 1): _heard_from_json(_Part("child", one)) for name, one in children.items()
         },
-        more_numbers=more_numbers,
+        numbers=numbers,
+        threads=threads,
         tenant=part.get("tenant", str, ""),  # missing in files of earlier releases, like the next
         user=part.get("user", str, ""),
         charged=now,
@@ -340,12 +353,12 @@ def _by_index(part: _Part, key: str, site: Site, threads: int, default: dict[str
     return numbers
 
 
-def _number(pair: object) -> tuple[int, int]:
+def _number(pair: object, key: str) -> tuple[int, int]:
     if isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair):
         number, generation = pair
         if 1 <= number < 2**16 and 0 <= generation < GENERATIONS:
             return number, generation
-    raise StateError(f"more_numbers has {_short(pair)}: each entry must be a job number and a generation")
+    raise StateError(f"{key} has {_short(pair)}: each entry must be a job number and a generation")
 
 
 def _member_to_json(member: Member, site: Site) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import Any
+from typing import Any, TypeVar
 
 from p4reduce_controller.switches.aggregator import Aggregator
 from p4reduce_controller.switches.frames import Endpoint, format_mac, parse_mac
 from p4reduce_controller.switches.site import GONE, Site
-from p4reduce_controller.switches.trees import Trees, Uplink
+from p4reduce_controller.switches.trees import NamedUplink, Trees, Uplink
 
-NamedUplink = tuple[int, str]
-"""A switch's port toward its parent, and the parent's name."""
+T = TypeVar("T")
 
 
 class StateError(Exception):
@@ -32,7 +31,7 @@ class Setup:
 
     switches: Mapping[int, Aggregator]
     site: Callable[[], Site]
-    retained: Callable[[], Mapping[int, tuple[str, NamedUplink | None]]] = dict
+    retained: Callable[[], Mapping[int, tuple[str, Sequence[NamedUplink]]]] = dict
 
     def names(self) -> dict[int, str]:
         """Return the names of the site's switches by the controller's numbers."""
@@ -40,22 +39,24 @@ class Setup:
         return {site.number(at): name for at, name in enumerate(site.trees.names)}
 
     def description(self, site: Site, index: int) -> str:
-        """Return a text of everything about a switch that must not change while jobs run there."""
+        """Return a text of everything about a node's switch that must not change while jobs run there."""
         found, names = site.trees.uplinks.get(index), site.trees.names
         uplink = (found.port, names[found.parent]) if found else None
         return self._description(site.number(index), names[index], uplink)
 
-    def descriptions(self, name: str) -> dict[int, str]:
-        """Return the descriptions of the switches with that name, by the controller's numbers.
+    def descriptions(self, name: str) -> list[tuple[int, str]]:
+        """Return the descriptions of the nodes of switches with that name, with the controller's numbers.
 
         The switch in the site comes first. Retained switches of the same name are its predecessors.
         """
         site = self.site()
         indices = [index for index, one in enumerate(site.trees.names) if one == name]
-        retained = {number: uplink for number, (one, uplink) in self.retained().items() if one == name}
-        return {site.number(index): self.description(site, index) for index in indices} | {
-            number: self._description(number, name, uplink) for number, uplink in retained.items()
-        }
+        retained = [(number, uplinks) for number, (one, uplinks) in self.retained().items() if one == name]
+        return [(site.number(index), self.description(site, index)) for index in indices] + [
+            (number, self._description(number, name, uplink))
+            for number, uplinks in retained
+            for uplink in uplinks or (None,)
+        ]
 
     def _description(self, number: int, name: str, uplink: NamedUplink | None) -> str:
         switch = self.switches[number]
@@ -68,19 +69,36 @@ class Setup:
 
 
 def format_index(site: Site, index: int) -> str:
-    """Return the text for a site index: its thread and the name of its switch, as in "0:leaf1"."""
-    return f"{index // site.switches}:{site.trees.names[index % site.switches]}"
+    """Return the text for a site index: its thread and the label of its node, as in "0:leaf1"."""
+    return f"{index // site.nodes}:{site.trees.labels[index % site.nodes]}"
 
 
 def parse_index(text: str, site: Site, threads: int) -> int:
     """Return the site index of a text that `format_index` has returned. Raises StateError."""
-    thread, _, name = text.partition(":")
-    if not (thread.isascii() and thread.isdigit() and int(thread) < threads and name in site.trees.names):
-        names = ", ".join(site.trees.names)
+    thread, _, label = text.partition(":")
+    known = site.trees.labels
+    if not (thread.isascii() and thread.isdigit() and int(thread) < threads and label in known):
+        names = ", ".join(known)
         raise StateError(
             f"switch {text[:60]!r}: must be THREAD:NAME, with a thread from 0 to {threads - 1} and a switch of {names}"
         )
-    return int(thread) * site.switches + list(site.trees.names).index(name)
+    return int(thread) * site.nodes + known.index(label)
+
+
+def children_to_json(children: Mapping[tuple[int, int], T], site: Site) -> dict[str, T]:
+    """Return the values by the labels of the children's nodes. `children`: by the numbers of child and parent."""
+    known = site.trees.labels
+    pairs = {at: (site.number(at), site.number(up.parent)) for at, up in site.trees.uplinks.items()}
+    return {known[at]: children[pair] for at, pair in pairs.items() if pair in children}
+
+
+def children_from_json(kept: Mapping[str, T], site: Site) -> dict[tuple[int, int], T]:
+    """Return the values that `children_to_json` has written, as far as their nodes are in the site."""
+    return {
+        (site.number(at), site.number(site.trees.uplinks[at].parent)): kept[label]
+        for at, label in enumerate(site.trees.labels)
+        if label in kept and at in site.trees.uplinks
+    }
 
 
 def site_to_json(site: Site, setup: Setup, held: Collection[int]) -> list[dict[str, Any]]:
@@ -90,10 +108,13 @@ def site_to_json(site: Site, setup: Setup, held: Collection[int]) -> list[dict[s
     controller notices if one of them has changed.
     """
     parts: list[dict[str, Any]] = []
+    known = site.trees.labels
     for index, (name, address) in enumerate(zip(site.trees.names, site.addresses, strict=True)):
         part: dict[str, Any] = {"name": name, **vars(address)}
+        if known[index] != name:
+            part["label"] = known[index]
         if uplink := site.trees.uplinks.get(index):
-            part["uplink"] = {"port": uplink.port, "to": site.trees.names[uplink.parent]}
+            part["uplink"] = {"port": uplink.port, "to": known[uplink.parent]}
         if site.number(index) in held:
             part["described"] = setup.description(site, index)
         parts.append(part)
@@ -108,16 +129,17 @@ def site_from_json(parts: list[Any], setup: Setup) -> Site:
     """
     try:
         names = [str(part["name"]) for part in parts]
+        known = [str(part.get("label", part["name"])) for part in parts]
         addresses = tuple(_address(part) for part in parts)
         uplinks = {
-            index: Uplink(int(part["uplink"]["port"]), names.index(part["uplink"]["to"]))
+            index: Uplink(int(part["uplink"]["port"]), known.index(part["uplink"]["to"]))
             for index, part in enumerate(parts)
             if "uplink" in part
         }
         descriptions = [str(part.get("described", "")) for part in parts]
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StateError(f"site: {type(error).__name__} {error}; name, mac, ip and udp_port are needed") from None
-    if len(set(names)) != len(names) or not names:
+    if len(set(known)) != len(known) or not names:
         raise StateError(f"site: {', '.join(names) or 'no switch'}: must have at least one switch, and no name twice")
     numbers = [_number_of(*one, setup) for one in zip(names, addresses, descriptions, strict=True)]
     return Site(setup.site().layout, addresses, Trees(names, uplinks), numbers=tuple(numbers))
@@ -133,14 +155,14 @@ def _number_of(name: str, address: Endpoint, description: str, setup: Setup) -> 
     """
     present = setup.descriptions(name)
     if not description:
-        same_name = next(iter(present), GONE)
-        return next((number for number in present if setup.switches[number].address == address), same_name)
-    for number, text in present.items():
+        same_name = next((number for number, _ in present), GONE)
+        return next((number for number, _ in present if setup.switches[number].address == address), same_name)
+    for number, text in present:
         if text == description:
             return number
     raise StateError(
         f"it has jobs on switches that this controller does not have. Its switch was {description}; now there is "
-        f"{'; '.join(present.values()) or 'none of that name'}. Start the controller with the same switches"
+        f"{'; '.join(text for _, text in present) or 'none of that name'}. Start the controller with the same switches"
     )
 
 
@@ -157,7 +179,7 @@ def from_version_3(root: Any, setup: Setup) -> dict[str, Any]:
     In version 3, a switch is identified by its index among all switches, so these must be the same, in the same order.
     """
     site = setup.site()
-    present = [setup.description(site, index) for index in range(site.switches)]
+    present = [setup.description(site, index) for index in range(site.nodes)]
     stored = root.get("switches")
     if stored != present:
         gone = [str(one) for one in stored if one not in present] if isinstance(stored, list) else [repr(stored)[:60]]
@@ -167,7 +189,7 @@ def from_version_3(root: Any, setup: Setup) -> dict[str, Any]:
             f"{'; '.join(gone) or 'no other'}; now there is {'; '.join(new) or 'no other'}. Start the controller with "
             "the same switches"
         )
-    parts = site_to_json(site, setup, [site.number(index) for index in range(site.switches)])
+    parts = site_to_json(site, setup, [site.number(index) for index in range(site.nodes)])
     try:
         return {
             "version": 4,

@@ -6,12 +6,12 @@ It is a file for one controller, or etcd for several.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.store.state_names import Setup, StateError
-from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.aggregator import Children
 from p4reduce_controller.switches.availability import Unavailable
 
 
@@ -41,7 +41,7 @@ class Store(Protocol):
     def peek(self) -> None:
         """Read `fabric`, before there are switches to `load` for."""
 
-    def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+    def load(self, setup: Setup, now: float) -> tuple[list[Job], Children]:
         """Return the jobs, whose ranks are all away, and where switches with a parent were heard by it.
 
         `setup`: is used for later saves too.
@@ -51,5 +51,5 @@ class Store(Protocol):
     def refusal(self, why: str) -> StateError:
         """Return the error for contents that cannot be used."""
 
-    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Children, now: float) -> None:
         """Replace the stored state. `jobs` is called when it is written. After an error, either state may be stored."""

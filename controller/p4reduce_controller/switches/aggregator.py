@@ -79,6 +79,10 @@ class Heard:
     short: bool = False
 
 
+Children = Mapping[tuple[int, int], Heard]
+"""Where switches were heard by their parents, by the controller's numbers of child and parent."""
+
+
 @dataclass(frozen=True)
 class Parent:
     """The parent of a switch: the port toward it, the address of its packets, and this switch's worker number there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from p4reduce.protocol.aggregators import slots_at_each, slots_of, to_aggregator, to_thread
 from p4reduce_controller.switches.aggregator import Heard, Layout
@@ -19,10 +20,11 @@ class Site:
     """The switches as some jobs see them: their layout, the addresses that workers send to, and their trees.
 
     A site is immutable: a job keeps the site that it began with. A site index is an index into `addresses`. It stands
-    for one switch and one thread: thread t of switch s has the site index t * `switches` + s.
+    for one node of a tree and one thread: thread t of node n has the site index t * `nodes` + n. A switch that is in
+    several trees is a node of each.
 
-    `numbers`: the controller's number of each switch, or () if these are the site indices. A switch that no job of this
-    site needs any more has `GONE`.
+    `numbers`: the controller's number of each node's switch, or () if these are the site indices. A switch that no job
+    of this site needs any more has `GONE`.
     """
 
     layout: Layout
@@ -34,7 +36,7 @@ class Site:
     def for_threads(self, threads: int) -> Site:
         """Return the site of jobs with so many threads per rank.
 
-        Every switch and every tree occurs once for each thread; those of the first thread come first.
+        Every node and every tree occurs once for each thread; those of the first thread come first.
         """
         if threads == self.threads:
             return self
@@ -49,31 +51,50 @@ class Site:
         )
 
     @property
-    def switches(self) -> int:
-        """The number of switches."""
+    def nodes(self) -> int:
+        """The number of nodes for each thread."""
         return len(self.addresses) // self.threads
 
     def number(self, index: int) -> int:
         """Return the controller's number of the switch at that site index."""
-        return self.numbers[index % self.switches] if self.numbers else index % self.switches
+        return self.numbers[index % self.nodes] if self.numbers else index % self.nodes
+
+    @cached_property
+    def _by_number(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for node in range(self.nodes):
+            found.setdefault(self.number(node), []).append(node)
+        return found
+
+    def nodes_of(self, number: int) -> list[int]:
+        """Return the nodes of the switch with the controller's number; [] if it is not in the site."""
+        return self._by_number.get(number, [])
 
     def index_of(self, number: int) -> int | None:
-        """Return the first site index of the switch with the controller's number; None if it is not in the site."""
-        numbers = self.numbers or range(self.switches)
-        return numbers.index(number) if number in numbers else None
+        """Return the first node of the switch with the controller's number; None if it is not in the site."""
+        return next(iter(self.nodes_of(number)), None)
+
+    @property
+    def repeats(self) -> int:
+        """The most trees that a switch is in."""
+        return max(map(len, self._by_number.values()))
 
     def without(self, unusable: Collection[int]) -> Site:
-        """Return the site of one thread without these switches, as far as others remain.
+        """Return the site of one thread without these nodes, as far as others remain.
 
         A tree is left out if its root is unusable and another tree's root is not. A leaf is left out if it is unusable
-        and has no remaining switch below it. Unusable switches that remain are ones that some jobs do not need.
+        and has no remaining node below it. Unusable nodes that remain are ones that some jobs do not need.
         """
-        trees, every = self.trees, range(self.switches)
+        trees, every = self.trees, range(self.nodes)
         alive = [root for root in trees.roots if root not in unusable]
         kept = {switch for switch in every if not alive or trees.path(switch)[-1] in alive}
         while more := {one for one in kept & set(unusable) if one in trees.uplinks and not trees.children(one) & kept}:
             kept -= more
-        order = sorted(kept)
+        return self.only(kept)
+
+    def only(self, kept: Collection[int]) -> Site:
+        """Return the site of one thread with these nodes, in the same order. They include the parents of each."""
+        trees, order = self.trees, sorted(kept)
         uplinks = {
             order.index(switch): Uplink(up.port, order.index(up.parent))
             for switch, up in trees.uplinks.items()
@@ -86,9 +107,9 @@ class Site:
             numbers=tuple(map(self.number, order)),
         )
 
-    def indices(self, switch: int) -> list[int]:
-        """Return the site indices of one switch, thread after thread."""
-        return list(range(switch, len(self.addresses), self.switches))
+    def indices(self, node: int) -> list[int]:
+        """Return the site indices of one node, thread after thread."""
+        return list(range(node, len(self.addresses), self.nodes))
 
     def slot_at(self, half: int, slots: int) -> tuple[int, int]:
         """Return the tree with this half of a job of so many slots, and the number of the half there."""
@@ -98,43 +119,44 @@ class Site:
         return thread * trees + tree, tree_half
 
     def pool_at(self, index: int, slots: int) -> int:
-        """Return how many of a job's slots are at that site index, if its tree uses that switch."""
-        own = slots_of(index // self.switches, slots, self.threads)
+        """Return how many of a job's slots are at that site index, if its tree uses that node."""
+        own = slots_of(index // self.nodes, slots, self.threads)
         return slots_at_each(own, len(self.trees.roots) // self.threads)
 
-    def pools_at(self, switch: int, slots: int) -> int:
-        """Return how many of a job's slots are at all site indices of that switch."""
-        return sum(self.pool_at(index, slots) for index in self.indices(switch))
+    def most_at_a_switch(self, slots: int) -> int:
+        """Return how many of a job's slots a switch can have, at all of its site indices."""
+        return self.repeats * sum(self.pool_at(index, slots) for index in self.indices(0))
 
     @property
     def capacity(self) -> int:
         """The most slots that one job can have."""
-        return len(self.trees.roots) // self.threads * self.layout.slots
+        return len(self.trees.roots) // self.threads * (self.layout.slots // self.repeats)
 
     @property
     def always_needed(self) -> list[int]:
-        """The roots without children: such a switch is a whole tree, and has some of the slots of every job."""
+        """The roots without children: such a node is a whole tree, and has some of the slots of every job."""
         return [root for root in self.trees.roots if not self.trees.children(root)]
 
     def within_reach(self, named: str) -> list[int]:
-        """Return the switches that a rank sends HELLOs to, tree after tree.
+        """Return the site indices that a rank sends HELLOs to, tree after tree.
 
-        In each tree, it is the switch that the rank has named, or else all switches.
+        In each tree, it is that of the switch that the rank has named, or else all.
         """
-        switches: list[int] = []
+        found: list[int] = []
         for tree in range(len(self.trees.roots)):
             every = self.trees.among(range(len(self.addresses)), tree)
-            switches += [switch for switch in every if self.trees.names[switch] == named] or every
-        return switches
+            found += [index for index in every if self.trees.names[index] == named] or every
+        return found
 
     def heard_everywhere(self, heard: Mapping[int, Heard]) -> bool:
         return len(heard) == len(self.trees.roots)
 
-    def leads_to_a_switch(self, switch: int, port: int, children: Mapping[int, Heard]) -> bool:
-        """Return whether the port leads to a parent or a child.
+    def leads_to_a_switch(self, node: int, port: int, children: Mapping[int, Heard]) -> bool:
+        """Return whether the port of the node's switch leads to a parent or a child, in any tree.
 
-        `children`: where each switch was heard by its parent.
+        `children`: where each node was heard by its parent.
         """
-        uplinks = self.trees.uplinks
-        below = (children[child] for child, up in uplinks.items() if up.parent == switch and child in children)
-        return (switch in uplinks and uplinks[switch].port == port) or any(child.port == port for child in below)
+        uplinks, same = self.trees.uplinks, self.nodes_of(self.number(node))
+        if any(uplinks[one].port == port for one in same if one in uplinks):
+            return True
+        return any(children[child].port == port for child in children if uplinks[child].parent in same)

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trees of switches: each job's slots are striped over the trees, and a tree is a root with leaves below it."""
+"""The trees of switches: each job's slots are striped over the trees, and a tree is a root with leaves below it.
+
+A switch with several parents is in several trees. It is a node of each.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
 from p4reduce.protocol.constants import MAX_WORKERS, PARENT
 
@@ -15,7 +21,7 @@ class Misplaced(Exception):
 
 @dataclass(frozen=True)
 class Uplink:
-    """The `port` of a switch that leads to its parent, the switch at index `parent`."""
+    """The `port` of a node's switch that leads to its parent, the node at index `parent`."""
 
     port: int
     parent: int
@@ -23,7 +29,7 @@ class Uplink:
 
 @dataclass(frozen=True)
 class Node:
-    """A switch in a job's tree, and the ranks and switches that are its workers, in this order."""
+    """A node of a job's tree, and the ranks and nodes that are its workers, in this order."""
 
     switch: int
     ranks: tuple[int, ...]
@@ -33,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Trees:
-    """The switches' names, and the uplink of each switch that is not a root, by its index.
+    """The name of each node's switch, and the uplink of each node that is not a root, by its index.
 
     Raises ValueError if the uplinks form a cycle.
     """
@@ -51,12 +57,12 @@ class Trees:
                 if len(path) > len(self.names):
                     break  # a cycle that does not contain this switch
 
-    @property
+    @cached_property
     def roots(self) -> tuple[int, ...]:
         return tuple(switch for switch in range(len(self.names)) if switch not in self.uplinks)
 
     def path(self, switch: int) -> list[int]:
-        """Return the path from a switch to its root, both included."""
+        """Return the path from a node to its root, both included."""
         path = [switch]
         while path[-1] in self.uplinks:
             path.append(self.uplinks[path[-1]].parent)
@@ -66,7 +72,22 @@ class Trees:
         return {child for child, uplink in self.uplinks.items() if uplink.parent == switch}
 
     def tree(self, switch: int) -> int:
-        return self.roots.index(self.path(switch)[-1])
+        """Return the number of the node's tree, which is that of its root among the roots."""
+        return self._trees[switch]
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """For each node a text of its own: the switch's name, and the tree as well if the switch has several nodes.
+
+        Names contain no tab.
+        """
+        times = Counter(self.names)
+        return tuple(name if times[name] == 1 else f"{name}\t{self.tree(node)}" for node, name in enumerate(self.names))
+
+    @cached_property
+    def _trees(self) -> tuple[int, ...]:
+        numbers = {root: number for number, root in enumerate(self.roots)}
+        return tuple(numbers[self.path(switch)[-1]] for switch in range(len(self.names)))
 
     def among(self, switches: Sequence[int], tree: int) -> tuple[int, ...]:
         return tuple(switch for switch in switches if self.tree(switch) == tree)
@@ -96,3 +117,62 @@ class Trees:
                 )
             nodes.append(Node(switch, ranks, children, parent))
         return nodes
+
+
+NamedUplink = tuple[int, str]
+"""A switch's port toward a parent, and the parent's name."""
+
+
+def trees_of(parents: Mapping[str, Sequence[NamedUplink]]) -> tuple[Trees, tuple[int, ...]]:
+    """Return the trees of these switches, and for each node the number of its switch among them.
+
+    A root is a switch without parents. Raises ValueError if a switch has several ways to a root, or none.
+
+    `parents`: the uplinks of each switch, by its name.
+    """
+    numbers = {name: number for number, name in enumerate(parents)}
+    toward: dict[
+        str, dict[str, NamedUplink | None]
+    ] = {}  # for each switch and root above it, the uplink that leads there
+    for name in _parents_first(parents):
+        toward[name] = {} if parents[name] else {name: None}
+        for port, parent in parents[name]:
+            for root in toward[parent]:
+                if other := toward[name].get(root):
+                    raise ValueError(
+                        f"the switch {name} has two ways to {root}, by {other[1]} and {parent}: give it one"
+                    )
+                toward[name][root] = port, parent
+    _check_alike(parents, toward)
+    nodes = [(name, root) for name in parents for root in sorted(toward[name], key=numbers.__getitem__)]
+    indices = {node: index for index, node in enumerate(nodes)}
+    uplinks = {}
+    for (name, root), index in indices.items():
+        if up := toward[name][root]:
+            port, parent = up
+            uplinks[index] = Uplink(port, indices[parent, root])
+    return Trees([name for name, _ in nodes], uplinks), tuple(numbers[name] for name, _ in nodes)
+
+
+def _parents_first(parents: Mapping[str, Sequence[NamedUplink]]) -> list[str]:
+    try:
+        return list(TopologicalSorter({name: [up for _, up in ups] for name, ups in parents.items()}).static_order())
+    except CycleError as error:
+        raise ValueError(f"the uplinks form a cycle: {', '.join(reversed(error.args[1]))}") from None
+
+
+def _check_alike(parents: Mapping[str, Sequence[NamedUplink]], toward: Mapping[str, Mapping[str, object]]) -> None:
+    """Raise ValueError if trees have a switch in common, but not all that have no switch below them.
+
+    The ranks of such a switch could not be in every tree.
+    """
+    above = {parent for uplinks in parents.values() for _, parent in uplinks}
+    lowest = {name: set(roots) for name, roots in toward.items() if name not in above and parents[name]}
+    for name, roots in lowest.items():
+        for other, others in lowest.items():
+            if roots & others and roots - others:
+                root = min(roots - others)
+                raise ValueError(
+                    f"the switch {name} is below {root} and {other} is not, although both are below "
+                    f"{min(roots & others)}: give both the same roots"
+                )

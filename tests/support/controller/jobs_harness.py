@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,10 +89,16 @@ class JobsHarness:
         [assigned] = [message.assigned for message in self.told[session] if message.HasField("assigned")]
         return assigned
 
-    def hear(self, session: object, switch: int = 0, port: int = 5, *, thread: int = 0, **changes: Any) -> bool:
-        """Deliver the HELLO of a rank's thread, with `changes`, at a port of the switch. Return whether it was news."""
+    def hear(
+        self, session: object, switch: int = 0, port: int = 5, *, thread: int = 0, tree: int = 0, **changes: Any
+    ) -> bool:
+        """Deliver the HELLO of a rank's thread, with `changes`, at a port of the switch. Return whether it was news.
+
+        tree: the tree of the aggregator that it is for, if these have numbers of their own.
+        """
         one = self.assigned(session)
-        numbers = [(one.job, one.generation), *((packed >> 16, packed & 0xFFFF) for packed in one.more_jobs)]
+        own = next((at.jobs for at in one.aggregators if at.tree == tree), [])
+        numbers = [divmod(packed, 1 << 16) for packed in own or [one.job << 16 | one.generation, *one.more_jobs]]
         rank, (job, generation) = one.worker, numbers[thread]
         sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + 100 * thread + rank)
         hello = Heard(port, sender, job, generation, rank, one.hello_nonce)
@@ -291,17 +298,23 @@ ADDRESSES = [Endpoint(f"02:00:0a:00:ff:0{n}", f"10.0.255.{n}", 31314) for n in r
 
 
 class TreeHarness(JobsHarness):
-    """A harness with a spine and two leaves, which the spine has heard at its ports 1 and 2."""
+    """A harness with a spine and two leaves, which the spine has heard at its ports 1 and 2.
 
-    def __init__(self, trees: Trees = TWO_LEAVES, slots: int = 16) -> None:
+    nodes: as in `Switches`.
+    """
+
+    def __init__(self, trees: Trees = TWO_LEAVES, slots: int = 16, nodes: Sequence[int] = ()) -> None:
         super().__init__()
-        addresses = ADDRESSES[: len(trees.names)]
+        count = len(set(nodes)) or len(trees.names)
+        addresses = [Endpoint(f"02:00:0a:00:ff:{n:02x}", f"10.0.255.{n}", 31314) for n in range(count)]
         self.absent: dict[int, str] = {}
-        self.switches = Switches(Layout(4, 64, slots), addresses, trees, default_slots=4)
+        self.switches = Switches(Layout(4, 64, slots), addresses, trees, nodes, default_slots=4)
         self.switches.conditions = self._conditions  # type: ignore[method-assign]
         self.jobs = Jobs(self.switches)
-        for child in trees.uplinks:
-            self.switches.children[child] = Heard(child, addresses[child], 0, 0, child, 1)
+        number = self.switches.site.number
+        for child, up in trees.uplinks.items():
+            heard = Heard(number(child), addresses[number(child)], 0, 0, number(child), 1)
+            self.switches.children[number(child), number(up.parent)] = heard
 
     def _conditions(self, number: int) -> list[Unavailable]:
         return [Unavailable(self.absent[number])] if number in self.absent else []

@@ -68,7 +68,7 @@ def as_version_3(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
 
     def at(place: str) -> str:
         thread, _, name = place.partition(":")
-        return str(int(thread) * site.switches + list(site.trees.names).index(name))
+        return str(int(thread) * site.nodes + list(site.trees.names).index(name))
 
     jobs = [
         {
@@ -83,7 +83,7 @@ def as_version_3(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
     ]
     return {
         "version": 3,
-        "switches": [setup.description(site, index) for index in range(site.switches)],
+        "switches": [setup.description(site, index) for index in range(site.nodes)],
         "children": {at(f"0:{name}"): heard for name, heard in root["children"].items()},
         "jobs": jobs,
     }
