@@ -81,6 +81,8 @@ def allreduce(
     local: Annotated[str | None, Option(help=_LOCAL)] = None,
     mtu: Annotated[int, Option(min=LEAST_MTU, max=MOST_MTU,
         help=f"MTU of the links; from {LARGEST_BUILD} on, packets are larger.")] = DEFAULT_MTU,
+    drop_rate: Annotated[float, Option(
+        min=0, max=0.5, help="Share of packets that the switch loses at each port, in each direction.")] = 0.0,
     timeout: Timeout = 120.0,
     json_file: JsonFile = None,
     plot: Plot = None,
@@ -132,7 +134,7 @@ def allreduce(
                 network.star(most, mtu)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=made, aggregators=aggregators, local=local, mtu=mtu,
-                          rank_threads=rank_threads(), calls=calls)  # fmt: skip
+                          rank_threads=rank_threads(), calls=calls, drop_rate=drop_rate)  # fmt: skip
             rows, memory = measure_all(cases, names, setup, rate, console)
         show(report.table(rows), console)
         if json_file is not None:

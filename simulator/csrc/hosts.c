@@ -84,11 +84,14 @@ static void send_payload(struct simulation *simulation, struct host_node *host, 
     link_send(simulation, host->link, packet, at);
 }
 
-// Sends what the worker has for its switches, one packet after the other.
-static void send_all(struct simulation *simulation, struct node *node) {
+// Accounts for the worker's last scan, and sends what the worker has for its switches, one packet after the other.
+static void finish_step(struct simulation *simulation, struct node *node) {
     struct host_node *host = &node->as_host;
     p4reduce_payload payloads[BATCH];
     size_t count;
+    const uint64_t scanned = p4reduce_worker_scanned(host->worker);
+    node->busy_until += (scanned - host->scanned) * host->settings.scan_block;
+    host->scanned = scanned;
     while ((count = p4reduce_worker_take(host->worker, payloads, BATCH)) != 0)
         for (size_t i = 0; i < count; i++) {
             node->busy_until += host->settings.send + payloads[i].length * host->settings.send_byte;
@@ -126,7 +129,7 @@ static void handle_packet(struct simulation *simulation, struct node *node, stru
         node->busy_until += host->settings.receive + length * host->settings.receive_byte;
         p4reduce_worker_receive(host->worker, payload, length, clock_at(host, node->busy_until));
         host->since_tick++;
-        send_all(simulation, node);
+        finish_step(simulation, node);
     }
     packet_free(simulation, packet);
 }
@@ -137,7 +140,7 @@ static void handle_timers(struct simulation *simulation, struct node *node) {
     if (time_at(host, p4reduce_worker_deadline(host->worker)) > node->busy_until)
         return;
     p4reduce_worker_tick(host->worker, clock_at(host, node->busy_until));
-    send_all(simulation, node);
+    finish_step(simulation, node);
     node->busy_until++; // so that time passes between two ticks that find nothing to do
 }
 
@@ -219,6 +222,6 @@ void host_start(struct simulation *simulation, struct operation *operation) {
                                                           clock_at(host, simulation->now), &operation->error);
     if (status != P4REDUCE_OK)
         on_end(operation, &operation->error);
-    send_all(simulation, node);
+    finish_step(simulation, node);
     plan_turn(simulation, node);
 }

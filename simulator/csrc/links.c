@@ -84,18 +84,21 @@ void link_send(struct simulation *simulation, struct link *link, struct packet *
         link->counts.marked++;
         mark(packet->frame);
     }
-    link->free_at = at + wait + time;
+    // A token bucket: after a pause, the link is as if it had been free for some time already.
+    const uint64_t burst = time_of(link, link->settings.burst), start = at > burst ? at - burst : 0;
+    link->free_at = (link->free_at > start ? link->free_at : start) + time;
+    const uint64_t leaves = link->free_at > at ? link->free_at : at;
     link->counts.packets++;
     link->counts.bytes += bytes;
     if (wait > link->counts.longest_wait)
         link->counts.longest_wait = wait;
     if (simulation->interval != 0)
-        record(simulation, link, link->free_at, bytes);
+        record(simulation, link, leaves, bytes);
     if (is_lost(link)) {
         link->counts.lost++;
         packet_free(simulation, packet);
         return;
     }
     packet->link = link;
-    calendar_add(&simulation->calendar, link->free_at + link->settings.delay, EVENT_ARRIVAL, packet);
+    calendar_add(&simulation->calendar, leaves + link->settings.delay, EVENT_ARRIVAL, packet);
 }

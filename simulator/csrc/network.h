@@ -3,6 +3,8 @@
 #ifndef NETWORK_H
 #define NETWORK_H
 
+#include <stdio.h>
+
 #include "calendar.h"
 #include "simulator.h"
 
@@ -19,7 +21,7 @@ struct link {
     struct node *to;
     unsigned to_port;
     uint64_t random;
-    uint64_t free_at; // when the last packet that was accepted has left
+    uint64_t free_at; // when the last packet that was accepted has left, if there is no burst
     struct simulator_link_counts counts;
     uint64_t *recorded; // bytes by interval
     size_t recorded_count, recorded_room;
@@ -51,6 +53,7 @@ struct host_node {
     struct simulator_aggregator aggregators[MOST_AGGREGATORS];
     unsigned aggregator_count;
     struct packet *first, *last; // received, not handled yet
+    uint64_t scanned;            // blocks whose scan has been accounted for
     unsigned since_tick;         // packets handled since the timers ran
     uint64_t turn_at;            // time of the earliest EVENT_TURN to come
 };
@@ -74,6 +77,8 @@ struct simulation {
     uint64_t strays;
     uint64_t interval; // of recording; 0: none
     struct packet *free_packets;
+    FILE *capture; // NULL: none
+    uint32_t snap; // bytes of a packet that are captured
     struct node **nodes;
     struct link **links;
     struct node **ranks; // their hosts
@@ -89,6 +94,9 @@ void packet_free(struct simulation *simulation, struct packet *packet);
 
 // Sends a packet on a link at a time, which must not be before that of the link's last packet. NULL is accepted.
 void link_send(struct simulation *simulation, struct link *link, struct packet *packet, uint64_t at);
+
+// Writes a packet that arrives now to the capture.
+void capture_packet(struct simulation *simulation, const struct packet *packet);
 
 // Handle a packet that arrives now.
 void switch_receive(struct simulation *simulation, struct node *node, struct packet *packet);

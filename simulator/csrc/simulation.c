@@ -41,6 +41,7 @@ void simulator_free(struct simulation *simulation) {
             free(simulation->calendar.events[i].object);
     free(simulation->calendar.events);
     free_packets(simulation->free_packets);
+    simulator_end_capture(simulation);
     for (unsigned i = 0; i < simulation->node_count; i++)
         if (simulation->nodes[i]->is_host) {
             free_packets(simulation->nodes[i]->as_host.first);
@@ -176,6 +177,8 @@ static void happen(struct simulation *simulation, const struct event *event) {
     if (event->kind == EVENT_ARRIVAL) {
         struct packet *packet = event->object;
         digest_arrival(simulation, packet);
+        if (simulation->capture != NULL)
+            capture_packet(simulation, packet);
         if (packet->link->to->is_host)
             host_receive(simulation, packet->link->to, packet);
         else

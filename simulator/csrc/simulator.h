@@ -24,6 +24,7 @@ struct simulator_link {
     uint64_t delay;      // propagation
     uint64_t queue;      // bytes that may wait, the packet included; others are dropped at the tail; 0: no limit
     uint64_t mark;       // bytes that wait from which on packets are marked (CE, RFC 3168); 0: never
+    uint64_t burst;      // bytes that may leave at once after a pause: those of a token bucket; 0: of a cable
     uint32_t overhead;   // bytes on the wire in addition to the frame: preamble, check sequence, gap
     uint32_t reserved;   // 0
     double loss;         // share of the packets that are lost at random, after they have used the link
@@ -37,6 +38,7 @@ struct simulator_host {
     uint64_t receive_byte;  // for each byte of a payload
     uint64_t send;
     uint64_t send_byte;
+    uint64_t scan_block; // for each block of a tensor that is scanned for non-zeros
     double clock_offset;    // seconds that the host's clock is ahead at the start
     double clock_drift;     // seconds that it gains in a second
 };
@@ -97,6 +99,11 @@ SIMULATOR_API int simulator_submit(struct simulation *simulation, unsigned rank,
 
 // From now on counts the bytes that leave on each link in each interval of this length.
 SIMULATOR_API void simulator_record(struct simulation *simulation, uint64_t interval);
+
+// From now on writes each packet that arrives, on any link, to a file in the format of pcap with nanoseconds: its first
+// `snap` bytes. Returns 0 or a negative errno. Errors of later writes are those of `simulator_end_capture`.
+SIMULATOR_API int simulator_capture(struct simulation *simulation, const char *path, uint32_t snap);
+SIMULATOR_API int simulator_end_capture(struct simulation *simulation);
 
 // Runs until all operations have ended, the time is `until`, or `events` events have happened. Returns how many
 // operations have not ended, or -ENOMEM.

@@ -60,6 +60,8 @@ def simulate(
     wall: Annotated[float, Option(min=1, help="Seconds after which the simulation ends in any case.")] = 86400,
     links: Annotated[bool, Option("--links", help="Also show the busiest links.")] = False,
     json_file: Annotated[Path | None, Option("--json", help="File to write all figures to, as JSON.")] = None,
+    pcap: Annotated[Path | None, Option(help="File to write each packet's headers to, for Wireshark and `p4reduce "
+        "trace`: of the last density.")] = None,
     plot: Annotated[Path | None, Option(help="File to write a plot of the links' utilisation to: of the first "
         "density.")] = None,
 ) -> None:
@@ -91,7 +93,7 @@ def simulate(
         limits = {"until": texts.seconds("--until", until), "wall_limit": wall}
         for share in densities[:1] if file else densities:
             case = replace(workload, density=share)
-            result = _run(network, case, slots=slots, seed=seed, **limits)
+            result = _run(network, case, slots=slots, seed=seed, pcap=pcap, **limits)
             found.append((case, result))
         show(report.summary(network, found), console)
         for _, result in found if links else []:
@@ -106,7 +108,7 @@ def simulate(
 # fmt: on
 
 
-def _run(network: Network, workload: Workload, **options: float) -> Result:
+def _run(network: Network, workload: Workload, **options: float | Path | None) -> Result:
     try:
         return run(network, workload, **options)  # type: ignore[arg-type]
     except (LibraryMissing, TimeoutError, ValueError, MemoryError) as error:

@@ -10,7 +10,20 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from ctypes import POINTER, c_double, c_int, c_int32, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_long,
+    c_size_t,
+    c_uint,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +37,7 @@ NAME = "libp4reduce_simulator.so"
 
 class Link(ctypes.Structure):
     _fields_: ClassVar = [
-        *((name, c_uint64) for name in ("rate", "delay", "queue", "mark")),
+        *((name, c_uint64) for name in ("rate", "delay", "queue", "mark", "burst")),
         *((name, c_uint32) for name in ("overhead", "reserved")),
         ("loss", c_double),
     ]
@@ -33,7 +46,7 @@ class Link(ctypes.Structure):
 class Host(ctypes.Structure):
     _fields_: ClassVar = [
         *((name, c_uint32) for name in ("ip", "reserved")),
-        *((name, c_uint64) for name in ("receive", "receive_byte", "send", "send_byte")),
+        *((name, c_uint64) for name in ("receive", "receive_byte", "send", "send_byte", "scan_block")),
         *((name, c_double) for name in ("clock_offset", "clock_drift")),
     ]
 
@@ -78,6 +91,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "simulator_submit": (c_int, [_SIMULATION, c_uint, POINTER(c.Request), c_uint64]),
     "simulator_record": (None, [_SIMULATION, c_uint64]),
+    "simulator_capture": (c_int, [_SIMULATION, c_char_p, c_uint32]),
+    "simulator_end_capture": (c_int, [_SIMULATION]),
     "simulator_run": (c_long, [_SIMULATION, c_uint64, c_uint64]),
     "simulator_now": (c_uint64, [_SIMULATION]),
     "simulator_events": (c_uint64, [_SIMULATION]),

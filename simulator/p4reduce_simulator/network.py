@@ -21,6 +21,7 @@ class Link:
     queue: bytes that may wait before the link. Packets beyond this are dropped. 0 sets no limit.
     mark: bytes that wait, from which on packets are marked (ECN); 0 marks none.
     loss: the share of packets that are lost at random.
+    burst: bytes that may leave at once after a pause, as from a token bucket that limits the rate; 0 for a cable.
     """
 
     rate: int = 100_000_000_000
@@ -28,6 +29,7 @@ class Link:
     queue: int = 1_000_000
     mark: int = 0
     loss: float = 0.0
+    burst: int = 0
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -36,6 +38,7 @@ class Link:
             ("queue", 0, 10**9),
             ("mark", 0, 10**9),
             ("loss", 0, 1),
+            ("burst", 0, 10**9),
         ):
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"{name} of a link is {getattr(self, name)}: accepted are {least} to {most:g}")
@@ -43,12 +46,16 @@ class Link:
 
 @dataclass(frozen=True)
 class Host:
-    """The processor of each rank's host: seconds that it needs for a packet, and for each byte of its payload."""
+    """The processor of each rank's host: seconds that it needs for a packet, and for each byte of its payload.
+
+    scan_byte: seconds for each byte of a tensor that is scanned for non-zeros.
+    """
 
     receive: float = 0.0
     receive_byte: float = 0.0
     send: float = 0.0
     send_byte: float = 0.0
+    scan_byte: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,7 @@ def simulate(
     block_size: int = 64,
     until: float = 3600.0,
     record: float = 0.0,
+    pcap: Path | None = None,
     wall_limit: float = 86400.0,
 ) -> Result:
     """Simulate the workload on the network.
@@ -100,6 +102,7 @@ def simulate(
     Raises TimeoutError if an operation has not ended at the virtual time `until`, or after `wall_limit` seconds.
 
     slots, lanes, block_size: the job's slots, and the form of its packets.
+    pcap: a file that gets each packet, with its time, headers and keys.
     record: the interval in seconds at which the bytes on links are recorded; 0 records none.
     """
     began = time.monotonic()
@@ -114,7 +117,10 @@ def simulate(
         before = _Counters.of(simulation)
         if record:
             simulation.record(record)
+        if pcap:
+            simulation.capture(pcap)
         spans, right = _reduce(simulation, workload, seed, 0, limits)
+        simulation.end_capture()
         return _result(simulation, before, spans, exact and right, record, time.monotonic() - began)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -73,7 +75,8 @@ class Simulation:
         self._library = sim.library()
         self._arrays: list[Any] = []  # which requests refer to
         self._trees = network.trees
-        self._longest = _HEADERS + 18 + 4 * lanes + 4 * lanes * block_size
+        self._values = 4 * lanes * block_size
+        self._longest = _HEADERS + 18 + 4 * lanes + self._values
         self._simulation = self._library.simulator_new(seed, self._longest)
         if not self._simulation:
             raise MemoryError("no memory for a simulation")
@@ -126,6 +129,18 @@ class Simulation:
     def record(self, interval: float) -> None:
         """Record the bytes on each link in each interval from now on."""
         self._library.simulator_record(self._simulation, ps(interval))
+
+    def capture(self, path: Path) -> None:
+        """Write each packet that arrives to a pcap file from now on, its headers and keys. Raises OSError."""
+        result = self._library.simulator_capture(self._simulation, os.fsencode(path), self._longest - self._values)
+        if result < 0:
+            raise OSError(-result, os.strerror(-result), str(path))
+
+    def end_capture(self) -> None:
+        """Close the pcap file. Raises OSError if it is not complete."""
+        result = self._library.simulator_end_capture(self._simulation)
+        if result < 0:
+            raise OSError(-result, "the capture is not complete")
 
     @property
     def now(self) -> float:
@@ -202,7 +217,7 @@ class Simulation:
         for rank, switch in enumerate(self.network.ranks):
             name = f"rank{rank}"
             self._ip[name] = 0x0A000001 + rank  # 10.0.0.1
-            settings = _host(self.network.host, self._ip[name], *clocks[rank])
+            settings = _host(self.network.host, self._ip[name], 4 * self.block_size, *clocks[rank])
             self._nodes[name] = self._call("add_host", ctypes.byref(settings))
             self._connect(name, switch, self.network.edge)
 
@@ -283,11 +298,11 @@ class Simulation:
 
 
 def _link(link: Link) -> sim.Link:
-    return sim.Link(link.rate, ps(link.delay), link.queue, link.mark, ETHERNET_OVERHEAD, 0, link.loss)
+    return sim.Link(link.rate, ps(link.delay), link.queue, link.mark, link.burst, ETHERNET_OVERHEAD, 0, link.loss)
 
 
-def _host(host: Host, ip: int, offset: float, drift: float) -> sim.Host:
-    costs = (host.receive, host.receive_byte, host.send, host.send_byte)
+def _host(host: Host, ip: int, block: int, offset: float, drift: float) -> sim.Host:
+    costs = (host.receive, host.receive_byte, host.send, host.send_byte, host.scan_byte * block)
     return sim.Host(ip, 0, *map(ps, costs), offset, drift)
 
 

@@ -14,8 +14,8 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import bits_per_second
 from p4reduce_simulator.network import Cable, Host, Link, Network, Switch
 
-LINK = "rate=100gbit,delay=1us,queue=1MB,mark=200kB,loss=0.01"
-HOST = "receive=300ns,receive-byte=50ps,send=250ns,send-byte=50ps"
+LINK = "rate=100gbit,delay=1us,queue=1MB,mark=200kB,loss=0.01,burst=16kB"
+HOST = "receive=300ns,receive-byte=50ps,send=250ns,send-byte=50ps,scan-byte=71ps"
 SWITCH = "delay=500ns,receive=200ns,send=50ns"
 _KEYS = ("name", "switches", "hosts", "links", "edge", "core", "workers", "roots")
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
@@ -35,7 +35,7 @@ def seconds(option: str, text: str) -> float:
 def _value(option: str, name: str, text: str) -> float:
     if name == "rate":
         return bits_per_second(text, f"{option}: rate")
-    if name in ("queue", "mark"):
+    if name in ("queue", "mark", "burst"):
         found = re.fullmatch(r"(\d+)([kMG]?)B", text)
         if found is None:
             raise P4ReduceError(f"{option}: {name} {text}: accepted are sizes such as 64kB")

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from p4reduce.commands.cli import app
 from p4reduce.protocol.constants import Outcome
 from p4reduce_simulator import Cable, Host, Link, Network, Switch, Workload, clos, simulate, star
 from p4reduce_simulator.simulation import Simulation
@@ -130,6 +134,26 @@ def test_a_host_with_costs_is_the_limit() -> None:
     packets = workload.numel // 256 + 64
     assert 0.999 * 20e-6 * packets < slowed.times[0] < 1.02 * 20e-6 * packets + 100e-6
     assert result.times[0] < slowed.times[0] / 10
+
+
+def test_a_scan_takes_time_of_its_own() -> None:
+    """A tensor of zeros is scanned once, whatever is sent. The rest of the run takes a few round trips."""
+    workload = Workload(numel=1 << 20, density=0.0)
+    scanning = Network("star", ("switch",), ("switch",) * 2, edge=Link(rate=0), host=Host(scan_byte=1e-9))
+    free, slowed = simulate(star(2, Link(rate=0)), workload), simulate(scanning, workload)
+    assert slowed.times[0] - free.times[0] == pytest.approx(4e-9 * workload.numel, rel=0.05)
+
+
+def test_a_capture_has_every_packet(tmp_path: Path) -> None:
+    """`p4reduce trace` reads it: it finds the rounds of the operation."""
+    pcap, out = tmp_path / "all.pcap", tmp_path / "rounds.trace.json"
+    result = simulate(star(3), SMALL, pcap=pcap)
+    packets = sum(link.packets for link in result.links)
+    assert pcap.stat().st_size == 24 + packets * (16 + 42 + 18 + 16)
+    done = CliRunner().invoke(app, ["trace", "record", "--pcap", str(pcap), "--out", str(out), "1"])
+    assert done.exit_code == 0, done.output
+    assert f"of {packets // 6} rounds" in done.output
+    assert "by 3 workers" in done.output
 
 
 def test_a_late_rank_holds_up_all_of_them() -> None:

@@ -53,6 +53,8 @@ class Setup:
     """Threads of the engine of each p4reduce rank that sends packets."""
     calls: int = 1
     """Calls in a row of each repetition."""
+    drop_rate: float = 0.0
+    """The share of packets that the switch loses at each port, in each direction."""
 
     def in_memory(self, case: Case) -> bool:
         """Return whether p4reduce's ranks are all on one host and reduce in its memory."""
@@ -177,10 +179,10 @@ def start_switch(processes: ChildProcesses, workers: int, setup: Setup) -> str:
         host=SWITCH if linked else "127.0.0.1",
         aggregators=setup.aggregators, options=["--threads", str(setup.threads)] if setup.threads > 1 else [],
     )  # fmt: skip
-    mtu = ["--mtu", str(setup.mtu)]
+    options = ["--mtu", str(setup.mtu), *(["--drop-rate", str(setup.drop_rate)] if setup.drop_rate else [])]
     if linked:
-        return start_controller(processes, switches, *mtu, "--insecure", listen=f"{CONTROL}:0")
-    return start_controller(processes, switches, *mtu)
+        return start_controller(processes, switches, *options, "--insecure", listen=f"{CONTROL}:0")
+    return start_controller(processes, switches, *options)
 
 
 def _start_ranks(

@@ -91,6 +91,9 @@ P4REDUCE_API void p4reduce_worker_fail(p4reduce_worker *worker, const char *mess
 /* Returns P4REDUCE_OK, or the worker's failure. */
 P4REDUCE_API p4reduce_status p4reduce_worker_failure(const p4reduce_worker *worker, p4reduce_error *error);
 
+/* Returns how many blocks the worker has scanned for non-zeros so far. */
+P4REDUCE_API uint64_t p4reduce_worker_scanned(const p4reduce_worker *worker);
+
 /* Copies the worker's counters. */
 P4REDUCE_API void p4reduce_worker_stats(const p4reduce_worker *worker, p4reduce_stats *stats);
 

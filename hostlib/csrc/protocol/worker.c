@@ -57,7 +57,7 @@ static void send_packet(p4reduce_worker *worker, struct slot *slot, double now) 
 static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
     bool complete = rounds_complete(&worker->rounds, slot);
     if (!complete && worker->waiting == 0 && scanning_may_go_on(slot->task, slot->index)) { // slots that wait are first
-        scanning_more(slot->task, slot->index);
+        worker->scanned += scanning_more(slot->task, slot->index);
         complete = rounds_complete(&worker->rounds, slot);
     }
     if (complete) {
@@ -75,6 +75,7 @@ static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t bu
     while (!(complete = rounds_complete(&worker->rounds, slot)) && budget > 0 &&
            scanning_may_go_on(slot->task, slot->index)) {
         const uint32_t blocks = scanning_more(slot->task, slot->index);
+        worker->scanned += blocks;
         budget -= blocks < budget ? blocks : budget;
     }
     if (complete) {
@@ -442,6 +443,10 @@ void p4reduce_worker_fail(p4reduce_worker *worker, const char *message) {
 
 p4reduce_status p4reduce_worker_failure(const p4reduce_worker *worker, p4reduce_error *error) {
     return error_out(error, &worker->failure);
+}
+
+uint64_t p4reduce_worker_scanned(const p4reduce_worker *worker) {
+    return worker->scanned;
 }
 
 void p4reduce_worker_stats(const p4reduce_worker *worker, p4reduce_stats *stats) {

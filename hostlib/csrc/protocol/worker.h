@@ -23,6 +23,7 @@ struct p4reduce_worker {
     struct slot *slots;
     uint8_t *payloads;
     uint32_t counter;
+    uint64_t scanned;             // blocks
     uint32_t waiting;             // slots that wait for the scan
     double scan_at;               // when the scan is to continue, infinite if no slot waits for it
     double scan_backoff;          // seconds between two polls of the scans of co-located ranks
