@@ -11,6 +11,8 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import Switch, open_transports
 from tests.support.hostlib.operations import end_of
 from tests.support.hostlib.udp_switch import Receiver, members
+from tests.support.waiting import wait_until
 
 SLOTS = 150  # more than a super-packet takes, at each of two aggregators
 ENGINES = ["c", "python"]
@@ -194,3 +197,51 @@ def test_sockets_must_be_connected() -> None:
             with pytest.raises(ValueError, match=r"socket \d+ is not connected to an IPv4 address"):
                 NativeEngine(transport, members(1)[0], switch="nowhere")
         transport.close()
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_slots_of_a_lost_aggregator_go_on_at_another(kind: str) -> None:
+    """The aggregator that carries them is lost as well, so in the end one switch gets all packets of three numbers."""
+    first, second, third = 9 << 16 | 7, 9 << 16 | 8, 2 << 16 | 8
+    with contextlib.closing(Aggregators(3)) as aggregators:
+        engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
+        assert engine.suspend(3) is None
+        try:
+            for losses in ([(0, 1, first)], [(1, 2, second), (0, 2, third)]):
+                dead = losses[0][0]
+                aggregators.deaf.add(dead)
+                values = tensor()
+                expected = reference_allreduce([values])
+                with ThreadPoolExecutor(1) as pool:
+                    end = pool.submit(end_of, engine, Operation(values), timeout=30)
+                    wait_until(partial(aggregators.came.__getitem__, dead), "packets to the aggregator that is lost")
+                    for lost, via, job in losses:
+                        rounds = engine.suspend(lost)
+                        assert rounds is not None
+                        assert len(rounds) == SLOTS // 3
+                        engine.move(lost, via, job, rounds)
+                    assert end.result() is None
+                np.testing.assert_array_equal(values.view(np.int32), expected.view(np.int32))
+                aggregators.came = [set() for _ in aggregators.came]
+            values = tensor()
+            assert end_of(engine, Operation(values), timeout=30) is None
+            assert not aggregators.came[0] | aggregators.came[1]
+            jobs = {payload[4:8] for payload in aggregators.came[2]}
+            assert jobs == {job.to_bytes(4, "big") for job in (1 << 16 | 3, second, third)}
+            engine.move(0, 2, first, [5] * (SLOTS // 3))
+            with pytest.raises(P4ReduceError, match="in a way that cannot be: the round of slot 0 is 5: accepted are"):
+                engine.check()
+        finally:
+            engine.close(P4ReduceError("closed by the test"))
+        assert engine.suspend(0) is None
+        engine.move(0, 1, first, [])
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_one_aggregator_has_no_other(kind: str) -> None:
+    with contextlib.closing(Aggregators(1)) as aggregators:
+        engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
+        assert engine.suspend(0) is None
+        engine.move(0, 1, 5, [])
+        assert engine.failure is None
+        engine.close(P4ReduceError("closed by the test"))

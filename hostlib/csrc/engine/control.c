@@ -7,6 +7,7 @@
 #include "engine/lifecycle.h"
 #include "engine/progress.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -155,6 +156,70 @@ int p4reduce_await_held(p4reduce_engine *engine, uint64_t hold, p4reduce_held *h
         structure_out(held, &pause->report, sizeof pause->report);
     pthread_mutex_unlock(&engine->lock);
     return over ? -1 : changed;
+}
+
+// Moving the slots of an aggregator that is lost.
+
+// Lets the driver execute a call, and waits for that. Returns false if the engine has ended.
+static bool call_driver(p4reduce_engine *engine, struct driver_call *call) {
+    pthread_mutex_lock(&engine->lock);
+    while (engine->call != NULL && !engine->stopped)
+        pthread_cond_wait(&engine->changed, &engine->lock);
+    if (!engine->stopped) {
+        engine->call = call;
+        progress_wake(engine);
+    }
+    while (!call->done && !engine->stopped)
+        pthread_cond_wait(&engine->changed, &engine->lock);
+    pthread_mutex_unlock(&engine->lock);
+    return call->done;
+}
+
+struct move {
+    struct driver_call call;
+    uint32_t aggregator, via, job, *rounds;
+    size_t count;
+};
+
+static void suspend(p4reduce_engine *engine, double now, struct driver_call *call) {
+    (void)now;
+    struct move *move = (struct move *)call;
+    move->count = p4reduce_worker_suspend(engine->worker, move->aggregator, engine->link->aggregators, move->rounds,
+                                          move->count);
+}
+
+static void move_on(p4reduce_engine *engine, double now, struct driver_call *call) {
+    const struct move *move = (const struct move *)call;
+    p4reduce_error refusal = {.size = sizeof refusal}, error;
+    error_fill(&refusal, P4REDUCE_INVALID, "there are no aggregators %" PRIu32 " and %" PRIu32, move->aggregator,
+               move->via);
+    if (engine->link->redirect(engine->link, move->aggregator, move->via, move->job) &&
+        p4reduce_worker_rewind(engine->worker, move->aggregator, engine->link->aggregators, move->rounds, move->count,
+                               now, &refusal) == P4REDUCE_OK)
+        return;
+    error_fill(&error, P4REDUCE_FAILED, "the controller moved slots of the job in a way that cannot be: %.900s",
+               refusal.message);
+    engine->ops->fail(engine, &error);
+}
+
+int64_t p4reduce_suspend(p4reduce_engine *engine, uint32_t aggregator, uint32_t *rounds, size_t room) {
+    if (engine->worker == NULL || engine->next_shard != NULL || aggregator >= engine->link->aggregators)
+        return -1;
+    struct move move = {.call.run = suspend, .aggregator = aggregator, .rounds = rounds, .count = room};
+    return call_driver(engine, &move.call) ? (int64_t)move.count : -1;
+}
+
+void p4reduce_move(p4reduce_engine *engine, uint32_t aggregator, uint32_t via, uint32_t job, const uint32_t *rounds,
+                   size_t count) {
+    if (engine->worker == NULL || engine->next_shard != NULL || engine->link->redirect == NULL)
+        return;
+    struct move move = {.call.run = move_on,
+                        .aggregator = aggregator,
+                        .via = via,
+                        .job = job,
+                        .rounds = (uint32_t *)rounds,
+                        .count = count};
+    call_driver(engine, &move.call);
 }
 
 uint32_t p4reduce_take_most_slots(p4reduce_engine *engine) {

@@ -49,6 +49,12 @@ struct counted {
     char message[TEXT_BYTES];
 };
 
+// A call of another thread that the driver executes between two of its steps.
+struct driver_call {
+    void (*run)(p4reduce_engine *engine, double now, struct driver_call *call);
+    bool done;
+};
+
 // The progress lock: progress.h. The engine's lock guards all fields.
 struct progress_lock {
     pthread_cond_t released; // for the engine's thread, while a waiter makes progress
@@ -110,6 +116,7 @@ struct p4reduce_engine {
     atomic_uint most_slots;        // used by one operation since the last query
     bool closing, stopped, joined; // p4reduce_close was called; the thread is about to end; it was joined
     unsigned asked, answered;      // requests for a snapshot
+    struct driver_call *call;      // the one that waits for the driver; NULL if there is none
     struct snapshot snapshot;
 
     // Owned by the driver. `worker` and `link`, and the arrays for them, are NULL if the variant has none.

@@ -168,6 +168,15 @@ void engine_handle_requests(p4reduce_engine *engine, double now) {
         handle_pause_requests(engine, now);
         pthread_mutex_lock(&engine->lock);
     }
+    struct driver_call *call = engine->call;
+    if (call != NULL) {
+        pthread_mutex_unlock(&engine->lock);
+        call->run(engine, now, call);
+        pthread_mutex_lock(&engine->lock);
+        call->done = true;
+        engine->call = NULL;
+        pthread_cond_broadcast(&engine->changed);
+    }
     // The controller has read this round from the switch. No rank can be in it until this rank has sent the
     // round before.
     const struct counted *counted = &engine->counted_by_switch;

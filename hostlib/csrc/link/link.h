@@ -19,6 +19,10 @@ struct aggregator_state {
 struct link {
     // How many aggregators share the job's slots (0 if there is one), and which of them this link leads to.
     uint32_t aggregators, aggregator;
+    // A list, linked by `next_carried`, of aggregators that are lost: their packets go the way of this link's, each with
+    // another `job`, number << 16 | generation.
+    struct link *carried, *next_carried;
+    uint32_t job;
     // XOR with this mask turns the worker's job number and generation into those in packets to and from the aggregator,
     // and back. Any others stay others.
     uint32_t job_mask;
@@ -37,6 +41,9 @@ struct link {
     uint32_t (*send)(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped);
     // Returns the aggregator that has left packets unanswered for longest. NULL if there is only one aggregator.
     struct aggregator_state (*longest_silent)(const struct link *link);
+    // Sends the packets of one aggregator to the switch of another from now on, under the number << 16 | generation
+    // `job`. Returns false if there are no such aggregators. NULL if there is only one aggregator.
+    bool (*redirect)(struct link *link, uint32_t aggregator, uint32_t via, uint32_t job);
     void (*describe)(const struct link *link, char *text, size_t room);
     void (*free)(struct link *link);
 };
@@ -57,9 +64,17 @@ static inline void link_mask_job(const struct link *link, uint8_t *payload) {
 // Hands the worker a packet that has arrived. Its job, generation and slot are the aggregator's, and become the job's.
 static inline void link_hand_over(const struct link *link, p4reduce_worker *worker, uint8_t *payload, size_t length,
                                   double now) {
-    if (length >= AGGREGATION_SIZE)
-        link_mask_job(link, payload);
-    if (link->aggregators > 1 && length >= AGGREGATION_SIZE) {
+    if (length < AGGREGATION_SIZE) {
+        p4reduce_worker_receive(worker, payload, length, now);
+        return;
+    }
+    for (const struct link *other = link->carried; other != NULL; other = other->next_carried)
+        if (other->job == load_32(payload + AGGREGATION_JOB)) {
+            link = other;
+            break;
+        }
+    link_mask_job(link, payload);
+    if (link->aggregators > 1) {
         const uint32_t half = load_16(payload + AGGREGATION_SLOT);
         const uint32_t mapped = ((half >> 1) * link->aggregators + link->aggregator) << 1 | (half & 1);
         if (mapped > UINT16_MAX)

@@ -17,6 +17,7 @@
 
 struct part {
     struct link *link;
+    struct part *via; // the part whose socket carries the packets: this one, unless its switch is lost
     char address[INET_ADDRSTRLEN + 6];
     double heard_at;
     bool unanswered;
@@ -25,6 +26,7 @@ struct part {
 struct striped {
     struct link link; // its socket is an epoll descriptor of all parts
     struct part *full;
+    uint32_t own; // number << 16 | generation of the worker's job
     struct part parts[];
 };
 
@@ -61,16 +63,17 @@ static void set_slot(const struct iovec *payload, uint32_t slot) {
 static uint32_t send_to(struct striped *striped, uint32_t index, const struct iovec *payloads, uint32_t count,
                         bool *grouped) {
     const uint32_t aggregators = striped->link.aggregators;
-    struct part *part = &striped->parts[index];
+    const struct link *masks = striped->parts[index].link;
+    struct part *part = striped->parts[index].via;
     for (uint32_t i = 0; i < count; i++) {
         set_slot(&payloads[i], slot_of(&payloads[i]) / aggregators);
-        link_mask_job(part->link, payloads[i].iov_base);
+        link_mask_job(masks, payloads[i].iov_base);
     }
     part->link->singly = striped->link.singly;
     const uint32_t sent = part->link->send(part->link, payloads, count, grouped);
     for (uint32_t i = 0; i < count; i++) {
         set_slot(&payloads[i], slot_of(&payloads[i]) * aggregators + index);
-        link_mask_job(part->link, payloads[i].iov_base);
+        link_mask_job(masks, payloads[i].iov_base);
     }
     part->unanswered |= sent > 0;
     striped->link.fatal |= part->link->fatal;
@@ -114,6 +117,28 @@ static struct aggregator_state striped_longest_silent(const struct link *link) {
     return (struct aggregator_state){found->address, found->heard_at, found->link->trouble};
 }
 
+static bool striped_redirect(struct link *link, uint32_t aggregator, uint32_t via, uint32_t job) {
+    struct striped *striped = (struct striped *)link;
+    if (aggregator >= link->aggregators || via >= link->aggregators || aggregator == via)
+        return false;
+    struct part *part = &striped->parts[aggregator], *other = &striped->parts[via];
+    if (other->via != other)
+        return false;
+    for (struct link **at = &part->via->link->carried; *at != NULL; at = &(*at)->next_carried)
+        if (*at == part->link) {
+            *at = part->link->next_carried; // it has moved before
+            break;
+        }
+    part->via = other;
+    part->unanswered = false;
+    memcpy(part->address, other->address, sizeof part->address);
+    part->link->job = job;
+    part->link->job_mask = job ^ striped->own;
+    part->link->next_carried = other->link->carried;
+    other->link->carried = part->link;
+    return true;
+}
+
 static void striped_describe(const struct link *link, char *text, size_t room) {
     const struct striped *striped = (const struct striped *)link;
     char each[64];
@@ -149,6 +174,7 @@ static bool open_part(struct striped *striped, uint32_t index, int socket, uint3
     part->link->aggregators = striped->link.aggregators;
     part->link->aggregator = index;
     part->link->job_mask = job_mask;
+    part->via = part;
     if (watch(striped, EPOLL_CTL_ADD, part, EPOLLIN))
         return true;
     error_tell(error, P4REDUCE_SYSTEM, "cannot wait for socket %d: errno %d", socket, errno);
@@ -167,8 +193,10 @@ struct link *striped_open(const int *sockets, uint32_t aggregators, const uint32
                                   .receive = striped_receive,
                                   .send = striped_send,
                                   .longest_silent = striped_longest_silent,
+                                  .redirect = striped_redirect,
                                   .describe = striped_describe,
                                   .free = striped_free};
+    striped->own = own;
     bool well = striped->link.socket >= 0;
     if (!well)
         error_tell(error, P4REDUCE_SYSTEM, "no epoll descriptor: errno %d", errno);

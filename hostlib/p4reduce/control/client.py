@@ -53,6 +53,7 @@ from p4reduce.control.connections import Connections
 from p4reduce.control.holding import Holder, Holding
 from p4reduce.control.jobs_pb2 import Assigned
 from p4reduce.control.messages import LONGEST_FAILURE, awaited_text, refusal, take_abort
+from p4reduce.control.moving import Mover, Moving
 from p4reduce.control.stream import ControllerStream
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
@@ -131,6 +132,7 @@ class Session:
         self._returns = 0  # times that a controller has taken the rank back
         self._last_log_of_switches = -math.inf
         self._holding = Holding(self._changed, self._send_unless_away)
+        self._moving = Moving(self._say_rounds)
 
     def __enter__(self) -> Session:
         return self
@@ -183,7 +185,8 @@ class Session:
         threads: threads of this rank, which share its slots.
         queue: seconds to wait in the queue if no slots are free; with 0 the controller refuses the job then. The
             position in the queue is logged.
-        holds: whether the rank can pause its operations; it then passes its engine to `hold_with`.
+        holds: whether the rank can pause its operations, and move slots. It then passes its engine to `hold_with`
+            and `move_with`.
         Raises JoinError if nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
         """
         if self._connections.serving is not None or self._closed:
@@ -203,6 +206,7 @@ class Session:
             threads=threads if threads > 1 else 0,
             queue_s=queue,
             holds=holds,
+            moves=holds,
             numbers=True,
         )
         self._join_timeout = timeout
@@ -365,6 +369,10 @@ class Session:
         """Set the holder that pauses this rank's operations when the job's slots change, also if a change has begun."""
         self._holding.begin(holder)
 
+    def move_with(self, mover: Mover) -> None:
+        """Set the mover that moves this rank's slots when a switch is lost, also if a move has begun."""
+        self._moving.begin(mover)
+
     def report(self, figures: Callable[[float], pb.Report]) -> None:
         """Send the rank's statistics as often as the controller asks for them, and once more when the rank leaves.
 
@@ -442,6 +450,7 @@ class Session:
         self._connections.close()
         self._broken = self._on_abort = self._on_counted = self._figures = None
         self._holding.end()
+        self._moving.end()
 
     # Messages of controllers.
 
@@ -481,6 +490,8 @@ class Session:
             self._ask_other_controllers()
         if kind == "notice" and is_serving:
             log.warning("%s", message.notice.text)
+        if kind in ("suspend", "resume") and is_serving:
+            self._moving.on_message(message)
         on_counted = self._on_counted
         if kind == "counted" and on_counted is not None:
             on_counted(message.counted)
@@ -517,6 +528,10 @@ class Session:
         """Send a message that is of use only while the rank takes part in the job. Call it under _changed."""
         if self._may_send():
             self._connections.send(message)
+
+    def _say_rounds(self, message: pb.ClientMessage) -> None:
+        with self._changed:
+            self._send_unless_away(message)
 
     def _on_stream_end(self, stream: ControllerStream, error: grpc.RpcError | None) -> None:
         """Handle the end of a stream, in the stream's thread, which ends after this."""

@@ -58,7 +58,8 @@ class ClientMessage(_message.Message):
     failed: Failed
     report: Report
     held: Held
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ...) -> None: ...
+    rounds: Rounds
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., rounds: _Optional[_Union[Rounds, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
     job: str
@@ -72,8 +73,9 @@ class Join(_message.Message):
     threads: int
     queue_s: float
     holds: bool
+    moves: bool
     numbers: bool
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ..., holds: bool = ..., numbers: bool = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ..., holds: bool = ..., moves: bool = ..., numbers: bool = ...) -> None: ...
 
 class Rejoin(_message.Message):
     job: int
@@ -94,6 +96,11 @@ class Failed(_message.Message):
 class Unanswered(_message.Message):
     half: int
     def __init__(self, half: _Optional[int] = ...) -> None: ...
+
+class Rounds(_message.Message):
+    number: int
+    rounds: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, number: _Optional[int] = ..., rounds: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Held(_message.Message):
     operations: int
@@ -127,7 +134,9 @@ class ServerMessage(_message.Message):
     notice: Notice
     hold: Hold
     release: Release
-    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., counted: _Optional[_Union[Counted, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
+    suspend: Suspend
+    resume: Resume
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., counted: _Optional[_Union[Counted, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class Hold(_message.Message):
     operations: int
@@ -138,6 +147,19 @@ class Release(_message.Message):
     slots: int
     first_seq: int
     def __init__(self, slots: _Optional[int] = ..., first_seq: _Optional[int] = ...) -> None: ...
+
+class Suspend(_message.Message):
+    aggregator: int
+    number: int
+    def __init__(self, aggregator: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class Resume(_message.Message):
+    aggregator: int
+    number: int
+    via: int
+    job: int
+    rounds: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, aggregator: _Optional[int] = ..., number: _Optional[int] = ..., via: _Optional[int] = ..., job: _Optional[int] = ..., rounds: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Notice(_message.Message):
     text: str

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from p4reduce.engine.continuations import Continuations
@@ -227,6 +227,22 @@ class Engine(ABC):
 
         Each slot begins with round `first_seq`. Does nothing if the engine is not paused; fails if the job cannot have
         these slots.
+        """
+
+    @abstractmethod
+    def suspend(self, aggregator: int) -> list[int] | None:
+        """Suspend the slots of one of several aggregators, which is lost, and return the round of each of them.
+
+        Nothing is sent there until `move`. Returns None if the engine cannot do this: it has several threads or only
+        one aggregator, sends no packets of its own, or has ended. The call waits for the engine's thread.
+        """
+
+    @abstractmethod
+    def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
+        """Resume the slots of an aggregator at the switch of another one, `via`, each from its round.
+
+        job: number << 16 | generation of the job in packets of these slots. rounds: the least of all ranks'. Fails if
+        that cannot be. The call waits for the engine's thread.
         """
 
     @abstractmethod

@@ -20,7 +20,9 @@ from p4reduce.engine import engine as base
 from p4reduce.engine.engine import CLOSE_TIMEOUT_S, Engine, OnEnd, Tell
 from p4reduce.errors import CollectiveTimeout, OperationRefused, P4ReduceError, list_ranks, without_frames
 from p4reduce.protocol import Operation, Stats, Worker, float_mode
-from p4reduce.transport import Transport
+from p4reduce.transport import StripedTransport, Transport
+
+_CALL_SLICE_S = 0.1  # seconds between two looks whether the engine's thread has ended
 
 
 @dataclass(slots=True)
@@ -134,6 +136,31 @@ class PythonEngine(Engine):
 
     def go_on(self, slots: int, first_seq: int) -> None:
         self._order(partial(self._go_on, slots, first_seq))
+
+    def suspend(self, aggregator: int) -> list[int] | None:
+        transport, rounds = self._transport, list[int]()
+        if not isinstance(transport, StripedTransport) or aggregator >= len(transport.parts):
+            return None
+        parts = len(transport.parts)
+        done = self._call(lambda _: rounds.extend(self._worker.suspend(aggregator, parts)))
+        return rounds if done else None
+
+    def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
+        self._call(partial(self._move, aggregator, via, job, rounds))
+
+    def _call(self, order: Callable[[float], None]) -> bool:
+        """Let the engine's thread execute an order, and wait for that. Return False if the engine has ended."""
+        done = threading.Event()
+
+        def execute(now: float) -> None:
+            order(now)
+            done.set()
+
+        self._order(execute)
+        while not done.wait(_CALL_SLICE_S):
+            if not self._thread.is_alive():
+                return False
+        return True
 
     def _order(self, order: Callable[[float], None]) -> None:
         with self._lock:
@@ -289,6 +316,19 @@ class PythonEngine(Engine):
             self.fail(failure)
             self._worker.fail(failure)
         self._end_hold(now)
+
+    def _move(self, aggregator: int, via: int, job: int, rounds: Sequence[int], now: float) -> None:
+        transport = self._transport
+        if not isinstance(transport, StripedTransport):
+            return
+        member = self._worker.membership
+        try:
+            transport.redirect(aggregator, via, job, member.job << 16 | member.generation)
+            self._worker.rewind(aggregator, len(transport.parts), rounds, now)
+        except ValueError as error:
+            failure = P4ReduceError(f"the controller moved slots of the job in a way that cannot be: {error}")
+            self.fail(failure)
+            self._worker.fail(failure)
 
     def _end_hold(self, now: float) -> None:
         self._hold = None

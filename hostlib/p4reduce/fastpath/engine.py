@@ -149,6 +149,7 @@ class NativeEngine(Engine):
         """
         super().__init__(name)
         self._name = name
+        self._slots = membership.slots
         self._transport = transport
         self._library = library()
         self._lock = threading.Lock()
@@ -381,6 +382,15 @@ class NativeEngine(Engine):
         while (news := self._library.p4reduce_await_held(self._handle, hold, held, _HOLD_SLICE_S)) >= 0:
             if news:
                 tell(held.operations, bool(held.quiet), held.first_seq)
+
+    def suspend(self, aggregator: int) -> list[int] | None:
+        rounds = c.array_of(ctypes.c_uint32, self._slots)()
+        count = self._library.p4reduce_suspend(self._handle, aggregator, rounds, self._slots)
+        return None if count < 0 else list(rounds[:count])
+
+    def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
+        each = c.array_of(ctypes.c_uint32, len(rounds))(*rounds)
+        self._library.p4reduce_move(self._handle, aggregator, via, job, each, len(rounds))
 
     def take_most_slots(self) -> int:
         most: int = self._library.p4reduce_take_most_slots(self._handle)

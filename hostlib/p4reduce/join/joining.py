@@ -267,6 +267,7 @@ def run_job(
     engine.on_silence = joined.session.ask
     engine.on_failure = partial(tell_failure, joined.session)
     joined.session.hold_with(engine)
+    joined.session.move_with(engine)
     joined.session.report(Reporter(engine).report)
     if joined.session.aborted is not None:  # aborted before `abort` above had an engine
         abort(joined.session.aborted)

@@ -41,6 +41,8 @@ class StripedTransport:
         # XOR with a mask turns the worker's number and generation into those of the aggregator, and back. Any others
         # stay others.
         self._masks = [_packed(job) ^ _packed(jobs[0]) for job in jobs] or [0] * len(parts)
+        self._via = list(range(len(parts)))  # the part that carries each aggregator's packets
+        self._carried: list[dict[int, int]] = [{} for _ in parts]  # for each part, aggregators by job and generation
         self._clock = clock
         self._unanswered = [False] * len(parts)
         self._heard_at = [float("-inf")] * len(parts)
@@ -71,28 +73,48 @@ class StripedTransport:
                     part.send([_readdressed(payload, mask)])
                 continue
             aggregator, half = to_aggregator(int.from_bytes(payload[SLOT], "big"), len(self.parts))
-            if not self.parts[aggregator].send([_readdressed(payload, self._masks[aggregator], half)]):
+            via = self._via[aggregator]
+            if not self.parts[via].send([_readdressed(payload, self._masks[aggregator], half)]):
                 # An epoll descriptor never becomes writable. With EPOLLOUT set, it becomes readable when that transport
                 # becomes writable.
-                self._full = self.parts[aggregator]
+                self._full = self.parts[via]
                 self._poll.modify(self._full, select.EPOLLIN | select.EPOLLOUT)
                 return sent
-            self._unanswered[aggregator] = True
+            self._unanswered[via] = True
         return len(payloads)
 
     def receive(self) -> list[bytes]:
         payloads: list[bytes] = []
         for descriptor, _ in self._poll.poll(0):
-            aggregator = self._by_descriptor[descriptor]
-            arrived = self.parts[aggregator].receive()
+            part = self._by_descriptor[descriptor]
+            arrived = self.parts[part].receive()
             if arrived:
-                self._unanswered[aggregator] = False
-                self._heard_at[aggregator] = self._clock()
+                self._unanswered[part] = False
+                self._heard_at[part] = self._clock()
             for payload in arrived:
+                aggregator = self._carried[part].get(int.from_bytes(payload[JOB], "big"), part)
                 half = from_aggregator(int.from_bytes(payload[SLOT], "big"), aggregator, len(self.parts))
                 if half <= _LARGEST_HALF:  # otherwise no worker has sent it
                     payloads.append(_readdressed(payload, self._masks[aggregator], half))
         return payloads
+
+    def redirect(self, aggregator: int, via: int, job: int, own: int) -> None:
+        """Send the packets of an aggregator that is lost to the switch of another one, under another job number.
+
+        job: number << 16 | generation in these packets. own: those in packets of the worker. Raises ValueError if there
+        are no such aggregators, or `via` was lost itself.
+        """
+        known = range(len(self.parts))
+        if aggregator not in known or via not in known or aggregator == via or self._via[via] != via:
+            raise ValueError(f"there are no aggregators {aggregator} and {via}")
+        for carried in self._carried:  # it may have moved before
+            for former in [job for job, one in carried.items() if one == aggregator]:
+                del carried[former]
+        self._via[aggregator] = via
+        self._carried[via][job] = aggregator
+        self._masks[aggregator] = job ^ own
+        self._unanswered[aggregator] = False
+        self.switches = tuple(self.switches[via] if at == aggregator else one for at, one in enumerate(self.switches))
 
     def quietest(self) -> tuple[Switch, float]:
         index = self._quietest()

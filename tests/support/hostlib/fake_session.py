@@ -72,6 +72,7 @@ class FakeSession:
         self.rank = -1
         self.timeout = 0.0
         self.holder: Any = None
+        self.mover: Any = None
         self.holds: object = None
 
     def join(self, job: str, rank: int, world_size: int, *, timeout: float, **options: object) -> Assigned:
@@ -109,6 +110,10 @@ class FakeSession:
     def hold_with(self, holder: Any) -> None:
         """Store the holder, which tests call."""
         self.holder = holder
+
+    def move_with(self, mover: Any) -> None:
+        """Store the mover, which tests call."""
+        self.mover = mover
 
     def ask(self, half: int) -> None:
         """Ignore the question: no answer comes."""
