@@ -8,9 +8,11 @@
 #include <stdint.h>
 
 enum event_kind {
-    EVENT_ARRIVAL, // of a packet at the end of its link
-    EVENT_TURN,    // of a host: packets or timers that it has to handle
-    EVENT_START,   // of an operation
+    EVENT_ARRIVAL,  // of a packet at the end of its link
+    EVENT_TURN,     // of a host: packets or timers that it has to handle
+    EVENT_START,    // of an operation
+    EVENT_SEND,     // of a message's next packet
+    EVENT_RECEIVED, // of a whole message
 };
 
 struct event {

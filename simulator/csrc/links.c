@@ -15,10 +15,12 @@ struct packet *packet_new(struct simulation *simulation) {
     struct packet *packet = simulation->free_packets;
     if (packet != NULL) {
         simulation->free_packets = packet->next;
-        return packet;
+    } else {
+        packet = malloc(sizeof *packet + simulation->longest);
+        simulation->out_of_memory |= packet == NULL;
     }
-    packet = malloc(sizeof *packet + simulation->longest);
-    simulation->out_of_memory |= packet == NULL;
+    if (packet != NULL)
+        packet->message = NULL;
     return packet;
 }
 

@@ -12,7 +12,9 @@ struct packet {
     struct packet *next; // in a queue, or in the list of free packets
     struct link *link;   // on which it travels
     size_t length;
-    uint8_t frame[]; // from the Ethernet header on; as long as `longest` of the simulation
+    struct message *message; // NULL: the frame has the contents
+    uint32_t hop;            // of the message's path
+    uint8_t frame[];         // from the Ethernet header on; as long as `longest` of the simulation
 };
 
 struct link {
@@ -48,7 +50,7 @@ struct switch_node {
 struct host_node {
     struct simulator_host settings;
     struct link *link;
-    p4reduce_worker *worker; // NULL: no rank is at this host
+    p4reduce_worker *worker;  // NULL: no rank is at this host
     uint16_t job, generation; // as the worker has them
     struct simulator_aggregator aggregators[MOST_AGGREGATORS];
     unsigned aggregator_count;
@@ -67,6 +69,8 @@ struct node {
     };
 };
 
+struct player; // of messages
+
 struct simulation {
     uint64_t seed;
     size_t longest; // bytes of a frame
@@ -83,8 +87,9 @@ struct simulation {
     struct link **links;
     struct node **ranks; // their hosts
     struct operation **operations;
+    struct player *player; // NULL: there are no messages
     unsigned node_count, link_count, rank_count, operation_count;
-    unsigned pending; // operations that have not ended
+    unsigned pending; // operations and messages that have not ended
     bool out_of_memory;
 };
 
@@ -105,6 +110,12 @@ void host_receive(struct simulation *simulation, struct node *node, struct packe
 // Handle what a host has to do now, or the operation to be submitted now.
 void host_turn(struct simulation *simulation, struct node *node);
 void host_start(struct simulation *simulation, struct operation *operation);
+
+// Handle a message's packet that arrives now, the next packet that a sender may send, and the end of a message.
+void message_receive(struct simulation *simulation, struct packet *packet);
+void message_send(struct simulation *simulation, void *sender);
+void message_end(struct simulation *simulation, struct message *message);
+void player_free(struct player *player);
 
 // Returns the next number of a random sequence (SplitMix64).
 static inline uint64_t random_next(uint64_t *state) {

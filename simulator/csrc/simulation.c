@@ -42,6 +42,7 @@ void simulator_free(struct simulation *simulation) {
     free(simulation->calendar.events);
     free_packets(simulation->free_packets);
     simulator_end_capture(simulation);
+    player_free(simulation->player);
     for (unsigned i = 0; i < simulation->node_count; i++)
         if (simulation->nodes[i]->is_host) {
             free_packets(simulation->nodes[i]->as_host.first);
@@ -102,7 +103,10 @@ int simulator_add_link(struct simulation *simulation, unsigned from, unsigned fr
         to_port >= SWITCH_PORTS)
         return -EINVAL;
     struct node *node = simulation->nodes[from];
-    struct link **place = node->is_host ? &node->as_host.link : &node->as_switch.ports[from_port];
+    struct link *none = NULL; // a switch that only forwards messages, along their paths
+    struct link **place = node->is_host                    ? &node->as_host.link
+                          : node->as_switch.native == NULL ? &none
+                                                           : &node->as_switch.ports[from_port];
     if (*place != NULL)
         return -EEXIST;
     struct link *link = calloc(1, sizeof *link);
@@ -163,6 +167,8 @@ void simulator_record(struct simulation *simulation, uint64_t interval) {
 
 static void digest_arrival(struct simulation *simulation, const struct packet *packet) {
     digest_add(simulation, (uint64_t)packet->link->number << 32 | packet->length);
+    if (packet->message != NULL)
+        return;
     const uint8_t *header = packet->frame + UDP_HEADERS_SIZE;
     if (packet->length >= UDP_HEADERS_SIZE + AGGREGATION_SIZE) {
         digest_add(simulation, (uint64_t)load_32(header) << 32 | load_32(header + AGGREGATION_JOB));
@@ -179,14 +185,20 @@ static void happen(struct simulation *simulation, const struct event *event) {
         digest_arrival(simulation, packet);
         if (simulation->capture != NULL)
             capture_packet(simulation, packet);
-        if (packet->link->to->is_host)
+        if (packet->message != NULL)
+            message_receive(simulation, packet);
+        else if (packet->link->to->is_host)
             host_receive(simulation, packet->link->to, packet);
         else
             switch_receive(simulation, packet->link->to, packet);
     } else if (event->kind == EVENT_TURN) {
         host_turn(simulation, event->object);
-    } else {
+    } else if (event->kind == EVENT_START) {
         host_start(simulation, event->object);
+    } else if (event->kind == EVENT_SEND) {
+        message_send(simulation, event->object);
+    } else {
+        message_end(simulation, event->object);
     }
 }
 

@@ -20,27 +20,27 @@ struct simulation;
 
 // One direction of a cable, with the queue before it.
 struct simulator_link {
-    uint64_t rate;       // bits a second; 0: no limit
-    uint64_t delay;      // propagation
-    uint64_t queue;      // bytes that may wait, the packet included; others are dropped at the tail; 0: no limit
-    uint64_t mark;       // bytes that wait from which on packets are marked (CE, RFC 3168); 0: never
-    uint64_t burst;      // bytes that may leave at once after a pause: those of a token bucket; 0: of a cable
-    uint32_t overhead;   // bytes on the wire in addition to the frame: preamble, check sequence, gap
-    uint32_t reserved;   // 0
-    double loss;         // share of the packets that are lost at random, after they have used the link
+    uint64_t rate;     // bits a second; 0: no limit
+    uint64_t delay;    // propagation
+    uint64_t queue;    // bytes that may wait, the packet included; others are dropped at the tail; 0: no limit
+    uint64_t mark;     // bytes that wait from which on packets are marked (CE, RFC 3168); 0: never
+    uint64_t burst;    // bytes that may leave at once after a pause: those of a token bucket; 0: of a cable
+    uint32_t overhead; // bytes on the wire in addition to the frame: preamble, check sequence, gap
+    uint32_t reserved; // 0
+    double loss;       // share of the packets that are lost at random, after they have used the link
 };
 
 // The processor of a host, which does one thing at a time, and its clock.
 struct simulator_host {
     uint32_t ip;
-    uint32_t reserved;      // 0
-    uint64_t receive;       // for each packet
-    uint64_t receive_byte;  // for each byte of a payload
+    uint32_t reserved;     // 0
+    uint64_t receive;      // for each packet
+    uint64_t receive_byte; // for each byte of a payload
     uint64_t send;
     uint64_t send_byte;
     uint64_t scan_block; // for each block of a tensor that is scanned for non-zeros
-    double clock_offset;    // seconds that the host's clock is ahead at the start
-    double clock_drift;     // seconds that it gains in a second
+    double clock_offset; // seconds that the host's clock is ahead at the start
+    double clock_drift;  // seconds that it gains in a second
 };
 
 // The processing of a packet by a switch. A switching chip has a delay alone, software uses a processor as well.
@@ -75,12 +75,37 @@ struct simulator_operation {
     uint64_t ended;
 };
 
+// A message of a system whose hosts compute the sums. It is sent once all messages that it waits for have arrived at
+// its source; of messages at one host, the one that may be sent first is sent first, whole.
+struct simulator_message {
+    uint64_t bytes;
+    uint32_t source;    // a node
+    uint32_t path;      // its links are paths[path] and on, up to SIMULATOR_PATH_END
+    uint32_t waits_for; // how many messages; 0: it is sent at the start
+    uint32_t after;     // the messages that wait for it are successors[after] and on
+    uint32_t after_count;
+    uint32_t reserved; // 0
+    uint64_t started;  // result: when its first packet was sent, and when its last had been received
+    uint64_t ended;
+};
+#define SIMULATOR_PATH_END UINT32_MAX
+
+struct simulator_messages {
+    struct simulator_message *messages;
+    const uint32_t *successors;
+    const uint32_t *paths;
+    uint32_t count;
+    uint32_t headers;  // bytes of a packet in addition to its part of a message, without the links' overhead
+    uint32_t payload;  // most bytes of a message in a packet
+    uint32_t reserved; // 0
+};
+
 // Returns NULL without memory. `longest`: bytes of the longest frame.
 SIMULATOR_API struct simulation *simulator_new(uint64_t seed, size_t longest);
 SIMULATOR_API void simulator_free(struct simulation *simulation);
 
 // Add nodes and the links between them: `from_port` is the port of a switch; a host has one link, from port 0. `native`
-// and `plane` stay the caller's.
+// and `plane` stay the caller's; a switch where both are NULL forwards messages alone.
 SIMULATOR_API int simulator_add_switch(struct simulation *simulation, struct native_switch *native, struct plane *plane,
                                        const struct simulator_switch *settings);
 SIMULATOR_API int simulator_add_host(struct simulation *simulation, const struct simulator_host *settings);
@@ -97,6 +122,9 @@ SIMULATOR_API int simulator_add_rank(struct simulation *simulation, unsigned hos
 SIMULATOR_API int simulator_submit(struct simulation *simulation, unsigned rank, const p4reduce_request *request,
                                    uint64_t at);
 
+// Starts messages now, once in a simulation. All that is referred to stays the caller's until they have ended.
+SIMULATOR_API int simulator_start_messages(struct simulation *simulation, const struct simulator_messages *messages);
+
 // From now on counts the bytes that leave on each link in each interval of this length.
 SIMULATOR_API void simulator_record(struct simulation *simulation, uint64_t interval);
 
@@ -105,8 +133,8 @@ SIMULATOR_API void simulator_record(struct simulation *simulation, uint64_t inte
 SIMULATOR_API int simulator_capture(struct simulation *simulation, const char *path, uint32_t snap);
 SIMULATOR_API int simulator_end_capture(struct simulation *simulation);
 
-// Runs until all operations have ended, the time is `until`, or `events` events have happened. Returns how many
-// operations have not ended, or -ENOMEM.
+// Runs until all operations and messages have ended, the time is `until`, or `events` events have happened. Returns how
+// many have not ended, or -ENOMEM.
 SIMULATOR_API long simulator_run(struct simulation *simulation, uint64_t until, uint64_t events);
 
 SIMULATOR_API uint64_t simulator_now(const struct simulation *simulation);

@@ -18,6 +18,8 @@ from p4reduce_bench.processes.termination import command
 from p4reduce_simulator import report, texts
 from p4reduce_simulator.library import LibraryMissing
 from p4reduce_simulator.network import Host, Link, Network, Switch, clos, star
+from p4reduce_simulator.peers.comparison import KNOWN, Comparison, compare
+from p4reduce_simulator.peers.player import MTU
 from p4reduce_simulator.running import Result
 from p4reduce_simulator.running import simulate as run
 from p4reduce_simulator.workload import DTYPES, OVERLAPS, PATTERNS, Workload
@@ -58,12 +60,15 @@ def simulate(
     seed: Annotated[int, Option(min=0, help="Equal seeds give equal runs.")] = 0,
     until: Annotated[str, Option(help="Virtual time at which the simulation ends in any case.")] = "3600s",
     wall: Annotated[float, Option(min=1, help="Seconds after which the simulation ends in any case.")] = 86400,
+    systems: Annotated[str, Option(
+        help=f"Systems to compare, separated by commas: some of {', '.join(KNOWN)}.")] = "p4reduce",
+    mtu: Annotated[int, Option(min=64, max=65535, help="IP packets of systems whose hosts compute the sums.")] = MTU,
     links: Annotated[bool, Option("--links", help="Also show the busiest links.")] = False,
     json_file: Annotated[Path | None, Option("--json", help="File to write all figures to, as JSON.")] = None,
     pcap: Annotated[Path | None, Option(help="File to write each packet's headers to, for Wireshark and `p4reduce "
         "trace`: of the last density.")] = None,
-    plot: Annotated[Path | None, Option(help="File to write a plot of the links' utilisation to: of the first "
-        "density.")] = None,
+    plot: Annotated[Path | None, Option(help="File to write a plot to: of the links' utilisation at the first density; "
+        "of several systems' times.")] = None,
 ) -> None:
     """Simulate allreduces on a network, in virtual time.
 
@@ -86,13 +91,22 @@ def simulate(
                 late=texts.seconds("--late", late), jitter=texts.seconds("--jitter", jitter),
                 skew=texts.seconds("--skew", skew), file=str(file) if file else None,
             )
-            network.trees  # noqa: B018 - raises ValueError for a network that cannot add up
         except ValueError as error:
             raise P4ReduceError(str(error)) from None
-        found: list[tuple[Workload, Result]] = []
+        named = grid.listed("--systems", systems, _system, f"some of {', '.join(KNOWN)}")
         limits = {"until": texts.seconds("--until", until), "wall_limit": wall}
-        for share in densities[:1] if file else densities:
-            case = replace(workload, density=share)
+        cases = [replace(workload, density=share) for share in (densities[:1] if file else densities)]
+        if named != ["p4reduce"]:
+            runs = [_compare(network, case, named, slots=slots, seed=seed, mtu=mtu, **limits) for case in cases]
+            show(report.comparison(network, runs), console)
+            if json_file:
+                rows = [run.as_json() for run in runs]
+                outputs.write_json(json_file, JSON_VERSION, {"network": asdict(network), "slots": slots, "rows": rows})
+            if plot:
+                report.plot_comparison(plot, network, runs)
+            return
+        found: list[tuple[Workload, Result]] = []
+        for case in cases:
             result = _run(network, case, slots=slots, seed=seed, pcap=pcap, **limits)
             found.append((case, result))
         show(report.summary(network, found), console)
@@ -113,6 +127,19 @@ def _run(network: Network, workload: Workload, **options: float | Path | None) -
         return run(network, workload, **options)  # type: ignore[arg-type]
     except (LibraryMissing, TimeoutError, ValueError, MemoryError) as error:
         raise P4ReduceError(str(error)) from None
+
+
+def _compare(network: Network, workload: Workload, systems: list[str], **options: float) -> Comparison:
+    try:
+        return compare(network, workload, systems, **options)  # type: ignore[arg-type]
+    except (LibraryMissing, TimeoutError, ValueError, MemoryError) as error:
+        raise P4ReduceError(str(error)) from None
+
+
+def _system(name: str) -> str:
+    if name not in KNOWN:
+        raise ValueError(name)
+    return name
 
 
 def _network(

@@ -28,6 +28,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from p4reduce.fastpath import library as host_library
 from p4reduce.fastpath import structures as c
 from p4reduce_targets.native import library as native_library
@@ -77,6 +79,20 @@ class Operation(ctypes.Structure):
     _fields_: ClassVar = [("rank", c_uint32), ("status", c_int32), ("started", c_uint64), ("ended", c_uint64)]
 
 
+class Messages(ctypes.Structure):
+    """Messages, whose form is MESSAGE."""
+
+    _fields_: ClassVar = [
+        *((name, c_void_p) for name in ("messages", "successors", "paths")),
+        *((name, c_uint32) for name in ("count", "headers", "payload", "reserved")),
+    ]
+
+
+_WORDS = ("source", "path", "waits_for", "after", "after_count", "reserved")
+_TIMES = ("started", "ended")
+MESSAGE = np.dtype([("bytes", "u8"), *((name, "u4") for name in _WORDS), *((name, "u8") for name in _TIMES)])
+PATH_END = 0xFFFFFFFF
+
 _SIMULATION = c_void_p
 _ERROR = POINTER(c.Error)
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -90,6 +106,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [_SIMULATION, c_uint, POINTER(c.Membership), POINTER(c.Timing), POINTER(Aggregator), c_uint, _ERROR],
     ),
     "simulator_submit": (c_int, [_SIMULATION, c_uint, POINTER(c.Request), c_uint64]),
+    "simulator_start_messages": (c_int, [_SIMULATION, POINTER(Messages)]),
     "simulator_record": (None, [_SIMULATION, c_uint64]),
     "simulator_capture": (c_int, [_SIMULATION, c_char_p, c_uint32]),
     "simulator_end_capture": (c_int, [_SIMULATION]),

@@ -11,6 +11,7 @@ from rich.table import Table
 from p4reduce_bench import outputs
 from p4reduce_bench.outputs import number
 from p4reduce_simulator.network import Network
+from p4reduce_simulator.peers.comparison import Comparison
 from p4reduce_simulator.running import LinkUse, Result
 from p4reduce_simulator.workload import Workload
 
@@ -67,6 +68,46 @@ def busiest(result: Result, most: int = _MOST_LINES) -> Table:
             str(link.lost),
         )
     return table
+
+
+def comparison(network: Network, found: Sequence[Comparison]) -> Table:
+    """Return a table with a row for each workload and system."""
+    table = outputs.table(
+        f"{network.name}: {len(network.ranks)} ranks, {len(network.switches)} switches",
+        ("system",),
+        ("elements", "density", "time ms", "speed-up", "sent MB", "received MB", "events", "wall s"),
+        f"times in virtual time; speed-up: of {found[0].runs[0].system} over each; MB: on the wire, of the rank with the "
+        "most",
+    )
+    for one in found:
+        for run in one.runs:
+            table.add_row(
+                run.system,
+                str(one.numel),
+                f"{one.density:.3g}",
+                number(run.time, 1e3),
+                number(run.time / one.runs[0].time),
+                number(run.sent, 1e-6),
+                number(run.received, 1e-6),
+                str(run.events),
+                number(run.wall),
+            )
+    return table
+
+
+def plot_comparison(path: Path, network: Network, found: Sequence[Comparison]) -> None:
+    """Draw each system's time over the density."""
+    with outputs.figure(path, 1, 1, (7, 4.5)) as (figure, axes):
+        axis = axes[0][0]
+        for index, run in enumerate(found[0].runs):
+            points = sorted((one.density, 1e3 * one.runs[index].time) for one in found)
+            axis.plot(*zip(*points, strict=True), marker="o", label=run.system)
+        axis.set_title(f"{network.name}, {len(network.ranks)} ranks, {found[0].numel} elements")
+        axis.set_xlabel("density")
+        axis.set_ylabel("virtual time, ms")
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        outputs.legend(figure, 3)
 
 
 def plot(path: Path, network: Network, result: Result) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.protocol.operation import Zeros
 from p4reduce_simulator.network import Network
 from p4reduce_simulator.simulation import PS, Simulation
 from p4reduce_simulator.workload import Workload, exact_sum
@@ -96,6 +97,7 @@ def simulate(
     record: float = 0.0,
     pcap: Path | None = None,
     wall_limit: float = 86400.0,
+    zeros: Zeros = "skipped",
 ) -> Result:
     """Simulate the workload on the network.
 
@@ -104,6 +106,7 @@ def simulate(
     slots, lanes, block_size: the job's slots, and the form of its packets.
     pcap: a file that gets each packet, with its time, headers and keys.
     record: the interval in seconds at which the bytes on links are recorded; 0 records none.
+    zeros: how blocks of zeros are treated: "sent" is SwitchML's way.
     """
     began = time.monotonic()
     clocks = _clocks(workload, len(network.ranks), seed)
@@ -113,13 +116,13 @@ def simulate(
         exact = True
         for number in range(workload.warm_up):
             one = replace(workload, operations=1, late=0.0, jitter=0.0)
-            exact &= _reduce(simulation, one, seed, -1 - number, limits)[1]
+            exact &= _reduce(simulation, one, seed, -1 - number, limits, zeros)[1]
         before = _Counters.of(simulation)
         if record:
             simulation.record(record)
         if pcap:
             simulation.capture(pcap)
-        spans, right = _reduce(simulation, workload, seed, 0, limits)
+        spans, right = _reduce(simulation, workload, seed, 0, limits, zeros)
         simulation.end_capture()
         return _result(simulation, before, spans, exact and right, record, time.monotonic() - began)
 
@@ -131,7 +134,7 @@ class _Limits:
 
 
 def _reduce(
-    simulation: Simulation, workload: Workload, seed: int, first: int, limits: _Limits
+    simulation: Simulation, workload: Workload, seed: int, first: int, limits: _Limits, zeros: Zeros
 ) -> tuple[list[tuple[float, float]], bool]:
     """Run the workload's allreduces. Return each rank's start and end of each, and whether all sums are exact."""
     ranks = len(simulation.network.ranks)
@@ -144,7 +147,7 @@ def _reduce(
         for rank, values in enumerate(workload.tensors(ranks, seed, first + operation + workload.warm_up)):
             total = exact_sum(total, values)
             arrays.append(values)
-            numbers.append(simulation.submit(rank, values, starts[rank] + operation * workload.interval))
+            numbers.append(simulation.submit(rank, values, starts[rank] + operation * workload.interval, zeros))
         assert total is not None
         totals.append(total)
     pending, happened = 1, -1

@@ -16,6 +16,7 @@ from p4reduce.fastpath import library as host_library
 from p4reduce.fastpath import structures as c
 from p4reduce.protocol import Membership, Operation, Stats
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_GROWTH, PARENT, Outcome
+from p4reduce.protocol.operation import Zeros
 from p4reduce_simulator import library as sim
 from p4reduce_simulator.network import ETHERNET_OVERHEAD, Host, Link, Network, Switch, Tree
 from p4reduce_targets.dataplane import Call, Exact, Replica
@@ -112,9 +113,9 @@ class Simulation:
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def submit(self, rank: int, data: npt.NDArray[Any], at: float = 0.0) -> int:
+    def submit(self, rank: int, data: npt.NDArray[Any], at: float = 0.0, zeros: Zeros = "skipped") -> int:
         """Submit an allreduce of `data`, in place, at a time to come. Return its number."""
-        request = host_library.request_of(Operation(data))
+        request = host_library.request_of(Operation(data, zeros=zeros))
         self._arrays.append((data, request))
         return self._call("submit", rank, ctypes.byref(request), ps(at))
 
@@ -203,7 +204,7 @@ class Simulation:
     def _add_switches(self) -> None:
         pools = [self._pool(number) for number in range(len(self._trees))]
         layout = Layout(self.lanes, self.block_size, 2 * sum(pools), CPU_PORT, MAX_GROWTH)
-        settings = _switch(self.network.switch)
+        settings = switch_settings(self.network.switch)
         for index, name in enumerate(self.network.switches):
             self._ip[name] = 0x0AFF0001 + index  # 10.255.0.1
             plane = NativeDataPlane(self._handle, layout)
@@ -217,13 +218,13 @@ class Simulation:
         for rank, switch in enumerate(self.network.ranks):
             name = f"rank{rank}"
             self._ip[name] = 0x0A000001 + rank  # 10.0.0.1
-            settings = _host(self.network.host, self._ip[name], 4 * self.block_size, *clocks[rank])
+            settings = host_settings(self.network.host, self._ip[name], 4 * self.block_size, *clocks[rank])
             self._nodes[name] = self._call("add_host", ctypes.byref(settings))
             self._connect(name, switch, self.network.edge)
 
     def _connect(self, a: str, b: str, link: Link) -> None:
         ends = [(end, self._take_port(end)) for end in (a, b)]
-        settings = _link(link)
+        settings = link_settings(link)
         for (one, port), (other, other_port) in (ends, ends[::-1]):
             self._ports[one, other] = _Port(port, self._ip[other])
             self._call("add_link", self._nodes[one], port, self._nodes[other], other_port, ctypes.byref(settings))
@@ -297,14 +298,14 @@ class Simulation:
                 raise host_library.to_exception(error)
 
 
-def _link(link: Link) -> sim.Link:
+def link_settings(link: Link) -> sim.Link:
     return sim.Link(link.rate, ps(link.delay), link.queue, link.mark, link.burst, ETHERNET_OVERHEAD, 0, link.loss)
 
 
-def _host(host: Host, ip: int, block: int, offset: float, drift: float) -> sim.Host:
+def host_settings(host: Host, ip: int = 0, block: int = 0, offset: float = 0.0, drift: float = 0.0) -> sim.Host:
     costs = (host.receive, host.receive_byte, host.send, host.send_byte, host.scan_byte * block)
     return sim.Host(ip, 0, *map(ps, costs), offset, drift)
 
 
-def _switch(switch: Switch) -> sim.Switch:
+def switch_settings(switch: Switch) -> sim.Switch:
     return sim.Switch(ps(switch.delay), ps(switch.receive), ps(switch.send))

@@ -72,22 +72,37 @@ class Workload:
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"{name} is {getattr(self, name)}: accepted are {least} to {most:g}")
 
+    @property
+    def unit(self) -> int:
+        """Elements that are zero or not together: those of a block, or one."""
+        return 1 if self.file or self.pattern == "elements" else BLOCK
+
     def tensors(self, ranks: int, seed: int, operation: int = 0) -> Iterator[Array]:
         """Yield each rank's tensor. Sums of any of them are exact in the dtype."""
         if self.file:
-            stored = np.load(self.file, mmap_mode="r")
-            if stored.ndim != 2 or stored.shape[0] < ranks:
-                raise ValueError(f"{self.file} has shape {stored.shape}: accepted is ({ranks} or more, elements)")
-            for rank in range(ranks):
-                yield np.array(stored[rank], dtype=DTYPES[self.dtype])
+            yield from self._stored(ranks)
+            return
+        for rank, mask in enumerate(self.masks(ranks, seed, operation)):
+            yield self._values(np.random.default_rng([seed, operation, _VALUES, rank]), mask, ranks)
+
+    def masks(self, ranks: int, seed: int, operation: int = 0) -> Iterator[npt.NDArray[np.bool_]]:
+        """Yield which units of each rank's tensor are not zero."""
+        if self.file:
+            yield from (values != 0 for values in self._stored(ranks))
             return
         drawn: npt.NDArray[np.float32] | None = None
         for rank in range(ranks):
             if drawn is None or self.overlap == "random":
                 drawn = self._draw(np.random.default_rng([seed, operation, _MASK, rank]))
             start = np.float32(rank * self.density % 1 if self.overlap == "none" else 0)
-            mask = (drawn - start) % np.float32(1) < self.density
-            yield self._values(np.random.default_rng([seed, operation, _VALUES, rank]), mask, ranks)
+            yield (drawn - start) % np.float32(1) < self.density
+
+    def _stored(self, ranks: int) -> Iterator[Array]:
+        stored = np.load(str(self.file), mmap_mode="r")
+        if stored.ndim != 2 or stored.shape[0] < ranks:
+            raise ValueError(f"{self.file} has shape {stored.shape}: accepted is ({ranks} or more, elements)")
+        for rank in range(ranks):
+            yield np.array(stored[rank], dtype=DTYPES[self.dtype])
 
     def _draw(self, rng: np.random.Generator) -> npt.NDArray[np.float32]:
         """Return a number of 0 to 1 for each block or element. Those below the density are non-zero."""
