@@ -93,10 +93,12 @@ def simulate(
             )
         except ValueError as error:
             raise P4ReduceError(str(error)) from None
-        named = grid.listed("--systems", systems, _system, f"some of {', '.join(KNOWN)}")
+        named = grid.choices("--systems", systems, KNOWN)
         limits = {"until": texts.seconds("--until", until), "wall_limit": wall}
         cases = [replace(workload, density=share) for share in (densities[:1] if file else densities)]
         if named != ["p4reduce"]:
+            if pcap:
+                raise P4ReduceError(f"--pcap {pcap}: accepted with --systems p4reduce alone")
             runs = [_compare(network, case, named, slots=slots, seed=seed, mtu=mtu, **limits) for case in cases]
             show(report.comparison(network, runs), console)
             if json_file:
@@ -134,12 +136,6 @@ def _compare(network: Network, workload: Workload, systems: list[str], **options
         return compare(network, workload, systems, **options)  # type: ignore[arg-type]
     except (LibraryMissing, TimeoutError, ValueError, MemoryError) as error:
         raise P4ReduceError(str(error)) from None
-
-
-def _system(name: str) -> str:
-    if name not in KNOWN:
-        raise ValueError(name)
-    return name
 
 
 def _network(

@@ -76,8 +76,8 @@ def comparison(network: Network, found: Sequence[Comparison]) -> Table:
         f"{network.name}: {len(network.ranks)} ranks, {len(network.switches)} switches",
         ("system",),
         ("elements", "density", "time ms", "speed-up", "sent MB", "received MB", "events", "wall s"),
-        f"times in virtual time; speed-up: of {found[0].runs[0].system} over each; MB: on the wire, of the rank with the "
-        "most",
+        f"times in virtual time; speed-up: of {found[0].runs[0].system} over each; MB: on the wire, of the busiest "
+        "rank",
     )
     for one in found:
         for run in one.runs:

@@ -32,6 +32,18 @@ def test_a_table_json_and_a_plot(tmp_path: Path) -> None:
     assert "utilisation" in picture.read_text() or picture.stat().st_size > 1000
 
 
+def test_systems_are_compared(tmp_path: Path) -> None:
+    out, picture = tmp_path / "out.json", tmp_path / "out.svg"
+    code, said = run("--systems", "p4reduce,ring,omnireduce", "--ranks", "4", "--numel", "64KiB", "--density", "1,0.1",
+                     "--json", str(out), "--plot", str(picture))  # fmt: skip
+    assert code == 0, said
+    rows = json.loads(out.read_text())["rows"]
+    assert [[run["system"] for run in row["runs"]] for row in rows] == [["p4reduce", "ring", "omnireduce"]] * 2
+    assert all(run["time"] > 0 for row in rows for run in row["runs"])
+    assert picture.stat().st_size > 1000
+    assert run("--systems", "ring", "--ranks", "64", "--numel", "1000")[0] == 0  # more than a switch adds up for
+
+
 def test_a_topology_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "rooms.yaml"
     file.write_text(
@@ -62,6 +74,9 @@ def test_tensors_in_a_file(tmp_path: Path) -> None:
         (["--dtype", "float64"], "--dtype float64: accepted are float32, int32"),
         (["--late", "soon"], "--late soon: accepted are times such as"),
         (["--topology", "nothing.yaml"], "nothing.yaml: it cannot be read"),
+        (["--systems", "p4reduce,nccl"], "--systems p4reduce,nccl: accepted are p4reduce, switchml, ring"),
+        (["--systems", "ring", "--late", "1s"], "systems are compared by one allreduce"),
+        (["--systems", "ring", "--pcap", "x.pcap"], "--pcap x.pcap: accepted with --systems p4reduce alone"),
         (["--link", "loss=1", "--until", "1s"], "rank 0: the operation has not ended"),
     ],
 )
