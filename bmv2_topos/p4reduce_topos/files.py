@@ -11,6 +11,7 @@ edge: rate=100mbit                          # Properties of the hosts' links.
 core: rate=100mbit,delay=1ms                # Properties of the links between switches.
 workers: [h1, h2, h3, h4]                   # In the order of their ranks. The default is all hosts.
 roots: [s2]                                 # The switches that compute the final sums. The default is the first switch.
+hierarchical: false                         # With several roots: whether the switches below them add up, too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from p4reduce_topos.link_properties import parse_link_properties
 from p4reduce_topos.model import Link, LinkProperties, Topology
 
 SUFFIXES = (".yaml", ".yml", ".json")
-_KEYS = ("name", "switches", "hosts", "links", "edge", "core", "workers", "roots")
+_KEYS = ("name", "switches", "hosts", "links", "edge", "core", "workers", "roots", "hierarchical")
 
 
 def read(file: str | Path, keys: Collection[str]) -> dict[str, Any]:
@@ -86,15 +87,18 @@ def read_topology(file: str, workers: int | None, edge: str, core: str) -> Topol
         )
     roots = _of(made, file, "roots", list, switches[:1])
     name = str(made.get("name", Path(file).stem))
-    return Topology(name, tuple(hosts), tuple(switches), tuple(links), named[:workers], tuple(roots))
+    hierarchical = _of(made, file, "hierarchical", bool, False)
+    return Topology(name, tuple(hosts), tuple(switches), tuple(links), named[:workers], tuple(roots), hierarchical)
 
 
 def _of(made: dict[str, Any], file: str, key: str, kind: type[Any], default: Any) -> Any:
     value = made.get(key, default)
     if not isinstance(value, kind):
-        accepted = {"dict": "names with a value each, as {h1: s1}", "list": "a list, as [s1, s2]"}.get(
-            kind.__name__, "a text"
-        )
+        accepted = {
+            "dict": "names with a value each, as {h1: s1}",
+            "list": "a list, as [s1, s2]",
+            "bool": "true or false",
+        }.get(kind.__name__, "a text")
         raise P4ReduceError(f"{file}: {key}: {value!r}: accepted is {accepted}")
     return value
 

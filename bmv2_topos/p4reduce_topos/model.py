@@ -17,7 +17,8 @@ router is needed. A MAC address is 02:00 and the four bytes of the IP address.
 `topology.forwarding(switch)` maps the MAC address of every other node to a port. Ports lead along shortest paths;
 destinations are spread over paths of equal length (ECMP). `topology.flood_ports(switch)` are the ports on a spanning
 tree, so that flooded frames do not loop. `topology.tree(root)` is the aggregation tree below a root: the parent of each
-switch, and the switch of each worker. Several roots share a job's slots.
+switch, and the switch of each worker. Several roots share a job's slots. Then either the roots alone aggregate, or,
+if `hierarchical`, each has a tree below it, and most switches are in several trees.
 """
 
 from __future__ import annotations
@@ -135,6 +136,7 @@ class Topology:
     hosts: workers, and hosts for other traffic.
     workers: the hosts of the ranks, in rank order.
     roots: the switches that compute final sums.
+    hierarchical: whether switches below several roots aggregate; they always do below a single one.
     """
 
     name: str
@@ -143,6 +145,7 @@ class Topology:
     links: tuple[Link, ...]
     workers: tuple[str, ...]
     roots: tuple[str, ...]
+    hierarchical: bool = False
     _links_of: dict[str, list[Link]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -176,6 +179,9 @@ class Topology:
                 raise ValueError(f"{self.name}: there must be a {what}, and none twice")
         if unreached := sorted(set(nodes) - set(self._distances(self.roots[0]))):
             raise ValueError(f"{self.name}: there is no path from {self.roots[0]} to {unreached[0]}")
+        for root in self.roots if self.hierarchical else ():
+            if others := sorted(set(self.tree(root).parents) & set(self.roots)):
+                raise ValueError(f"{self.name}: the root {others[0]} is below {root}: accepted are roots side by side")
 
     def _check_name(self, node: object) -> None:
         """Raise ValueError for a name that could not be part of an interface's name or of a command."""
@@ -254,8 +260,15 @@ class Topology:
 
     @cached_property
     def aggregating(self) -> tuple[str, ...]:
-        """The switches that aggregate: all of the tree of a single root, or only the roots if there are several."""
-        return self.roots if len(self.roots) > 1 else self.tree(self.roots[0]).switches
+        """The switches that aggregate: those of all trees, or only the roots if these have no trees."""
+        if not self.has_trees:
+            return self.roots
+        return tuple(dict.fromkeys(switch for root in self.roots for switch in self.tree(root).switches))
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether the switches below the roots aggregate, so that a worker's own switch adds its packets."""
+        return self.hierarchical or len(self.roots) == 1
 
     @cached_property
     def _distances_to(self) -> dict[str, dict[str, int]]:

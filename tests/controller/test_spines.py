@@ -260,3 +260,12 @@ def test_a_port_to_any_parent_is_no_ranks_port() -> None:
         for port in (11, 12):
             assert not one.harness.hear(one.sessions[0], 3, port, tree=tree)
         assert not one.harness.hear(one.sessions[0], tree, 3, tree=tree)  # of the spine, toward leaf 2
+
+
+def test_a_rank_is_at_the_same_leaf_in_every_tree() -> None:
+    """Every leaf hears it, as over UDP, and it has not named one."""
+    one = Clos(2, 2, [0])
+    [session] = one.sessions
+    assert one.harness.hear(session, 2, 20, tree=0)
+    assert not one.harness.hear(session, 3, 20, tree=1)
+    assert one.harness.hear(session, 2, 20, tree=1)

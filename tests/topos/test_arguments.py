@@ -83,6 +83,7 @@ def test_a_topology_in_a_file(tmp_path: Path) -> None:
         (ROOMS.replace("h3: s2", "'h$(id)': s2"), r"the name 'h\$\(id\)' is not accepted"),
         (ROOMS.replace("rate=100mbit", "colour=red"), "edge: colour=red: accepted"),
         (ROOMS.replace("roots: [s2]", "roots: s2"), r"roots: 's2': accepted is a list"),
+        (ROOMS + "hierarchical: 2\n", "hierarchical: 2: accepted is true or false"),
         (ROOMS.replace("h3: s2}", "h3: s2"), "rooms.yaml: .*line"),
     ],
 )

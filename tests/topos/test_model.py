@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p4reduce_controller.base.toml import tomllib
+from p4reduce_topos.emulation.settings import settings
 from p4reduce_topos.model import Link, LinkProperties, Topology
-from p4reduce_topos.topologies import leaf_spine, star, tree, two_racks
+from p4reduce_topos.topologies import clos, leaf_spine, star, tree, two_racks
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
 
 DEFAULTS = [design.build() for design in TOPOLOGIES.values()]
@@ -107,6 +109,22 @@ def test_spines_share_the_traffic() -> None:
     spines = Counter(walk(topology, "h1", end)[2] for end in ("h5", "h6", "h7", "h8"))
     assert spines == {"spine1": 2, "spine2": 2}
     assert [topology.tree(root).parents["leaf1"] for root in topology.roots] == ["spine1", "spine2"]
+
+
+def test_leaves_are_in_the_tree_of_every_spine() -> None:
+    topology = clos.build(8, leaves=4, spines=2)
+    assert set(topology.aggregating) == set(topology.switches)
+    assert topology.aggregating.index("leaf4") < topology.aggregating.index("spine1")
+    made = tomllib.loads(settings(topology, lambda switch: f"{switch}:1"))
+    uplinks = {one["name"]: one.get("uplink", []) for one in made["switches"]}
+    assert uplinks["leaf2"] == [{"port": 3, "to": "spine1"}, {"port": 4, "to": "spine2"}]
+    assert uplinks["spine1"] == []
+
+
+def test_roots_of_trees_are_side_by_side() -> None:
+    links = (Link("h1", "s1"), Link("s1", "s2"))
+    with pytest.raises(ValueError, match="the root s1 is below s2: accepted are roots side by side"):
+        Topology("line", ("h1",), ("s1", "s2"), links, ("h1",), ("s1", "s2"), hierarchical=True)
 
 
 def test_a_tree_of_depth_and_fan_out() -> None:

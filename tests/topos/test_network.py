@@ -16,7 +16,7 @@ from p4reduce_topos.experiments.measurement import SYSTEMS, measure
 from p4reduce_topos.faults.rank import sums
 from p4reduce_topos.faults.ranks import Ranks
 from p4reduce_topos.model import LinkProperties, Topology
-from p4reduce_topos.topologies import bottleneck, leaf_spine, star, tree, two_racks
+from p4reduce_topos.topologies import bottleneck, clos, leaf_spine, star, tree, two_racks
 from tests.support.mininet import Start, targets
 
 pytestmark = [pytest.mark.mininet, pytest.mark.root]
@@ -33,7 +33,13 @@ SUMS = hashlib.sha256(b"".join(sums(4, call, *SHAPE).tobytes() for call in range
         two_racks.build(4),
         *(
             pytest.param(topology, marks=pytest.mark.slow)
-            for topology in (star.build(4), leaf_spine.build(4), tree.build(4, depth=3, fan_out=2), bottleneck.build(4))
+            for topology in (
+                star.build(4),
+                leaf_spine.build(4),
+                clos.build(4, spines=3),
+                tree.build(4, depth=3, fan_out=2),
+                bottleneck.build(4),
+            )
         ),
     ],
     ids=lambda one: one.name,
@@ -66,6 +72,25 @@ def test_a_spine_link_carries_no_more_than_one_worker(start: Start, target: str)
     for leaf, first in (("leaf1", "h1"), ("leaf2", "h5")):
         assert carried[f"{leaf}>spine1"] <= 1.05 * carried[f"{first}>{leaf}"], carried
         assert carried[f"spine1>{leaf}"] <= 1.05 * carried[f"{leaf}>{first}"], carried
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", targets())
+def test_a_core_link_carries_its_share_of_one_worker(start: Start, target: str) -> None:
+    """This holds each way, with 16 slots at each of two spines."""
+    case = Case(8, 1 << 18, "float32", 1.0, "random", "block")
+    setup = Setup(target=target, slots=32, threads=1, repeat=3, warm_up=0, timeout=60)
+    with start(clos.build(8, leaves=4, spines=2), target) as network:
+        measured = measure(network, "p4reduce", case, setup)
+        spines = [switch["outcomes"]["completed"] for switch in network.status()["switches"] if not switch["parents"]]
+    assert measured.row.wrong == 0
+    assert spines[0] == pytest.approx(spines[1], rel=0.1)
+    carried = measured.carried
+    for number in range(1, 5):
+        leaf, host = f"leaf{number}", f"h{2 * number - 1}"
+        for spine in ("spine1", "spine2"):
+            assert carried[f"{leaf}>{spine}"] <= 0.5 * 1.05 * carried[f"{host}>{leaf}"], carried
+            assert carried[f"{spine}>{leaf}"] <= 0.5 * 1.05 * carried[f"{leaf}>{host}"], carried
 
 
 @pytest.mark.slow

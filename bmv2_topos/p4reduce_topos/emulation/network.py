@@ -372,7 +372,7 @@ class Network:
             "P4REDUCE_CONTROLLER": control.CONTROLLER,
             "P4REDUCE_TRANSPORT": "udp",
             "P4REDUCE_LOCAL": "off",
-            **({"P4REDUCE_SWITCH": topology.ports(host)[1]} if len(topology.roots) == 1 else {}),
+            **({"P4REDUCE_SWITCH": topology.ports(host)[1]} if topology.has_trees else {}),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }

@@ -11,17 +11,16 @@ from p4reduce_topos.model import Topology
 
 
 def settings(topology: Topology, grpc: Callable[[str], str]) -> str:
-    """Return the configuration of the job controller: every aggregating switch with its ports, addresses and uplink.
+    """Return the configuration of the job controller: every aggregating switch with its ports, addresses and uplinks.
 
-    A single root has an aggregation tree below it. Several roots share the slots of each job, and the other switches
-    only forward packets to them.
+    Several roots share the slots of each job. The other switches are in their trees, or only forward packets to them.
     """
-    parents = topology.tree(topology.roots[0]).parents if len(topology.roots) == 1 else {}
+    trees = [topology.tree(root) for root in topology.roots] if topology.has_trees else []
     parts = []
     for switch in topology.aggregating:
         table = {"name": switch, **_switch(topology, switch, grpc(switch))}
-        if switch in parents:
-            table["uplink"] = {"port": topology.port(switch, parents[switch]), "to": parents[switch]}
+        if parents := dict.fromkeys(tree.parents[switch] for tree in trees if switch in tree.parents):
+            table["uplink"] = [{"port": topology.port(switch, parent), "to": parent} for parent in parents]
         parts.append(f"[[switches]]\n{_toml(table)}")
     return "\n".join(parts)
 
@@ -45,9 +44,13 @@ def _toml(table: Mapping[str, Any]) -> str:
     """Return the lines of a TOML table, in which strings, numbers and lists look as in JSON."""
     lines = []
     for key, value in table.items():
-        if isinstance(value, dict):
-            inner = ", ".join(f"{json.dumps(name)} = {json.dumps(one)}" for name, one in value.items())
-            lines.append(f"{key} = {{ {inner} }}\n")
-        else:
-            lines.append(f"{key} = {json.dumps(value)}\n")
+        lines.append(f"{key} = {_value(value)}\n")
     return "".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {_value(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)

@@ -115,7 +115,7 @@ def forge(network: Network, ranks: Ranks) -> None:
     rogue = outsider(topology)
     worker = topology.workers[VICTIM]
     switch = (
-        topology.ports(worker)[1] if len(topology.roots) == 1 else topology.roots[0]
+        topology.ports(worker)[1] if topology.has_trees else topology.roots[0]
     )  # the switch that aggregates the worker's packets
     job = next((one for one in network.status()["jobs"] if one["name"] == ranks.job), None)
     if job is None:

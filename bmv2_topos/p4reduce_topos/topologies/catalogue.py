@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from p4reduce_topos.model import Topology
-from p4reduce_topos.topologies import bottleneck, leaf_spine, star, tree, two_racks
+from p4reduce_topos.topologies import bottleneck, clos, leaf_spine, star, tree, two_racks
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ TOPOLOGIES = {
     "two-racks": TopologyBuilder(two_racks.build),
     "tree": TopologyBuilder(tree.build),
     "leaf-spine": TopologyBuilder(leaf_spine.build),
+    "clos": TopologyBuilder(clos.build),
     "bottleneck": TopologyBuilder(bottleneck.build),
 }
 ACCEPTED = f"{', '.join(TOPOLOGIES)}, or your own as FILE.py:FUNCTION, FILE.yaml or FILE.json"

@@ -137,8 +137,8 @@ def add_switch(
     mac: Annotated[str, typer.Option(help="Its MAC address (default 02:00 and the IP).")] = "",
     ports: Annotated[str, typer.Option(help="Ports in use, as 1,2,3 (default 1).")] = "",
     uplink: Annotated[
-        str, typer.Option(help="PORT=NAME: the port that leads to its parent, and the parent's name.")
-    ] = "",
+        list[str], typer.Option(help="PORT=NAME: the port that leads to a parent, and the parent's name; repeatable.")
+    ] = [],  # noqa: B006 - typer copies it
     *,
     access: Access,
 ) -> None:
@@ -153,8 +153,8 @@ def add_switch(
             table["ports"] = parse_ports(ports)
         if uplink:
             # parse_uplink takes LEAF:PORT=SPINE, as in the controller's --uplink, and its errors quote that text.
-            _, port, parent = parse_uplink(f"{table.get('name', 'it')}:{uplink}")
-            table["uplink"] = {"port": port, "to": parent}
+            parts = [parse_uplink(f"{table.get('name', 'it')}:{text}") for text in uplink]
+            table["uplink"] = [{"port": port, "to": parent} for _, port, parent in parts]
     except SettingsError as error:
         fail(str(error))
     # With one of them, the controller says what is missing, or uses its default.

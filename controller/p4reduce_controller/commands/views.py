@@ -62,7 +62,7 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
 
 
 def _lines_of(one: pb.Switch) -> Iterator[str]:
-    below = f", below {one.parent}" if one.parent else ""
+    below = f", below {_parents(one)}" if one.parent else ""
     name = f"{one.name} at " if one.name not in ("", one.address) else ""
     yield f"switch {name}{one.address} {_state(one)}{below}"
     yield f"aggregator {_aggregator(one)}, {one.slots_used} of {one.slots} slots in use"
@@ -172,7 +172,7 @@ def switches(status: pb.StatusReply) -> RenderableType:
     for one in status.switches:
         table.add_row(
             Text(one.name),
-            Text(one.parent),
+            Text(_parents(one)),
             Text(one.address),
             f"{one.ip}:{one.udp_port}",
             Text(_state(one)),
@@ -183,11 +183,15 @@ def switches(status: pb.StatusReply) -> RenderableType:
     return table
 
 
+def _parents(one: pb.Switch) -> str:
+    return ", ".join(one.parents) or one.parent  # controllers of earlier releases know one parent
+
+
 def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     head.add_row("switch", Text(f"{one.name}, {_state(one)}"))
     if one.parent:
-        head.add_row("parent", Text(one.parent))
+        head.add_row("parent", Text(_parents(one)))
     head.add_row("P4Runtime", Text(one.address))
     head.add_row("aggregator", _aggregator(one))
     head.add_row("slots", f"{one.slots_used} of {one.slots}")

@@ -64,6 +64,8 @@ class Gathering:
             return False
         if site.trees.among(list(member.heard), site.trees.tree(site_index)):
             return False  # a switch of the tree has heard the rank already; one in each tree is enough
+        if any(at != site_index for at in self._same_place(job, member, site.trees.tree(site_index))):
+            return False  # in other trees, the rank is at another switch, which is in this tree too
         if hello.short:
             return self._count_short_hello(job, member, site_index)
         if problem := self._registry.claim(job, site_index, hello):
@@ -81,6 +83,13 @@ class Gathering:
         member = job.members.get(self._lifecycle.awaited.get(hello.nonce, -1))
         known = member is not None and (member.nonce, min(member.rank, NOBODY)) == (hello.nonce, hello.worker)
         return member if known else None
+
+    def _same_place(self, job: Job, member: Member, tree: int) -> list[int]:
+        """Return the nodes in that tree of the switches that have heard the rank in other trees."""
+        site = self._registry.site_with_threads(job)
+        numbers = {site.number(at) for at in member.heard}
+        indices = [index for number in numbers for node in job.site.nodes_of(number) for index in site.indices(node)]
+        return [index for index in indices if site.trees.tree(index) == tree]
 
     def _answered(self, job: Job, site_index: int, hello: Heard) -> bool:
         """Answer the HELLO of a ready job's rank, and return whether it was answered.

@@ -73,6 +73,7 @@ def _switch(switch: pb.Switch, view: View) -> dict[str, Any]:
     return {
         **_fields(switch, "address", "parent", "connected", "state", "problem", "slots", "slots_used"),
         "name": switch.name or switch.address,
+        "parents": list(switch.parents),
         "aggregator": f"{switch.ip}:{switch.udp_port}",
         **{f"{name}_s": getattr(rates, name, None) for name in ("packets", "rounds", "sent_up")},
         "ports": {str(port): rate for (at, port), rate in sorted(view.port_rates.items()) if at == switch.number},

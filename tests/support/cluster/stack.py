@@ -48,6 +48,7 @@ class Stack(ChildProcesses):
         enter: Any = contextlib.nullcontext,
         aggregators: int = 1,
         uplink: int = 0,
+        spines: int = 1,
     ) -> None:
         """Start all, and wait until they are ready.
 
@@ -56,7 +57,8 @@ class Stack(ChildProcesses):
         options: further options of the controller.
         enter: a function that returns a context manager, within which processes are started.
         aggregators: the number of switches that share the slots of jobs.
-        uplink: if not 0, the first switch is a spine and the others are leaves, whose port `uplink` leads to it.
+        uplink: if not 0, the first `spines` switches are spines and the others are leaves. Their port `uplink` leads to
+            the first spine, the next port to the second, and so on.
         """
         super().__init__()
         self._enter: Any = enter
@@ -78,8 +80,9 @@ class Stack(ChildProcesses):
                 self.addresses.append(address.format(number) or ready["ports"]["1"].removeprefix("udp:"))
                 self.names.append(ready["grpc"])
                 switch_options += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
-            for leaf in self.names[1:] if uplink else ():
-                switch_options += ["--uplink", f"{leaf}:{uplink}={self.names[0]}"]
+            for leaf in self.names[spines:] if uplink else ():
+                for port, spine in enumerate(self.names[:spines], uplink):
+                    switch_options += ["--uplink", f"{leaf}:{port}={spine}"]
             self._controller_options = [*switch_options, "--ports", ",".join(self._ports), *options]
             self.controller = "127.0.0.1:0"
             self.start_controller()
@@ -313,14 +316,16 @@ class Setting:
 
 
 @contextlib.contextmanager
-def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1, leaves: int = 0) -> Iterator[Stack]:
+def over_udp(
+    *controller_options: str, target: str = "sim", aggregators: int = 1, leaves: int = 0, spines: int = 1
+) -> Iterator[Stack]:
     """Run a stack whose switches have one UDP port for all ranks. It needs no rights and no interfaces.
 
-    With leaves, the first switch is their spine, and port 2 of each leaf leads to it.
+    With leaves, the first switches are their spines. Port 2 of each leaf leads to the first one, port 3 to the next.
     """
-    ports = ["1=udp:127.0.0.1:0", *(["2=udp:127.0.0.1:0"] if leaves else [])]
-    switches, uplink = (1 + leaves, 2) if leaves else (aggregators, 0)
-    with Stack(target, ports, options=controller_options, aggregators=switches, uplink=uplink) as stack:
+    ports = [f"{port}=udp:127.0.0.1:0" for port in range(1, 2 + (spines if leaves else 0))]
+    switches, uplink = (spines + leaves, 2) if leaves else (aggregators, 0)
+    with Stack(target, ports, options=controller_options, aggregators=switches, uplink=uplink, spines=spines) as stack:
         yield stack
 
 

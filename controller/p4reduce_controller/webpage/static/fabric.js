@@ -10,7 +10,7 @@ const RISE = 46; // between a switch and what is below it
 const INDENT = 26;
 const MOST_PORTS = 8; // of a switch that are drawn
 
-// What is drawn: a tree of nodes, each a switch or a port.
+// What is drawn: a tree of nodes, each a switch or a port. A switch with several parents is below its first one.
 function nodes(status) {
   const slow = new Set(status.jobs.flatMap((job) => job.stragglers.map((one) => `${job.name}/${one.rank}`)));
   const made = status.switches.map((one) => ({ kind: "switch", of: one, below: [], ...SWITCH }));
@@ -97,6 +97,12 @@ function link(above, node, narrow) {
   return [line, drawn("text", { class: "small label", x: x + 6, y: y - 8 }, word)];
 }
 
+// A line from a further parent of a switch.
+function linkToAnother(above, node) {
+  const [from, to] = [above, node].map((one) => one.x + SWITCH.width / 2);
+  return drawn("path", { class: "link", "stroke-width": 1.5, d: `M${from} ${above.y + SWITCH.height}L${to} ${node.y}` });
+}
+
 function boxOf(node, ...inside) {
   const box = drawn("rect", { class: "box", x: node.x, y: node.y, width: node.width, height: node.height, rx: 7 });
   const warns = node.warn ? " warn" : "";
@@ -108,6 +114,8 @@ function text(node, dy, kind, words, dx = 10, anchor = "start") {
   return drawn("text", { class: kind, x, y: node.y + dy, "text-anchor": anchor }, words);
 }
 
+const below = (one) => (one.parents.length ? `, below ${one.parents.join(", ")}` : "");
+
 function drawSwitch(node, narrow) {
   const one = node.of;
   const share = one.slots ? one.slots_used / one.slots : 0;
@@ -116,7 +124,7 @@ function drawSwitch(node, narrow) {
   const up = narrow && one.parent && one.sent_up_s !== null ? `, up ${count(one.sent_up_s)}/s` : "";
   return boxOf(
     node,
-    drawn("title", {}, `${one.name} at ${one.address}, aggregator ${one.aggregator}: ${one.problem || one.state}`),
+    drawn("title", {}, `${one.name} at ${one.address}, aggregator ${one.aggregator}${below(one)}: ${one.problem || one.state}`),
     text(node, 19, "name", shortened(one.name, one.state === "Ready" ? 22 : 12)),
     text(node, 19, "small state", one.state === "Ready" ? "" : one.state, 10, "end"),
     text(node, 39, "", rate + up),
@@ -144,6 +152,10 @@ export function drawFabric(place, status) {
   const bottom = Math.max(0, ...every.map((node) => node.y + node.height)) + 3;
   const left = Math.min(...every.map((node) => node.x)) - 2;
   const links = every.flatMap((node) => node.below.flatMap((one) => link(node, one, narrow)));
+  const switches = new Map(every.filter((node) => node.kind === "switch").map((node) => [node.of.name, node]));
+  for (const node of narrow ? [] : switches.values())
+    for (const name of node.of.parents.slice(1))
+      if (switches.has(name)) links.push(linkToAnother(switches.get(name), node));
   const boxes = every.map((node) => (node.kind === "switch" ? drawSwitch(node, narrow) : drawPort(node)));
   const names = status.switches.map((one) => `${one.name} ${one.state}`).join(", ");
   place.replaceChildren(
