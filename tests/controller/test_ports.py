@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from p4reduce_controller.commands import views
-from p4reduce_controller.fabric.ports import all_down, uplink_down
+from p4reduce_controller.fabric.ports import all_down, troubles_of, uplink_down
 from p4reduce_controller.observability.metrics import Metrics
 from p4reduce_controller.observability.watch import Watch
+from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.webpage.page_data import view_of
 from tests.support.controller.changing import FIRST, SECOND, Changing
@@ -118,3 +120,23 @@ def shown(what: object) -> str:
     with console.capture() as capture:
         console.print(what)
     return capture.get()
+
+
+def test_jobs_are_told_of_uplinks_that_are_silent_or_moved() -> None:
+    harness = TreeHarness(TWO_LEAVES)
+    sessions = [harness.join(rank, 2) for rank in range(2)]
+    for session, leaf in zip(sessions, (LEAF1, LEAF2), strict=True):
+        harness.hear(session, leaf)
+    [job] = harness.installs
+    silent = Unavailable("spine no longer hears leaf1", SwitchState.UPLINK_DOWN)
+
+    def troubles(*, moved: bool = False, is_silent: bool = False) -> list[str]:
+        children = dict(job.children)
+        if moved:
+            children[LEAF2] = replace(children[LEAF2], port=7)
+        return troubles_of(job, children, {}, lambda _, at: silent if is_silent and at == LEAF1 else None)
+
+    assert troubles() == []
+    assert troubles(is_silent=True) == [str(silent)]
+    text = "spine hears leaf2 at port 7, and the job needs it at port 2; put the cable back, or start the job again"
+    assert troubles(moved=True) == [text]

@@ -16,6 +16,7 @@ from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.base.toml import tomllib
 from p4reduce_controller.commands.views import show
+from p4reduce_controller.fabric import uplinks
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import Jobs
@@ -252,6 +253,43 @@ def test_a_leaf_that_its_spine_does_not_hear_is_named_and_taken_in_when_it_is_he
     assert problems() == ["", "", "its parent spine has not heard it"]
     switches[LEAF2].cables.update(cables)
     wait_until(lambda: not any(problems()), "the leaf to be heard")
+    loop.run(controller.close())
+
+
+@pytest.mark.parametrize(
+    ("cable", "port", "problem"),
+    [
+        ([LEAF1], LEAF2, "spine no longer hears leaf2; check the cable at its port 9"),
+        ([SPINE], 7, ""),
+    ],
+    ids=["to another switch", "to another port"],
+)
+def test_a_cable_that_is_changed_later_is_noticed(
+    loop: Loop,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    cable: list[int],
+    port: int,
+    problem: str,
+) -> None:
+    """`cable`: the switch at its other end."""
+    for name in ("PROBE_INTERVAL", "RETRY_INTERVAL"):
+        monkeypatch.setattr(uplinks, name, 0.01)
+    controller, switches = service_of(loop)
+    loop.run(controller.uplinks.find_all(1.0))
+    before = dict(switches[LEAF2].cables)
+
+    def found() -> tuple[int, str, str]:
+        leaf = loop.run(controller.status()).switches[LEAF2]
+        return controller.inventory.children[LEAF2, SPINE].port, leaf.state, leaf.problem
+
+    assert found() == (LEAF2, "Ready", "")
+    switches[LEAF2].cables[UP] = [(switches[other], 7) for other in cable]
+    wait_until(lambda: found() == (port, "UplinkDown" if problem else "Ready", problem), "the cable to be missed")
+    switches[LEAF2].cables.update(before)
+    wait_until(lambda: found() == (LEAF2, "Ready", ""), "the cable to be back")
+    assert ("spine no longer hears leaf2" in caplog.text) == bool(problem)
+    assert ("spine hears leaf2 at port 7, and no longer at port 2" in caplog.text) == (cable == [SPINE])
     loop.run(controller.close())
 
 

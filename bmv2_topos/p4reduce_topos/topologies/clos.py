@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leaves that connect to every spine and add up their workers' packets. Each spine completes a share of a job's slots.
 
+Each core link carries a share of one worker's packets: with 2 spines, half of them.
+
 2 leaves, 2 spines:
 
        spine1      spine2
@@ -11,8 +13,6 @@
        leaf1      leaf2
        ╱   ╲      ╱   ╲          edge
      h1     h2  h3     h4
-
-Each core link carries a share of one worker's packets: with 2 spines, half of them.
 """
 
 from __future__ import annotations

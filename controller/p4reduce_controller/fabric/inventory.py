@@ -69,8 +69,6 @@ class Inventory(Switches):
         self._next = len(self.members)
         self.silent: set[tuple[int, int]] = set()
         """Pairs of child and parent whose HELLOs no longer arrive."""
-        self.astray: dict[tuple[int, int], int] = {}
-        """By such pairs, the switch where HELLOs to the parent arrive instead."""
 
     def enter(self, config: SwitchConfig, switch: Aggregator) -> int:
         """Enter a switch and return its number. The site does not include it until the site is changed."""
@@ -106,17 +104,15 @@ class Inventory(Switches):
             why = "it is being removed" if member.leaving else "it is being drained"
             yield Unavailable(why, SwitchState.DRAINING)
 
-    def astray_text(self, pair: tuple[int, int], port: int | None) -> str:
-        """Return a text about a cable that leads to another switch than the parent."""
-        child, parent = (self.name(number) for number in pair)
-        there = self.astray.get(pair, -1)
-        name = self.name(there) if there in self.members else "another switch"
-        return f"port {port} of {child} should lead to {parent}, and leads to {name}"
-
     def uplink_trouble(self, site: Site, at: int) -> Unavailable | None:
-        return ports.uplink_down(site, at, self.children_at(site), self.switches) or ports.uplink_silent(
-            site, at, self.silent
-        )
+        if down := ports.uplink_down(site, at, self.children_at(site), self.switches):
+            return down
+        up = site.trees.uplinks.get(at)
+        if up is None or (site.number(at), site.number(up.parent)) not in self.silent:
+            return None
+        names = site.trees.names
+        why = f"{names[up.parent]} no longer hears {names[at]}; check the cable at its port {up.port}"
+        return Unavailable(why, SwitchState.UPLINK_DOWN)
 
     def excluded(self, number: int) -> Unavailable | None:
         """Return the reason if the switch works, but new jobs would also need a switch that cannot be used."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from p4reduce.errors import list_ranks
 from p4reduce_controller.jobs.job import Job
@@ -40,18 +40,6 @@ def uplink_down(
     return None
 
 
-def uplink_silent(site: Site, at: int, silent: Collection[tuple[int, int]]) -> Unavailable | None:
-    """Return a text if the node's parent no longer hears it. `silent`: such pairs of child and parent."""
-    up = site.trees.uplinks.get(at)
-    if up is None or (site.number(at), site.number(up.parent)) not in silent:
-        return None
-    names = site.trees.names
-    return Unavailable(
-        f"{names[up.parent]} no longer hears {names[at]}, whose port {up.port} should lead there",
-        SwitchState.UPLINK_DOWN,
-    )
-
-
 def uplink_moved(site: Site, at: int, before: Heard, now: Heard) -> str:
     """Return a text if a job's parent hears the node at another port than when the job began; otherwise ""."""
     if before.port == now.port:
@@ -64,11 +52,15 @@ def uplink_moved(site: Site, at: int, before: Heard, now: Heard) -> str:
 
 
 def troubles_of(
-    job: Job, children: Mapping[int, Heard], switches: Mapping[int, Aggregator], silent: Collection[tuple[int, int]]
+    job: Job,
+    children: Mapping[int, Heard],
+    switches: Mapping[int, Aggregator],
+    uplink_trouble: Callable[[Site, int], Unavailable | None],
 ) -> list[str]:
     """Return a text for each port that the job needs and that is down, and for each of its uplinks that does not work.
 
     `children`: where each node of the job's site is heard by its parent now.
+    `uplink_trouble`: returns why a node does not reach its parent.
     """
     site, used = job.site, {at % job.site.nodes for at in job.ranges}  # nodes where the job has slots
     found = []
@@ -76,7 +68,7 @@ def troubles_of(
         number = site.number(at)
         up = site.trees.uplinks.get(at)
         if up is not None and up.parent in used:
-            why = uplink_down(site, at, children, switches) or uplink_silent(site, at, silent)
+            why = uplink_trouble(site, at)
             moved = at in children and at in job.children and uplink_moved(site, at, job.children[at], children[at])
             found += [str(text) for text in (why, moved) if text]
         ranks: dict[int, list[int]] = {}

@@ -91,13 +91,9 @@ class Uplinks:
     def on_hello(self, switch: int, hello: Heard) -> bool:
         """Handle a HELLO, and return whether it is one of a switch to a parent."""
         probe, inventory = self._probes.get(hello.nonce), self._inventory
-        if hello.job or probe is None:
+        if hello.job or probe is None or probe.parent != switch:
             return False
-        if probe.parent != switch:
-            if inventory.astray.get(probe.pair) != switch:
-                inventory.astray[probe.pair] = switch
-                log.warning("%s", inventory.astray_text(probe.pair, self._port(probe)))
-        elif problem := problem_of(hello.sender):
+        if problem := problem_of(hello.sender):
             log.warning("refused a HELLO of the switch %s: %s", inventory.name(probe.child), problem)
         else:
             self._heard(probe, hello)
@@ -109,7 +105,6 @@ class Uplinks:
         was_silent = probe.pair in inventory.silent
         inventory.children[probe.pair] = hello
         inventory.silent.discard(probe.pair)
-        inventory.astray.pop(probe.pair, None)
         probe.missed, probe.due = 0, self._clock() + PROBE_INTERVAL
         if was_silent:
             log.warning("%s hears %s again", *names)
@@ -150,7 +145,6 @@ class Uplinks:
         self._probes.pop(probe.nonce, None)
         self._inventory.children.pop(probe.pair, None)
         self._inventory.silent.discard(probe.pair)
-        self._inventory.astray.pop(probe.pair, None)
 
     def _port(self, probe: _Probe) -> int | None:
         return self._inventory.uplinks(probe.child).get(probe.parent)

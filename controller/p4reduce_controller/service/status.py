@@ -80,12 +80,10 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -
 def _state(number: int, jobs: Jobs, inventory: Inventory) -> tuple[str, str]:
     """Return the state of the switch for operators, and everything that keeps jobs from it."""
     conditions = [*inventory.conditions(number)]
-    ports = inventory.uplinks(number)
-    for parent in sorted((one for one in ports if (number, one) not in inventory.children), reverse=True):
+    parents = inventory.uplinks(number)
+    for pair in sorted(((number, one) for one in parents if (number, one) not in inventory.children), reverse=True):
         if all(one.state in (SwitchState.DRAINING, SwitchState.UPLINK_DOWN) for one in conditions):
-            text = f"its parent {inventory.name(parent)} has not heard it"
-            if (number, parent) in inventory.astray:
-                text += f": {inventory.astray_text((number, parent), ports[parent])}"
+            text = f"its parent {inventory.name(pair[1])} has not heard it"
             conditions.insert(0, Unavailable(text, SwitchState.UPLINK_DOWN))
     if not conditions and (why := inventory.excluded(number)):
         conditions = [why]

@@ -62,7 +62,7 @@ class SwitchListener:
         for job in self.runner.jobs.live:
             ready, known = job.state is State.READY, self.inventory
             children = known.children_at(job.site)
-            troubles = troubles_of(job, children, known.switches, known.silent) if ready else []
+            troubles = troubles_of(job, children, known.switches, known.uplink_trouble) if ready else []
             news = [text for text in troubles if text not in job.ports_down]
             news += [f"resolved: {text}" for text in job.ports_down if text not in troubles]
             for text in news:
