@@ -73,7 +73,7 @@ class Network:
         self.listeners: dict[str, Listener] = {}
         self.calls: dict[Any, None] = {}
         self.holding: list[Wire] = []
-        self.switches: dict[str, Any] = {}  # by IP address
+        self.cables: dict[str, list[tuple[Any, int]]] = {}  # of each host: switches and their ports
         self.sockets: dict[tuple[str, int], Any] = {}  # of ranks, by IP address and UDP port
         self.disks: dict[str, Any] = {}  # by host
         self.etcd: Any = None
@@ -146,17 +146,24 @@ class Network:
             self.world.after(self.latency() + late, deliver)
 
     def to_switch(self, host: str, switch: str, frame: bytes) -> None:
-        if (found := self.switches.get(switch)) is not None:
-            self.datagram(host, switch, lambda: found.arrive(host, frame))
+        """Send a frame of a host: by the cable to this switch, or if there is none, to any."""
+        cables = self.cables[host]
+        found, port = next((one for one in cables if one[0].ip == switch), cables[0])
+        self.datagram(host, found.ip, lambda: found.arrive(port, frame))
 
-    def from_switch(self, switch: str, host: str, frame: bytes) -> None:
-        port = int.from_bytes(frame[36:38], "big")
+    def from_switch(self, switch: str, there: Any, frame: bytes) -> None:
+        """Send a frame of a switch to a host, or to a port of another switch."""
+        if isinstance(there, tuple):
+            other, port = there
+            self.datagram(switch, other.ip, lambda: other.arrive(port, frame))
+            return
+        udp_port = int.from_bytes(frame[36:38], "big")
 
         def arrive() -> None:
-            if (found := self.sockets.get((host, port))) is not None:
+            if (found := self.sockets.get((there, udp_port))) is not None:
                 found.arrive(frame)
 
-        self.datagram(switch, host, arrive)
+        self.datagram(switch, there, arrive)
 
     def listen(self, address: str, process: Process, keepalive: float) -> Listener:
         """Bind the address. Raises RuntimeError if it is in use."""

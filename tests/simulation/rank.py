@@ -92,7 +92,7 @@ class Rank:
         except BaseException as error:
             self.outcome, self.error = "failed", error
             self.world.failure = self.world.failure or Violation(f"{self.name}, {self.stage}: {error!r}")
-            raise
+        self.world.after(0.0, self.process.kill)  # its program ends
 
     def _live(self) -> None:
         plan = self.plan

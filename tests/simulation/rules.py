@@ -60,7 +60,8 @@ class Rules:
 
     def _judge(self, job: Job, rank: Rank) -> None:
         error = rank.error
-        if error is None or (isinstance(error, SlotsExhausted) and not rank.plan.queue):
+        # A job cannot wait for slots of leaves: which of them it needs is known only when its ranks were heard.
+        if error is None or (isinstance(error, SlotsExhausted) and (self.site.leaves or not rank.plan.queue)):
             return
         causes = [fault for fault in self.site.faults if self._reaches(fault, job)]
         if not causes:

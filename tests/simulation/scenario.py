@@ -54,6 +54,7 @@ def play(seed: int, echo: Callable[[str], None] | None = None, *, idle: float = 
     Network(world)
     begun, error = world.now, None
     with tempfile.TemporaryDirectory() as folder, _logged(world), simulated(world):
+        world.folder = folder
         scenario = Scenario(world, Path(folder), idle)
         try:
             scenario.run()
@@ -103,9 +104,10 @@ class Scenario:
         self.busy_since = 0.0
         self._idle = random.expovariate(1 / idle) if idle else 0.0
         kind = random.choice(["plain", "file", "file", "pair", "pair"])
-        self.site = Site(world, folder, kind=kind, switches=random.randint(1, 2), hosts=random.randint(2, 4))
+        roots, leaves = random.choice([(1, 0), (1, 0), (2, 0), (1, 2), (2, 2)])
+        self.site = Site(world, folder, kind=kind, roots=roots, leaves=leaves, hosts=random.randint(2, 4))
         self.length = random.uniform(20, 60)
-        world.note("scenario", f"seed {world.seed}: {kind}, {len(self.site.switches)} switches, {self.length:.0f} s")
+        world.note("scenario", f"seed {world.seed}: {kind}, {roots} roots, {leaves} leaves, {self.length:.0f} s")
 
     def run(self) -> None:
         site, world, random = self.site, self.world, self.random
@@ -120,9 +122,9 @@ class Scenario:
         net = site.net
         net.loss, net.duplicates = random.choice([0, 0, 0.01, 0.1]), random.choice([0, 0, 0.02, 0.2])
         net.delay = random.choice([0.0, 0.001, 0.3])
-        for number in range(random.randint(1, 4)):
+        for number in range(random.choice([1, 2, 3, 5, 8])):
             world.after(random.uniform(0, self.length / 2), lambda number=number: self._begin_job(f"job{number}"))
-        for _ in range(random.choice([0, 1, 1, 1, 2, 3, 5])):
+        for _ in range(random.choice([0, 1, 1, 1, 2, 3, 5, 8])):
             world.after(random.uniform(0, self.length), self._strike)
         world.run(self.length + LONGEST_FAULT)
         run_until(world, SETTLE, lambda: all(job.over for job in site.jobs), "ranks still wait")
@@ -142,9 +144,9 @@ class Scenario:
             name=name,
             seed=random.getrandbits(32),
             world_size=size,
-            slots=random.randint(1, SLOTS),
+            slots=random.choice([random.randint(1, SLOTS), random.randint(1, 6)]),
             values=random.choice([1, 64, 500, 3000]),
-            pauses=tuple(random.choice([0.0, 0.01, random.uniform(0, 8)]) for _ in range(random.randint(1, 6))),
+            pauses=tuple(random.choice([0.0, 0.01, random.uniform(0, 8)]) for _ in range(random.choice([1, 4, 10]))),
             timeout=OPERATION_TIMEOUT,
             join_timeout=JOIN_TIMEOUT,
             queue=random.choice([0.0, QUEUE, QUEUE]),

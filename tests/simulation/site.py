@@ -24,6 +24,7 @@ from tests.simulation.rank import JobPlan, Rank
 from tests.simulation.switch import Switch
 from tests.simulation.world import Process, Violation, World
 
+_FIRST_UPLINK = 100  # the number of a port
 LEASE = 10.0  # seconds until a controller notices that a rank's host is gone
 REJOIN = 10.0
 STORE_LEASE = 2
@@ -146,13 +147,16 @@ class Site:
     """The parts of a site.
 
     `kind`: "plain" for a controller without a store, "file" for one with a state file, "pair" for two with etcd.
+    `leaves`: how many leaves there are, each of which is connected to all roots. Without leaves, hosts are.
     """
 
-    def __init__(self, world: World, folder: Path, *, kind: str, switches: int, hosts: int) -> None:
+    def __init__(self, world: World, folder: Path, *, kind: str, roots: int, leaves: int, hosts: int) -> None:
         self.world, self.folder, self.kind = world, folder, kind
         self.net: Network = world.net
         self.hosts = {number: f"10.0.0.{number}" for number in range(1, hosts + 1)}
-        self.switches = [Switch(world, number, self.hosts) for number in range(1, switches + 1)]
+        self.switches = [Switch(world, number, {}) for number in range(1, roots + leaves + 1)]
+        self.roots, self.leaves = self.switches[:roots], self.switches[roots:]
+        self._connect()
         self.controllers = [Controller(self, number) for number in range(1, 3 if kind == "pair" else 2)]
         self.jobs: list[Job] = []
         self.faults: list[Fault] = []
@@ -163,6 +167,16 @@ class Site:
         world.checks.append(self._check_leaders)
         for switch in self.switches:
             switch.on_write = self.check_slots
+
+    def _connect(self) -> None:
+        for number, host in self.hosts.items():
+            near = [self.leaves[number % len(self.leaves)]] if self.leaves else self.roots
+            self.net.cables[host] = [(switch, number) for switch in near]
+            for switch in near:
+                switch.ports[number] = host
+        for below, leaf in enumerate(self.leaves, _FIRST_UPLINK):
+            for above, root in enumerate(self.roots, _FIRST_UPLINK):
+                leaf.ports[above], root.ports[below] = (root, below), (leaf, above)
 
     def settings(self, controller: Controller) -> dict[str, Any]:
         more: dict[str, Any] = {}
@@ -178,7 +192,11 @@ class Site:
         return {
             "switch": [switch.address for switch in self.switches],
             "address": [switch.ip for switch in self.switches],
-            "ports": list(self.hosts),
+            "uplink": [
+                f"{leaf.address}:{port}={root.address}"
+                for leaf in self.leaves
+                for port, root in enumerate(self.roots, _FIRST_UPLINK)
+            ],
             "listen": controller.address,
             "insecure": True,
             "switch_insecure": True,

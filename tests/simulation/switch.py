@@ -137,24 +137,24 @@ class _Servicer:
 
 
 class Switch:
-    """A switch at an address, whose ports lead to hosts. It implements `p4runtime.Device`.
+    """A switch at an address. It implements `p4runtime.Device`.
+
+    `ports`: for each port the name of the host there, or a switch and its port.
 
     `admitted` is what its table of members says: for each job number and generation, the slots, and the workers.
     """
 
-    def __init__(self, world: World, number: int, ports: dict[int, str]) -> None:
+    def __init__(self, world: World, number: int, ports: dict[int, Any]) -> None:
         self.world = world
         self.name = f"switch {number}"
         self.ip = f"10.9.0.{number}"
         self.address = f"{self.ip}:9559"
         self.ports = ports
-        self.by_host = {host: port for port, host in ports.items()}
         self.net: Network = world.net
         self.on_packet_in: Any = lambda _: None
         self.process: Process | None = None
         self.on_write: Any = lambda: None
         self.admitted: dict[tuple[int, int], tuple[range, frozenset[int]]] = {}
-        world.net.switches[self.ip] = self
 
     # Life.
 
@@ -199,10 +199,10 @@ class Switch:
 
     # Packets.
 
-    def arrive(self, host: str, frame: bytes) -> None:
-        """Take a frame that a host has sent."""
-        if self.process is not None and host in self.by_host:
-            self.process.soon(self._run, self.by_host[host], frame)
+    def arrive(self, port: int, frame: bytes) -> None:
+        """Take a frame from the wire at a port."""
+        if self.process is not None:
+            self.process.soon(self._run, port, frame)
 
     def _run(self, port: int, frame: bytes) -> None:
         if self._plane is None:
@@ -211,8 +211,8 @@ class Switch:
         for egress, out in self._plane.process(port, frame):
             if egress == CPU_PORT:
                 self.on_packet_in(out)
-            elif (host := self.ports.get(egress)) is not None:
-                self.net.from_switch(self.ip, host, out)
+            elif (there := self.ports.get(egress)) is not None:
+                self.net.from_switch(self.ip, there, out)
 
     # Invariants.
 

@@ -143,7 +143,6 @@ class Process:
 
     def kill(self) -> None:
         if self.alive:
-            self.world.note(self.name, "is killed")
             self.alive = False
             self.world.processes.remove(self)
             self.world.dead.append(self)
@@ -173,6 +172,7 @@ class World:
         self.now = 1000.0
         self.net: Any = None
         self.numbers = itertools.count(1)
+        self.folder = "no folder"  # whose name notes leave out, since it differs from run to run
         self.processes: list[Process] = []
         self.dead: list[Process] = []
         self.current: Process | None = None
@@ -192,7 +192,7 @@ class World:
         return digest.hexdigest()
 
     def note(self, who: str, what: str) -> None:
-        line = f"{self.now - 1000:.6f} {who}: {what}"
+        line = f"{self.now - 1000:.6f} {who}: {what.replace(self.folder, 'FOLDER')}"
         self._digest.update(line.encode())
         self.tail.append(line)
         if self.echo is not None:
