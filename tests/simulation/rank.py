@@ -63,6 +63,7 @@ class Rank:
         self.outcome = ""
         self.error: BaseException | None = None
         self.running: Any = None
+        self.fails = False  # whether its program will raise an exception
         self._controllers = controllers
         self.process.local["queue"] = plan.queue
         world.current = self.process
@@ -111,6 +112,8 @@ class Rank:
             for number, pause in enumerate(plan.pauses):
                 self._enter("computing")
                 threads.sleep(pause)
+                if self.fails:
+                    raise P4ReduceError("the program fails")
                 self._reduce(number)
             well = True
         finally:

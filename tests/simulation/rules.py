@@ -3,11 +3,12 @@
 
 | fault | what it may end |
 |---|---|
-| a rank is killed | its own job, in which every other rank's error names it |
+| a rank is killed or fails | its own job, in which every other rank's error names it |
 | a rank cannot reach the controllers for longer than the lease | its own job |
 | a controller without a store is killed | every job |
 | controllers that keep jobs are away for longer than ranks may rejoin | every job |
 | a switch is restarted | every job |
+| an operator ends a job | that job |
 | anything else | jobs that are only joining |
 
 If several faults come together, any job may end.
@@ -35,11 +36,16 @@ class Rules:
         site.world.after(LOOK_INTERVAL, self._look)
 
     def begin_last(self) -> None:
-        """Forget the faults so far: whatever comes now must succeed."""
+        """Judge what has ended, and forget the faults so far: whatever comes now must succeed."""
+        self._judge_all()
         self.site.faults.clear()
 
     def _look(self) -> None:
         self.site.check_slots()
+        self._judge_all()
+        self.site.world.after(LOOK_INTERVAL, self._look)
+
+    def _judge_all(self) -> None:
         for job in self.site.jobs:
             for rank in job.ranks:
                 if rank.lives:
@@ -47,7 +53,6 @@ class Rules:
                 elif rank.outcome and rank.rank not in job.judged:
                     job.judged.add(rank.rank)
                     self._judge(job, rank)
-        self.site.world.after(LOOK_INTERVAL, self._look)
 
     def _count(self, rank: Rank) -> None:
         stage, waited = self._waits.get(rank.name, ("", 0.0))
@@ -80,11 +85,11 @@ class Rules:
     def _judge_single(self, fault: Fault, job: Job, rank: Rank, error: BaseException) -> None:
         lasted = min(fault.end, self.site.world.now) - fault.begin
         kept = self.site.kind != "plain"
-        if fault.kind == "rank: kill":
+        if fault.kind in ("rank: kill", "rank: failure"):
             guilty = next(one for one in job.ranks if one.name in fault.subjects)
             named = getattr(error, "rank", None)
-            if not isinstance(error, JobAborted) or named != guilty.rank:
-                raise Violation(f"{guilty.name} was killed, but {rank.name} says: {error!r}")
+            if rank is not guilty and (not isinstance(error, JobAborted) or named != guilty.rank):
+                raise Violation(f"{fault}, but {rank.name} says: {error!r}")
             return
         ends = {
             "rank: cut off from controllers": lasted >= LEASE - 1,
@@ -93,6 +98,7 @@ class Rules:
             "controller: stop": not kept or lasted > SHORT,
             "controller: cut off from etcd": lasted > REJOIN - SHORT,
             "switch: restart": True,
+            "rank: ended by an operator": True,
         }
         if not ends.get(fault.kind, False):
             raise Violation(f"{rank.name} failed while {rank.stage}, although {fault} may not end it: {error!r}")

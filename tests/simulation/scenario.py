@@ -17,6 +17,7 @@ from pathlib import Path
 
 import greenlet
 
+from p4reduce.control import jobs_pb2 as pb
 from tests.simulation.environment import simulated
 from tests.simulation.network import Network
 from tests.simulation.program import SLOTS
@@ -169,11 +170,15 @@ class Scenario:
             self._cut_off_switch,
             self._restart_switch,
             self._step_clock,
+            self._pause_switch,
+            self._fail_rank,
+            self._end_job,
+            self._drain_switch,
         ]
         if self.site.kind == "file":
             faults += [self._fail_power, self._slow_disk, self._break_disk]
         elif self.site.kind == "pair":
-            faults += [self._cut_off_etcd] * 3
+            faults += [self._cut_off_etcd, self._cut_off_etcd, self._lose_etcd]
         self.random.choice(faults)()
 
     def _for_a_while(self, fault: Fault, undo: Callable[[], object], seconds: float) -> None:
@@ -195,6 +200,35 @@ class Scenario:
         if (rank := self._a_rank()) is not None:
             self.site.strike("rank: kill", rank.name)
             rank.process.kill()
+
+    def _fail_rank(self) -> None:
+        if (rank := self._a_rank()) is not None:
+            self.site.strike("rank: failure", rank.name)
+            rank.fails = True
+
+    def _end_job(self) -> None:
+        jobs = [job for job in self.site.jobs if not job.over]
+        if jobs:
+            job = self.random.choice(jobs)
+            self.site.strike("rank: ended by an operator", *[rank.name for rank in job.ranks])
+            self.site.operate("AbortJob", pb.AbortJobRequest(job=job.plan.name))
+
+    def _drain_switch(self) -> None:
+        name, seconds = self.random.choice(self.site.switches).address, self._duration()
+        fault = self.site.strike("switch: drain", name, seconds=seconds)
+        self.site.operate("DrainSwitch", pb.DrainSwitchRequest(name=name))
+        undo = pb.DrainSwitchRequest(name=name, undo=True)
+        self._for_a_while(fault, lambda: self.site.operate("DrainSwitch", undo), seconds)
+
+    def _pause_switch(self) -> None:
+        switch, seconds = self.random.choice(self.site.switches), self._duration()
+        if (process := switch.process) is not None:
+            fault = self.site.strike("switch: pause", switch.name, seconds=seconds)
+            process.paused = True
+            self._for_a_while(fault, lambda: setattr(process, "paused", False), seconds)
+
+    def _lose_etcd(self) -> None:
+        self._cut("controller: no etcd", "10.8.0.1", [controller.host for controller in self.site.controllers])
 
     def _pause_rank(self) -> None:
         if (rank := self._a_rank()) is not None:

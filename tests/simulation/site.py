@@ -10,14 +10,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import grpc
+
+from p4reduce.control.rpc import JobsStub
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.service.run import running
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.standby.leader_election import LeaderElection
-from tests.simulation import etcd, program
+from tests.simulation import etcd, program, rpc
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network
 from tests.simulation.rank import JobPlan, Rank
@@ -160,6 +164,7 @@ class Site:
         self.controllers = [Controller(self, number) for number in range(1, 3 if kind == "pair" else 2)]
         self.jobs: list[Job] = []
         self.faults: list[Fault] = []
+        self._operator: Process | None = None  # the last one
         self.net.etcd = etcd.Member(world)
         for controller in self.controllers:
             (folder / controller.host).mkdir()
@@ -219,6 +224,29 @@ class Site:
         ranks = [Rank(self.world, plan, rank, self.hosts[host], controllers) for rank, host in enumerate(hosts)]
         self.jobs.append(Job(plan, ranks, self.world.now))
         return self.jobs[-1]
+
+    def operate(self, method: str, request: Any) -> None:
+        """Call a method of the control service as an operator, until a controller answers, one call after the other."""
+        operator = Process(self.world, "operator", "10.7.0.1")
+        before, self._operator = self._operator, operator
+
+        async def work() -> None:
+            while before is not None and before.alive:
+                await asyncio.sleep(0.1)
+            for controller in cycle(self.controllers):
+                channel = rpc.AioChannel(self.net, controller.address)
+                try:
+                    await getattr(JobsStub(channel), method)(request, timeout=5.0)  # type: ignore[arg-type]
+                    return
+                except grpc.RpcError as error:
+                    if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION):
+                        return
+                    self.world.note("operator", f"{method}: {error.code()}: {error.details()}")
+                    await asyncio.sleep(1.0)
+                finally:
+                    await channel.close()
+
+        operator.start(work()).add_done_callback(lambda _: self.world.after(0.0, operator.kill))
 
     def strike(self, kind: str, *subjects: str, seconds: float | None = None) -> Fault:
         """Record that a fault begins. `seconds`: None if it is over at once."""
