@@ -24,7 +24,8 @@ _HEAD = """\
 # the "# " to set it.
 """
 _TREE = """\
-# Several switches, as leaves and spines. Each has its own switch, address, mac, ports, hosts and routes.
+# Several switches, as leaves and spines. Each has its own switch, address, mac, ports, hosts and routes. A leaf with
+# links to several spines has a list: uplink = [{ port = 3, to = "spine1" }, { port = 4, to = "spine2" }].
 """
 EXAMPLE_OF_A_TREE = """\
 [[switches]]
