@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +16,17 @@ from hypothesis import strategies as st
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.aggregators import slots_at_each, slots_of
+from p4reduce_controller.fabric.changes import Changes, changes_from, specs_of
 from p4reduce_controller.jobs.job import Job, State
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.store.state_names import StateError
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
-from p4reduce_controller.switches.trees import NamedUplink, Trees, trees_of
+from p4reduce_controller.switches.trees import NamedUplink, Trees, Uplink, trees_of
+from tests.support.controller.changing import FIRST, SECOND, UP, Changing
+from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.jobs_harness import TreeHarness
+from tests.support.controller.stored_jobs import StoredJobs, entries
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -36,9 +46,17 @@ def harness_of(spines: int, leaves: int, slots: int = 64) -> TreeHarness:
 class Clos:
     """A job of ranks at the leaves of a Clos network. at: the leaf of each rank. room: slots of a switch."""
 
-    def __init__(self, spines: int, leaves: int, at: Sequence[int], room: int = 64, **options: Any) -> None:
+    def __init__(
+        self,
+        spines: int,
+        leaves: int,
+        at: Sequence[int],
+        room: int = 64,
+        harness: TreeHarness | None = None,
+        **options: Any,
+    ) -> None:
         self.spines, self.at = spines, at
-        self.harness = harness_of(spines, leaves, room)
+        self.harness = harness or harness_of(spines, leaves, room)
         self.join(**options)
 
     def join(self, name: str = "job", **options: Any) -> list[object]:
@@ -269,3 +287,64 @@ def test_a_rank_is_at_the_same_leaf_in_every_tree() -> None:
     assert one.harness.hear(session, 2, 20, tree=0)
     assert not one.harness.hear(session, 3, 20, tree=1)
     assert one.harness.hear(session, 2, 20, tree=1)
+
+
+def test_a_later_controller_finds_jobs_in_every_tree(tmp_path: Path) -> None:
+    trees, nodes = trees_of(clos(3, 3))
+    stored = StoredJobs(tmp_path, trees, nodes)
+    whole = Clos(3, 3, [0, 1, 1], harness=stored.harness, slots=7, threads=2, name="whole")
+    whole.hear(2)
+    before = {job.name: job for job in stored.harness.installs}
+    stored.harness.installed()
+    del stored.harness.switches.children[3, 1]
+    narrow = Clos(3, 3, [0, 1], harness=stored.harness, slots=5, name="narrow")
+    narrow.hear()
+    before |= {job.name: job for job in stored.harness.installs}
+    stored.harness.installed()
+    stored.save()
+    after = {job.name: job for job in stored.restored()}
+    assert after.keys() == before.keys()
+    for name, job in before.items():
+        found = after[name]
+        assert (found.numbers, found.number, found.threads) == (job.numbers, job.number, job.threads)
+        assert found.ranges == job.ranges
+        assert entries(found.placements) == entries(job.placements)
+        assert [found.site.number(at) for at in found.ranges] == [job.site.number(at) for at in job.ranges]
+    assert len(after["narrow"].numbers) == 2
+    text = stored.path.read_text()
+    stored.path.write_text(text.replace('"numbers": [\n', '"numbers": [[9, 9],\n', 1))
+    with pytest.raises(StateError, match="numbers has 7 entries: must have 6, one for each tree and thread"):
+        stored.load()
+    changed = Trees(trees.names, {node: Uplink(up.port + 1, up.parent) for node, up in trees.uplinks.items()})
+    stored.harness.switches.site = replace(stored.harness.switches.site, trees=changed)
+    stored.path.write_text(text)
+    with pytest.raises(StateError, match=r"below spine1 by port 11; now there is leaf1 .* below spine1 by port 12"):
+        stored.load()
+
+
+def test_a_spine_goes_and_its_leaf_keeps_the_other(changing: Changing) -> None:
+    original = changing._make
+
+    def make(spec: SwitchConfig) -> FakeSwitch:
+        switch = original(spec)
+        switch.cables.update({UP: [(changing.switches[0], 7)], UP + 1: [(changing.switches[1], 8)]})
+        return switch
+
+    beginning = Changes().begin_with(specs_of(changing.settings))
+    changing.loop.call(changing.controller.open, changing.settings, make, beginning)
+    both = [{"port": UP, "to": FIRST}, {"port": UP + 1, "to": SECOND}]
+    changing.add("leaf", uplink=both)
+    wait_until(lambda: not changing.status()["leaf"].problem, "it to be heard")
+    assert list(changing.status()["leaf"].parents) == [FIRST, SECOND]
+    said = changing.refused(lambda: changing.add("other", switch="o:1", address=["127.0.0.1:40101"], uplink=both[0]))
+    assert "is not, although both are below" in said
+    changing.remove(FIRST)
+    changing.wait_for(SECOND, "leaf")
+    assert list(changing.status()["leaf"].parents) == [SECOND]
+    assert (changing.status()["leaf"].state, changing.status()["leaf"].problem) == ("Ready", "")
+    assert f"the switch {SECOND} has leaf below it; remove those first" in changing.refused(
+        lambda: changing.remove(SECOND)
+    )
+    kept = changes_from(json.loads(json.dumps(changing.controller.fabric.changes().to_json())), changing.settings)
+    beginning = kept.begin_with(specs_of(changing.settings))
+    assert [(one.name, len(one.uplinks)) for one in beginning.specs] == [(SECOND, 0), ("leaf", 2)]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,19 @@ from p4reduce_controller.switches.aggregator import Placement
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
 from tests.support.controller.fake_switch import FakeSwitch, _entries
-from tests.support.controller.jobs_harness import ADDRESSES, TWO_LEAVES, TreeHarness
+from tests.support.controller.jobs_harness import TWO_LEAVES, TreeHarness
 
 
 class StoredJobs:
-    """Jobs on two leaves and a spine, and the state file that stores them."""
+    """Jobs on two leaves and a spine, and the state file that stores them. nodes: as in `Switches`."""
 
-    def __init__(self, folder: Path, trees: Trees = TWO_LEAVES) -> None:
+    def __init__(self, folder: Path, trees: Trees = TWO_LEAVES, nodes: Sequence[int] = ()) -> None:
         self.path = folder / "state"
-        self.trees = trees
-        self.harness = TreeHarness(trees)
+        self.trees, self.nodes = trees, nodes
+        self.harness = TreeHarness(trees, nodes=nodes)
         self.harness.jobs = Jobs(self.harness.switches, JobOptions(returns=True))
         self.file = StateFile(self.path)
-        self.switches = [FakeSwitch(number=number) for number in range(len(trees.names))]
+        self.switches = [FakeSwitch(number=number) for number in range(len(set(nodes)) or len(trees.names))]
         self.load()
 
     def job(self, name: str, *switches: int, host: str = "") -> list[pb.Assigned]:
@@ -50,8 +51,9 @@ class StoredJobs:
         return Setup(dict(enumerate(self.switches)), lambda: self.harness.switches.site)
 
     def restored(self) -> Jobs:
-        layout = self.harness.switches.site.layout
-        jobs = Jobs(Switches(layout, ADDRESSES[: len(self.switches)], self.trees), JobOptions(returns=True))
+        known = self.harness.switches
+        addresses = list(known.addresses.values())
+        jobs = Jobs(Switches(known.site.layout, addresses, self.trees, self.nodes), JobOptions(returns=True))
         jobs.restore(*self.file.load(self.setup(), 1000.0))
         return jobs
 
