@@ -19,6 +19,7 @@ from p4reduce_simulator.simulation import PS, Simulation
 from p4reduce_simulator.workload import Workload, exact_sum
 
 _JITTER, _CLOCK = 2, 3  # random sequences
+_PAUSE_S = 0.1  # before operations, in which queues and token buckets recover
 _EVENTS = 1 << 22  # between two looks at the wall clock
 
 
@@ -54,7 +55,7 @@ class Result:
     totals: the workers' counters, added over the ranks.
     outcomes: for each switch, the number of packets by outcome.
     strays: packets that no rank or link took.
-    now: the length of the run.
+    now: the length of the run, without the warm-up.
     events, digest: how many events there were, and a hash of them, warm-up included. Equal digests mean that all
         packets were equal, and at equal times.
     """
@@ -138,7 +139,7 @@ def _reduce(
 ) -> tuple[list[tuple[float, float]], bool]:
     """Run the workload's allreduces. Return each rank's start and end of each, and whether all sums are exact."""
     ranks = len(simulation.network.ranks)
-    starts = simulation.now + _starts(workload, ranks, seed)
+    starts = simulation.now + _PAUSE_S + _starts(workload, ranks, seed)
     numbers: list[int] = []
     arrays: list[npt.NDArray[Any]] = []
     totals: list[npt.NDArray[Any]] = []
@@ -190,7 +191,7 @@ def _result(
     network = simulation.network
     ranks = len(network.ranks)
     by_operation = [spans[at : at + ranks] for at in range(0, len(spans), ranks)]
-    after = _Counters.of(simulation)
+    after, began = _Counters.of(simulation), min(start for start, _ in spans)
     totals: Counter[str] = Counter()
     for stats, earlier in zip(after.ranks, before.ranks, strict=True):
         totals.update({name: value - earlier[name] for name, value in stats.items() if name != "seconds"})
@@ -201,21 +202,23 @@ def _result(
         tuple(tuple(end - start for start, end in one) for one in by_operation),
         exact,
         dict(totals),
-        tuple(_link_use(simulation, index, before, after, record) for index in range(len(simulation.links))),
+        tuple(_link_use(simulation, index, before, after, began, record) for index in range(len(simulation.links))),
         {switch: dict(outcomes - before.outcomes[switch]) for switch, outcomes in after.outcomes.items()},
         simulation.strays,
         simulation.events,
         simulation.digest,
         record,
-        after.now - before.now,
+        after.now - began,
         wall,
     )
 
 
-def _link_use(simulation: Simulation, index: int, before: _Counters, after: _Counters, record: float) -> LinkUse:
-    elapsed, rate = after.now - before.now, simulation.rates[index]
+def _link_use(
+    simulation: Simulation, index: int, before: _Counters, after: _Counters, began: float, record: float
+) -> LinkUse:
+    elapsed, rate = after.now - began, simulation.rates[index]
     used = {name: value - before.links[index][name] for name, value in after.links[index].items()}
-    recorded = simulation.recorded(index)[int(before.now / record) :] if record else []
+    recorded = simulation.recorded(index)[int(began / record) :] if record else []
     return LinkUse(
         *simulation.links[index],
         used["packets"],

@@ -21,7 +21,7 @@ from p4reduce_bench.allreduce.inputs import tensors
 from p4reduce_simulator import Link, Network, Switch, Workload, clos, simulate, star
 from tests.support import ns3
 
-LINK, SLOTS = "20mbit", 32
+LINK, SLOTS = "10mbit", 32
 # tbf's as p4reduce_bench.allreduce.links sets it, and half of a round trip of the native switch on a busy machine.
 SHAPED = Link(rate=bits_per_second(LINK), delay=50e-6, queue=4_000_000, burst=16_000)
 NATIVE = Switch(delay=50e-6)
@@ -113,7 +113,7 @@ def main() -> None:
     """Compare, and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.measurements.simulated")
     parser.add_argument("--with", dest="others", default="links,ns3", help="links (root), ns3, or both")
-    parser.add_argument("--numel", default="32MiB", help="size of a tensor on shaped links")
+    parser.add_argument("--numel", default="8MiB", help="size of a tensor on shaped links")
     parser.add_argument("--elements", type=int, default=1 << 18, help="elements of a tensor for ns-3")
     parser.add_argument("--repeat", type=int, default=5, help="measurements of each point on shaped links")
     parser.add_argument("--json", type=Path, help="file to write all points to")
