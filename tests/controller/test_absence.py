@@ -53,6 +53,7 @@ def test_a_rank_without_an_answer_is_told_of_switches_that_are_away() -> None:
     harness.ask(one, 0)
     assert len(harness.told[one]) == told
     harness.absent = {LEAF1: GONE}
+    harness.tick(0.1)
     harness.ask(one, 0)
     [notice] = harness.told[one][told:]
     assert notice.waiting.what == pb.Waiting.AWAY

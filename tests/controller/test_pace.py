@@ -214,7 +214,7 @@ os._exit(0)
 @pytest.mark.slow
 @pytest.mark.serial
 def test_a_flood_of_one_tenant_does_not_slow_another(start: Starter, tmp_path: Path) -> None:
-    users = USERS.replace("ranks = 5", "ranks = 50\njoins_per_s = 5")
+    users = USERS.replace("ranks = 5", "ranks = 50\njoins_per_s = 1")
     service = start(MultiTenantService, tmp_path, users, slots=64)
 
     def took(what: int) -> float:

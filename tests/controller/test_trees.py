@@ -295,7 +295,7 @@ def test_a_cable_that_is_changed_later_is_noticed(
 
 def test_people_see_at_which_switch_a_rank_is() -> None:
     console = Console(record=True, width=160, file=io.StringIO())
-    places = [pb.Attachment(), pb.Attachment(heard=True, port=5, ip="10.0.0.1", udp_port=5001), pb.Attachment()]
+    places = [pb.Attachment(heard=True, switch=1, port=5, ip="10.0.0.1", udp_port=5001)]
     switches = [
         pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", state="Ready")
         for n, name in enumerate(TWO_LEAVES.names)

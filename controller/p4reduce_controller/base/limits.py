@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BURST_S = 10.0  # seconds whose requests may come at once, because all ranks of a job start together
+BURST_S = 10.0  # seconds whose requests may come at once
+JOIN_BURST_S = 50.0  # the same for joins, because all ranks of a job start together
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Rates:
     joins: float = 100.0
     calls: float = 100.0
     messages: float = 2000.0
-    ranks: float = 4096
+    ranks: float = 8192
 
 
 class Bucket:

@@ -28,7 +28,19 @@ def take_all_sockets() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def file_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def most_connections() -> int:
+    """Return how many ranks may be connected, so that files are left for switches and for other callers."""
+    limit = file_limit()
+    return max(limit - FILES_LEFT, limit // 2)
+
+
+FILES_LEFT = 512  # of this process's limit of open files
 MOST_STREAMS = 128  # streams per connection; a rank has one or two
+MOST_PENDING = 16384  # calls that no handler has got yet, such as all ranks of some large jobs; gRPC has 1,000
 
 
 class ListenError(Exception):
@@ -82,6 +94,8 @@ def bound_server(
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", MOST_READ),
         ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.server.max_pending_requests", MOST_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", MOST_PENDING),
         *HANDSHAKE_OPTIONS,
         *keepalive(config.lease),
     ]

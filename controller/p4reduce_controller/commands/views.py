@@ -87,11 +87,8 @@ def _ranks(status: pb.StatusReply) -> Table:
             row = [str(rank), "not joined", ""]
             if member is not None:
                 sender = f", rank {member.leader} sends" if _has_leader(member) else ""
-                if in_trees:
-                    addresses = _addresses(status, member) or ["no HELLO yet"]
-                else:  # in the order of the switches
-                    addresses = list(map(_address, member.places))
-                row[1:] = ["\n".join(addresses), _member_state(member) + sender]
+                addresses = _addresses(status, member) if in_trees else list(map(_address, member.places))
+                row[1:] = ["\n".join(addresses) or "no HELLO yet", _member_state(member) + sender]
             table.add_row(*head, *row)
             head = [""] * len(head)  # only the first row of a job has these columns
     return table
@@ -203,8 +200,9 @@ def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
     index = list(status.switches).index(one)
     for job in status.jobs:
         for member in job.members:
-            if member.places[index].heard:
-                ranks.setdefault(member.places[index].port, []).append(f"rank {member.rank} of {job.name}")
+            for place in member.places:
+                if place.switch == index:
+                    ranks.setdefault(place.port, []).append(f"rank {member.rank} of {job.name}")
     for port in one.ports:
         table.add_row(str(port.number), port.state.lower(), Text(_some(ranks.get(port.number, []))))
     return Group(head, table)
@@ -257,7 +255,7 @@ def waits(one: pb.Job) -> str:
         return _some(f"rank {slow.rank}: {slow.why}" for slow in one.stragglers)
     if not one.awaited:
         return one.awaited_for if one.awaited_for == "the switches" else ""
-    where = {member.rank: place.ip for member in one.members for place in member.places if place.heard}
+    where = {member.rank: place.ip for member in one.members for place in member.places}
     names = [f"rank {rank}" + (f" ({where[rank]})" if rank in where else "") for rank in one.awaited]
     return f"{_some(names)} {one.awaited_for}"
 
@@ -290,13 +288,12 @@ def _has_leader(member: pb.Member) -> bool:
 
 
 def _address(place: pb.Attachment) -> str:
-    return f"{place.ip}:{place.udp_port} on port {place.port}" if place.heard else "no HELLO yet"
+    return f"{place.ip}:{place.udp_port} on port {place.port}"
 
 
 def _addresses(status: pb.StatusReply, member: pb.Member) -> list[str]:
     """Return the member's address at each switch that has heard it."""
-    places = zip(status.switches, member.places, strict=True)
-    return [f"{_address(place)} of {switch.name}" for switch, place in places if place.heard]
+    return [f"{_address(place)} of {status.switches[place.switch].name}" for place in member.places]
 
 
 def _range(pool: pb.Pool) -> str:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.errors import list_ranks
+from p4reduce.errors import MOST_RANKS_NAMED, list_ranks
 from p4reduce_controller.jobs.job import Job, Member, State
 from p4reduce_controller.switches.site import Site
 
@@ -28,24 +29,38 @@ def overdue(job: Job, site: Site, now: float) -> pb.Abort | None:
     return None
 
 
-def awaited(job: Job, site: Site) -> tuple[pb.Waiting, Sequence[Member]] | None:
-    """Return what the job waits for, and the members that wait; None if it waits for nothing."""
+@dataclass(frozen=True)
+class Awaited:
+    """What a job waits for: the ranks that have not done it, and the members that wait."""
+
+    what: pb.Waiting.For
+    ranks: Sequence[int]
+    waiting: Sequence[Member]
+
+    def notices(self) -> tuple[pb.Waiting, pb.Waiting]:
+        """Return the message to members that are not among the ranks, and to those that are."""
+        named, more = self.ranks[:MOST_RANKS_NAMED], max(0, len(self.ranks) - MOST_RANKS_NAMED)
+        others, themselves = (pb.Waiting(what=self.what, ranks=named, more=more, you=you) for you in (False, True))
+        return others, themselves
+
+
+def awaited(job: Job) -> Awaited | None:
+    """Return what the job waits for; None if it waits for nothing."""
     everyone = list(job.members.values())
     if job.state is State.GATHERING:
-        what = pb.Waiting.JOIN if job.absent else pb.Waiting.HELLO
-        unheard = job.ranks_not_meeting(lambda member: site.heard_everywhere(member.heard))
-        return pb.Waiting(what=what, ranks=job.absent or unheard), everyone
+        absent = job.absent
+        return Awaited(pb.Waiting.JOIN if absent else pb.Waiting.HELLO, absent or sorted(job.unheard), everyone)
     if job.state is State.INSTALLING:
-        return pb.Waiting(what=pb.Waiting.SWITCH), everyone
+        return Awaited(pb.Waiting.SWITCH, (), everyone)
     if job.leave_deadline is not None:
-        staying = job.ranks_not_meeting(lambda member: member.leaving)
-        return pb.Waiting(what=pb.Waiting.LEAVE, ranks=staying), [one for one in everyone if one.leaving]
+        staying = [one.rank for one in everyone if not one.leaving]
+        return Awaited(pb.Waiting.LEAVE, sorted(staying), [one for one in everyone if one.leaving])
     return None
 
 
 def _gathered_too_long(job: Job, site: Site, now: float) -> pb.Abort:
     absent = job.absent
-    blamed = absent or job.ranks_not_meeting(lambda member: site.heard_everywhere(member.heard))
+    blamed = absent or sorted(job.unheard)
     if absent:
         text = f"{list_ranks(absent)} of {job.world_size} did not join"
     else:
@@ -58,7 +73,8 @@ def _gathered_too_long(job: Job, site: Site, now: float) -> pb.Abort:
 
 
 def _unheard_in(job: Job, site: Site, tree: int) -> str:
-    unheard = job.ranks_not_meeting(lambda member: bool(site.trees.among(list(member.heard), tree)))
+    members = job.members.values()
+    unheard = [one.rank for one in members if not site.trees.among(list(one.heard), tree)]
     if not unheard:
         return ""
     indices = site.trees.among(range(len(site.addresses)), tree)

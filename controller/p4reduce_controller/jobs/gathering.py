@@ -46,7 +46,7 @@ class Gathering:
         # `base_index` is the node in `job.site`, and `site_index` the node and the thread in `site`.
         job, site_index = known
         site, base_index = self._registry.site_with_threads(job), site_index % job.site.nodes
-        children = self._switches.children_at(job.site)
+        children = self._switches.children_of(job.site, switch)
         if job.site.leads_to_a_switch(base_index, hello.port, children):
             return False  # the HELLO was sent to another switch, which is nearer to the rank
         if job.state is State.READY:
@@ -73,6 +73,9 @@ class Gathering:
             self._lifecycle.abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
             return True
         member.heard[site_index] = hello
+        if site.heard_everywhere(member.heard):
+            job.unheard.discard(member.rank)
+            self._lifecycle.awaited.pop(member.nonce)  # its further HELLOs are dropped unread, until the job is ready
         if hello.full:  # so the rank has its answer before the job is ready; ranks that send no full ones expect none
             self._lifecycle.add(Answer(site.number(site_index), hello))
         self.proceed(job)
@@ -119,9 +122,9 @@ class Gathering:
 
     def proceed(self, job: Job) -> None:
         """Install the job if all of its ranks have been heard and there is room."""
-        site = self._registry.site_with_threads(job)
-        if job.ranks_not_meeting(lambda member: site.heard_everywhere(member.heard)):
+        if job.unheard:
             return
+        site = self._registry.site_with_threads(job)
         job.freeze_roles()
         try:
             indices = on_the_way(site, job)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -152,6 +152,7 @@ class Job:
     leave_deadline: float | None = None
     numbers: tuple[tuple[int, int], ...] = ()
     threads: int = 1
+    unheard: set[int] = field(default_factory=set, repr=False)  # ranks that some tree has not heard yet
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
     looking: bool = False  # a query to the switches for one of these is in flight
     excluded_switches: list[str] = field(default_factory=list)
@@ -160,6 +161,7 @@ class Job:
     uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks missing in the latest answer to a question; its time
     tenant: str = ""  # the owner; a job's name is unique among the jobs of its tenant
     user: str = ""  # the user whose rank joined first
+    least_busy: tuple[float, float] = (-math.inf, 0.0)  # a time, and the least `busy` in its members' rates then
     over_since: float = 0.0
     charged: float = 0.0  # the time up to which its slots are in the tenant's slot-hours
     ports_down: list[str] = field(default_factory=list)  # the ports it needs that are down, as its ranks were told
@@ -168,7 +170,13 @@ class Job:
     cooldown_until: float = -math.inf  # its slots do not change before
     failed_pauses: int = 0  # how many times in a row its ranks did not all pause
     installed: bool = False  # on every switch, by this controller
+    endpoints: dict[str, list[pb.Endpoint]] = field(default_factory=dict, repr=False)  # by the name of a rank's switch
+    next_notice: float = -math.inf  # its ranks are not told of other changes of `awaited` before
+    noticed: tuple[pb.Waiting.For, int] | None = None  # what its ranks wait for, and how many wait, as they were told
     _roles: Roles | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.unheard |= set(range(self.world_size))
 
     @property
     def numbered_by_tree(self) -> bool:
@@ -219,7 +227,7 @@ class Job:
     @property
     def absent(self) -> list[int]:
         """The ranks that have not joined."""
-        return self.ranks_not_meeting(lambda _: True)
+        return [rank for rank in range(self.world_size) if rank not in self.members]
 
     @property
     def away(self) -> list[Member]:
@@ -269,12 +277,6 @@ class Job:
         numbers: dict[object, int] = {}
         keys = (member.host or rank for rank, member in sorted(self.members.items()))
         return [numbers.setdefault(key, len(numbers)) for key in keys]
-
-    def ranks_not_meeting(self, condition: Callable[[Member], bool]) -> list[int]:
-        """Return the ranks that have not joined, or for which the condition does not hold."""
-        return [
-            rank for rank in range(self.world_size) if rank not in self.members or not condition(self.members[rank])
-        ]
 
     def blame(self, ranks: Iterable[int], reason: pb.AbortReason, what: str) -> pb.Abort:
         ranks = list(ranks)

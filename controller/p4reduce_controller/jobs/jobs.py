@@ -16,7 +16,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import LONGEST_FAILURE
 from p4reduce_controller.jobs.admission import conflict_with, problem_of, refusal
 from p4reduce_controller.jobs.admission_queue import AdmissionQueue, Admitted, Queued, Refused
-from p4reduce_controller.jobs.deadlines import awaited, overdue
+from p4reduce_controller.jobs.deadlines import Awaited, awaited, overdue
 from p4reduce_controller.jobs.effects import Effect
 from p4reduce_controller.jobs.gathering import Gathering
 from p4reduce_controller.jobs.job import Job, Member, Session, State
@@ -34,6 +34,7 @@ from p4reduce_controller.switches.trees import Misplaced
 from p4reduce_controller.tenants.access import ANYONE, LONGEST_NAME, Caller
 
 NOTIFY_AFTER = 0.2  # seconds from a job's start; most jobs are ready before, and need no notice of who is awaited
+NOTICES_A_SECOND = 250  # of each job, about changes of the ranks that it waits for
 BROKEN = "was lost: its connection to the controller broke"
 
 
@@ -278,12 +279,24 @@ class Jobs:
                 self.lifecycle.abort(job, abort)
             elif why := gathering and self.switches.unreachable(job.site, {one.switch for one in job.members.values()}):
                 self.lifecycle.end(job, pb.JOIN_REFUSED, str(why))
-            elif now - job.started >= NOTIFY_AFTER and (waits := awaited(job, site)):
-                notice, waiting = waits
-                for member in waiting:
-                    if member.last_notice != notice:
-                        member.last_notice = notice
-                        self.lifecycle.tell(member.session, pb.ServerMessage(waiting=notice))
+            elif now - job.started >= NOTIFY_AFTER and (waits := awaited(job)):
+                self._notify(job, waits, now)
+
+    def _notify(self, job: Job, waits: Awaited, now: float) -> None:
+        """Tell members what they wait for: at once if they wait for something else than before, changes later."""
+        noticed, all_changes = (waits.what, len(waits.waiting)), now >= job.next_notice
+        if all_changes:
+            job.next_notice = now + job.world_size / NOTICES_A_SECOND
+        elif job.noticed == noticed:
+            return
+        job.noticed = noticed
+        others, themselves = waits.notices()
+        ranks = set(waits.ranks)
+        for member in waits.waiting:
+            notice, last = themselves if member.rank in ranks else others, member.last_notice
+            if last is None or last.what != notice.what or (all_changes and last != notice):
+                member.last_notice = notice
+                self.lifecycle.tell(member.session, pb.ServerMessage(waiting=notice))
 
     def end(self, name: str, caller: Caller, tenant: str, why: str) -> str:
         """End a job, running or queued, for a user. Return its tenant. Raises as `owner_of` does."""

@@ -94,7 +94,7 @@ class Lifecycle:
             rejoin_key=key,
             rejoin_s=job.rejoin_time,
             abort_secret=job.abort_secret,
-            aggregators=[_endpoint(job, node) for node in job.site.within_reach(member.switch)],
+            aggregators=_endpoints(job, member.switch),
             more_jobs=_packed(job, 0)[1:],
         )
         self.tell(session, pb.ServerMessage(assigned=assigned))
@@ -209,6 +209,13 @@ def digest(key: str) -> str:
 def _endpoint(job: Job, node: int) -> pb.Endpoint:
     address, tree = job.site.addresses[node], job.site.trees.tree(node)
     return pb.Endpoint(**vars(address), tree=tree, jobs=_packed(job, tree) if job.numbered_by_tree else [])
+
+
+def _endpoints(job: Job, named: str) -> list[pb.Endpoint]:
+    """Return the aggregators of a rank at the switch of that name, or at any. Ranks alike get the same list."""
+    if named not in job.endpoints:
+        job.endpoints[named] = [_endpoint(job, node) for node in job.site.within_reach(named)]
+    return job.endpoints[named]
 
 
 def _packed(job: Job, tree: int) -> list[int]:

@@ -141,8 +141,11 @@ def _parent(site: Site, node: Node, by_switch: Mapping[int, Node]) -> Parent | N
 
 
 def ready_message(site: Site, job: Job, member: Member) -> pb.Ready:
-    """Build the Ready message of that rank. It has no worker numbers if every rank sends for itself to every switch."""
-    ready = pb.Ready(hosts=job.hosts, answers=True, report_s=interval(job.world_size))
+    """Build the Ready message of that rank, and of all ranks that the same switches have heard.
+
+    It has no worker numbers if every rank sends for itself to every switch.
+    """
+    ready = pb.Ready(hosts=job.hosts if job.in_memory else (), answers=True, report_s=interval(job.world_size))
     shared = len(job.workers) < job.world_size  # some ranks share a stream
     if shared:
         ready.leaders.extend(job.leaders.values())

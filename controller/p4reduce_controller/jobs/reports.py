@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import MOST_AWAITED
@@ -18,6 +18,8 @@ REPORT_S = 2.0  # seconds between reports of a rank
 RANKS_A_SECOND = 50  # most reports per second of one job
 STRAGGLER_SHARE = 0.2  # median share of the time that others wait for a rank before the rank is called late
 STALE_INTERVALS = 3.0  # intervals without a report, after which the latest one no longer counts
+FEW_RANKS = 256  # in a job with more, the rank that came last is looked for every LEAST_BUSY_S
+LEAST_BUSY_S = 1.0
 STUCK_S = 3.0  # seconds without progress, from which on the ranks that a report names count as late
 
 _COUNTS = (
@@ -103,8 +105,14 @@ def _awaiting(job: Job, member: Member, now: float) -> float:
 
     All ranks end an operation together, so the rank that has been busy for the shortest time came last.
     """
-    others = [one.rates.busy for one in job.members.values() if one.rates is not None and _is_fresh(job, one, now)]
-    return max(0.0, member.rates.busy - min(others)) if member.rates is not None and others else 0.0
+    if member.rates is None:
+        return 0.0
+    looked_at, least = job.least_busy
+    if job.world_size <= FEW_RANKS or now - looked_at >= LEAST_BUSY_S:
+        fresh = (one.rates.busy for one in job.members.values() if one.rates is not None and _is_fresh(job, one, now))
+        least = min(fresh, default=member.rates.busy)
+        job.least_busy = now, least
+    return max(0.0, member.rates.busy - least)
 
 
 def stragglers(job: Job, now: float) -> list[pb.Straggler]:
@@ -119,8 +127,9 @@ def stragglers(job: Job, now: float) -> list[pb.Straggler]:
                     waiting[one].append((rank, report.stuck_s))
     # A rank that does not know which rank at another switch is late names all of them, even those that wait as well.
     themselves = {rank for by in waiting.values() for rank, _ in by}
+    some_do_not_wait = not waiting.keys() <= themselves
     for one, by in sorted(waiting.items()):
-        if one in themselves and not waiting.keys() <= themselves:
+        if one in themselves and some_do_not_wait:
             continue
         seconds = max(since for _, since in by)
         verb = "waits" if len(by) == 1 else "wait"
@@ -130,8 +139,16 @@ def stragglers(job: Job, now: float) -> list[pb.Straggler]:
         for rank, member in job.members.items()
         if member.rates is not None and _is_fresh(job, member, now)
     }
+    shares = sorted(busy.values())
     for rank, share in busy.items():
-        others = [more for other, more in busy.items() if other != rank]
-        if rank not in found and others and (late := median(others) - share) >= STRAGGLER_SHARE:
+        late = _median_without(shares, share) - share if len(shares) > 1 else 0.0
+        if rank not in found and late >= STRAGGLER_SHARE:
             found[rank] = f"comes late to collectives: others wait for it {late:.0%} of the time"
     return [pb.Straggler(rank=rank, why=why) for rank, why in sorted(found.items())]
+
+
+def _median_without(ordered: Sequence[float], value: float) -> float:
+    """Return the median of at least two numbers in order, without one that equals the value."""
+    left_out = bisect_left(ordered, value)
+    low, high = (at + (at >= left_out) for at in ((len(ordered) - 2) // 2, (len(ordered) - 1) // 2))
+    return (ordered[low] + ordered[high]) / 2

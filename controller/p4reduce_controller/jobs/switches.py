@@ -86,6 +86,11 @@ class Switches:
         """Return the site indices of switches that take no new jobs, but are in the site nevertheless."""
         return frozenset(at for at in range(site.nodes) if self._find(site.number(at), *_CORDONED))
 
+    def children_of(self, site: Site, number: int) -> dict[int, Heard]:
+        """Return the ports at which this switch has heard its children, by the children's nodes."""
+        pairs = {at: (site.number(at), number) for one in site.nodes_of(number) for at in site.trees.children(one)}
+        return {at: self.children[pair] for at, pair in pairs.items() if pair in self.children}
+
     def children_at(self, site: Site) -> dict[int, Heard]:
         """Return the ports at which parents have heard their children, by the children's nodes."""
         pairs = {at: (site.number(at), site.number(up.parent)) for at, up in site.trees.uplinks.items()}
@@ -112,8 +117,8 @@ class Switches:
         for name in named:
             for tree in range(len(site.trees.roots)):
                 could = site.trees.among(site.within_reach(name), tree)
-                if len(unavailable := self.unavailable(site, could, new=new)) == len(could):
-                    return Unavailable("; ".join(unavailable), SwitchState.UNSCHEDULABLE)
+                if all(self._why_not(site.number(switch), new=new) for switch in could):
+                    return Unavailable("; ".join(self.unavailable(site, could, new=new)), SwitchState.UNSCHEDULABLE)
         return None
 
     def unavailable(self, site: Site, switches: Iterable[int], *, new: bool = False) -> list[str]:

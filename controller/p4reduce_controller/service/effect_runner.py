@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 SAVE_RETRY_INTERVAL = 0.5  # seconds between saves of a job whose ranks are paused until it is saved
 MAX_SAVE_TRIES = 10
+ANSWERS_A_SECOND = 1000  # to the ranks of one job
 LOOK_DELAY = 0.5  # seconds from a rank's question to the query, so that ranks cannot keep the switches busy
 
 
@@ -90,7 +91,7 @@ class EffectRunner:
 
     async def _look(self, job: Job, half: int) -> None:
         found, slots = None, (job.ranges, job.first_seq)
-        await asyncio.sleep(LOOK_DELAY)
+        await asyncio.sleep(max(LOOK_DELAY, job.world_size / ANSWERS_A_SECOND))  # all ranks are told the answer
         try:
             if not (job.over or job.moving or (job.ranges, job.first_seq) != slots):
                 found = await look(job, half, self.inventory.switches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.tasks import Interrupted, isolate_cancellation
@@ -152,7 +152,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
                 leaving=member.leaving,
                 away=member.session is None,
                 leader=leaders.get(member.rank),
-                places=[_attachment(member, job.site.nodes_of(number)) for number in switches],
+                places=_places(job, member, positions),
                 report=member.report,
                 rates=member.rates,
                 heard_s=now - member.heard_at if member.heard_at else 0.0,
@@ -169,14 +169,17 @@ def _name(job: Job, number: int) -> str:
 
 def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:
     """Return what ranks wait for, and for which ranks."""
-    if waits := awaited(job, job.site.for_threads(job.threads)):
-        return WAITS[waits[0].what], waits[0].ranks
+    if waits := awaited(job):
+        return WAITS[waits.what], waits.ranks
     ranks, then = job.uncounted
     return ("to send its share", ranks) if ranks and now - then < LOOK_MAX_AGE else ("", [])
 
 
-def _attachment(member: Member, nodes: Iterable[int]) -> pb.Attachment:
-    heard = next((member.heard[node] for node in nodes if node in member.heard), None)
-    if heard is None:
-        return pb.Attachment()
-    return pb.Attachment(heard=True, port=heard.port, **vars(heard.sender))
+def _places(job: Job, member: Member, positions: Mapping[int, int]) -> list[pb.Attachment]:
+    """Return where switches have heard the member's first thread. `positions`: those of switches in the reply."""
+    heard = {job.site.number(at): one for at, one in sorted(member.heard.items(), reverse=True) if at < job.site.nodes}
+    return [
+        pb.Attachment(heard=True, switch=positions[number], port=one.port, **vars(one.sender))
+        for number, one in sorted(heard.items())
+        if number in positions
+    ]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +40,15 @@ class Site:
         """
         if threads == self.threads:
             return self
+        if threads not in self._by_threads:
+            self._by_threads[threads] = self._with_threads(threads)
+        return self._by_threads[threads]
+
+    @cached_property
+    def _by_threads(self) -> dict[int, Site]:
+        return {}
+
+    def _with_threads(self, threads: int) -> Site:
         count = len(self.addresses)
         uplinks = {
             switch + thread * count: Uplink(up.port, up.parent + thread * count)
@@ -137,16 +146,24 @@ class Site:
         """The roots without children: such a node is a whole tree, and has some of the slots of every job."""
         return [root for root in self.trees.roots if not self.trees.children(root)]
 
-    def within_reach(self, named: str) -> list[int]:
+    def within_reach(self, named: str) -> Sequence[int]:
         """Return the site indices that a rank sends HELLOs to, tree after tree.
 
         In each tree, it is that of the switch that the rank has named, or else all.
         """
-        found: list[int] = []
-        for tree in range(len(self.trees.roots)):
-            every = self.trees.among(range(len(self.addresses)), tree)
-            found += [index for index in every if self.trees.names[index] == named] or every
-        return found
+        if named and named not in self.trees.names:
+            named = ""
+        if named not in self._within_reach:
+            found: list[int] = []
+            for tree in range(len(self.trees.roots)):
+                every = self.trees.among(range(len(self.addresses)), tree)
+                found += [index for index in every if self.trees.names[index] == named] or every
+            self._within_reach[named] = found
+        return self._within_reach[named]
+
+    @cached_property
+    def _within_reach(self) -> dict[str, Sequence[int]]:
+        return {}
 
     def heard_everywhere(self, heard: Mapping[int, Heard]) -> bool:
         return len(heard) == len(self.trees.roots)
@@ -159,4 +176,5 @@ class Site:
         uplinks, same = self.trees.uplinks, self.nodes_of(self.number(node))
         if any(uplinks[one].port == port for one in same if one in uplinks):
             return True
-        return any(children[child].port == port for child in children if uplinks[child].parent in same)
+        below = (child for one in same for child in self.trees.children(one) if child in children)
+        return any(children[child].port == port for child in below)

@@ -61,6 +61,13 @@ class Trees:
     def roots(self) -> tuple[int, ...]:
         return tuple(switch for switch in range(len(self.names)) if switch not in self.uplinks)
 
+    @cached_property
+    def _children(self) -> dict[int, set[int]]:
+        found: dict[int, set[int]] = {switch: set() for switch in range(len(self.names))}
+        for child, uplink in self.uplinks.items():
+            found[uplink.parent].add(child)
+        return found
+
     def path(self, switch: int) -> list[int]:
         """Return the path from a node to its root, both included."""
         path = [switch]
@@ -69,7 +76,7 @@ class Trees:
         return path
 
     def children(self, switch: int) -> set[int]:
-        return {child for child, uplink in self.uplinks.items() if uplink.parent == switch}
+        return self._children[switch]
 
     def tree(self, switch: int) -> int:
         """Return the number of the node's tree, which is that of its root among the roots."""

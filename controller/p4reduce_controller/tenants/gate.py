@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from p4reduce_controller.base.limits import Rates
+from p4reduce_controller.base.listening import file_limit, most_connections
 from p4reduce_controller.base.sizes import LARGEST_REQUEST
 from p4reduce_controller.tenants.access import ANYONE, METHODS, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.audit import Audit
@@ -59,6 +60,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self.refusals: Counter[str] = Counter()  # by tenant
         self._audit = audit
         self._ranks: Counter[str] = Counter()
+        self._connected = 0
 
     @abstractmethod
     def caller(self, metadata: Any) -> Caller:
@@ -81,15 +83,24 @@ class Guard(grpc.aio.ServerInterceptor):
         Yield a function that returns a message's delay from its size. Raises Refused.
         """
         group = self.group_of(caller, peer)
+        if self._connected >= (most := most_connections()):
+            why = (
+                f"{most} ranks are connected, and this controller may open {file_limit()} files, one for each; raise "
+                "that limit where the controller is started: `ulimit -Hn`, LimitNOFILE= of systemd, or --ulimit nofile "
+                "of a container"
+            )
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         if self._ranks[group.key] >= group.rates.ranks:
             self.refusals[group.label] += 1
             self.pace.limited[group.label, "rank"] += 1
             why = f"{group.name} has {group.rates.ranks:g} ranks connected, which is its limit"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         self._ranks[group.key] += 1
+        self._connected += 1
         try:
             yield partial(self._due, caller, peer)
         finally:
+            self._connected -= 1
             self._ranks[group.key] -= 1
             if not self._ranks[group.key]:
                 del self._ranks[group.key]

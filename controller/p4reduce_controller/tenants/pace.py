@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from p4reduce_controller.base.limits import Bucket
+from p4reduce_controller.base.limits import BURST_S, JOIN_BURST_S, Bucket
 
 MOST_KNOWN = 4096  # tenants and hosts whose rates are remembered
 FREE_REFUSALS = 2.0  # refusals per second without a delay, in bursts of up to ten seconds' worth
@@ -62,7 +62,7 @@ class Pace(Collector):
     def _bucket(self, whose: str, what: str, rate: float) -> Bucket:
         known_rate, bucket = self._buckets.pop((whose, what), (0.0, None))
         if bucket is None or known_rate != rate:
-            bucket = Bucket(rate, self._clock())
+            bucket = Bucket(rate, self._clock(), JOIN_BURST_S if what == "join" else BURST_S)
         self._buckets[whose, what] = rate, bucket  # the last of the order: the first one has been unused for longest
         if len(self._buckets) > MOST_KNOWN:
             del self._buckets[next(iter(self._buckets))]

@@ -18,7 +18,7 @@ class Quota:
     `queued`: jobs in the queue.
     `ranks`: concurrent connections of ranks.
     `joins_per_s`, `calls_per_s`, `messages_per_s`: streams begun, other requests, and messages in streams. Ten seconds'
-    worth may come at once. A message longer than a kilobyte counts as several.
+    worth may come at once, of streams fifty seconds' worth. A message longer than a kilobyte counts as several.
     """
 
     slots: float = math.inf
@@ -26,7 +26,7 @@ class Quota:
     slot_hours: float = math.inf
     priority: int = 0
     queued: float = 64
-    ranks: float = 4096
+    ranks: float = 8192
     joins_per_s: float = 100.0
     calls_per_s: float = 10.0
     messages_per_s: float = 2000.0

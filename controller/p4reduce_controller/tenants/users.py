@@ -168,7 +168,7 @@ def _quota(table: _Table, default: Quota) -> Quota:
         priority=int(table.number("priority", default.priority, -_PRIORITIES, _PRIORITIES)),
         queued=table.number("queued", default.queued, 0),
         ranks=table.number("ranks", default.ranks, 1),
-        joins_per_s=table.number("joins_per_s", default.joins_per_s, 0.1, whole=False),
+        joins_per_s=table.number("joins_per_s", default.joins_per_s, 0.01, whole=False),
         calls_per_s=table.number("calls_per_s", default.calls_per_s, 0.1, whole=False),
         messages_per_s=table.number("messages_per_s", default.messages_per_s, 1, whole=False),
     )

@@ -103,7 +103,7 @@ def _rank(member: pb.Member) -> dict[str, Any]:
     """Return a rank as JSON. `at` lists [switch, port] pairs: a switch as an index into `switches`, and the port."""
     fields: dict[str, Any] = {
         **_fields(member, "rank", "heard_s"),
-        "at": [[index, place.port] for index, place in enumerate(member.places) if place.heard],
+        "at": [[place.switch, place.port] for place in member.places],
         "is": "away" if member.away else "leaving" if member.leaving else "here",
     }
     if member.HasField("leader") and member.leader != member.rank:

@@ -651,7 +651,7 @@ class Session:
         waiting, assigned = self._waiting, self._assigned
         if waiting is None or assigned is None or waiting.what != pb.Waiting.HELLO:
             return False
-        return assigned.worker in waiting.ranks
+        return waiting.you or assigned.worker in waiting.ranks  # earlier controllers do not say `you`, but name all
 
     def _is_leave_heard(self) -> bool:
         """Return whether the controller knows that this rank leaves: only then it sends which ranks have not left."""

@@ -224,10 +224,12 @@ class Waiting(_message.Message):
     AWAY: Waiting.For
     what: Waiting.For
     ranks: _containers.RepeatedScalarFieldContainer[int]
+    more: int
+    you: bool
     place: int
     queued: int
     why: str
-    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., place: _Optional[int] = ..., queued: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., more: _Optional[int] = ..., you: bool = ..., place: _Optional[int] = ..., queued: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Counted(_message.Message):
     half: int
@@ -385,11 +387,12 @@ class Rates(_message.Message):
 
 class Attachment(_message.Message):
     heard: bool
+    switch: int
     port: int
     mac: str
     ip: str
     udp_port: int
-    def __init__(self, heard: bool = ..., port: _Optional[int] = ..., mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
+    def __init__(self, heard: bool = ..., switch: _Optional[int] = ..., port: _Optional[int] = ..., mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
 
 class SetLossRequest(_message.Message):
     port: int

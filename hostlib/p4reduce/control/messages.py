@@ -40,7 +40,7 @@ def refusal(aborted: JobAborted, known: str = "") -> JoinError:
 
 def awaited_text(waiting: pb.Waiting) -> str:
     """Return what the controller waits for: "ranks that have not joined: 1, 2"."""
-    ranks = list_numbers(waiting.ranks)
+    ranks = list_numbers(waiting.ranks) + (f" and {waiting.more} more" if waiting.more else "")
     return {
         pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",
         pb.Waiting.HELLO: f"ranks that the switch has not heard from: {ranks}",

@@ -24,7 +24,7 @@ ranks = 5
 calls_per_s = 0.2
 
 [tenants.carol]
-joins_per_s = 0.2
+joins_per_s = 0.04
 {user("alice", "a")}
 {user("bob", "b")}
 {user("carol", "c")}
