@@ -31,7 +31,7 @@ def overdue(job: Job, site: Site, now: float) -> pb.Abort | None:
 
 @dataclass(frozen=True)
 class Awaited:
-    """What a job waits for: the ranks that have not done it, and the members that wait."""
+    """An event that a job waits for, the ranks that have not had it, and the members that wait."""
 
     what: pb.Waiting.For
     ranks: Sequence[int]

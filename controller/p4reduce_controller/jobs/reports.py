@@ -107,8 +107,8 @@ def _awaiting(job: Job, member: Member, now: float) -> float:
     """
     if member.rates is None:
         return 0.0
-    looked_at, least = job.least_busy
-    if job.world_size <= FEW_RANKS or now - looked_at >= LEAST_BUSY_S:
+    since, least = job.least_busy
+    if job.world_size <= FEW_RANKS or now - since >= LEAST_BUSY_S:
         fresh = (one.rates.busy for one in job.members.values() if one.rates is not None and _is_fresh(job, one, now))
         least = min(fresh, default=member.rates.busy)
         job.least_busy = now, least
