@@ -33,7 +33,7 @@ class Link:
 
     def __post_init__(self) -> None:
         for name, least, most in (
-            ("rate", 0, 10**13),
+            ("rate", 0, 10**15),
             ("delay", 0, 10),
             ("queue", 0, 10**9),
             ("mark", 0, 10**9),

@@ -150,6 +150,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/rounds.md", "trace dissector", Elsewhere("tests/trace/test_dissector.py")),
     ("docs/rounds.md", "tcpdump", Not("needs tcpdump; tests/trace/test_outputs.py draws captures")),
     ("docs/rounds.md", "topo run", Elsewhere("tests/topos/test_commands.py")),
+    ("docs/planning.md", "", Not("takes minutes; tests/simulator/test_plan.py makes smaller plans")),
     ("docs/simulator.md", "tests.measurements", MEASURED),
     ("docs/simulator.md", "p4reduce simulate", Shell(one_by_one=True)),
     ("docs/simulator.md", "", Python()),

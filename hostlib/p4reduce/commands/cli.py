@@ -53,6 +53,9 @@ COMMANDS = {
     "simulate": Command(
         "p4reduce_simulator.cli:simulate", "Simulate allreduces of thousands of ranks on a network, in virtual time."
     ),
+    "plan": Command(
+        "p4reduce_simulator.plan.cli:plan", "Say how fast p4reduce would be on a network, and what to change."
+    ),
     "topo": Command("p4reduce_topos.cli:topo", "Emulate networks of switches in Mininet, and run experiments on them."),
     "analyze": Command(
         "p4reduce_bench.analyze.cli:analyze", "Measure how sparse recorded gradients are, and how much time that saves."

@@ -73,14 +73,15 @@ def compare(
     support = Support(workload, len(network.ranks), seed)
     runs = []
     for system in systems:
-        limits = {"until": until, "wall_limit": wall_limit}
         if system in IN_SWITCHES:
-            result = simulate(network, workload, seed=seed, slots=slots, zeros=IN_SWITCHES[system], **limits)
+            result = simulate(
+                network, workload, seed=seed, slots=slots, until=until, wall_limit=wall_limit, zeros=IN_SWITCHES[system]
+            )
             if not result.exact:
                 raise ValueError(f"{system}: a sum is wrong")
             runs.append(_run(system, result.times[0], result.links, result.events, result.wall))
         elif system in SYSTEMS:
-            played = play(network, SYSTEMS[system](support), mtu=mtu, **limits)
+            played = play(network, SYSTEMS[system](support), mtu=mtu, until=until, wall_limit=wall_limit)
             runs.append(_run(system, played.time, played.links, played.events, played.wall))
         else:
             raise ValueError(f"system {system}: accepted are {', '.join(KNOWN)}")

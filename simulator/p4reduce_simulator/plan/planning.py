@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan: simulated times at two sizes, from which that of the whole gradient follows, and the same with changes.
+
+An allreduce streams: after a start, each further element takes as long as the one before. So its time is a + b * u for
+u elements that are not zero in the sum, or for all elements if zeros are sent too, provided that there are enough for
+several rounds of each slot. Two simulations give a and b. `tests/simulator/test_plan.py` compares such times with
+simulations of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from p4reduce_simulator.network import Host, Link, Network
+from p4reduce_simulator.peers.algorithms import SYSTEMS
+from p4reduce_simulator.peers.player import play
+from p4reduce_simulator.peers.support import Support
+from p4reduce_simulator.plan.gradients import Gradients
+from p4reduce_simulator.running import simulate
+from p4reduce_simulator.workload import Workload
+
+_SHARE = 4  # the larger sample, in units of the smaller one
+_ROUNDS = 4  # of each slot in the smaller sample
+_LANES = 4
+_MOST = 1 << 28  # elements of all ranks' samples together
+_LEAST_ROUNDS = 2  # of each slot in the larger sample
+_MOST_SLOTS = 32768
+_WORTH = 1.05  # of a speed-up that is mentioned
+_DENSE = ("ring", "halving-doubling", "parameter-server")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Equipment that exists or is to be bought, with the processor times of hosts; slots and block size of the job."""
+
+    network: Network
+    slots: int
+    block_size: int = 64
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The time of an allreduce in seconds, and the two simulations from which it follows: elements and seconds."""
+
+    time: float
+    samples: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the setup, what it relieves, and p4reduce's time with it."""
+
+    name: str
+    relieves: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The estimates of p4reduce, of other systems, and of p4reduce with each change; the most useful change first."""
+
+    gradients: str
+    numel: int
+    density: float
+    ranks: int
+    ours: Estimate
+    others: Mapping[str, Estimate]
+    changes: Sequence[Change]
+
+    def speed_up(self, system: str) -> float:
+        return self.others[system].time / self.ours.time
+
+    def gain(self, change: Change) -> float:
+        return self.ours.time / change.estimate.time
+
+    @property
+    def binds(self) -> str:
+        """The part of the setup that p4reduce's time depends on most."""
+        best = self.changes[0]
+        return best.relieves if self.gain(best) >= _WORTH else "nothing that was tried"
+
+    def worthwhile(self) -> list[Change]:
+        """Return the changes that make p4reduce faster, the most useful first."""
+        return [change for change in self.changes if self.gain(change) >= _WORTH]
+
+    def as_json(self) -> dict[str, Any]:
+        speed_ups = {system: self.speed_up(system) for system in self.others}
+        gains = {change.name: self.gain(change) for change in self.changes}
+        return asdict(self) | {"binds": self.binds, "speed_ups": speed_ups, "gains": gains}
+
+
+def plan(
+    setup: Setup,
+    gradients: Gradients,
+    systems: Sequence[str],
+    done: Callable[[str], None] = lambda _: None,
+) -> Plan:
+    """Simulate p4reduce, the other systems, and p4reduce with each change. `done` is called with each one's name.
+
+    Other systems' hosts have no processor times, as if all of them were RDMA.
+    """
+    ranks = len(setup.network.ranks)
+    small = _smaller_sample(setup, gradients.numel)
+    if not _is_enough(setup, gradients.numel, small):
+        raise ValueError(
+            f"{setup.slots} slots and {ranks} workers: a simulation of so many is too large: use fewer slots"
+        )
+    ours = _ours(setup, gradients, small)
+    done("p4reduce")
+    others = {}
+    for system in systems:
+        others[system] = _theirs(system, setup, gradients, small)
+        done(system)
+    changes = []
+    for name, relieves, changed in changes_of(setup):
+        if not _is_enough(changed, gradients.numel, small):
+            continue
+        changes.append(Change(name, relieves, _ours(changed, gradients, small)))
+        done(name)
+    changes.sort(key=lambda change: change.estimate.time)
+    support = Support(gradients.sample(small), ranks, setup.seed)
+    return Plan(gradients.name, gradients.numel, support.nonzero / support.numel, ranks, ours, others, tuple(changes))
+
+
+def changes_of(setup: Setup) -> list[tuple[str, str, Setup]]:
+    """Return the changes that are tried: a name, what each relieves, and the changed setup."""
+    network, host = setup.network, setup.network.host
+    found = [
+        (
+            "links twice as fast",
+            "the link",
+            replace(setup, network=_with_links(network, lambda link: replace(link, rate=2 * link.rate))),
+        ),
+        (
+            "no delays",
+            "round trips",
+            replace(
+                setup,
+                network=replace(
+                    _with_links(network, lambda link: replace(link, delay=0.0)),
+                    switch=replace(network.switch, delay=0.0),
+                ),
+            ),
+        ),
+    ]
+    if 4 * setup.slots <= _MOST_SLOTS:
+        found.append(("4 times the slots", "slots", replace(setup, slots=4 * setup.slots)))
+    if host != Host():
+        halved = Host(*(value / 2 for value in asdict(host).values()))
+        found.append(
+            ("twice the engine threads", "the processor", replace(setup, network=replace(network, host=halved)))
+        )
+    if setup.block_size == 64:
+        found.append(
+            ("blocks of 256", "headers" if host == Host() else "the processor", replace(setup, block_size=256))
+        )
+    return found
+
+
+def estimate(
+    measure: Callable[[Workload], float],
+    gradients: Gradients,
+    small: int,
+    ranks: int,
+    *,
+    seed: int = 0,
+    dense: bool = False,
+) -> Estimate:
+    """Return the time of all elements, by the line through two measurements; by one of the whole if it is small.
+
+    dense: whether the time depends on all elements, instead of those that are not zero in the sum.
+    """
+    if gradients.numel <= _SHARE * small:
+        return Estimate(time := measure(gradients.sample(gradients.numel)), ((gradients.numel, time),))
+    samples, works = [], []
+    for size in (small, _SHARE * small):
+        support = Support(gradients.sample(size), ranks, seed)
+        samples.append((support.numel, measure(support.workload)))
+        works.append(support.numel if dense else support.union(ranks))
+    share = 1.0 if dense else gradients.union(ranks)
+    whole = gradients.numel * (works[1] / samples[1][0] if share is None else share)
+    (_, first), (_, second) = samples
+    slope = max(0.0, (second - first) / (works[1] - works[0])) if works[1] > works[0] else 0.0
+    return Estimate(max(second, second + slope * (whole - works[1])), tuple(samples))
+
+
+def _smaller_sample(setup: Setup, numel: int) -> int:
+    """Return a size at which each slot has several rounds, also with the changes, and that all ranks fit in memory."""
+    wanted = _ROUNDS * 4 * setup.slots * _LANES * setup.block_size  # 4: of changes_of
+    most = max(_MOST // len(setup.network.ranks) // _SHARE, _LANES * setup.block_size)
+    return min(wanted, most, numel)
+
+
+def _is_enough(setup: Setup, numel: int, small: int) -> bool:
+    """Return whether the larger sample uses each slot a few times, if it is not the whole anyway."""
+    rounds = _SHARE * small / (setup.slots * _LANES * setup.block_size)
+    return numel <= _SHARE * small or rounds >= _LEAST_ROUNDS
+
+
+def _ours(setup: Setup, gradients: Gradients, small: int) -> Estimate:
+    def measure(workload: Workload) -> float:
+        result = simulate(
+            setup.network, workload, seed=setup.seed, slots=setup.slots, lanes=_LANES, block_size=setup.block_size
+        )
+        if not result.exact:
+            raise ValueError("p4reduce: a sum is wrong")
+        return result.times[0]
+
+    return estimate(measure, gradients, small, len(setup.network.ranks), seed=setup.seed)
+
+
+def _theirs(system: str, setup: Setup, gradients: Gradients, small: int) -> Estimate:
+    network, ranks = replace(setup.network, host=Host()), len(setup.network.ranks)
+
+    def measure(workload: Workload) -> float:
+        return play(network, SYSTEMS[system](Support(workload, ranks, setup.seed))).time
+
+    return estimate(measure, gradients, small, ranks, seed=setup.seed, dense=system in _DENSE)
+
+
+def _with_links(network: Network, change: Callable[[Link], Link]) -> Network:
+    cables = tuple(replace(cable, link=cable.link and change(cable.link)) for cable in network.cables)
+    return replace(network, edge=change(network.edge), core=change(network.core), cables=cables)

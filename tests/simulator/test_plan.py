@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce plan`: extrapolated times are those of the whole, and it says what binds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from p4reduce.commands.cli import app
+from p4reduce.errors import P4ReduceError
+from p4reduce_simulator import Host, Link, Network, Switch, Workload, clos, star
+from p4reduce_simulator.peers.comparison import compare
+from p4reduce_simulator.peers.support import Support
+from p4reduce_simulator.plan.gradients import Drawn, Recorded
+from p4reduce_simulator.plan.models import MODELS
+from p4reduce_simulator.plan.planning import Setup, changes_of, estimate, plan
+
+ENGINE = Host(460e-9, 0, 460e-9, 0, 71e-12)
+WHOLE = 1 << 21
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["plan", *arguments])
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("network", "density", "pattern", "within"),
+    [
+        (star(4), 1.0, "blocks", 0.05),
+        (star(4, Link(rate=10**10)), 0.1, "blocks", 0.05),
+        (star(8), 0.01, "elements", 0.05),
+        (star(4, host=ENGINE), 0.3, "blocks", 0.05),
+        (clos(8, 2, 1), 1.0, "blocks", 0.05),
+        (star(4, Link(rate=10**9, delay=20e-6)), 0.05, "clustered", 0.1),  # a sample has few clusters
+        (
+            clos(8, 2, 2),
+            0.1,
+            "blocks",
+            0.2,
+        ),  # slots bind, and in a small sample one may have many more blocks than most
+    ],
+)
+def test_the_times_are_those_of_simulations_of_the_whole(
+    network: Network, density: float, pattern: str, within: float
+) -> None:
+    """For p4reduce and the others, from samples of a quarter of the elements or less."""
+    systems = ["ring", "halving-doubling", "sparcml", "oktopk", "zen"]
+    workload = Workload(density=density, pattern=pattern)
+    planned = plan(Setup(network, slots=32), Drawn("drawn", WHOLE, workload), systems)
+    assert all(numel <= WHOLE // 4 for numel, _ in planned.ours.samples)
+    whole = compare(network, replace(workload, numel=WHOLE), ["p4reduce"], slots=32)
+    assert planned.ours.time == pytest.approx(whole.time("p4reduce"), rel=within)
+    free = compare(replace(network, host=Host()), replace(workload, numel=WHOLE), systems)
+    for system in systems:
+        assert planned.others[system].time == pytest.approx(free.time(system), rel=within), system
+
+
+@pytest.mark.parametrize(
+    ("network", "slots", "binds"),
+    [
+        (star(4, Link(rate=10**9)), 64, "the link"),
+        (star(4, host=ENGINE), 64, "the processor"),
+        (star(4, Link(delay=50e-6)), 8, "round trips"),
+        (star(4, Link(delay=50e-6), switch=Switch(delay=0)), 8, "round trips"),
+    ],
+)
+def test_a_plan_says_what_binds(network: Network, slots: int, binds: str) -> None:
+    planned = plan(Setup(network, slots), Drawn("drawn", 1 << 19, Workload()), ["ring"])
+    assert planned.binds == binds
+    assert planned.worthwhile()[0].relieves == binds
+    times = [change.estimate.time for change in planned.changes]
+    assert times == sorted(times)
+    if binds == "round trips":
+        assert "4 times the slots" in [change.name for change in planned.worthwhile()]
+
+
+def test_changes_change_one_thing() -> None:
+    setup = Setup(star(4, Link(delay=1e-6), host=ENGINE), 64)
+    changed = {name: other for name, _, other in changes_of(setup)}
+    assert changed["links twice as fast"].network.edge == replace(setup.network.edge, rate=2 * 10**11)
+    assert changed["no delays"].network.edge.delay == changed["no delays"].network.switch.delay == 0
+    assert changed["4 times the slots"] == replace(setup, slots=256)
+    assert changed["twice the engine threads"].network.host.receive == 230e-9
+    assert changed["blocks of 256"] == replace(setup, block_size=256)
+
+
+def test_a_small_gradient_is_simulated_as_a_whole() -> None:
+    asked: list[int] = []
+
+    def measure(workload: Workload) -> float:
+        asked.append(workload.numel)
+        return 1.0 + workload.numel
+
+    small = Drawn("drawn", 1000, Workload())
+    assert estimate(measure, small, 250, 2).time == 1001
+    assert asked == [1000]
+    assert estimate(measure, small, 60, 2, dense=True).time == pytest.approx(1001)
+    assert asked == [1000, 60, 240]
+
+
+@pytest.mark.parametrize("overlap", ["random", "all", "none"])
+def test_the_share_of_the_sum_is_the_one_of_drawn_tensors(overlap: str) -> None:
+    workload = Workload(numel=1 << 20, density=0.1, overlap=overlap)
+    support = Support(workload, 6)
+    assert Drawn("drawn", 1, workload).union(6) == pytest.approx(support.union(6) / support.numel, rel=0.05)
+
+
+def recording(folder: Path, files: int, numel: int = 100_000) -> list[np.ndarray]:
+    masks = [np.random.default_rng(number).random(numel) < 0.1 for number in range(files)]
+    folder.mkdir()
+    for number, mask in enumerate(masks):
+        half = numel // 2
+        values = mask.astype(np.float32) * 1e-9
+        np.savez(folder / f"{number}.npz", a=values[:half].reshape(2, -1), b=values[half:])
+    return masks
+
+
+def test_a_recording_is_simulated_with_its_zeros(tmp_path: Path) -> None:
+    masks = recording(tmp_path / "recorded", 4)
+    gradients = Recorded.read(tmp_path / "recorded", 4, tmp_path)
+    assert gradients.numel == 100_000
+    whole = Support(gradients.sample(100_000), 4)
+    assert whole.nonzero == np.mean([mask.sum() for mask in masks])
+    assert whole.union(4) == np.logical_or.reduce(masks).sum()
+    part = Support(gradients.sample(20_000), 4)
+    assert 16_000 <= part.numel <= 20_480
+    assert part.nonzero / part.numel == pytest.approx(0.1, rel=0.05)
+    with pytest.raises(P4ReduceError, match="has 4 recordings, of all ranks and steps together, for --workers 5"):
+        Recorded.read(tmp_path / "recorded", 5, tmp_path)
+
+
+def test_models_have_sources() -> None:
+    assert all(model.parameters > 10**7 and model.source for model in MODELS.values())
+
+
+def test_a_plan_on_the_command_line(tmp_path: Path) -> None:
+    out, picture = tmp_path / "plan.json", tmp_path / "plan.png"
+    code, said = run("resnet50", "--workers", "4", "--density", "0.01", "--slots", "32", "--systems", "ring,zen",
+                     "--compute", "100ms", "--json", str(out), "--plot", str(picture))  # fmt: skip
+    assert code == 0, said
+    assert "resnet50: 25557032 elements" in said
+    assert "What binds: " in said
+    assert "step is faster by" in said
+    found = json.loads(out.read_text())["plan"]
+    assert found["speed_ups"]["ring"] > 0
+    assert set(found["gains"]) >= {"links twice as fast", "twice the engine threads"}
+    assert picture.stat().st_size > 1000
+
+
+def test_a_plan_of_recorded_gradients(tmp_path: Path) -> None:
+    recording(tmp_path / "recorded", 3)
+    code, said = run(str(tmp_path / "recorded"), "--workers", "3", "--slots", "16", "--systems", "ring")
+    assert code == 0, said
+    assert "recorded: 100000 elements" in said
+    assert "Simulated as a whole." in said or "straight line" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["alexnet"], "alexnet: accepted are resnet50, resnet152"),
+        (["1MiB", "--systems", "nccl"], "--systems nccl: accepted are ring"),
+        (["1MiB", "--workers", "3", "--systems", "sparcml"], "3 ranks: accepted are powers of two"),
+        (["1MiB", "--leaves", "9"], "accepted are at least as many ranks as leaves"),
+        (["1MiB", "--host", "send=1"], "--host: send 1: accepted are times"),
+    ],
+)
+def test_errors(arguments: list[str], message: str) -> None:
+    code, said = run(*arguments)
+    assert code == 1
+    assert message in " ".join(said.split())
