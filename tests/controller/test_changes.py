@@ -31,7 +31,7 @@ from tests.support.waiting import wait_until
 ONE, TWO = filed("one", "10.0.0.1"), filed("two", "10.0.0.2")
 LEAF = {
     "name": "leaf", "switch": "leaf:1", "address": ["10.0.0.3:7", "10.9.0.3"], "mac": ["02:00:00:00:00:03"],
-    "device_id": 3, "ports": [1, 2], "hosts": {"02:00:00:00:00:09": 2}, "hello_rate": 7,
+    "device_id": 3, "ports": [1, 2], "lag": [[1, 3], [4, 5]], "hosts": {"02:00:00:00:00:09": 2}, "hello_rate": 7,
     "routes": [{"destination": "10.1.0.0/24", "port": 2, "next_hop_mac": "02:00:00:00:00:08"}],
     "uplink": {"port": 2, "to": "one"},
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import finsy as fy
@@ -113,6 +114,31 @@ async def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
         if entry.match and isinstance(entry.action, fy.Action)
     }
     assert workers == {0: 1, 1: 2, 31: 1 << 31}
+
+
+async def test_workers_and_the_parent_are_admitted_at_each_port_of_their_group() -> None:
+    """The group of ports 1 and 2 has both workers, and that of 7, 8 and 9 has the parent."""
+    parent = Parent(9, Endpoint("02:00:0a:00:00:01", "10.0.0.1", 31314), worker=3)
+    switch, link = connected(lags=((1, 2), (7, 8, 9)))
+    leaf = replace(placement(), parent=parent)
+    await switch.install(leaf)
+    assert link.writes[0] == [INSERT] * (4 + 2 * 2 + 3)  # group, 2 deliveries and the uplink; admissions
+    keys = [p4r.Entity.FromString(key).table_entry for key in link.holds]
+    ports = sorted(int.from_bytes(one.match[0].exact.value, "big") for one in keys if len(one.match) == 6)
+    assert ports == [1, 1, 2, 2, 7, 8, 9]
+    await switch.fence(leaf)
+    await switch.forget(leaf)
+    assert link.writes[2:] == [[DELETE] * 7, [DELETE] * 6]
+    assert link.holds == {}
+
+
+def test_a_hello_names_the_group_of_its_port() -> None:
+    heard: list[Heard] = []
+    switch, _ = connected(lags=((3, 1),))
+    switch._listener = SimpleNamespace(on_hello=heard.append)  # type: ignore[assignment]
+    for port in (1, 2):
+        switch._on_hello(Heard(port, SWITCH, 1, 1, 0, 0))
+    assert [one.ports for one in heard] == [(3, 1), (2,)]
 
 
 async def test_a_fence_that_fails_can_be_tried_again() -> None:

@@ -39,6 +39,15 @@ def test_an_address_does_not_move_while_a_job_is_there() -> None:
     assert hosts.learned_for(3) == ((VICTIM, 2),)
 
 
+def test_an_address_may_be_at_any_port_of_a_group() -> None:
+    hosts = a_switch()
+    assert hosts.claim(at(VICTIM), 1, job=1, lag=(1, 2)) == ""
+    assert hosts.claim(at(VICTIM), 2, job=2, lag=(1, 2)) == ""
+    assert hosts.learned_for(2) == ((VICTIM, 1),)
+    assert "is on port 1" in hosts.claim(at(VICTIM), 3, job=3)
+    assert Hosts({VICTIM: 1}, [ADDRESS]).claim(at(VICTIM), 2, job=1, lag=(1, 2)) == ""
+
+
 def test_two_hosts_of_one_job_with_one_address() -> None:
     hosts = a_switch()
     assert hosts.claim(at(VICTIM), 1, job=1) == ""

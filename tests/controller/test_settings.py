@@ -293,6 +293,16 @@ def test_tls_to_switches_that_cannot_be(options: dict[str, str], said: str) -> N
         load(None, options).switch_tls()
 
 
+def test_groups_of_ports() -> None:
+    for given in ({"lag": [[1, 2], [3, 4]]}, {"switches": [{"switch": "b:1", "lag": [[1, 2], [3, 4]]}]}):
+        [config] = load(None, given).switch_configs()
+        assert [config.lag_of(port) for port in (2, 4, 5)] == [(1, 2), (3, 4), ()]
+    assert SCHEMA["lag"].of_option(["1,2", "3,4"]) == [[1, 2], [3, 4]]
+    for groups, said in (([[1, 2], [2, 3]], "--lag: port 2 is given 2 times"), ([[1, 999]], "port 999: must be from")):
+        with pytest.raises(SettingsError, match=said):
+            load(None, {"lag": groups}).switch_configs()
+
+
 @pytest.mark.parametrize("switch", ["b:1", ["b:1"]])
 def test_a_switch_without_a_name_is_called_by_its_address(switch: str | list[str]) -> None:
     assert Settings(switches=[{"switch": switch}]).uplinks() == {"b:1": ()}

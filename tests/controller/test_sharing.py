@@ -306,3 +306,17 @@ def test_files_of_earlier_releases_have_no_workers_of_several_ranks(tmp_path: Pa
     assert job.leaders == {0: 0, 1: 1}
     assert job.hosts == [0, 0]
     stored.close()
+
+
+def test_ranks_of_a_host_behind_a_group_of_ports_share_a_stream(tmp_path: Path) -> None:
+    """Each rank's packets take a link of their own. The state file keeps the group."""
+    stored = StoredJobs(tmp_path, Trees(["one"]))
+    for rank, host in enumerate(("a", "a", "b")):
+        session = stored.harness.join(rank, 3, host=host, stream=pb.SHARED)
+        assert stored.harness.hear(session, 0, 1 + rank, lag=(1, 2) if host == "a" else ())
+    [job] = stored.harness.installs
+    assert job.workers == [0, 2]
+    stored.harness.installed()
+    stored.save()
+    [after] = stored.restored()
+    assert (after.workers, after.members[1].heard[0].ports) == ([0, 2], (1, 2))

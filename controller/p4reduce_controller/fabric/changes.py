@@ -169,6 +169,7 @@ def written(config: SwitchConfig) -> dict[str, Any]:
         "mac": [config.address.mac],
         "device_id": config.device_id,
         "ports": list(config.ports),
+        "lag": [list(group) for group in config.lags],
         "hosts": dict(config.hosts),
         "routes": [
             {"destination": str(route.destination), "port": route.port, "next_hop_mac": route.next_hop_mac}

@@ -42,7 +42,7 @@ def uplink_down(
 
 def uplink_moved(site: Site, at: int, before: Heard, now: Heard) -> str:
     """Return a text if a job's parent hears the node at another port than when the job began; otherwise ""."""
-    if before.port == now.port:
+    if now.port in before.ports:
         return ""
     up, names = site.trees.uplinks[at], site.trees.names
     return (

@@ -108,9 +108,10 @@ class Uplinks:
         probe.missed, probe.due = 0, self._clock() + PROBE_INTERVAL
         if was_silent:
             log.warning("%s hears %s again", *names)
-        if before is not None and before.port != hello.port:
+        moved = before is not None and hello.port not in before.ports
+        if before is not None and moved:
             log.warning("%s hears %s at port %d, and no longer at port %d", *names, hello.port, before.port)
-        if before is not None and (was_silent or before.port != hello.port):
+        if was_silent or moved:
             self._changed()
 
     async def _say_hellos(self) -> None:

@@ -47,7 +47,7 @@ class Gathering:
         job, site_index = known
         site, base_index = self._registry.site_with_threads(job), site_index % job.site.nodes
         children = self._switches.children_of(job.site, switch)
-        if job.site.leads_to_a_switch(base_index, hello.port, children):
+        if job.site.leads_to_a_switch(base_index, hello.ports, children):
             return False  # the HELLO was sent to another switch, which is nearer to the rank
         if job.state is State.READY:
             return self._answered(job, site_index, hello)
@@ -102,7 +102,11 @@ class Gathering:
         """
         member = self._sender(job, hello)
         heard = member.heard.get(site_index) if member is not None else None
-        if not (hello.full or hello.short) or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
+        if (
+            not (hello.full or hello.short)
+            or heard is None
+            or (heard.ports, heard.sender) != (hello.ports, hello.sender)
+        ):
             return False
         self._lifecycle.add(Answer(job.site.number(site_index), hello))
         return True

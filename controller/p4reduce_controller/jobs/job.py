@@ -75,7 +75,7 @@ class Member:
         """
         if not self.host or self.stream != pb.SHARED:
             return self.rank
-        return self.host, frozenset((switch, heard.port) for switch, heard in self.heard.items())
+        return self.host, frozenset((switch, heard.ports) for switch, heard in self.heard.items())
 
 
 @dataclass(frozen=True)

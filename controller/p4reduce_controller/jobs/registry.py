@@ -278,7 +278,7 @@ class Registry:
     def claim(self, job: Job, at: int, heard: Heard) -> str:
         """Record that a rank of the job was heard at that site index. Return why that cannot be, or ""."""
         number, _ = job.numbers[self.site_with_threads(job).trees.tree(at)]
-        return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, number)
+        return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, number, heard.lag)
 
     def give_up_name(self, job: Job) -> None:
         """Remove the job's name, so that another job of its tenant can have it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import finsy as fy
@@ -74,7 +74,7 @@ class DesiredState:
         await self._put_hosts(new)
 
     async def fence(self, job: Placement) -> None:
-        await self._drop(self._program.admissions(job))
+        await self._drop(self._admissions(job))
 
     async def forget(self, job: Placement) -> None:
         program = self._program
@@ -113,7 +113,22 @@ class DesiredState:
 
     def _entries_of(self, job: Placement) -> list[Entry]:
         program = self._program
-        return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)]
+        return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *self._admissions(job)]
+
+    def _admissions(self, job: Placement) -> list[Entry]:
+        """Return the entries that admit the workers, and the parent, at each port of their groups."""
+        most = max(map(len, self._config.lags), default=1)
+
+        def at(port: int, turn: int) -> int:
+            group = self._config.lag_of(port)
+            return group[(group.index(port) + turn) % len(group)] if group else port
+
+        entries: list[Entry] = []
+        for turn in range(most):
+            workers = tuple(replace(worker, port=at(worker.port, turn)) for worker in job.workers)
+            parent = replace(job.parent, port=at(job.parent.port, turn)) if job.parent is not None else None
+            entries += self._program.admissions(replace(job, workers=workers, parent=parent))
+        return self._first_of_each_key(entries) if most > 1 else entries
 
     def _hosts_of(self, job: Placement) -> list[Entry]:
         """Return the entries for learned hosts. If switches share a MAC address, the first one's port counts."""

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 
 from p4reduce.control.certificates import TlsFiles
@@ -250,6 +251,7 @@ class P4RuntimeSwitch:
         return self._listener is not None and self._listener.awaits(nonce)
 
     def _on_hello(self, hello: Heard) -> None:
+        hello = replace(hello, lag=self._config.lag_of(hello.port))
         self._tell(lambda listener: listener.on_hello(hello))
 
     def _linked(self) -> Link:

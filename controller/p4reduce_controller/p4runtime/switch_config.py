@@ -28,6 +28,7 @@ class SwitchConfig:
     `more_addresses`: more addresses for which it answers ARP and ping. All have `address.mac`, which is also its MAC
     address as a router.
     `ports`: those that frames are flooded to. They lose the share `drop_rate` of their packets in both directions.
+    `lags`: groups of ports; packets that could arrive at one of a group may arrive at any of it.
     `hello_rate`: HELLOs a second from each port that reach the controller, and as many in a burst.
     `uplinks`: for each parent, the port toward it and its name.
     """
@@ -37,12 +38,17 @@ class SwitchConfig:
     device_id: int = 1
     more_addresses: Sequence[str] = ()
     ports: Sequence[int] = (1,)
+    lags: Sequence[Sequence[int]] = ()
     hosts: Mapping[str, int] = field(default_factory=dict)
     routes: Sequence[Route] = ()
     drop_rate: float = 0.0
     hello_rate: int = 200
     name: str = ""
     uplinks: tuple[NamedUplink, ...] = ()
+
+    def lag_of(self, port: int) -> tuple[int, ...]:
+        """Return the group that has the port; () if none has."""
+        return next((tuple(group) for group in self.lags if port in group), ())
 
     @property
     def parents(self) -> frozenset[str]:

@@ -82,6 +82,13 @@ class Settings:
     ports: list[int] = setting(
         [1], "Ports in use, as 1,2,3 (default {default}).", scope="switch", once=True, parse=parse_ports
     )
+    lag: list[list[int]] = setting(
+        [],
+        "Ports of one link aggregation group (LAG), or of equal paths (ECMP), as 1,2: a worker's packets may arrive at "
+        "any of them. Repeatable.",
+        scope="switch",
+        parse=parse_ports,
+    )
     hosts: dict[str, int] = setting(
         {}, "MAC=PORT: the port that a host is on.", option_name="host", scope="switch", parse=parse_host
     )
@@ -239,8 +246,10 @@ class Settings:
                 if one.spec.scope == "switch" and getattr(self, key) != one.default:
                     raise SettingsError(f"{key} belongs in each [[switches]] table, and is not accepted beside them")
             return [config for one in self.switches for config in _of_one(one, self).switch_configs()]
-        for port in [*self.ports, *self.hosts.values()]:
+        grouped = [port for group in self.lag for port in group]
+        for port in [*self.ports, *self.hosts.values(), *grouped]:
             as_port(port)
+        _check_once("--lag: port", grouped)
         _check_once("--ports", self.ports)
         _check_once("--host", [as_mac(host) for host in self.hosts])
         _check_once("--route", [as_route(route).destination for route in self.routes])
@@ -261,6 +270,7 @@ class Settings:
                 device_id=self.device_id,
                 more_addresses=[ip for ip, _ in more],
                 ports=self.ports,
+                lags=tuple(map(tuple, self.lag)),
                 hosts={as_mac(host): port for host, port in self.hosts.items()},
                 routes=[as_route(route) for route in self.routes],
                 drop_rate=self.drop_rate,

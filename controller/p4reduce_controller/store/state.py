@@ -388,7 +388,7 @@ def _member_from_json(rank: int, part: _Part, site: Site, threads: int) -> Membe
 
 
 def _heard_to_json(heard: Heard) -> dict[str, Any]:
-    return {"port": heard.port, **vars(heard.sender)}
+    return {"port": heard.port, **vars(heard.sender), **({"lag": list(heard.lag)} if heard.lag else {})}
 
 
 def _heard_from_json(part: _Part) -> Heard:
@@ -397,7 +397,10 @@ def _heard_from_json(part: _Part) -> Heard:
         part.text("ip", IPv4Address),
         part.number("udp_port", 1, 2**16 - 1),
     )
-    return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
+    lag = part.get("lag", list, [])  # missing if there is none
+    if not all(type(port) is int for port in lag):
+        raise StateError(f"lag has {_short(lag)}: must be a list of ports")
+    return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0, lag=tuple(lag))
 
 
 __all__ = ["StateError", "StateFile", "check_version", "rest_of", "state_to_json", "state_from_json"]

@@ -65,6 +65,7 @@ class Layout:
 class Heard:
     """A HELLO that reached the switch: its port, its sender, and what it claims.
 
+    lag: the ports of the group that its port belongs to, if it belongs to any.
     full: whether it is as long as the longest packet.
     short: whether it is shorter, from a sender that sends full ones too.
     """
@@ -77,6 +78,12 @@ class Heard:
     nonce: int
     full: bool = False
     short: bool = False
+    lag: tuple[int, ...] = ()
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports at which packets of the sender may arrive."""
+        return self.lag or (self.port,)
 
 
 Children = Mapping[tuple[int, int], Heard]

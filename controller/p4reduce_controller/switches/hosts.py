@@ -7,7 +7,7 @@ never learned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
@@ -58,8 +58,11 @@ class Hosts:
         for one in switches:
             self._switches.setdefault(one.mac, set()).add(one.ip)
 
-    def claim(self, sender: Endpoint, port: int, job: int) -> str:
-        """Record that the job has a rank at that port. Return why that cannot be, or ""; then nothing is recorded."""
+    def claim(self, sender: Endpoint, port: int, job: int, lag: Collection[int] = ()) -> str:
+        """Record that the job has a rank at that port. Return why that cannot be, or ""; then nothing is recorded.
+
+        `lag`: the ports of its group, if it is in one.
+        """
         if problem := problem_of(sender):
             return problem
         mac = sender.mac
@@ -68,7 +71,7 @@ class Hosts:
             return "" if sender.ip in self._switches[mac] else f"its MAC address {mac} is that of a switch"
         home = self._homes.get(mac)
         lives_on = self._fixed.get(mac, home.port if home is not None else port)
-        if lives_on != port:
+        if lives_on != port and lives_on not in lag:
             why = "as --host says" if mac in self._fixed else "where ranks of other jobs are"
             if mac not in self._fixed and home is not None and job in home.jobs:
                 why = "where another rank of the job is (two hosts have this address, or one host has two ports)"

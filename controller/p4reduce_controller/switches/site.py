@@ -168,13 +168,13 @@ class Site:
     def heard_everywhere(self, heard: Mapping[int, Heard]) -> bool:
         return len(heard) == len(self.trees.roots)
 
-    def leads_to_a_switch(self, node: int, port: int, children: Mapping[int, Heard]) -> bool:
-        """Return whether the port of the node's switch leads to a parent or a child, in any tree.
+    def leads_to_a_switch(self, node: int, ports: Collection[int], children: Mapping[int, Heard]) -> bool:
+        """Return whether one of the ports of the node's switch leads to a parent or a child, in any tree.
 
         `children`: where each node was heard by its parent.
         """
         uplinks, same = self.trees.uplinks, self.nodes_of(self.number(node))
-        if any(uplinks[one].port == port for one in same if one in uplinks):
+        if any(uplinks[one].port in ports for one in same if one in uplinks):
             return True
         below = (child for one in same for child in self.trees.children(one) if child in children)
-        return any(children[child].port == port for child in below)
+        return any(children[child].port in ports for child in below)
