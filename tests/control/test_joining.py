@@ -19,7 +19,7 @@ def test_join_says_what_is_wanted_and_returns_what_was_given(controller: Scripte
     controller.script.assign()
     with Session(controller.address) as session:
         assigned = session.join("name", 1, 3, slots=7, timeout=12.5)
-        wanted = pb.Join(job="name", rank=1, world_size=3, slots=7, timeout_s=12.5, stream=pb.UNSAID)
+        wanted = pb.Join(job="name", rank=1, world_size=3, slots=7, timeout_s=12.5, stream=pb.UNSAID, numbers=True)
         assert controller.script.next().join == wanted
         assert (assigned.job, assigned.generation, assigned.worker, assigned.first_seq) == (3, 9, 1, 0)
         assert (list(assigned.aggregators), assigned.hello_nonce) == ([], 0)

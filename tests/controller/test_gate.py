@@ -101,7 +101,7 @@ def test_messages_that_nobody_needs_wait_at_the_rank_that_sends_them(
     service: MultiTenantService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled: list[int] = []
-    monkeypatch.setattr(service.jobs, "unanswered", lambda _, half: handled.append(half))
+    monkeypatch.setattr(service.jobs, "unanswered", lambda _, half, _now: handled.append(half))
     [rank] = service.job(1, token="b")
     for _ in range(5000):
         rank.session.ask(0)

@@ -49,7 +49,7 @@ def test_more_slots_than_one_could_hold(stack: Stack) -> None:
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "native"])
 def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
-    with over_udp(target=target, aggregators=2) as stack:
+    with over_udp("--keep-slots", target=target, aggregators=2) as stack:
         with stack.ranks(REPEATED, job="killed", world_size=2, repeat=True, timeout=DEADLINE_S) as ranks:
             ranks.wait_for("done")
             stack.switches[1].process.kill()

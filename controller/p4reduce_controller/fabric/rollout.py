@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.clock import with_timeout
 from p4reduce_controller.base.tasks import Interrupted, Tasks, first_of, isolate_cancellation
-from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.job import Job, Takeover, TakeoverStage
 from p4reduce_controller.observability.logs import logging_about
 from p4reduce_controller.observability.tracing import Traces
 from p4reduce_controller.p4runtime.resets import time_for
@@ -56,7 +57,10 @@ NEXT: dict[Stage, frozenset[Stage]] = {
 
 
 class Progress(Protocol):
-    """Callbacks of a rollout. Each but `moved` is called at most once, and none but `freed` after `remove`."""
+    """Callbacks of a rollout.
+
+    Each but `moved` and `taken_over` is called at most once, and none but `freed` after `remove`.
+    """
 
     def installed(self, job: Job) -> None: ...
 
@@ -68,6 +72,9 @@ class Progress(Protocol):
 
         Called once for each `move`, and not after `remove`.
         """
+
+    def taken_over(self, job: Job, takeover: Takeover, problem: str) -> None:
+        """Handle that the switches have the slots of a lost tree, or the problem with that."""
 
     def freed(self, job: Job) -> None:
         """Handle that no switch has anything of the job any more."""
@@ -88,6 +95,8 @@ class Rollout:
     traces: Traces = field(default_factory=Traces)
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _moving: asyncio.Event = field(default_factory=asyncio.Event)
+    _takeovers: deque[Takeover] = field(default_factory=deque)
+    _taking_over: asyncio.Event = field(default_factory=asyncio.Event)
     _abort: pb.Abort | None = None
 
     @property
@@ -110,13 +119,21 @@ class Rollout:
         """
         self._moving.set()
 
+    def take_over(self, takeover: Takeover) -> None:
+        """Put the slots of a lost tree on the switches of another one, and reset them."""
+        self._takeovers.append(takeover)
+        self._taking_over.set()
+
     async def run(self) -> None:
         if self.stage is Stage.INSTALLING:
             await self._install()
         while not self.ending:
-            await first_of(self._ending.wait(), self._moving.wait())
-            if not self.ending:
+            await first_of(self._ending.wait(), self._moving.wait(), self._taking_over.wait())
+            if self._moving.is_set() and not self.ending:
                 await self._move()
+            while self._takeovers and not self.ending:
+                await self._take_over(self._takeovers.popleft())
+            self._taking_over.clear()
         self._enter(Stage.REMOVING)
         forgotten = await asyncio.gather(*[self._remove_from(*one) for one in self._placements()])
         if all(forgotten):
@@ -131,8 +148,14 @@ class Rollout:
         self.stage = stage
 
     def _placements(self) -> list[tuple[Aggregator, Placement]]:
+        """Return what each switch that may have something of the job is told."""
+        written = (TakeoverStage.INSTALLING, TakeoverStage.DONE, TakeoverStage.FAILED)
+        takeovers = [one.placements for one in self.job.takeovers if one.stage in written]
+        return [one for placements in (self.job.placements, *takeovers) for one in self._each(placements)]
+
+    def _each(self, placements: Mapping[int, Placement]) -> list[tuple[Aggregator, Placement]]:
         number = self.job.site.number
-        return [(self.switches[number(at)], placement) for at, placement in self.job.placements.items()]
+        return [(self.switches[number(at)], placement) for at, placement in placements.items()]
 
     # Installation.
 
@@ -198,6 +221,11 @@ class Rollout:
                 text = "moving job %r at the switch at %s: %s"
                 log.warning(text, self.job.name, switch.target, error, exc_info=None if known else error)
             await first_of(self._ending.wait(), asyncio.sleep(RETRY_INTERVAL))
+
+    async def _take_over(self, takeover: Takeover) -> None:
+        problems = await asyncio.gather(*[self._install_on(*one) for one in self._each(takeover.placements)])
+        if not self.ending:
+            self.progress.taken_over(self.job, takeover, "; ".join(filter(None, problems)))
 
     # Removal.
 
@@ -287,6 +315,12 @@ class Supervisor:
         rollout, _ = self._rollouts.get(job.number, (None, None))
         if rollout is not None and rollout.job is job:
             rollout.move()
+
+    def take_over(self, job: Job, takeover: Takeover) -> None:
+        """Start a takeover. Do nothing if the job is off the switches."""
+        rollout, _ = self._rollouts.get(job.number, (None, None))
+        if rollout is not None and rollout.job is job:
+            rollout.take_over(takeover)
 
     def remove(self, job: Job, abort: pb.Abort | None) -> None:
         """Start the removal. Do nothing if the rollout has failed, which ends the service."""

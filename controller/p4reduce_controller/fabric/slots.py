@@ -23,11 +23,11 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
     reply = pb.SlotsReply(slots=job.slots)
     for half in range(2 * first, 2 * min(first + count, job.slots)):
         tree, tree_half = site.slot_at(half, job.slots)
-        for at in sorted(at for at in job.placements if site.trees.tree(at) == tree):
+        for at, placement in sorted(job.placements_of(tree).items()):
             switch = switches.get(site.number(at))
             if job.over or switch is None:
                 raise SwitchError(f"job {job.name!r}: it has left the switch {site.trees.names[at]} meanwhile")
-            state = await isolate_cancellation(switch.query(2 * job.placements[at].slots.first + tree_half))
+            state = await isolate_cancellation(switch.query(2 * placement.slots.first + tree_half))
             ranks, children = job.workers_at(at), below(site, job, at)
             counted = [bit for bit in range(len(ranks) + len(children)) if state.bitmap >> bit & 1]
             age = (state.seq - job.first_seq + 2**31) % 2**32 - 2**31
@@ -35,7 +35,7 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
                 slot=half // 2,
                 half=half % 2,
                 switch=site.trees.names[at],
-                at=job.placements[at].slots.first + tree_half // 2,
+                at=placement.slots.first + tree_half // 2,
                 seq=state.seq,
                 round=max(-1, age),
                 ranks=[ranks[bit] for bit in counted if bit < len(ranks)],
@@ -54,8 +54,8 @@ async def look(job: Job, half: int, switches: Mapping[int, Aggregator]) -> pb.Co
     site = job.site.for_threads(job.threads)
     tree, tree_half = site.slot_at(half, job.slots)
     rounds: dict[int, list[int]] = {}
-    for at, placement in job.placements.items():
-        if placement.has_ranks and site.trees.tree(at) == tree:
+    for at, placement in job.placements_of(tree).items():
+        if placement.has_ranks:
             state = await isolate_cancellation(switches[site.number(at)].query(2 * placement.slots.first + tree_half))
             ranks = job.workers_at(at)
             rounds.setdefault(state.seq, []).extend(rank for bit, rank in enumerate(ranks) if state.bitmap >> bit & 1)

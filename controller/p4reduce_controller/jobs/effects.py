@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.job import Job, Session
+from p4reduce_controller.jobs.job import Job, Session, Takeover
 from p4reduce_controller.switches.aggregator import Heard
 
 
@@ -35,6 +35,22 @@ class Change:
     """
 
     job: Job
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Keep the job's new state, in which a tree is lost, then call `stored`."""
+
+    job: Job
+    takeover: Takeover
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """Put the slots of a lost tree on the switches of another tree, reset them, then call `taken_over`."""
+
+    job: Job
+    takeover: Takeover
 
 
 @dataclass(frozen=True)
@@ -69,4 +85,4 @@ class Note:
     outcome: str
 
 
-Effect = Tell | Install | Change | Remove | Look | Answer | Note
+Effect = Tell | Install | Change | Keep | TakeOver | Remove | Look | Answer | Note

@@ -62,6 +62,7 @@ class Member:
     rates: pb.Rates | None = None
     awaiting_s: float = 0.0  # how long it has waited so far for ranks that came later
     holds: bool = False  # whether it can pause its operations while the job's slots change
+    moves: bool = False  # whether it can suspend the slots of a tree that is lost
     # The site indices of the aggregators that it was assigned, if the job has left some of their trees; -1 for these.
     offered: list[int] = field(default_factory=list)
     # Most slots used, one value per report.
@@ -110,6 +111,42 @@ class Move:
     kept: bool = False  # a later controller would know that the job may be in its new slots
     done: bool = False  # every switch has it
     lost: str = ""  # why a switch lost the job before the change was kept
+
+
+class TakeoverStage(Enum):
+    """The stages of a takeover; `failover.py` has the transitions."""
+
+    STORING = "storing"
+    SUSPENDING = "suspending"
+    INSTALLING = "installing"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass
+class Takeover:
+    """The slots of a lost tree at the switches of another tree, `via`.
+
+    `job`: the number and generation in packets of these slots.
+    `number`: identifies the Suspend that ranks get.
+    `placements`: what the switches are told, by the site indices of the other tree.
+    `rounds`: the rounds of these slots at each rank that has told them. `least`: the least of each slot.
+    """
+
+    tree: int
+    via: int
+    job: tuple[int, int]
+    number: int
+    placements: dict[int, Placement]
+    why: str
+    since: float
+    stage: TakeoverStage = TakeoverStage.STORING
+    rounds: dict[int, list[int]] = field(default_factory=dict)
+    least: list[int] = field(default_factory=list)
+
+    @property
+    def under_way(self) -> bool:
+        return self.stage not in (TakeoverStage.DONE, TakeoverStage.FAILED)
 
 
 @dataclass
@@ -173,6 +210,8 @@ class Job:
     endpoints: dict[str, list[pb.Endpoint]] = field(default_factory=dict, repr=False)  # by the name of a rank's switch
     next_notice: float = -math.inf  # its ranks are not told of other changes of `awaited` before
     noticed: tuple[pb.Waiting.For, int] | None = None  # what its ranks wait for, and how many wait, as they were told
+    lost_trees: set[int] = field(default_factory=set)  # whose slots are elsewhere
+    takeovers: list[Takeover] = field(default_factory=list, repr=False)  # by this controller, earliest first
     _roles: Roles | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -187,6 +226,18 @@ class Job:
     def every_number(self) -> list[tuple[int, int]]:
         """The job's numbers and generations, each once, first the one that identifies it."""
         return list(dict.fromkeys([(self.number, self.generation), *self.numbers]))
+
+    def takeover_of(self, tree: int) -> Takeover | None:
+        """Return the latest takeover of the tree's slots."""
+        return next((one for one in reversed(self.takeovers) if one.tree == tree), None)
+
+    def placements_of(self, tree: int) -> dict[int, Placement]:
+        """Return what the switches that have a tree's slots now are told, by site index."""
+        takeover = self.takeover_of(tree)
+        if takeover is not None and takeover.stage is TakeoverStage.DONE:
+            return takeover.placements
+        among = self.site.for_threads(self.threads).trees.among(list(self.placements), tree)
+        return {at: self.placements[at] for at in among}
 
     @property
     def moving(self) -> bool:
@@ -204,7 +255,12 @@ class Job:
         ready = self.state is State.READY and self.leave_deadline is None and not self.away and self.move is None
         # Threads or trees would move within one switch, where the new slots of one may be former slots of another.
         once = len(self.holds) == len(self.ranges)
-        return ready and once and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
+        return (
+            ready
+            and once
+            and not self.lost_trees
+            and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
+        )
 
     @property
     def used_slots(self) -> int | None:

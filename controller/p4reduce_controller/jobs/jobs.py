@@ -18,6 +18,7 @@ from p4reduce_controller.jobs.admission import conflict_with, problem_of, refusa
 from p4reduce_controller.jobs.admission_queue import AdmissionQueue, Admitted, Queued, Refused
 from p4reduce_controller.jobs.deadlines import Awaited, awaited, overdue
 from p4reduce_controller.jobs.effects import Effect
+from p4reduce_controller.jobs.failover import Failover
 from p4reduce_controller.jobs.gathering import Gathering
 from p4reduce_controller.jobs.job import Job, Member, Session, State
 from p4reduce_controller.jobs.lifecycle import JobOptions, Lifecycle
@@ -66,11 +67,14 @@ class Jobs:
         self.queue = AdmissionQueue(registry, switches, self.tenancy, options.rejoin_time)
         moves_slots = options.moves_slots
         self._compaction = SlotCompaction(lifecycle, registry, self.queue, switches, moves_slots=moves_slots)
+        self._failover = Failover(lifecycle, registry, switches, enabled=moves_slots)
         # Events that one part handles alone.
         self.on_hello = self._gathering.on_hello
         self.installed, self.freed = lifecycle.installed, registry.free
         self.looked = self._questions.answer
         self.moved, self.not_moved = self._compaction.done, self._compaction.failed
+        self.stored, self.taken_over = self._failover.stored, self._failover.taken_over
+        self.lost_at = self._failover.lost_at
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._registry)
@@ -128,15 +132,24 @@ class Jobs:
         self.lifecycle.now = now
         if found := self.lifecycle.readmit(session, rejoin, caller):
             self._compaction.came_back(*found)
+            self._failover.came_back(*found, now)
+
+    def rounds(self, session: Session, rounds: pb.Rounds) -> None:
+        """Handle the message that a rank has suspended slots."""
+        if found := self.member_at(session):
+            self._failover.rounds(*found, rounds)
 
     def held(self, session: Session, held: pb.Held, now: float) -> None:
         """Handle the message that a rank has paused."""
         if found := self.member_at(session):
             self._compaction.held(*found, held, now)
 
-    def unanswered(self, session: Session, half: int) -> None:
+    def unanswered(self, session: Session, half: int, now: float) -> None:
         if found := self.member_at(session):
-            self._questions.ask(*found, half)
+            job, member = found
+            if half < 2 * job.slots:
+                self._failover.unanswered(job, half, now)
+            self._questions.ask(job, member, half)
 
     def leave(self, session: Session, now: float) -> None:
         self.lifecycle.now = now

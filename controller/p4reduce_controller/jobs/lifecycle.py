@@ -31,7 +31,8 @@ class JobOptions:
     `rejoin_time`: seconds that ranks have to come back to a later controller.
     `leave_grace`: seconds from the first rank's Leave until all must have left.
     `returns`: ranks get a key, with which they can come back to a later controller that restores the jobs.
-    `moves_slots`: running jobs may get other slots, and fewer if they use few, when jobs wait for room.
+    `moves_slots`: running jobs may get other slots, and fewer if they use few, when jobs wait for room; and their slots
+    go on at other switches if a switch is lost.
     """
 
     rejoin_time: float = REJOIN_TIME
@@ -72,7 +73,8 @@ class Lifecycle:
     def add_member(self, job: Job, session: Session, join: pb.Join) -> None:
         key = secrets.token_hex(16) if self._options.returns else ""
         key_digest, nonce = digest(key) if key else "", secrets.randbits(64)
-        member = Member(join.rank, session, nonce, key_digest, join.switch, join.host, join.stream, holds=join.holds)
+        member = Member(join.rank, session, nonce, key_digest, join.switch, join.host, join.stream)
+        member.holds, member.moves = join.holds, join.moves
         job.members[join.rank] = member
         # The shortest timeout decides: a job cannot become ready after one of its ranks has given up.
         timeout = join.timeout_s or DEFAULT_TIMEOUT

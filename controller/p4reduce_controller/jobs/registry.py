@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.aggregators import slots_at_each
-from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.job import Job, Takeover
 from p4reduce_controller.jobs.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, placements_of
 from p4reduce_controller.jobs.tenancy import Held
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
-from p4reduce_controller.switches.pools import SlotPool, SlotRange
+from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.tenants.access import Caller
 
@@ -251,6 +251,33 @@ class Registry:
             for part in _all_of(job, at, taken):
                 self.pools[job.site.number(at)].give_back(part)
 
+    def take_over(self, job: Job, tree: int, via: int, now: float, why: str) -> Takeover:
+        """Take slots and a number for the slots of a lost tree at another one. Raises PoolFull or NumbersExhausted.
+
+        The job keeps them until it ends.
+        """
+        nodes = job.site.trees.among(sorted(job.placements), via)
+        count = next(iter(job.placements_of(tree).values())).slots.count
+        ranges: dict[int, SlotRange] = {}
+        [(number, generation)] = self._take_numbers(1)
+        try:
+            for at in nodes:
+                pool = self.pools[job.site.number(at)]
+                ranges[at] = pool.find(count)
+                pool.take(ranges[at])
+        except PoolFull:
+            for at, taken in ranges.items():
+                self.pools[job.site.number(at)].give_back(taken)
+            self._numbers.give_back(number)
+            raise
+        placements = {
+            at: replace(job.placements[at], job=number, generation=generation, slots=taken, hosts=())
+            for at, taken in ranges.items()
+        }
+        takeover = Takeover(tree, via, (number, generation), secrets.randbits(64), placements, why, now)
+        job.takeovers.append(takeover)
+        return takeover
+
     def restore_numbers(self, jobs: Iterable[Job]) -> None:
         """Take the numbers of jobs of an earlier run. Raises ValueError."""
         numbers = [(number, generation, job.name) for job in jobs for number, generation in job.every_number]
@@ -289,6 +316,10 @@ class Registry:
         del self._by_number[job.number]
         self._give_back(job)
         self._release(job.every_number)
+        for takeover in job.takeovers:
+            for at, placement in takeover.placements.items():
+                self.pools[job.site.number(at)].give_back(placement.slots)
+            self._numbers.give_back(takeover.job[0])
 
     def _release(self, numbers: Iterable[tuple[int, int]]) -> None:
         for number, generation in numbers:

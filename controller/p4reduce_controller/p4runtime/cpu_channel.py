@@ -95,7 +95,7 @@ class CpuChannel:
         theirs.
         """
         key = (job.job, job.generation)
-        mine = self._resets[key] = _Reset(ResetBatch(*key, job.slots, job.first_seq, self.layout.lanes))
+        mine = self._resets[key] = _Reset(ResetBatch(*key, job.slots, job.first_seq, self.layout.lanes, job.rounds))
         try:
             async with self._resetting:
                 mine.begin(max(RESET_TIMEOUT, timeout) + time_for(job.slots.count))

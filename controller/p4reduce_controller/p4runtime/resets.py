@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from p4reduce.protocol.constants import NO_KEY, Op
@@ -45,11 +45,17 @@ class ResetBatch:
     random number, because earlier batches may have reset the same slots.
     """
 
-    def __init__(self, job: int, generation: int, slots: SlotRange, first_seq: int, lanes: int) -> None:
+    def __init__(
+        self, job: int, generation: int, slots: SlotRange, first_seq: int, lanes: int, rounds: Sequence[int] = ()
+    ) -> None:
+        """Prepare the resets. `rounds`: the first round of each slot, if it is not `first_seq` for all."""
         self._job = job
         self._generation = generation
+        firsts = rounds or [first_seq] * slots.count
         self._seqs = {
-            2 * slot + half: (first_seq - 2 + half) % 2**32 for slot in range(slots.first, slots.end) for half in (0, 1)
+            2 * (slots.first + slot) + (seq & 1): seq % 2**32
+            for slot, first in enumerate(firsts)
+            for seq in (first - 2, first - 1)
         }
         self._keys = (NO_KEY,) * lanes
         self._first = secrets.randbits(32)  # fingerprint of attempt 0

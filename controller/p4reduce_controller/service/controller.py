@@ -102,7 +102,10 @@ class Controller:
         """Restore the jobs of an earlier controller, before the switches are started. Raises StateError."""
         supervisor = self.runner.supervisor
         for job in self.saver.restore():
+            tree = job.site.for_threads(job.threads).trees.tree
             for at, placement in job.placements.items() if not job.moving else ():
+                if tree(at) in job.lost_trees:
+                    continue  # what is left there is removed
                 self.inventory.switches[job.site.number(at)].expect(placement)
             supervisor.resume(job)
             if job.moving and job.move is not None:  # its ranks are paused

@@ -14,8 +14,8 @@ from p4reduce_controller.base.tasks import Interrupted, Tasks, isolate_cancellat
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.fabric.rollout import Supervisor
 from p4reduce_controller.fabric.slots import look
-from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Note, Remove, Tell
-from p4reduce_controller.jobs.job import Job, Move
+from p4reduce_controller.jobs.effects import Answer, Change, Install, Keep, Look, Note, Remove, TakeOver, Tell
+from p4reduce_controller.jobs.job import Job, Move, Takeover
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.observability.logs import about
 from p4reduce_controller.observability.telemetry import Telemetry
@@ -67,6 +67,10 @@ class EffectRunner:
                 case Change(job):
                     if job.move is not None:
                         self.tasks.start(self._move(job, job.move), "move")
+                case Keep(job, takeover):
+                    self.tasks.start(self._keep(job, takeover), "state")
+                case TakeOver(job, takeover):
+                    self.supervisor.take_over(job, takeover)
                 case Note(job, outcome):
                     note_job(self.audit, job, outcome)
                 case Answer(switch, hello):
@@ -159,6 +163,18 @@ class EffectRunner:
         firsts = ", ".join(str(taken.first) for taken in job.ranges.values())
         paused_ms = 1000 * (now - move.since)
         log.info(text, job.name, move.why, job.slots, move.slots_before, firsts, paused_ms, extra=about(job))
+        self.run()
+
+    async def _keep(self, job: Job, takeover: Takeover) -> None:
+        """Save that a tree of the job is lost, before any rank suspends its slots there."""
+        if await self._persist(job):
+            self.jobs.stored(job, takeover)
+            self.run()
+
+    def taken_over(self, job: Job, takeover: Takeover, problem: str) -> None:
+        now = self.clock()
+        if self.jobs.taken_over(job, takeover, problem, now):
+            self.telemetry.moved("taken over", now - takeover.since)
         self.run()
 
     async def _persist(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:

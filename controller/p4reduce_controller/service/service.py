@@ -197,7 +197,9 @@ class Service(rpc.JobsServicer):
         elif kind == "failed":
             self.runner.jobs.rank_failed(stream, message.failed)
         elif kind == "unanswered":
-            self.runner.jobs.unanswered(stream, message.unanswered.half)
+            self.runner.jobs.unanswered(stream, message.unanswered.half, now)
+        elif kind == "rounds":
+            self.runner.jobs.rounds(stream, message.rounds)
         else:
             raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
         self.runner.run()

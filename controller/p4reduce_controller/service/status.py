@@ -127,6 +127,17 @@ def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
             )
 
 
+def _takeovers(job: Job) -> list[str]:
+    """Return a text for each tree whose slots are elsewhere."""
+    roots, names = job.site.trees.roots, job.site.trees.names
+    takeovers = [one for tree in sorted(job.lost_trees) if (one := job.takeover_of(tree))]
+    return [
+        f"the slots of {names[roots[one.tree]]} {'go' if one.under_way else 'went'} on at {names[roots[one.via]]}: "
+        f"{one.why}"
+        for one in takeovers
+    ]
+
+
 def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
     leaders = {} if job.state is State.GATHERING else job.leaders
     positions = {number: position for position, number in enumerate(switches)}
@@ -143,7 +154,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
         age_s=now - job.started,
         awaited_for=awaited_for,
         awaited=waited_for,
-        in_trouble=[f"{_name(job, number)} is {why}" for number, why in trouble] + job.ports_down,
+        in_trouble=[f"{_name(job, number)} is {why}" for number, why in trouble] + job.ports_down + _takeovers(job),
         left_out=job.excluded_switches,
         stragglers=stragglers(job, now) if job.state is State.READY else [],
         members=[

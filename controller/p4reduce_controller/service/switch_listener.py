@@ -48,12 +48,13 @@ class SwitchListener:
                 "changed them, or this controller's record of the job (--state, --store) is out of date"
             )
         for job in self.runner.jobs.live:
-            if any(number in lost_jobs for number, _ in job.numbers):
+            numbers = [number for number, _ in (*job.numbers, *(one.job for one in job.takeovers))]
+            if any(number in lost_jobs for number in numbers):
                 if job.moving and job.move is not None and not job.move.kept:
                     job.move.lost = why  # the job is installed again, unless the move cannot be saved
                 elif job.moving and job.move is not None and not job.move.done:
                     self.runner.supervisor.move(job)  # no rank uses its slots yet
-                else:
+                elif not self.runner.jobs.lost_at(job, self.switch, lost_jobs, why, self.runner.clock()):
                     self.runner.jobs.failed(job, why, pb.SWITCH_LOST)
         self.runner.run()
 

@@ -117,7 +117,8 @@ class Settings:
     keep_slots: bool = setting(
         False,
         "Do not move running jobs to other slots. Otherwise, while other jobs wait for room, the controller moves "
-        "running jobs between two operations, and gives them fewer slots if they hardly use them.",
+        "running jobs between two operations, and gives them fewer slots if they hardly use them. If a switch is lost, "
+        "it moves their slots there to other switches.",
     )
     token_file: str = setting("", "File with the token that callers must present.")
     users: str = setting(

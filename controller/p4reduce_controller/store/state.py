@@ -275,6 +275,7 @@ def _job_to_json(job: Job, setup: Setup, now: float) -> dict[str, Any]:
         # Earlier releases know one number for each thread, and do not read "numbers".
         "more_numbers": [list(one) for one in job.numbers[:: len(job.site.trees.roots)][1:]],
         "numbers": [list(one) for one in job.numbers],
+        "lost_trees": sorted(job.lost_trees),
         "moving": job.moving and not (job.move is not None and job.move.done),
         "first_slots": {format_index(job.site, at): taken.first for at, taken in job.ranges.items()},
         "slots_each": each,
@@ -341,6 +342,7 @@ def _job_from_json(part: _Part, setup: Setup, now: float) -> Job:
         tenant=part.get("tenant", str, ""),  # missing in files of earlier releases, like the next
         user=part.get("user", str, ""),
         charged=now,
+        lost_trees=_trees(part, trees),
         state=State.READY,
         members={member.rank: member for member in members},
     )
@@ -351,6 +353,14 @@ def _by_index(part: _Part, key: str, site: Site, threads: int, default: dict[str
     if not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise StateError(f"{key} is {_short(numbers)}: each value must be an integer of 0 or more")
     return numbers
+
+
+def _trees(part: _Part, trees: int) -> set[int]:
+    """Return the job's lost trees. Files of earlier releases name none."""
+    lost = part.get("lost_trees", list, [])
+    if not all(type(one) is int and 0 <= one < trees for one in lost):
+        raise StateError(f"lost_trees is {_short(lost)}: each must be an integer from 0 to {trees - 1}")
+    return set(lost)
 
 
 def _number(pair: object, key: str) -> tuple[int, int]:
@@ -368,6 +378,7 @@ def _member_to_json(member: Member, site: Site) -> dict[str, Any]:
         "stream": pb.Stream.Name(member.stream),
         "key_sha256": member.key,
         "holds": member.holds,
+        "moves": member.moves,
         "heard": {format_index(site, at): _heard_to_json(heard) for at, heard in member.heard.items()},
     }
 
@@ -383,7 +394,8 @@ def _member_from_json(rank: int, part: _Part, site: Site, threads: int) -> Membe
         host=part.get("host", str, ""),  # missing in files of earlier releases, like the next
         stream=cast("pb.Stream", pb.Stream.Value(part.get("stream", str, "UNSAID"))),
         heard={parse_index(text, site, threads): _heard_from_json(_Part("heard", one)) for text, one in heard.items()},
-        holds=part.get("holds", bool, False),  # missing in files of earlier releases
+        holds=part.get("holds", bool, False),  # missing in files of earlier releases, like the next
+        moves=part.get("moves", bool, False),
     )
 
 

@@ -106,6 +106,7 @@ class Placement:
     `parent`: None if the switch is the root of the job's tree.
     `hosts`: MAC addresses and the port of each.
     `abort_secret`: proves to the ranks that an ABORT is the controller's.
+    `rounds`: the first round of each slot, if it is not `first_seq` for all.
     """
 
     job: int
@@ -117,6 +118,7 @@ class Placement:
     parent: Parent | None = None
     hosts: tuple[tuple[str, int], ...] = ()
     abort_secret: int = field(default=0, repr=False)
+    rounds: tuple[int, ...] = ()
 
     @property
     def has_ranks(self) -> bool:

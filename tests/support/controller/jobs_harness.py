@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Note, Remove, Tell
-from p4reduce_controller.jobs.job import Job, State
+from p4reduce_controller.jobs.effects import Answer, Change, Install, Keep, Look, Note, Remove, TakeOver, Tell
+from p4reduce_controller.jobs.job import Job, State, Takeover
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.lifecycle import JobOptions, digest
 from p4reduce_controller.jobs.reports import Reports
@@ -46,6 +46,8 @@ class JobsHarness:
         self.looks: list[Look] = []
         self.answers: list[Answer] = []
         self.changes: list[Job] = []
+        self.keeps: list[tuple[Job, Takeover]] = []
+        self.takeovers: list[tuple[Job, Takeover]] = []
         self.noted: list[tuple[str, str]] = []  # jobs that have begun, each with its outcome
 
     def carry_out(self) -> None:
@@ -64,13 +66,17 @@ class JobsHarness:
                 self.changes.append(effect.job)
             elif isinstance(effect, Answer):
                 self.answers.append(effect)
+            elif isinstance(effect, Keep):
+                self.keeps.append((effect.job, effect.takeover))
+            elif isinstance(effect, TakeOver):
+                self.takeovers.append((effect.job, effect.takeover))
             elif isinstance(effect, Note):
                 self.noted.append((effect.job.name, effect.outcome))
             else:
                 self.removals.append(effect)
 
     def ask(self, session: object, half: int) -> None:
-        self.jobs.unanswered(session, half)
+        self.jobs.unanswered(session, half, self.now)
         self.carry_out()
 
     def answer(self, found: pb.Counted | None) -> None:

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failover: if a switch of a job dies, the slots of its tree go on at the switches of another tree. Without I/O.
+
+| stage of a takeover | event | next |
+|---|---|---|
+| STORING | the controller has stored that the tree is lost | SUSPENDING: ranks are told to suspend their slots there |
+| SUSPENDING | every rank that sends has told the rounds of its slots | INSTALLING, from the least round of each slot |
+| INSTALLING | the switches have the entries, and their halves are reset | DONE: ranks are told to go on there |
+| INSTALLING | a switch has failed | a takeover by another tree begins; without one, the job ends |
+
+A tree is lost if a rank gets no answer from it, and the controller cannot reach a switch of it, or knows that a link of
+it is down. It is also lost if a switch of it comes back without the job's entries.
+
+The other tree's leaves have heard the same ranks, so no HELLOs are needed: packets of both trees go through the rank's
+socket for the other tree, under different job numbers. The lost tree's slots stay the job's until it ends.
+
+Ranks are at most one round apart in each slot, because a round's RESULT needs a packet of each of them. A rank that is
+ahead sends its packet of the least round again. See docs/protocol.md, section 7.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.effects import Keep, TakeOver
+from p4reduce_controller.jobs.job import Job, Member, State, Takeover, TakeoverStage
+from p4reduce_controller.jobs.lifecycle import Lifecycle
+from p4reduce_controller.jobs.numbers import NumbersExhausted
+from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.switches.pools import PoolFull
+
+log = logging.getLogger(__name__)
+
+
+class Failover:
+    """The state machine of takeovers. Without `enabled`, none begins."""
+
+    def __init__(self, lifecycle: Lifecycle, registry: Registry, switches: Switches, *, enabled: bool) -> None:
+        self._lifecycle = lifecycle
+        self._registry = registry
+        self._switches = switches
+        self._enabled = enabled
+
+    # Events.
+
+    def unanswered(self, job: Job, half: int, now: float) -> None:
+        """Handle that a rank gets no answer about a half of the job."""
+        tree, _ = job.site.for_threads(job.threads).slot_at(half, job.slots)
+        if self._can(job) and (why := self._trouble(job, tree)):
+            self._begin(job, tree, why, now)
+
+    def lost_at(self, job: Job, switch: int, lost: Collection[int], why: str, now: float) -> bool:
+        """Handle that a switch has come back without the job's entries. Return whether the job lives on.
+
+        `switch`: the controller's number. `lost`: the job numbers whose entries are gone.
+        """
+        at_switch = [
+            (tree, placement.job)
+            for tree in range(len(job.site.trees.roots))
+            for at, placement in job.placements_of(tree).items()
+            if job.site.number(at) == switch
+        ]
+        trees = {tree for tree, number in at_switch if number in lost}
+        if trees and not self._can(job):
+            return False
+        return all(self._begin(job, tree, why, now) for tree in sorted(trees))
+
+    def stored(self, job: Job, takeover: Takeover) -> None:
+        """Handle that a later controller would know that the tree is lost."""
+        if not job.over and takeover.stage is TakeoverStage.STORING:
+            takeover.stage = TakeoverStage.SUSPENDING
+            self._suspend(takeover, _workers(job))
+
+    def rounds(self, job: Job, member: Member, rounds: pb.Rounds) -> None:
+        """Handle a rank's answer to Suspend."""
+        found = [one for one in job.takeovers if one.number == rounds.number]
+        if not found or found[0].stage is not TakeoverStage.SUSPENDING or member.rank not in job.workers:
+            return
+        takeover = found[0]
+        takeover.rounds[member.rank] = list(rounds.rounds)
+        if len(takeover.rounds) < len(job.workers):
+            return
+        try:
+            takeover.least = least_rounds(list(takeover.rounds.values()))
+        except ValueError as error:
+            self._lifecycle.end(job, pb.SWITCH_LOST, f"{takeover.why}, and its slots cannot go on: {error}")
+            return
+        takeover.stage = TakeoverStage.INSTALLING
+        for at, placement in takeover.placements.items():
+            takeover.placements[at] = replace(placement, rounds=tuple(takeover.least))
+        self._lifecycle.add(TakeOver(job, takeover))
+
+    def taken_over(self, job: Job, takeover: Takeover, problem: str, now: float) -> bool:
+        """Handle that the other tree's switches have the slots, or the problem. Return whether they have them."""
+        if job.over or takeover.stage is not TakeoverStage.INSTALLING:
+            return False
+        if problem:
+            takeover.stage = TakeoverStage.FAILED
+            self._begin(job, takeover.tree, f"{takeover.why}; {problem}", now)
+            return False
+        takeover.stage = TakeoverStage.DONE
+        for member in _workers(job):
+            self._resume(takeover, member)
+        log.warning(
+            "job %r: the slots of %s are at %s now: %s",
+            *(job.name, _name(job, takeover.tree), _name(job, takeover.via), takeover.why),
+        )
+        return True
+
+    def came_back(self, job: Job, member: Member, now: float) -> None:
+        """Handle the return of a rank on a new stream: it may lack a message of a takeover."""
+        for tree in sorted(job.lost_trees):
+            takeover = job.takeover_of(tree)
+            if takeover is None:  # it belonged to an earlier controller
+                if not job.away and self._can(job):
+                    self._begin(job, tree, "the controller was restarted", now)
+            elif member.rank not in job.workers:
+                pass
+            elif takeover.stage is TakeoverStage.SUSPENDING and member.rank not in takeover.rounds:
+                self._suspend(takeover, [member])
+            elif takeover.stage is TakeoverStage.DONE:
+                self._resume(takeover, member)
+
+    # Steps.
+
+    def _can(self, job: Job) -> bool:
+        """Return whether slots of the job can go on elsewhere."""
+        return (
+            self._enabled
+            and job.state is State.READY
+            and job.leave_deadline is None
+            and job.move is None
+            and job.threads == 1
+            and not job.in_memory
+            and all(job.members[rank].moves for rank in job.workers)
+        )
+
+    def _trouble(self, job: Job, tree: int) -> str:
+        """Return why the tree that has these slots of the job is lost, or ""."""
+        nodes = sorted(job.placements_of(tree))
+        found = self._switches.unavailable(job.site, nodes)
+        links = [at for at in nodes if at in job.site.trees.uplinks]
+        return "; ".join(found or [str(why) for at in links if (why := self._switches.uplink_trouble(job.site, at))])
+
+    def _begin(self, job: Job, tree: int, why: str, now: float) -> bool:
+        """Begin a takeover of the tree's slots, unless one is under way. Return whether the job lives on.
+
+        If no other tree can have the slots, the job goes on as it is, unless it has lost them for certain.
+        """
+        before = job.takeover_of(tree)
+        if before is not None and before.under_way:
+            return True
+        others = [other for other in range(len(job.site.trees.roots)) if other not in job.lost_trees | {tree}]
+        failed = {one.via for one in job.takeovers if one.tree == tree and one.stage is TakeoverStage.FAILED}
+        others = [other for other in others if other not in failed and not self._trouble(job, other)]
+        others.sort(key=lambda other: sum(one.via == other for one in job.takeovers))
+        problem = "no other tree of switches is left"
+        for via in others:
+            try:
+                takeover = self._registry.take_over(job, tree, via, now, why)
+            except (PoolFull, NumbersExhausted) as error:
+                problem = str(error)
+                continue
+            job.lost_trees.add(tree)
+            self._lifecycle.add(Keep(job, takeover))
+            return True
+        log.warning("job %r: the slots of %s stay there: %s (%s)", job.name, _name(job, tree), problem, why)
+        if before is not None and before.stage is TakeoverStage.FAILED:
+            self._lifecycle.end(job, pb.SWITCH_LOST, f"{why}, and {problem}")
+        return False
+
+    def _suspend(self, takeover: Takeover, members: Iterable[Member]) -> None:
+        suspend = pb.Suspend(aggregator=takeover.tree, number=takeover.number)
+        for member in members:
+            self._lifecycle.tell(member.session, pb.ServerMessage(suspend=suspend))
+
+    def _resume(self, takeover: Takeover, member: Member) -> None:
+        number, generation = takeover.job
+        resume = pb.Resume(
+            aggregator=takeover.tree,
+            number=takeover.number,
+            via=takeover.via,
+            job=number << 16 | generation,
+            rounds=takeover.least,
+        )
+        self._lifecycle.tell(member.session, pb.ServerMessage(resume=resume))
+
+
+def least_rounds(rounds: Sequence[Sequence[int]]) -> list[int]:
+    """Return the least round of each slot, of all ranks' rounds. Raises ValueError if ranks are too far apart."""
+    if len({len(own) for own in rounds}) > 1:
+        raise ValueError("its ranks have different numbers of slots")
+    least = []
+    for each in zip(*rounds, strict=True):
+        first = min(each, key=lambda seq: (seq - each[0] + 2**31) % 2**32)
+        if any((seq - first) % 2**32 > 1 for seq in each):
+            raise ValueError(f"its ranks are in rounds {sorted(set(each))} of one slot")
+        least.append(first)
+    return least
+
+
+def _workers(job: Job) -> list[Member]:
+    return [job.members[rank] for rank in job.workers]
+
+
+def _name(job: Job, tree: int) -> str:
+    return job.site.trees.names[job.site.trees.roots[tree]]

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""If a switch of a job dies, the slots of its tree go on at the switches of another tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.failover import least_rounds
+from p4reduce_controller.jobs.job import Job, State, Takeover, TakeoverStage
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.lifecycle import JobOptions, digest
+from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.switches.aggregator import Layout
+from p4reduce_controller.switches.availability import Unavailable
+from p4reduce_controller.switches.frames import Endpoint
+from tests.support.controller.jobs_harness import JobsHarness, rejoin
+
+SWITCHES, RANKS, SLOTS = 3, 2, 6
+
+
+class MortalSwitches(Switches):
+    """Switches of which some are dead."""
+
+    dead: frozenset[int] = frozenset()
+
+    def conditions(self, number: int) -> Iterable[Unavailable]:
+        return [Unavailable("it is dead")] if number in self.dead else []
+
+
+class FailoverHarness(JobsHarness):
+    """A job of two ranks with six slots at three switches, each of which has eight."""
+
+    def __init__(self, *, moves_slots: bool = True, **join: object) -> None:
+        super().__init__()
+        addresses = [Endpoint(f"02:00:0a:00:00:f{at}", f"10.0.0.25{at}", 31314) for at in range(SWITCHES)]
+        self.switches: MortalSwitches = MortalSwitches(Layout(4, 64, 8), addresses)
+        self.jobs = Jobs(self.switches, JobOptions(moves_slots=moves_slots))
+        self.sessions = [self.join(rank, RANKS, slots=SLOTS, **{"moves": True, **join}) for rank in range(RANKS)]
+        for session in self.sessions:
+            for switch in range(SWITCHES):
+                self.hear(session, switch, port=5 + switch)
+        self.installed()
+        for rank, member in self.job.members.items():
+            member.key = digest(str(rank))
+
+    @property
+    def job(self) -> Job:
+        [job] = self.jobs
+        return job
+
+    def kill(self, *switches: int, half: int | None = None) -> None:
+        """Let switches die, and a rank ask about a half there."""
+        self.switches.dead |= set(switches)
+        self.ask(self.sessions[0], 2 * switches[0] if half is None else half)
+
+    def stored(self) -> Takeover:
+        """Store the one takeover that is to be kept."""
+        [(job, takeover)] = self.keeps
+        self.keeps.clear()
+        self.jobs.stored(job, takeover)
+        self.carry_out()
+        return takeover
+
+    def tell_rounds(self, takeover: Takeover, *rounds: list[int]) -> None:
+        for session, own in zip(self.sessions, rounds, strict=True):
+            self.jobs.rounds(session, pb.Rounds(number=takeover.number, rounds=own))
+            self.carry_out()
+
+    def taken_over(self, problem: str = "") -> None:
+        [(job, takeover)] = self.takeovers
+        self.takeovers.clear()
+        self.jobs.taken_over(job, takeover, problem, self.now)
+        self.carry_out()
+
+    def take_over(self) -> Takeover:
+        """Run a takeover to its end."""
+        takeover = self.stored()
+        self.tell_rounds(takeover, *[[4, 4]] * RANKS)
+        self.taken_over()
+        return takeover
+
+
+def suspends(harness: JobsHarness, session: object) -> list[pb.Suspend]:
+    return [message.suspend for message in harness.told[session] if message.HasField("suspend")]
+
+
+def resumes(harness: JobsHarness, session: object) -> list[pb.Resume]:
+    return [message.resume for message in harness.told[session] if message.HasField("resume")]
+
+
+def test_the_slots_go_on_at_another_switch() -> None:
+    harness = FailoverHarness()
+    own = harness.job.placements
+    harness.kill(1)
+    assert harness.job.lost_trees == {1}
+    assert not suspends(harness, harness.sessions[0])  # a later controller would not know of it yet
+    takeover = harness.stored()
+    for session in harness.sessions:
+        assert suspends(harness, session) == [pb.Suspend(aggregator=1, number=takeover.number)]
+    harness.ask(harness.sessions[1], 2)  # nothing new
+    harness.jobs.rounds(harness.sessions[0], pb.Rounds(number=takeover.number ^ 1, rounds=[7, 7]))
+    harness.tell_rounds(takeover, [2**32 - 1, 8], [0, 8])
+    [(at, placement)] = takeover.placements.items()
+    assert at == takeover.via == 0
+    assert placement.rounds == (2**32 - 1, 8)
+    assert placement.slots.first == own[0].slots.end
+    assert placement.slots.count == own[1].slots.count
+    assert placement.workers == own[0].workers
+    assert placement.job not in {one.job for one in own.values()}
+    assert not resumes(harness, harness.sessions[0])
+    harness.taken_over()
+    number, generation = takeover.job
+    for session in harness.sessions:
+        assert resumes(harness, session) == [
+            pb.Resume(aggregator=1, number=takeover.number, via=0, job=number << 16 | generation, rounds=[2**32 - 1, 8])
+        ]
+    assert harness.job.placements_of(1) == takeover.placements
+    assert not harness.job.movable
+    for session in harness.sessions:
+        harness.leave(session)
+    harness.removed()
+    assert all(harness.jobs.pool(number).free == 8 for number in range(SWITCHES))
+
+
+@pytest.mark.parametrize(
+    "why_not", ["all well", "old rank", "threads", "leaving", "turned off", "none left", "a short half"]
+)
+def test_a_job_that_cannot_go_on_elsewhere_stays(why_not: str) -> None:
+    harness = FailoverHarness(moves_slots=why_not != "turned off", moves=why_not != "old rank")
+    if why_not == "leaving":
+        harness.leave(harness.sessions[1])
+    if why_not == "threads":
+        harness.job.threads = 2
+        harness.job.numbers *= 2
+    dead = {"all well": [], "none left": [1, 0, 2]}.get(why_not, [1])
+    if dead:
+        harness.kill(*dead, half=2 * SLOTS if why_not == "a short half" else None)
+    else:
+        harness.ask(harness.sessions[0], 2)
+    assert not harness.keeps
+    assert not harness.job.lost_trees
+    assert harness.job.state is State.READY
+
+
+def test_the_switch_that_took_over_may_die_as_well() -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    first = harness.take_over()
+    harness.kill(0)
+    second = harness.take_over()
+    harness.kill(0, half=2)  # the rank gets no answer from the first tree's slots, which were at the second's
+    third = harness.take_over()
+    assert [(one.tree, one.via) for one in (first, second, third)] == [(1, 0), (0, 2), (1, 2)]
+    assert len({one.job for one in (first, second, third)}) == 3
+    assert harness.job.placements_of(1) == third.placements
+    harness.kill(2, half=4)
+    assert not harness.keeps
+    assert harness.job.state is State.READY  # it waits, as a job at one switch does
+
+
+def test_another_switch_is_tried_if_one_fails() -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    first = harness.stored()
+    harness.tell_rounds(first, [4, 4], [4, 5])
+    harness.taken_over("the switch has no room")
+    assert first.stage is TakeoverStage.FAILED
+    second = harness.stored()
+    assert second.via == 2
+    harness.tell_rounds(second, [4, 4], [4, 5])
+    harness.taken_over("it has none either")
+    abort = harness.last(harness.sessions[0])
+    assert abort.reason == pb.SWITCH_LOST
+    assert (
+        "it is dead; the switch has no room; it has none either, and no other tree of switches is left" in abort.message
+    )
+    harness.removed()
+    assert all(harness.jobs.pool(number).free == 8 for number in range(SWITCHES))
+
+
+def test_a_switch_without_room_is_not_taken() -> None:
+    harness = FailoverHarness()
+    for number in (0, 2):
+        pool = harness.jobs.pool(number)
+        pool.take(pool.find(5))
+    harness.kill(1)
+    assert not harness.keeps
+    assert not harness.job.lost_trees
+    assert harness.job.state is State.READY
+
+
+def test_a_switch_that_comes_back_empty_ends_no_job_that_can_go_on() -> None:
+    harness = FailoverHarness()
+    number = harness.job.number
+
+    def lost() -> bool:
+        lives = harness.jobs.lost_at(harness.job, 1, {number}, "it was restarted", harness.now)
+        harness.carry_out()
+        return lives
+
+    assert lost()
+    takeover = harness.take_over()
+    assert takeover.tree == 1
+    assert lost()  # its own slots are not there any more
+    assert not harness.keeps
+    assert harness.jobs.lost_at(harness.job, takeover.via, {number + 77}, "it was restarted", harness.now)
+    assert not harness.keeps
+    harness.switches.dead = frozenset({0, 2})
+    assert not harness.jobs.lost_at(harness.job, takeover.via, {takeover.job[0]}, "it was restarted", harness.now)
+
+
+def test_a_switch_that_comes_back_empty_ends_a_job_that_cannot_go_on() -> None:
+    harness = FailoverHarness(moves=False)
+    assert not harness.jobs.lost_at(harness.job, 1, {harness.job.number}, "it was restarted", harness.now)
+    assert not harness.job.lost_trees
+
+
+def test_ranks_too_far_apart_end_the_job() -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    harness.tell_rounds(harness.stored(), [4, 4], [4, 6])
+    abort = harness.last(harness.sessions[0])
+    assert abort.reason == pb.SWITCH_LOST
+    assert "its ranks are in rounds [4, 6] of one slot" in abort.message
+
+
+def test_a_rank_on_a_new_stream_gets_the_message_that_it_may_lack() -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    takeover = harness.stored()
+    again = rejoin(harness, harness.job, 0)
+    assert suspends(harness, again) == suspends(harness, harness.sessions[0])
+    harness.sessions[0] = again
+    harness.tell_rounds(takeover, [4, 4], [4, 5])
+    again = rejoin(harness, harness.job, 1)
+    assert harness.kinds(again) == ["ready", "release"][: len(harness.kinds(again))]
+    harness.sessions[1] = again
+    harness.taken_over()
+    later = rejoin(harness, harness.job, 1, attempt=1)
+    assert resumes(harness, later) == resumes(harness, again) != []
+
+
+def test_a_later_controller_takes_the_slots_over_again_when_all_ranks_are_back() -> None:
+    """It does not know which ranks have heard where the slots went."""
+    harness = FailoverHarness()
+    harness.kill(1)
+    first = harness.take_over()
+    later = FailoverHarness.__new__(FailoverHarness)
+    JobsHarness.__init__(later)
+    later.switches, later.now = harness.switches, harness.now
+    later.jobs = Jobs(later.switches)
+    job = harness.job
+    job.takeovers.clear()
+    for member in job.members.values():
+        member.session = None
+    later.jobs.restore([job], {})
+    later.jobs.expect_returns(later.now)
+    later.sessions = [rejoin(later, job, 0)]
+    assert not later.keeps
+    later.sessions.append(rejoin(later, job, 1))
+    second = later.take_over()
+    assert (second.tree, second.via) == (1, 0)
+    assert second.job != first.job or second.number != first.number
+    assert all(len(resumes(later, session)) == 1 for session in later.sessions)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.lists(st.booleans(), min_size=3, max_size=3)), max_size=5))
+def test_the_least_of_rounds_that_wrap_around(slots: list[tuple[int, list[bool]]]) -> None:
+    rounds = [[(first + ahead[rank]) % 2**32 for first, ahead in slots] for rank in range(3)]
+    assert least_rounds(rounds) == [(first + all(ahead)) % 2**32 for first, ahead in slots]
+
+
+def test_rounds_of_ranks_that_differ_in_slots_are_refused() -> None:
+    with pytest.raises(ValueError, match="different numbers of slots"):
+        least_rounds([[1, 2], [1]])
