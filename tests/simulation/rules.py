@@ -71,6 +71,8 @@ class Rules:
         causes = [fault for fault in self.site.faults if self._reaches(fault, job)]
         if not causes:
             raise Violation(f"{rank.name} failed without a fault: {error!r}")
+        if all(fault.kind.startswith("rank:") for fault in causes):
+            self._judge_named(causes, job, rank, error)
         if len(causes) > 1 or rank.stage == "joining":
             return  # faults may add up
         self._judge_single(causes[0], job, rank, error)
@@ -81,6 +83,14 @@ class Rules:
             return False
         mine = {rank.name for rank in job.ranks} | {rank.process.host for rank in job.ranks}
         return not fault.kind.startswith("rank:") or bool(mine & set(fault.subjects))
+
+    def _judge_named(self, causes: list[Fault], job: Job, rank: Rank, error: BaseException) -> None:
+        """Check that an error names only a rank that was struck."""
+        named = getattr(error, "rank", None)
+        if isinstance(error, JobAborted) and named is not None:
+            struck = {subject for fault in causes for subject in fault.subjects}
+            if not struck & {job.ranks[named].name, job.ranks[named].process.host}:
+                raise Violation(f"{rank.name} names rank {named}, which nothing has struck: {error!r}")
 
     def _judge_single(self, fault: Fault, job: Job, rank: Rank, error: BaseException) -> None:
         lasted = min(fault.end, self.site.world.now) - fault.begin

@@ -70,7 +70,7 @@ def play(seed: int, echo: Callable[[str], None] | None = None, *, idle: float = 
 
 def _end(world: World) -> None:
     """End what still runs, without any consequence."""
-    world.checks, world.echo = [], None
+    world.checks, world.echo, world.over = [], None, True
     for process in [*world.processes, *world.dead]:
         process.alive = True  # so that its tasks can end
         for thread in list(process.threads):
@@ -119,24 +119,32 @@ class Scenario:
         for controller in site.controllers:
             controller.start()
         run_until(world, START, lambda: site.leader is not None, "no controller serves")
+        run_until(world, START, lambda: not site.idle(), "a switch is not set up")
         self._rules = Rules(site)
         net = site.net
         net.loss, net.duplicates = random.choice([0, 0, 0.01, 0.1]), random.choice([0, 0, 0.02, 0.2])
         net.delay = random.choice([0.0, 0.001, 0.3])
         for number in range(random.choice([1, 2, 3, 5, 8])):
             world.after(random.uniform(0, self.length / 2), lambda number=number: self._begin_job(f"job{number}"))
-        for _ in range(random.choice([0, 1, 1, 1, 2, 3, 5, 8])):
-            world.after(random.uniform(0, self.length), self._strike)
+        when = 0.0
+        for _ in range(random.choice([0, 1, 1, 1, 2, 3, 5, 8, 20])):
+            # Some faults come shortly after the one before.
+            when = when + random.uniform(0, 1) if random.random() < 0.4 else random.uniform(0, self.length)
+            world.after(when, self._strike)
         world.run(self.length + LONGEST_FAULT)
         run_until(world, SETTLE, lambda: all(job.over for job in site.jobs), "ranks still wait")
-        run_until(world, FREE, lambda: not site.idle(), "the site is not idle")
+        self._run_until_idle()
         self._rules.begin_last()
         last = self._begin_job("last")
         run_until(world, LONGEST_WAIT, lambda: last.over, "the last job does not end")
         for rank in last.ranks:
             if rank.outcome != "left":
                 raise Violation(f"{rank.name} failed after all faults were mended: {rank.error!r}")
-        run_until(world, FREE, lambda: not site.idle(), "the site is not idle in the end")
+        self._run_until_idle()
+
+    def _run_until_idle(self) -> None:
+        if not self.world.run(FREE, lambda: not self.site.idle()):
+            raise Violation(f"the site is not idle after {FREE:g} s: {self.site.idle()}")
 
     def _begin_job(self, name: str) -> Job:
         random = self.random

@@ -7,7 +7,9 @@ The site also keeps the record of faults, by which `rules` judges how jobs have 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -17,10 +19,12 @@ from typing import Any
 import grpc
 
 from p4reduce.control.rpc import JobsStub
-from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.base.listening import ListenError
 from p4reduce_controller.service.run import running
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.standby.leader_election import LeaderElection
+from p4reduce_controller.store.state_names import StateError
+from p4reduce_controller.switches.aggregator import SwitchError
 from tests.simulation import etcd, program, rpc
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network
@@ -32,6 +36,7 @@ _FIRST_UPLINK = 100  # the number of a port
 LEASE = 10.0  # seconds until a controller notices that a rank's host is gone
 REJOIN = 10.0
 STORE_LEASE = 2
+_EXPECTED = (ListenError, StateError, SwitchError)  # with which a controller may end
 SWITCH_TIMEOUT = 30.0
 RESTART_DELAY = 1.0  # seconds until a controller that has ended is started again, as by systemd
 
@@ -46,6 +51,9 @@ class LogNotes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         who = self._world.current.name if self._world.current is not None else "-"
         self._world.note(who, f"[{record.levelname.lower()}] {record.getMessage()}")
+        if record.exc_info and not self._world.over:
+            text = "".join(traceback.format_exception(*record.exc_info))
+            self._world.failure = Violation(f"{who} logs an exception: {record.getMessage()}\n{text}")
 
 
 @dataclass(eq=False)
@@ -123,7 +131,7 @@ class Controller:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
         self.site.world.note(self.name, f"ends: {error!r}")
-        if isinstance(error, SettingsError | AssertionError | TypeError | AttributeError):
+        if error is not None and not isinstance(error, _EXPECTED):
             self.site.world.failure = error
         if self.process is not None:
             self.process.kill()
@@ -165,6 +173,7 @@ class Site:
         self.jobs: list[Job] = []
         self.faults: list[Fault] = []
         self._operator: Process | None = None  # the last one
+        self._base: dict[str, frozenset[str]] = {}  # entries without any job, by switch
         self.net.etcd = etcd.Member(world)
         for controller in self.controllers:
             (folder / controller.host).mkdir()
@@ -280,9 +289,21 @@ class Site:
             return f"jobs live: {[job.name for job in jobs.live]}"
         if used := [pool.used for pool in jobs.pools if pool.used]:
             return f"slots are in use: {used}"
-        if left := {switch.name: sorted(switch.admitted) for switch in self.switches if switch.admitted}:
-            return f"entries are left: {left}"
+        if any(one.unavailable for one in leader.serving.inventory.switches.values()):
+            return "a switch is unavailable"
+        for switch in self.switches:
+            now = switch.entries()
+            if (base := self._base.setdefault(switch.name, now)) != now:
+                return f"{switch.name} has {sorted(now - base)}, and lacks {sorted(base - now)}"
+        if stored := self._stored_jobs():
+            return f"jobs are stored: {stored}"
         return ""
+
+    def _stored_jobs(self) -> list[str]:
+        if self.kind == "file":
+            path = self.folder / self.controllers[0].host / "state"
+            return [job["name"] for job in json.loads(path.read_text())["jobs"]]
+        return [key for key in self.net.etcd.keys if "/state/jobs/" in key]
 
     def check_slots(self) -> None:
         """Check that no slot is free at a controller while a switch still admits a job there."""

@@ -214,6 +214,21 @@ class Switch:
             elif (there := self.ports.get(egress)) is not None:
                 self.net.from_switch(self.ip, there, out)
 
+    def entries(self) -> frozenset[str]:
+        """Return all entries and groups that it has."""
+        pipeline = self._service._running
+        if self.process is None or pipeline is None:
+            return frozenset()
+        everything = [
+            p4r.Entity(table_entry=p4r.TableEntry()),
+            p4r.Entity(
+                packet_replication_engine_entry=p4r.PacketReplicationEngineEntry(
+                    multicast_group_entry=p4r.MulticastGroupEntry()
+                )
+            ),
+        ]
+        return frozenset(str(entity) for entity in pipeline.read(everything))
+
     # Invariants.
 
     def _check_entries(self) -> None:

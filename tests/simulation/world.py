@@ -177,6 +177,7 @@ class World:
         self.dead: list[Process] = []
         self.current: Process | None = None
         self.steps = 0
+        self.over = False
         self.failure: BaseException | None = None  # of a thread
         self.checks: list[Callable[[], None]] = []  # invariants, checked after every step
         self.tail: deque[str] = deque(maxlen=tail)
