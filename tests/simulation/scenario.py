@@ -24,7 +24,7 @@ from tests.simulation.program import SLOTS
 from tests.simulation.rank import JobPlan, Rank
 from tests.simulation.rules import LONGEST_WAIT, Rules
 from tests.simulation.site import Fault, Job, LogNotes, Site, run_until
-from tests.simulation.world import Violation, World
+from tests.simulation.world import ROUNDS_TO_CLOSE, Violation, World
 
 SETTLE = 300.0  # seconds for everything to end when all faults are mended
 FREE = 90.0  # seconds for the slots to be free after that
@@ -73,10 +73,13 @@ def _end(world: World) -> None:
     world.checks, world.echo, world.over = [], None, True
     for process in [*world.processes, *world.dead]:
         process.alive = True  # so that its tasks can end
+        world.current = process
         for thread in list(process.threads):
-            with contextlib.suppress(BaseException):
-                world.current = process
-                thread.greenlet.throw(greenlet.GreenletExit)
+            for _ in range(ROUNDS_TO_CLOSE):
+                with contextlib.suppress(BaseException):
+                    thread.greenlet.throw(greenlet.GreenletExit)
+                if thread.greenlet.dead:
+                    break
         process.close()
     world.current = None
     world.processes, world.dead = [], []

@@ -124,6 +124,8 @@ class Waiter:
             self._timer = loop.call_later(max(0.0, timeout), self._time_out)
         self._waits = True
         while self._waits:
+            if world.over:
+                raise greenlet.GreenletExit  # otherwise what refers to this thread would never be freed
             self.thread.greenlet.parent.switch()
         return self._woken
 
