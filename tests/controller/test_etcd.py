@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.etcd import state
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
 from p4reduce_controller.settings.settings import Settings, check_store
@@ -155,6 +156,21 @@ class TestState:
         (last,) = etcd.transactions[written:]
         keys = [operation.request_put.key for operation in last.success]
         assert keys == [b"/p4reduce/state/jobs/3", b"/p4reduce/state/order"]
+
+    def test_jobs_of_many_ranks_fit_into_requests(
+        self, etcd: FakeEtcd, tmp_path: Path, one: Controller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(state, "_PLAIN_BYTES", 1000)
+        monkeypatch.setattr(state, "_MOST_BYTES", 1)
+        written = len(etcd.transactions)
+        for name in ("c", "d"):
+            one.stored.job(name, *[LEAF1, LEAF2] * 5)
+        one.keep()
+        more = etcd.transactions[written:]
+        values = [operation.request_put.value for transaction in more for operation in transaction.success]
+        assert sum(value.startswith(b"zlib ") for value in values) == 2
+        assert len(more) == 2
+        assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b", "c", "d"]
 
     def test_what_is_over_is_not_found(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
         harness = one.stored.harness

@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import io
 import random
+import re
 from statistics import median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import MOST_RANKS_NAMED
 from p4reduce.protocol.constants import MAX_RANKS, MAX_WORKERS, NOBODY, PARENT
+from p4reduce_controller.commands import views
+from p4reduce_controller.commands.views import show
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import NOTICES_A_SECOND, NOTIFY_AFTER
 from p4reduce_controller.jobs.reports import _median_without
@@ -125,6 +130,20 @@ def test_the_error_of_a_job_whose_ranks_do_not_come_names_few() -> None:
     said = harness.told[session][-1].abort.message
     assert ", 32 and 4063 more of 4096 did not join" in said
     assert len(said) < 300
+
+
+def test_tables_list_the_ranks_that_others_wait_for_first() -> None:
+    places = [pb.Attachment(heard=True, port=5, ip="10.0.0.1", udp_port=5001)]
+    members = [pb.Member(rank=rank, places=places if rank != 3000 else []) for rank in range(MAX_RANKS) if rank != 4000]
+    job = pb.Job(name="job", world_size=MAX_RANKS, members=members, pools=[pb.Pool(count=4)], slots=4)
+    status = pb.StatusReply(switches=[pb.Switch(name="s", address="a:1", state="Ready")], jobs=[job])
+    for view in (lambda console: show(status, console), lambda console: console.print(views.job(status, job))):
+        console = Console(record=True, width=160, file=io.StringIO())
+        view(console)
+        text = console.export_text()
+        assert text.count("10.0.0.1:5001") == views.MOST_ROWS - 2
+        assert re.search(r"3000 .*(\n.*)+4000 .*(\n.*)+ 0 ", text)
+        assert "and 3840 more" in text
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=9), st.data())

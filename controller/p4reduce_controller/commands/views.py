@@ -43,6 +43,7 @@ class Rates:
 
 
 _MOST_NAMED = 8  # names in one cell of a table
+MOST_ROWS = 256  # ranks of a job in a table
 
 
 def show(status: pb.StatusReply, console: Console | None = None) -> None:
@@ -83,7 +84,8 @@ def _ranks(status: pb.StatusReply) -> Table:
         ranges = [f"{_range(pool)} of {status.switches[pool.switch].name}" for pool in one.pools]
         slots = ranges if in_trees else map(_range, one.pools)
         head = [_title(one), _number(one), one.state + shared, "\n".join(slots), f"{one.age_s:.0f} s"]
-        for rank, member in _members(one):
+        members, more = _members(one)
+        for rank, member in members:
             row = [str(rank), "not joined", ""]
             if member is not None:
                 sender = f", rank {member.leader} sends" if _has_leader(member) else ""
@@ -91,6 +93,8 @@ def _ranks(status: pb.StatusReply) -> Table:
                 row[1:] = ["\n".join(addresses) or "no HELLO yet", _member_state(member) + sender]
             table.add_row(*head, *row)
             head = [""] * len(head)  # only the first row of a job has these columns
+        if more:
+            table.add_row(*head, more, "", "")
     return table
 
 
@@ -154,13 +158,16 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
         if text:
             head.add_row(what, Text(text))
     table = Table("rank", "state", "sent by", "address")
-    for rank, member in _members(one):
+    members, more = _members(one)
+    for rank, member in members:
         if member is None:
             table.add_row(str(rank), "not joined", "", "")
         else:
             leader = f"rank {member.leader}" if _has_leader(member) else ""
             address = Text("\n".join(_addresses(status, member)) or "no HELLO yet")
             table.add_row(str(rank), _member_state(member), leader, address)
+    if more:
+        table.add_row(more, "", "", "")
     return Group(head, table)
 
 
@@ -264,10 +271,18 @@ def _problems(one: pb.Job) -> str:
     return "; ".join([*one.in_trouble, *(f"started without {text}" for text in one.left_out)])
 
 
-def _members(one: pb.Job) -> Iterator[tuple[int, pb.Member | None]]:
-    """Return each rank with its member; None for a rank that has not joined."""
+def _members(one: pb.Job) -> tuple[Iterable[tuple[int, pb.Member | None]], str]:
+    """Return the ranks to list, each with its member or None if it has not joined, and a text about the others.
+
+    Of many ranks, those that have not joined or come back, or that no switch has heard, come first.
+    """
     here = {member.rank: member for member in one.members}
-    return ((rank, here.get(rank)) for rank in range(one.world_size))
+    ranks = list(range(one.world_size))
+    if len(ranks) > MOST_ROWS:
+        ranks.sort(key=lambda rank: rank in here and bool(here[rank].places) and not here[rank].away)
+    more = len(ranks) - MOST_ROWS
+    listed = ((rank, here.get(rank)) for rank in ranks[:MOST_ROWS])
+    return listed, f"and {more} more" if more > 0 else ""
 
 
 def _title(one: pb.Job) -> str:

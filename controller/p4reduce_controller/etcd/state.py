@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from p4reduce_controller.etcd import rpc_pb2 as rpc
@@ -18,6 +19,9 @@ from p4reduce_controller.switches.aggregator import Children
 from p4reduce_controller.switches.availability import Unavailable
 
 _MOST_CHANGES = 100  # per transaction; etcd accepts 128 by default
+_MOST_BYTES = 1 << 20  # likewise; etcd accepts 1.5 MiB
+_PLAIN_BYTES = 1 << 18  # longer values are compressed: those of jobs with about 1,000 ranks and more
+_COMPRESSED = b"zlib "  # what a compressed value begins with
 _UNKNOWN: dict[str, Any] = {}  # stands for a key's value while it is unknown whether a write of it was carried out
 _ORDER = "order"  # the key that puts writes in order: each changes it, if it is as the write before left it
 
@@ -66,11 +70,11 @@ class EtcdState:
                 self._last_write = one.mod_revision
                 continue
             try:
-                value = json.loads(one.value)
+                value = _decoded(one.value)
                 if not isinstance(value, dict):
                     raise ValueError("no object")
                 self._stored[key] = value
-            except (ValueError, RecursionError) as error:
+            except (ValueError, RecursionError, zlib.error) as error:
                 self._broken = f"{key}: {error}"
 
     def check(self) -> None:
@@ -126,8 +130,8 @@ class EtcdState:
             # `site` comes first: it has the version, without which no jobs can be read if this controller dies between
             # two transactions.
             changes = sorted(dict.fromkeys(changes), key=lambda key: key != "site")
-            for start in range(0, len(changes), _MOST_CHANGES):
-                await self._write({key: wanted.get(key) for key in changes[start : start + _MOST_CHANGES]})
+            for batch in _batches({key: wanted.get(key) for key in changes}):
+                await self._write(batch)
 
     async def _write(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
         if self._lease.lost.is_set():
@@ -167,7 +171,32 @@ class EtcdState:
     def _operation(self, key: bytes, value: dict[str, Any] | None) -> rpc.RequestOp:
         if value is None:
             return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
-        return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=json.dumps(value).encode()))
+        return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=_encoded(value)))
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    plain = json.dumps(value).encode()
+    return plain if len(plain) <= _PLAIN_BYTES else _COMPRESSED + zlib.compress(plain)
+
+
+def _decoded(text: bytes) -> Any:
+    plain = text.removeprefix(_COMPRESSED)
+    return json.loads(plain if plain == text else zlib.decompress(plain))
+
+
+def _batches(changes: Mapping[str, dict[str, Any] | None]) -> Iterator[dict[str, dict[str, Any] | None]]:
+    """Yield the changes in order, as many as a transaction takes."""
+    batch: dict[str, dict[str, Any] | None] = {}
+    length = 0
+    for key, value in changes.items():
+        more = 0 if value is None else len(_encoded(value))
+        if batch and (len(batch) == _MOST_CHANGES or length + more > _MOST_BYTES):
+            yield batch
+            batch, length = {}, 0
+        batch[key] = value
+        length += more
+    if batch:
+        yield batch
 
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
