@@ -220,6 +220,32 @@ def test_a_switch_that_comes_back_empty_ends_a_job_that_cannot_go_on() -> None:
     assert not harness.job.lost_trees
 
 
+@pytest.mark.parametrize("stage", list(TakeoverStage))
+def test_a_job_that_ends_at_any_stage_frees_everything(stage: TakeoverStage) -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    if stage is not TakeoverStage.STORING:
+        takeover = harness.stored()
+        if stage is not TakeoverStage.SUSPENDING:
+            harness.tell_rounds(takeover, [4, 4], [4, 5])
+        if stage in (TakeoverStage.DONE, TakeoverStage.FAILED):
+            harness.taken_over("it has failed" if stage is TakeoverStage.FAILED else "")
+    assert stage in {one.stage for one in harness.job.takeovers}
+    harness.lose(harness.sessions[1])
+    assert harness.last(harness.sessions[0]).rank == 1
+    for job, takeover in harness.keeps:
+        harness.jobs.stored(job, takeover)  # comes too late
+    for job, takeover in harness.takeovers:
+        assert not harness.jobs.taken_over(job, takeover, "", harness.now)
+    harness.carry_out()
+    assert harness.kinds(harness.sessions[0])[-1] == "abort"
+    harness.removed()
+    assert not list(harness.jobs)
+    assert all(harness.jobs.pool(number).free == 8 for number in range(SWITCHES))
+    numbers = {harness.join(0, 1, f"job {count}") for count in range(3)}  # numbers are free as well
+    assert len(numbers) == 3
+
+
 def test_ranks_too_far_apart_end_the_job() -> None:
     harness = FailoverHarness()
     harness.kill(1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from p4reduce.local.host import digest
 from tests.support.cluster.stack import REPEATED, Stack, go_on, job, kept, over_udp, slots_used, wait_until_back
 from tests.support.waiting import wait_until
 
@@ -68,3 +69,16 @@ def test_the_controller_is_killed_as_well(tmp_path: Path, first: str) -> None:
             wait_until(lambda: "went on at" in trouble(stack), "the slots to be elsewhere")
         stack.restart_switch(1)  # until then, the ended job holds its slots there
         wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
+
+
+@pytest.mark.skipif(not digest(), reason="this machine does not let processes share memory")
+def test_ranks_of_a_host_whose_leader_sends_for_all() -> None:
+    with over_udp(**TWO) as stack:
+        options: dict[str, Any] = {"world_size": 5, "hosts": (0, 1, 0, 1, 1), "local": "auto"}
+        with stack.ranks(REPEATED, job="job", repeat=True, timeout=60, **options) as ranks:
+            go_on(ranks)
+            assert len({member["leader"] for member in job(stack, "job")["members"]}) == 2
+            stack.switches[1].process.kill()
+            go_on(ranks)
+            wait_until(lambda: "went on at" in trouble(stack), "the slots to be elsewhere")
+            go_on(ranks)

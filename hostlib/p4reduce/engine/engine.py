@@ -25,6 +25,7 @@ REMIND_AFTER_S = 30.0
 
 # Workers probe at least once a second, so a switch that can be reached is never silent for so long.
 SILENCE_S = 3.0
+LOOK_S = SILENCE_S / 4  # between two looks whether a half has had no answer for so long
 
 OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
 
@@ -286,8 +287,8 @@ class Engine(ABC):
     def _ask(self, now: float) -> float:
         """Report a half without an answer, if there is one. Returns the time of the next call, by the same clock."""
         if now >= self._ask_at:
-            self._ask_at = now + SILENCE_S
             half = self._unanswered()
+            self._ask_at = now + (LOOK_S if half is None else SILENCE_S)
             if half is not None:
                 self.on_silence(half)
         return self._ask_at

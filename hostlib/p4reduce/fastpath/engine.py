@@ -443,7 +443,7 @@ class NativeEngine(Engine):
         float_mode.set_default()
         error = c.Error.make()
         while True:
-            timeout = min(base.REMIND_AFTER_S / 3, base.SILENCE_S)
+            timeout = min(base.REMIND_AFTER_S / 3, base.LOOK_S)
             number = self._library.p4reduce_next_ended(self._handle, timeout, error)
             if number:
                 self._guarded(partial(self._complete, number, error))

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The losses of switches at random moments, for a while."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+def test_switches_are_lost_and_every_sum_is_right() -> None:
+    command = [sys.executable, "-m", "tests.chaos.failover", "--losses", "4", "--seed", "5", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    losses = json.loads(done.stdout)["losses"]
+    assert len(losses) >= 4
+    assert {one["what"] for one in losses} <= {"switch", "spine", "uplink"}
