@@ -11,24 +11,6 @@
 static const uint64_t PS_PER_S = UINT64_C(1000000000000);
 enum { IPV4_TOS = 1, ECN_MASK = 3 };
 
-struct packet *packet_new(struct simulation *simulation) {
-    struct packet *packet = simulation->free_packets;
-    if (packet != NULL) {
-        simulation->free_packets = packet->next;
-    } else {
-        packet = malloc(sizeof *packet + simulation->longest);
-        simulation->out_of_memory |= packet == NULL;
-    }
-    if (packet != NULL)
-        packet->message = NULL;
-    return packet;
-}
-
-void packet_free(struct simulation *simulation, struct packet *packet) {
-    packet->next = simulation->free_packets;
-    simulation->free_packets = packet;
-}
-
 // Returns how long the link needs for so many bytes.
 static uint64_t time_of(const struct link *link, uint64_t bytes) {
     return link->settings.rate == 0 ? 0 : (uint64_t)((__uint128_t)bytes * 8 * PS_PER_S / link->settings.rate);

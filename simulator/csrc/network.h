@@ -81,6 +81,7 @@ struct simulation {
     uint64_t strays;
     uint64_t interval; // of recording; 0: none
     struct packet *free_packets;
+    struct slab *slabs; // the memory of all packets
     FILE *capture; // NULL: none
     uint32_t snap; // bytes of a packet that are captured
     struct node **nodes;
@@ -96,6 +97,8 @@ struct simulation {
 // Returns a packet with room for the longest frame, or NULL without memory, which the simulation remembers.
 struct packet *packet_new(struct simulation *simulation);
 void packet_free(struct simulation *simulation, struct packet *packet);
+// Frees the memory of all packets, wherever they are.
+void packets_free(struct simulation *simulation);
 
 // Sends a packet on a link at a time, which must not be before that of the link's last packet. NULL is accepted.
 void link_send(struct simulation *simulation, struct link *link, struct packet *packet, uint64_t at);

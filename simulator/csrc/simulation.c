@@ -25,29 +25,16 @@ static void free_all(void *items, unsigned count) {
     free(items);
 }
 
-static void free_packets(struct packet *packet) {
-    while (packet != NULL) {
-        struct packet *next = packet->next;
-        free(packet);
-        packet = next;
-    }
-}
-
 void simulator_free(struct simulation *simulation) {
     if (simulation == NULL)
         return;
-    for (size_t i = 0; i < simulation->calendar.count; i++)
-        if (simulation->calendar.events[i].kind == EVENT_ARRIVAL)
-            free(simulation->calendar.events[i].object);
     free(simulation->calendar.events);
-    free_packets(simulation->free_packets);
+    packets_free(simulation);
     simulator_end_capture(simulation);
     player_free(simulation->player);
     for (unsigned i = 0; i < simulation->node_count; i++)
-        if (simulation->nodes[i]->is_host) {
-            free_packets(simulation->nodes[i]->as_host.first);
+        if (simulation->nodes[i]->is_host)
             p4reduce_worker_free(simulation->nodes[i]->as_host.worker);
-        }
     for (unsigned i = 0; i < simulation->link_count; i++)
         free(simulation->links[i]->recorded);
     free_all(simulation->nodes, simulation->node_count);
