@@ -77,7 +77,7 @@ def test_a_spine_link_carries_no_more_than_one_worker(start: Start, target: str)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", targets())
 def test_a_core_link_carries_its_share_of_one_worker(start: Start, target: str) -> None:
-    """This holds each way, with 16 slots at each of two spines."""
+    """This holds each way, with 16 slots at each of two spines. 1.2 allows for packets that are sent again."""
     case = Case(8, 1 << 18, "float32", 1.0, "random", "block")
     setup = Setup(target=target, slots=32, threads=1, repeat=3, warm_up=0, timeout=60)
     with start(clos.build(8, leaves=4, spines=2), target) as network:
@@ -89,8 +89,8 @@ def test_a_core_link_carries_its_share_of_one_worker(start: Start, target: str) 
     for number in range(1, 5):
         leaf, host = f"leaf{number}", f"h{2 * number - 1}"
         for spine in ("spine1", "spine2"):
-            assert carried[f"{leaf}>{spine}"] <= 0.5 * 1.05 * carried[f"{host}>{leaf}"], carried
-            assert carried[f"{spine}>{leaf}"] <= 0.5 * 1.05 * carried[f"{leaf}>{host}"], carried
+            assert carried[f"{leaf}>{spine}"] <= 0.5 * 1.2 * carried[f"{host}>{leaf}"], carried
+            assert carried[f"{spine}>{leaf}"] <= 0.5 * 1.2 * carried[f"{leaf}>{host}"], carried
 
 
 @pytest.mark.slow
