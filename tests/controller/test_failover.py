@@ -176,9 +176,8 @@ def test_another_switch_is_tried_if_one_fails() -> None:
     harness.taken_over("it has none either")
     abort = harness.last(harness.sessions[0])
     assert abort.reason == pb.SWITCH_LOST
-    assert (
-        "it is dead; the switch has no room; it has none either, and no other tree of switches is left" in abort.message
-    )
+    problem = "the switch has no room; it has none either, and no other tree of switches can have them"
+    assert f"it is dead; {problem}" in abort.message
     harness.removed()
     assert all(harness.jobs.pool(number).free == 8 for number in range(SWITCHES))
 
@@ -246,6 +245,16 @@ def test_a_job_that_ends_at_any_stage_frees_everything(stage: TakeoverStage) -> 
     assert len(numbers) == 3
 
 
+def test_a_rank_that_cannot_suspend_its_slots_ends_the_job() -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=harness.stored().number))
+    harness.carry_out()
+    abort = harness.last(harness.sessions[0])
+    assert (abort.rank, abort.reason) == (1, pb.SWITCH_LOST)
+    assert "rank 1 cannot move its slots: it has told 0 rounds, of 2 slots" in abort.message
+
+
 def test_ranks_too_far_apart_end_the_job() -> None:
     harness = FailoverHarness()
     harness.kill(1)
@@ -288,7 +297,12 @@ def test_a_later_controller_takes_the_slots_over_again_when_all_ranks_are_back()
     later.jobs.expect_returns(later.now)
     later.sessions = [rejoin(later, job, 0)]
     assert not later.keeps
+    later.switches.dead |= {0, 2}  # they are not connected yet
     later.sessions.append(rejoin(later, job, 1))
+    later.tick()
+    assert not later.keeps
+    later.switches.dead = frozenset({1})
+    later.tick()
     second = later.take_over()
     assert (second.tree, second.via) == (1, 0)
     assert second.job != first.job or second.number != first.number

@@ -81,6 +81,11 @@ class Failover:
         if not found or found[0].stage is not TakeoverStage.SUSPENDING or member.rank not in job.workers:
             return
         takeover = found[0]
+        count = len(range(takeover.tree, job.slots, len(job.site.trees.roots)))
+        if len(rounds.rounds) != count:
+            what = f"cannot move its slots: it has told {len(rounds.rounds)} rounds, of {count} slots"
+            self._lifecycle.abort(job, job.blame([member.rank], pb.SWITCH_LOST, f"{what} ({takeover.why})"))
+            return
         takeover.rounds[member.rank] = list(rounds.rounds)
         if len(takeover.rounds) < len(job.workers):
             return
@@ -111,14 +116,17 @@ class Failover:
         )
         return True
 
-    def came_back(self, job: Job, member: Member, now: float) -> None:
-        """Handle the return of a rank on a new stream: it may lack a message of a takeover."""
-        for tree in sorted(job.lost_trees):
-            takeover = job.takeover_of(tree)
-            if takeover is None:  # it belonged to an earlier controller
+    def tick(self, now: float) -> None:
+        """Begin takeovers of slots that an earlier controller had begun to move, when all ranks have come back."""
+        for job in self._registry.live:
+            for tree in [tree for tree in job.lost_trees if job.takeover_of(tree) is None]:
                 if not job.away and self._can(job):
                     self._begin(job, tree, "the controller was restarted", now)
-            elif member.rank not in job.workers:
+
+    def came_back(self, job: Job, member: Member) -> None:
+        """Handle the return of a rank on a new stream: it may lack a message of a takeover."""
+        for takeover in [one for tree in sorted(job.lost_trees) if (one := job.takeover_of(tree))]:
+            if member.rank not in job.workers:
                 pass
             elif takeover.stage is TakeoverStage.SUSPENDING and member.rank not in takeover.rounds:
                 self._suspend(takeover, [member])
@@ -135,6 +143,7 @@ class Failover:
             and job.leave_deadline is None
             and job.move is None
             and job.threads == 1
+            and len(job.site.trees.roots) > 1
             and not job.in_memory
             and all(job.members[rank].moves for rank in job.workers)
         )
@@ -158,7 +167,7 @@ class Failover:
         failed = {one.via for one in job.takeovers if one.tree == tree and one.stage is TakeoverStage.FAILED}
         others = [other for other in others if other not in failed and not self._trouble(job, other)]
         others.sort(key=lambda other: sum(one.via == other for one in job.takeovers))
-        problem = "no other tree of switches is left"
+        problem = "no other tree of switches can have them"
         for via in others:
             try:
                 takeover = self._registry.take_over(job, tree, via, now, why)
@@ -168,7 +177,9 @@ class Failover:
             job.lost_trees.add(tree)
             self._lifecycle.add(Keep(job, takeover))
             return True
-        log.warning("job %r: the slots of %s stay there: %s (%s)", job.name, _name(job, tree), problem, why)
+        if job.not_taken_over != problem:
+            job.not_taken_over = problem
+            log.warning("job %r: the slots of %s stay there: %s (%s)", job.name, _name(job, tree), problem, why)
         if before is not None and before.stage is TakeoverStage.FAILED:
             self._lifecycle.end(job, pb.SWITCH_LOST, f"{why}, and {problem}")
         return False

@@ -211,6 +211,7 @@ class Job:
     next_notice: float = -math.inf  # its ranks are not told of other changes of `awaited` before
     noticed: tuple[pb.Waiting.For, int] | None = None  # what its ranks wait for, and how many wait, as they were told
     lost_trees: set[int] = field(default_factory=set)  # whose slots are elsewhere
+    not_taken_over: str = ""  # why slots of a tree that is lost cannot be elsewhere, as was logged
     takeovers: list[Takeover] = field(default_factory=list, repr=False)  # by this controller, earliest first
     _roles: Roles | None = field(default=None, repr=False, compare=False)
 

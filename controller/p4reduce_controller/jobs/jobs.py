@@ -132,7 +132,7 @@ class Jobs:
         self.lifecycle.now = now
         if found := self.lifecycle.readmit(session, rejoin, caller):
             self._compaction.came_back(*found)
-            self._failover.came_back(*found, now)
+            self._failover.came_back(*found)
 
     def rounds(self, session: Session, rounds: pb.Rounds) -> None:
         """Handle the message that a rank has suspended slots."""
@@ -267,6 +267,7 @@ class Jobs:
         self.lifecycle.aborts.age(now)
         self._answer(self.queue.admit(now))
         self._compaction.tick(now)
+        self._failover.tick(now)
         self._answer(self.queue.expire(now))
         for session, notice in self.queue.notices():
             self.lifecycle.tell(session, pb.ServerMessage(waiting=notice))

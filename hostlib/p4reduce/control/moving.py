@@ -65,7 +65,8 @@ class Moving:
             rounds = mover.suspend(suspend.aggregator)
             if rounds is not None:
                 self._numbers[suspend.aggregator] = suspend.number
-                self._say(pb.ClientMessage(rounds=pb.Rounds(number=suspend.number, rounds=rounds)))
+            # If the engine cannot do this, no rounds let the controller end the job.
+            self._say(pb.ClientMessage(rounds=pb.Rounds(number=suspend.number, rounds=rounds or [])))
         elif self._numbers.get(message.resume.aggregator) == message.resume.number:
             resume = message.resume
             del self._numbers[resume.aggregator]
