@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.cluster.calls import SHAPES, finish
 from tests.support.cluster.rank import Call
-from tests.support.cluster.stack import REPEATED, Setting, Stack, added, go_on, job, over_udp
+from tests.support.cluster.stack import REPEATED, Setting, Stack, added, go_on, job, kept, over_udp, wait_until_back
 
 SPINES = 2
 
@@ -71,15 +72,14 @@ def test_status_names_every_parent(clos: Stack) -> None:
     assert [switch["parent"] for switch in switches[SPINES:]] == [clos.names[0]] * 4
 
 
-def test_jobs_go_on_when_the_controller_is_restarted(tmp_path_factory: pytest.TempPathFactory) -> None:
-    state = tmp_path_factory.mktemp("state") / "state"
-    with over_udp("--state", str(state), target="native", leaves=2, spines=SPINES) as stack:
+def test_jobs_go_on_when_the_controller_is_restarted(tmp_path: Path) -> None:
+    with kept(tmp_path, target="native", leaves=2, spines=SPINES) as stack:
         with stack.ranks(REPEATED, job="kept", repeat=True, at=leaves(stack)) as ranks:
             ranks.wait_for("done")
             stack.stop_controller()
             stack.start_controller()
-            before = {rank: events[-1]["done"] for rank, events in ranks.events.items()}
-            ranks.wait_until("more calls", lambda rank: ranks.events[rank][-1].get("done", 0) >= before[rank] + 20)
+            wait_until_back(stack, "kept")
+            go_on(ranks)
         finish(Setting(stack), REPEATED, "next", at=leaves(stack))
 
 
