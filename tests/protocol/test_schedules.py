@@ -81,18 +81,18 @@ def test_schedules_of_trees_visit_every_case() -> None:
     assert leaves[Outcome.STORED] == leaves[Outcome.COMPLETED]
 
 
-def test_more_workers_than_a_switch_has() -> None:
-    """Three racks of 33 ranks in all, and 255 ranks, the most there can be."""
-    for size, most in ((33, 11), (255, 31)):
-        random = Random(size)
-        racks = [list(range(first, min(first + most, size))) for first in range(0, size, most)]
-        changes = {"world_size": size, "peers": tuple(racks[0]), "slots": 2, "block_size": 4}
-        membership = replace(random_membership(random), **changes)
-        calls = [
-            call([random_array(random, 100, 4, dtype) for _ in range(size)], 4) for dtype in (np.float32, np.int32)
-        ]
-        simulation = Simulation(membership, seed=size, network=Network(loss=0.02, delay=0.001), racks=racks)
-        reduce_calls(simulation, calls)
+@pytest.mark.parametrize(
+    ("size", "most"), [(33, 11), (255, 31), pytest.param(992, 31, marks=pytest.mark.slow)], ids=str
+)
+def test_more_workers_than_a_switch_has(size: int, most: int) -> None:
+    """Racks of so many ranks below one switch, up to as many as there can be."""
+    random = Random(size)
+    racks = [list(range(first, min(first + most, size))) for first in range(0, size, most)]
+    changes = {"world_size": size, "peers": tuple(racks[0]), "slots": 2, "block_size": 4}
+    membership = replace(random_membership(random), **changes)
+    calls = [call([random_array(random, 100, 4, dtype) for _ in range(size)], 4) for dtype in (np.float32, np.int32)]
+    simulation = Simulation(membership, seed=size, network=Network(loss=0.02, delay=0.001), racks=racks)
+    reduce_calls(simulation, calls)
 
 
 @pytest.mark.parametrize("racks", [(), ((0, 2), (1,))], ids=["one switch", "two leaves"])
