@@ -107,27 +107,29 @@ def plot_comparison(path: Path, network: Network, found: Sequence[Comparison]) -
         axis.set_ylabel("virtual time, ms")
         axis.set_xscale("log")
         axis.set_yscale("log")
-        outputs.legend(figure, 3)
+        outputs.legend(figure, 4)
 
 
 def plot(path: Path, network: Network, result: Result) -> None:
-    """Draw the utilisation of links over time: of ranks' links on average, and of the busiest between switches."""
-    up = [link for link in result.links if link.source.startswith("rank")]
-    down = [link for link in result.links if link.destination.startswith("rank")]
-    core = sorted(result.between_switches(), key=lambda link: -link.bytes)[:_MOST_LINES]
+    """Draw the utilisation of links over time, on average over the links of each kind."""
+    rising = {(child, parent) for tree in network.trees for child, parent in tree.parents.items()}
+    core = result.between_switches()
+    kinds = {
+        "from ranks": ([link for link in result.links if link.source.startswith("rank")], network.edge.rate),
+        "toward roots": ([link for link in core if (link.source, link.destination) in rising], network.core.rate),
+        "from roots": ([link for link in core if (link.destination, link.source) in rising], network.core.rate),
+        "to ranks": ([link for link in result.links if link.destination.startswith("rank")], network.edge.rate),
+    }
     with outputs.figure(path, 1, 1, (9, 4.5)) as (figure, axes):
         axis = axes[0][0]
-        for label, links, rate in (
-            ("from ranks (average)", up, network.edge.rate),
-            ("to ranks (average)", down, network.edge.rate),
-            *((f"{link.source} to {link.destination}", [link], network.core.rate) for link in core),
-        ):
-            shares = _shares(links, rate, result.interval)
-            axis.plot([1e3 * result.interval * at for at in range(len(shares))], shares, label=label)
+        for label, (links, rate) in kinds.items():
+            if links:
+                shares = _shares(links, rate, result.interval)
+                axis.plot([1e3 * result.interval * at for at in range(len(shares))], shares, label=label)
         axis.set_xlabel("virtual time, ms")
         axis.set_ylabel("utilisation" if network.edge.rate else "bytes per interval")
         axis.set_ylim(bottom=0)
-        outputs.legend(figure, 3)
+        outputs.legend(figure, 4)
 
 
 def _shares(links: Sequence[LinkUse], rate: int, interval: float) -> list[float]:
