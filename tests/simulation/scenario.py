@@ -187,7 +187,7 @@ class Scenario:
             self._drain_switch,
         ]
         if self.site.kind == "file":
-            faults += [self._fail_power, self._slow_disk, self._break_disk]
+            faults += [self._fail_power, self._fail_power, self._slow_disk, self._break_disk]
         elif self.site.kind == "pair":
             faults += [self._cut_off_etcd, self._cut_off_etcd, self._lose_etcd]
         self.random.choice(faults)()

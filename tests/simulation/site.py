@@ -178,7 +178,8 @@ class Site:
         for controller in self.controllers:
             (folder / controller.host).mkdir()
             self.net.disks[controller.host] = Disk(folder / controller.host)
-        world.checks.append(self._check_leaders)
+        self._free: list[int] = []  # slots at each switch, when they were last checked
+        world.checks.append(self._check_step)
         for switch in self.switches:
             switch.on_write = self.check_slots
 
@@ -318,9 +319,13 @@ class Site:
                         if part.first < slots.stop and slots.start < part.end:
                             raise Violation(f"{leader.name}: slots {slots} are free, but {switch.name} has job {job}")
 
-    def _check_leaders(self) -> None:
-        if self.kind == "pair" and all(controller.leads for controller in self.controllers):
+    def _check_step(self) -> None:
+        leaders = [controller for controller in self.controllers if controller.leads]
+        if len(leaders) > 1:
             raise Violation("two controllers serve at once")
+        if leaders and (free := [pool.free for pool in leaders[0].serving.jobs.pools]) != self._free:
+            self._free = free
+            self.check_slots()
 
 
 def run_until(world: World, seconds: float, condition: Callable[[], bool], what: str) -> None:
