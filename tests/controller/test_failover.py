@@ -147,6 +147,22 @@ def test_a_job_that_cannot_go_on_elsewhere_stays(why_not: str) -> None:
     assert harness.job.state is State.READY
 
 
+def test_a_switch_may_turn_out_to_be_dead_soon_after_the_question() -> None:
+    """The controller may notice later than the ranks that a connection or a link is gone."""
+    harness = FailoverHarness()
+    harness.ask(harness.sessions[0], 2)
+    harness.tick(3)
+    assert not harness.keeps
+    harness.switches.dead |= {1}
+    harness.tick(0.1)
+    assert harness.take_over().tree == 1
+    harness.ask(harness.sessions[0], 4)
+    harness.tick(4)
+    harness.switches.dead |= {2}
+    harness.tick(0.1)  # nobody misses it
+    assert not harness.keeps
+
+
 def test_the_switch_that_took_over_may_die_as_well() -> None:
     harness = FailoverHarness()
     harness.kill(1)

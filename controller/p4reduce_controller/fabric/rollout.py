@@ -29,6 +29,7 @@ from p4reduce_controller.switches.aggregator import Aggregator, Placement, Switc
 log = logging.getLogger(__name__)
 
 CONNECT_WAIT = 30.0  # seconds for a switch that is away when a job is to be installed
+TAKEOVER_WAIT = 1.0  # the same for a takeover
 STEP_TIMEOUT = 60.0  # at least, for one step at one switch, which may wait for steps of other jobs; RESETs have more
 RETRY_INTERVAL = 0.5  # seconds until a step that has failed is tried again
 
@@ -171,11 +172,11 @@ class Rollout:
             self._enter(Stage.INSTALLED)
             self.progress.installed(self.job)
 
-    async def _install_on(self, switch: Aggregator, placement: Placement) -> str:
-        """Install on one switch, and return what went wrong, or ""."""
+    async def _install_on(self, switch: Aggregator, placement: Placement, wait: float = CONNECT_WAIT) -> str:
+        """Install on one switch, and return what went wrong, or "". `wait`: seconds for a switch that is away."""
         try:
             with self.traces.step(self.job, "switch", switch=switch.target):
-                await self._put_on(switch, placement)
+                await self._put_on(switch, placement, wait)
         except SwitchError as error:
             return str(error)
         except Exception as error:  # otherwise its ranks would wait for it
@@ -183,10 +184,10 @@ class Rollout:
             return f"the switch at {switch.target} cannot be set up for the job: {type(error).__name__}: {error}"
         return ""
 
-    async def _put_on(self, switch: Aggregator, placement: Placement) -> None:
+    async def _put_on(self, switch: Aggregator, placement: Placement, wait: float = CONNECT_WAIT) -> None:
         """Write the job's entries and reset its slots. If the job ends meanwhile, the later steps are left out."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await with_timeout(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
+            await with_timeout(first_of(switch.wait_connected(), self._ending.wait()), wait)
         if not self.ending:
             await _run_step(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, self.job.timeout))
         if not self.ending:  # resets of jobs queue up: at most all slots of the switch
@@ -223,7 +224,8 @@ class Rollout:
             await first_of(self._ending.wait(), asyncio.sleep(RETRY_INTERVAL))
 
     async def _take_over(self, takeover: Takeover) -> None:
-        problems = await asyncio.gather(*[self._install_on(*one) for one in self._each(takeover.placements)])
+        each = self._each(takeover.placements)
+        problems = await asyncio.gather(*[self._install_on(*one, TAKEOVER_WAIT) for one in each])
         if not self.ending:
             self.progress.taken_over(self.job, takeover, "; ".join(filter(None, problems)))
 

@@ -33,6 +33,8 @@ from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.switches.pools import PoolFull
 
+SUSPICION_S = 3.5  # seconds after a rank's question in which its tree may turn out to be lost; it asks again every 3 s
+
 log = logging.getLogger(__name__)
 
 
@@ -44,12 +46,18 @@ class Failover:
         self._registry = registry
         self._switches = switches
         self._enabled = enabled
+        self._suspected: dict[tuple[int, int], tuple[Job, float]] = {}  # by job number and tree; when a rank asked
 
     # Events.
 
     def unanswered(self, job: Job, half: int, now: float) -> None:
         """Handle that a rank gets no answer about a half of the job."""
-        tree, _ = job.site.for_threads(job.threads).slot_at(half, job.slots)
+        if self._can(job):
+            tree, _ = job.site.slot_at(half, job.slots)
+            self._suspected[job.number, tree] = job, now
+            self._check(job, tree, now)
+
+    def _check(self, job: Job, tree: int, now: float) -> None:
         if self._can(job) and (why := self._trouble(job, tree)):
             self._begin(job, tree, why, now)
 
@@ -117,7 +125,17 @@ class Failover:
         return True
 
     def tick(self, now: float) -> None:
-        """Begin takeovers of slots that an earlier controller had begun to move, when all ranks have come back."""
+        """Begin takeovers: of trees from which ranks got no answer a moment ago, and of those of a controller before.
+
+        For the latter, all ranks must have come back.
+        """
+        self._suspected = {
+            (number, tree): (job, since)
+            for (number, tree), (job, since) in self._suspected.items()
+            if now - since < SUSPICION_S and not job.over
+        }
+        for (_, tree), (job, _) in self._suspected.items():
+            self._check(job, tree, now)
         for job in self._registry.live:
             for tree in [tree for tree in job.lost_trees if job.takeover_of(tree) is None]:
                 if not job.away and self._can(job):
