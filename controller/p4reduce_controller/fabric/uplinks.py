@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 HELLO_INTERVAL = 0.1  # seconds between two HELLOs of a switch to a parent that has not heard it yet
 PROBE_INTERVAL = 1.0  # the same once the parent has heard it
 RETRY_INTERVAL = 0.25  # the same until a HELLO arrives again
-MOST_MISSED = 12  # HELLOs in a row; then the parent no longer hears the switch
+MOST_MISSED = 36  # HELLOs in a row, about 10 s; then the parent no longer hears the switch
 
 
 @dataclass
