@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from rich.console import Console
 from typer import Option
 
@@ -86,8 +87,8 @@ def simulate(
         densities = grid.listed("--density", density, grid.within(0, 1), "shares of 0 to 1")
         try:
             workload = Workload(
-                grid.elements(numel, dtype), 1.0, pattern, overlap, dtype=dtype, operations=operations,
-                interval=texts.seconds("--interval", interval), warm_up=warm_up,
+                _columns(file) if file else grid.elements(numel, dtype), 1.0, pattern, overlap, dtype=dtype,
+                operations=operations, interval=texts.seconds("--interval", interval), warm_up=warm_up,
                 late=texts.seconds("--late", late), jitter=texts.seconds("--jitter", jitter),
                 skew=texts.seconds("--skew", skew), file=str(file) if file else None,
             )
@@ -129,6 +130,14 @@ def _run(network: Network, workload: Workload, **options: float | Path | None) -
         return run(network, workload, **options)  # type: ignore[arg-type]
     except (LibraryMissing, TimeoutError, ValueError, MemoryError) as error:
         raise P4ReduceError(str(error)) from None
+
+
+def _columns(file: Path) -> int:
+    """Return the elements of each tensor in a file."""
+    shape = np.load(file, mmap_mode="r").shape
+    if len(shape) != 2:
+        raise ValueError(f"--file {file}: has shape {shape}: accepted is (ranks, elements)")
+    return int(shape[1])
 
 
 def _compare(network: Network, workload: Workload, systems: list[str], **options: float) -> Comparison:

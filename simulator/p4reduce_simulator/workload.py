@@ -28,6 +28,7 @@ class Workload:
     numel: elements of a tensor.
     density: the share of non-zero blocks, or of non-zero elements with the pattern "elements".
     pattern: "blocks" and "elements" are independent of each other; "clustered" are blocks in runs of `run` on average.
+    block: elements of a block.
     overlap: whether the ranks' non-zeros are independent ("random"), the same ("all"), or as different as possible
         ("none").
     operations: how many allreduces follow each other. Each is submitted `interval` seconds after the one before.
@@ -43,6 +44,7 @@ class Workload:
     pattern: str = "blocks"
     overlap: str = "random"
     run: int = 16
+    block: int = BLOCK
     dtype: str = "float32"
     operations: int = 1
     interval: float = 0.0
@@ -61,6 +63,7 @@ class Workload:
             ("numel", 1, 1 << 40),
             ("density", 0, 1),
             ("run", 1, 1 << 20),
+            ("block", 1, 1 << 20),
             ("operations", 1, 1 << 16),
             ("interval", 0, 3600),
             ("warm_up", 0, 1 << 16),
@@ -75,7 +78,7 @@ class Workload:
     @property
     def unit(self) -> int:
         """Elements that are zero or not together: those of a block, or one."""
-        return 1 if self.file or self.pattern == "elements" else BLOCK
+        return 1 if self.file or self.pattern == "elements" else self.block
 
     def tensors(self, ranks: int, seed: int, operation: int = 0) -> Iterator[Array]:
         """Yield each rank's tensor. Sums of any of them are exact in the dtype."""
@@ -106,7 +109,7 @@ class Workload:
 
     def _draw(self, rng: np.random.Generator) -> npt.NDArray[np.float32]:
         """Return a number of 0 to 1 for each block or element. Those below the density are non-zero."""
-        blocks = -(-self.numel // BLOCK)
+        blocks = -(-self.numel // self.block)
         if self.pattern == "elements":
             return rng.random(self.numel, np.float32)
         if self.pattern == "blocks":
@@ -122,7 +125,7 @@ class Workload:
         if self.pattern == "elements":
             values[~mask] = 0
         else:
-            values[np.repeat(~mask, BLOCK)[: self.numel]] = 0
+            values[np.repeat(~mask, self.block)[: self.numel]] = 0
         return values
 
 

@@ -60,6 +60,9 @@ def test_tensors_in_a_file(tmp_path: Path) -> None:
     np.save(file, np.arange(3 * 1000, dtype=np.float32).reshape(3, 1000))
     code, said = run("--ranks", "3", "--file", str(file))
     assert code == 0, said
+    assert " 1000 " in said
+    np.save(file, np.arange(3, dtype=np.float32))
+    assert "has shape (3,): accepted is (ranks, elements)" in " ".join(run("--file", str(file))[1].split())
     assert "exact" in said
 
 

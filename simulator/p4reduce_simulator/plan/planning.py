@@ -103,12 +103,12 @@ def plan(
     Other systems' hosts have no processor times, as if all of them were RDMA.
     """
     ranks = len(setup.network.ranks)
-    small = _smaller_sample(setup, gradients.numel)
+    small = smaller_sample(setup, gradients.numel)
     if not _is_enough(setup, gradients.numel, small):
         raise ValueError(
             f"{setup.slots} slots and {ranks} workers: a simulation of so many is too large: use fewer slots"
         )
-    ours = _ours(setup, gradients, small)
+    ours = time_of_ours(setup, gradients, small)
     done("p4reduce")
     others = {}
     for system in systems:
@@ -118,7 +118,7 @@ def plan(
     for name, relieves, changed in changes_of(setup):
         if not _is_enough(changed, gradients.numel, small):
             continue
-        changes.append(Change(name, relieves, _ours(changed, gradients, small)))
+        changes.append(Change(name, relieves, time_of_ours(changed, gradients, small)))
         done(name)
     changes.sort(key=lambda change: change.estimate.time)
     support = Support(gradients.sample(small), ranks, setup.seed)
@@ -187,7 +187,7 @@ def estimate(
     return Estimate(max(second, second + slope * (whole - works[1])), tuple(samples))
 
 
-def _smaller_sample(setup: Setup, numel: int) -> int:
+def smaller_sample(setup: Setup, numel: int) -> int:
     """Return a size at which each slot has several rounds, also with the changes, and that all ranks fit in memory."""
     wanted = _ROUNDS * 4 * setup.slots * _LANES * setup.block_size  # 4: of changes_of
     most = max(_MOST // len(setup.network.ranks) // _SHARE, _LANES * setup.block_size)
@@ -200,7 +200,9 @@ def _is_enough(setup: Setup, numel: int, small: int) -> bool:
     return numel <= _SHARE * small or rounds >= _LEAST_ROUNDS
 
 
-def _ours(setup: Setup, gradients: Gradients, small: int) -> Estimate:
+def time_of_ours(setup: Setup, gradients: Gradients, small: int) -> Estimate:
+    """Return p4reduce's time of an allreduce, from samples of `small` elements and more."""
+
     def measure(workload: Workload) -> float:
         result = simulate(
             setup.network, workload, seed=setup.seed, slots=setup.slots, lanes=_LANES, block_size=setup.block_size
