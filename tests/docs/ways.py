@@ -153,6 +153,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/planning.md", "", Not("takes minutes; tests/simulator/test_plan.py makes smaller plans")),
     ("docs/simulator.md", "tests.measurements", MEASURED),
     ("docs/simulator.md", "--ranks 1024", Elsewhere("tests/simulator/test_scale.py")),
+    ("docs/simulator.md", "p4reduce_simulator.figures", Not("takes minutes; tests/simulator/test_figures.py")),
     ("docs/simulator.md", "p4reduce simulate", Shell(one_by_one=True)),
     ("docs/simulator.md", "", Python()),
     ("docs/speed-up.md", "p4reduce bench", MEASURED),
