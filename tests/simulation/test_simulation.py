@@ -17,7 +17,7 @@ from tests.simulation.scenario import Result, play  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SIMULATED_SECONDS = 10_000_000
-SEEDS_OF_DIGEST = (2, 3, 4)
+SEEDS_OF_DIGEST = (3, 4)
 _SCRIPT = """
 import sys
 from tests.simulation.scenario import play
@@ -31,7 +31,7 @@ def check(result: Result) -> None:
     assert result.error is None, f"{tail}\nstep {result.steps}: {result.error!r}\nagain: {again}"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_scenario_keeps_all_invariants(seed: int) -> None:
     check(play(seed))
 
@@ -47,6 +47,7 @@ def test_a_seed_plays_the_same_in_any_process() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_many_scenarios() -> None:
     """Mutants of the code fail here: see `tests/support/mutants.py`."""
     for seed in range(100):
