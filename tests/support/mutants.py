@@ -325,7 +325,7 @@ IN_C = {
     ),
     "worker: round": Mutant(
         "protocol/worker.c",
-        "!slot_in_network(slot) || packet->header.seq != slot->seq)",
+        "!slot_in_network(slot) || packet->header.seq != seq)",
         "!slot_in_network(slot))",
         _WORKER,
     ),
@@ -337,7 +337,7 @@ IN_C = {
     ),
     "worker: fingerprint": Mutant(
         "protocol/worker.c",
-        "else if (packet->header.fingerprint != slot->fingerprint)",
+        "else if (packet->header.fingerprint != slot_outgoing_fingerprint(slot))",
         "else if (false)",
         _WORKER,
     ),

@@ -22,7 +22,7 @@ static uint64_t block_of(const struct rounds *rounds, const struct slot *slot, u
 }
 
 // Writes the packet's header, without its keys.
-static void fill_packet(const struct rounds *rounds, struct slot *slot, uint8_t present) {
+static void fill_packet(struct slot *slot, uint8_t present) {
     const uint32_t half = slot->index << 1 | (slot->seq & 1);
     slot->fingerprint = fingerprint_of_round(slot->task->fingerprint, slot->active);
     packet_round(slot->packet.payload, slot->active, present, (uint16_t)half, slot->seq, slot->fingerprint);
@@ -114,7 +114,7 @@ static void name_all(const struct rounds *rounds, struct slot *slot) {
         store_32(first + KEY_SIZE * lane, lane < task->blocks ? 0 : NO_KEY);
     }
     const uint8_t own = agree(rounds, slot, first);
-    fill_packet(rounds, slot, contribute(rounds, slot, own));
+    fill_packet(slot, contribute(rounds, slot, own));
 }
 
 void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task) {
@@ -129,7 +129,7 @@ void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task
     }
     slot->unknown = (uint8_t)((1u << rounds->layout.lanes) - 1);
     slot->active = 0;
-    fill_packet(rounds, slot, 0);
+    fill_packet(slot, 0);
 }
 
 static void fetch(const struct task *task, uint64_t block) {
@@ -165,7 +165,7 @@ bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const st
     slot->previous = sent;
     const uint8_t own = agree(rounds, slot, packet->keys);
     if (slot->active)
-        fill_packet(rounds, slot, contribute(rounds, slot, own));
+        fill_packet(slot, contribute(rounds, slot, own));
     return slot->active;
 }
 
