@@ -72,7 +72,9 @@ def cut_link(network: Network, _: Ranks) -> None:
 
 
 def restart_switch(network: Network, _: Ranks) -> None:
-    network.restart_switch(network.topology.roots[0])
+    """Restart the switch of a worker, if it adds up. A job with several roots may go on without one of them."""
+    topology = network.topology
+    network.restart_switch(topology.ports(topology.workers[VICTIM])[1] if topology.has_trees else topology.roots[0])
 
 
 def restart_controller(network: Network, ranks: Ranks) -> None:
