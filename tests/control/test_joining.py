@@ -37,8 +37,7 @@ def test_hello_is_said_until_ready(controller: ScriptedController) -> None:
 
     session.wait_ready(hello)
     assert len(said) in (4, 5)
-    for before, after, least in zip(said, said[1:4], (0.39, 0.59, 0.89), strict=False):  # less and less often
-        assert after - before >= least
+    assert 0.05 < (said[3] - said[0]) / 3 < 0.5
     assert session.ready
 
 

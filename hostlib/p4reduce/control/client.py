@@ -60,8 +60,8 @@ from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 # All in seconds, if no unit is given.
 JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
-_HELLO_INTERVALS_HEARD = (0.4, 5.0)  # the first and the longest, unless the controller says that none was heard
-_HELLO_BACKOFF = 1.5
+_HELLO_INTERVAL_HEARD = 0.4  # unless the controller says that the switch has not heard this rank
+_HELLOS_A_SECOND = 800.0  # of all ranks of the job together while they wait for others
 LEAVE_TIMEOUT = 60.0  # longer than the controller waits for the other ranks
 _ANSWER_TIMEOUT = 30.0  # for requests that the controller answers by itself, at once
 _ANSWER_TIMEOUT_OF_SEVERAL = 5.0  # the same, if another controller may serve instead
@@ -210,7 +210,7 @@ class Session:
             moves=holds,
             numbers=True,
         )
-        self._join_timeout = timeout
+        self._join_timeout, self._world_size = timeout, world_size
         return self._join_serving_controller(join)
 
     def _join_serving_controller(self, join: pb.Join) -> Assigned:
@@ -301,7 +301,7 @@ class Session:
         """Wait until all ranks are there.
 
         hello: sends a HELLO to the switch. It is called at once, and every 100 ms while the controller says that the
-            switch has not heard this rank; otherwise less and less often, since thousands of ranks may wait for others.
+            switch has not heard this rank; otherwise every 400 ms, and in jobs of more than 320 ranks less often.
         timeout: seconds; by default a little more than that of `join`, since the controller gives up by itself and
             knows the cause.
         trouble: returns why HELLOs do not leave this host, as far as is known here, or "".
@@ -310,12 +310,10 @@ class Session:
         limit = self._join_timeout + _ANSWER_TIMEOUT if timeout is None else timeout
         deadline = time.monotonic() + limit
         log_at, logged = time.monotonic() + _LOG_JOINING_INTERVAL, ""
-        interval, longest = _HELLO_INTERVALS_HEARD
         while True:
             hello()
             with self._changed:
-                self._await_next_hello(deadline, interval)
-                interval = _HELLO_INTERVALS_HEARD[0] if self._is_unheard() else min(_HELLO_BACKOFF * interval, longest)
+                self._await_next_hello(deadline)
                 known = trouble() if self._is_unheard() else ""
                 if self._aborted is not None:
                     raise refusal(self._aborted, known)
@@ -330,11 +328,12 @@ class Session:
                     log.warning("this rank waits for its job to begin: %s", awaited)
                     log_at, logged = time.monotonic() + _LOG_JOINING_INTERVAL, awaited
 
-    def _await_next_hello(self, deadline: float, interval: float) -> None:
+    def _await_next_hello(self, deadline: float) -> None:
         """Wait until the next HELLO is due, or the join has succeeded or failed. Call it under _changed."""
         last_hello = time.monotonic()
+        heard = max(_HELLO_INTERVAL_HEARD, self._world_size / _HELLOS_A_SECOND)
         while self._ready is None and self._aborted is None and not self._closed:
-            due = min(last_hello + (HELLO_INTERVAL if self._is_unheard() else interval), deadline)
+            due = min(last_hello + (HELLO_INTERVAL if self._is_unheard() else heard), deadline)
             if time.monotonic() >= due:
                 break
             self._changed.wait(due - time.monotonic())
