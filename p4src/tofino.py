@@ -50,6 +50,11 @@ class Profile:
         return self.tofino == 1 and self.block_size == 64
 
     @property
+    def can_be_leaf(self) -> bool:
+        """Return whether the program can run below another switch (tna/profile.p4)."""
+        return not self.has_second_pass
+
+    @property
     def stages(self) -> int:
         return {1: 12, 2: 20}[self.tofino]
 
@@ -69,7 +74,7 @@ class Profile:
 # The memory of the stages that hold the sums sets the slots: docs/tofino.md has the sum.
 PROFILES = {
     "tofino1-64": Profile(tofino=1, block_size=64, slots=10240, cpu_port=64),
-    "tofino1-32": Profile(tofino=1, block_size=32, slots=16384, cpu_port=64),
+    "tofino1-32": Profile(tofino=1, block_size=32, slots=12288, cpu_port=64),
     "tofino2-64": Profile(tofino=2, block_size=64, slots=14336, cpu_port=2),
 }
 

@@ -82,7 +82,7 @@ def _states(section: str) -> list[tuple[str, str]]:
 
 def _branches(body: str) -> list[str]:
     """Return the next states of a state's rows, without rows that an earlier one takes every packet from."""
-    rows = re.split(r"^      (\*|0[xXbB][0-9a-fA-F*]+|\d+):\n", body, flags=re.MULTILINE)
+    rows = re.split(r"^      (\*|0[xXoObB][0-9a-fA-F*]+|\d+):\n", body, flags=re.MULTILINE)
     matches = re.search(r"^      match: *\[ *[^\]\s]", rows[0], re.MULTILINE) is not None
     earlier: list[str] = []
     following = []
@@ -103,8 +103,8 @@ def _bits(pattern: str) -> str:
         return pattern
     if kind == "0b":
         return digits
-    if kind == "0x":
-        return "".join("****" if digit == "*" else f"{int(digit, 16):04b}" for digit in digits)
+    if width := {"0x": 4, "0o": 3}.get(kind):
+        return "".join("*" * width if digit == "*" else f"{int(digit, 16):0{width}b}" for digit in digits)
     return f"{int(pattern):b}"
 
 

@@ -13,6 +13,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     Admission() admission;
     Verdict() verdict;
     SlotState() slot_state;
+    EnvoyName() envoy_name;
     Replies() replies;
     Measure() measure;
     Lengths() lengths;
@@ -87,6 +88,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
         } else if (meta.send_up == 1 && meta.outcome != OUTCOME_SENT_UP) {
             outcomes.count((bit<32>)OUTCOME_SENT_UP);
         }
+        envoy_name.apply(hdr, meta);
         replies.apply(hdr, meta);
         measure.apply(hdr, length);
         lengths.apply(hdr, length);

@@ -12,9 +12,11 @@
 #include "../include/forwarding.p4"
 #include "../include/uplink.p4"
 #include "../include/admission.p4"
+#include "../include/verdict.p4"
 #include "slot_state.p4"
 #include "lane.p4"
 #include "../include/replies.p4"
+#include "../include/lengths.p4"
 #include "aggregation.p4"
 #include "../include/delivery.p4"
 

@@ -13,7 +13,12 @@ parser PacketParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, ino
     }
 
 #define CHECK_IPV4
-#define NOTE_AGGREGATION
+#define PARSE_AGGREGATION \
+    state parse_aggregation { \
+        pkt.extract(hdr.aggregation); \
+        meta.member = hdr.aggregation.worker; \
+        transition parse_keys; \
+    }
 #include "../include/parser_states.p4"
 }
 

@@ -62,7 +62,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         read();
-        bit<32> all_workers = meta.full_bitmap & ~meta.parent_bit;
+        bit<32> all_workers = meta.below == 1 ? meta.full_bitmap & ~PARENT_BIT : meta.full_bitmap;
         bit<32> age = hdr.aggregation.seq - meta.seq;  // a serial number: RFC 1982
         if (hdr.aggregation.op == OP_RESET) {
             meta.outcome = OUTCOME_RESET;

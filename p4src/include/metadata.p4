@@ -34,7 +34,7 @@ struct metadata_t {
     bit<16> job_group;
 
     // The parent: the next switch toward the root of the job's tree.
-    bit<32> parent_bit;      // 0: this switch is the root
+    bit<1>  below;           // 1: this switch has a parent; 0: it is the root
     port_t  parent_port;
     mac_t   parent_mac;
     ipv4_t  parent_ip;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parser states from the Ethernet header on, for all architectures. A parser includes this file among its states.
-//   CHECK_IPV4        statements of the architecture that verify the checksum of an IPv4 header
-//   NOTE_AGGREGATION  statements of the architecture that copy fields of the aggregation header
+//   CHECK_IPV4         statements of the architecture that verify the checksum of an IPv4 header
+//   PARSE_AGGREGATION  the architecture's state parse_aggregation, which goes on to parse_keys
     state parse_ethernet {
         pkt.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {
@@ -61,10 +61,9 @@
         }
     }
 
-    state parse_aggregation {
-        pkt.extract(hdr.aggregation);
-        meta.member = hdr.aggregation.worker;
-        NOTE_AGGREGATION
+    PARSE_AGGREGATION
+
+    state parse_keys {
 #define EXTRACT_KEY(i) pkt.extract(hdr.keys[i]);
         FOR_EACH_LANE(EXTRACT_KEY)
         transition lane_0;

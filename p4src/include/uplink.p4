@@ -5,7 +5,7 @@
 // A packet comes from the parent if ingress port, address and UDP port are those of the entry.
 control Uplink(in headers_t hdr, inout metadata_t meta) {
     action uplink(port_t port, mac_t mac, ipv4_t ip, bit<16> udp_port, bit<8> worker) {
-        meta.parent_bit = PARENT_BIT;
+        meta.below = 1;
         meta.parent_port = port;
         meta.parent_mac = mac;
         meta.parent_ip = ip;
@@ -25,6 +25,22 @@ control Uplink(in headers_t hdr, inout metadata_t meta) {
             && hdr.udp.src_port == meta.parent_udp_port) {
             meta.from_parent = 1;
             meta.member = PARENT;
+        }
+    }
+}
+
+// EnvoyName: the worker that the parent's packet names for the workers here.
+//
+// A RESULT or STATUS of the parent names one of the parent's workers. If that is this switch, the worker here whose packet
+// was the last to be added takes its place. No worker here stands for another switch, or for the sender of an ERROR.
+control EnvoyName(inout headers_t hdr, in metadata_t meta) {
+    apply {
+        if (meta.from_parent == 1) {
+            if (hdr.aggregation.op != OP_ERROR && hdr.aggregation.worker == meta.parent_worker) {
+                hdr.aggregation.worker = meta.envoy;
+            } else {
+                hdr.aggregation.worker = NOBODY;
+            }
         }
     }
 }

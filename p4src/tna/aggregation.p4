@@ -12,6 +12,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
     Counter<bit<64>, bit<8>>(OUTCOMES, CounterType_t.PACKETS_AND_BYTES) outcomes;
     Meter<port_t>(512, MeterType_t.PACKETS) hellos;  // by ingress port. HELLOs alone go from ports to the controller.
 
+#ifdef LEAF
+    Uplink() uplink;
+    EnvoyName() envoy_name;
+#endif
     Admission() admission;
     Verdict() verdict;
     SlotState() slot_state;
@@ -36,9 +40,17 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
 #define NOT_MINE(lanes)    lanes, 1, 0, BARE_LENGTH, BARE_LENGTH + 20
 #define WITH_VALUES(lanes) lanes, 1, 1, BARE_LENGTH + LANE_LENGTH, BARE_LENGTH + LANE_LENGTH + 20
 #define SOUND 0, 0, PROTOCOL_VERSION
+#ifdef LEAF
+#define ANSWERS(shape, lanes) \
+            (SOUND, shape(lanes), 0, OP_RESULT) : started(); \
+            (SOUND, shape(_),     0, OP_STATUS) : started();
+#else
+#define ANSWERS(shape, lanes) \
+            (SOUND, shape(lanes), 0, OP_RESULT) : forbidden();
+#endif
 #define FROM_WORKER(shape, lanes) \
             (SOUND, shape(lanes), 0, OP_DATA)   : started(); \
-            (SOUND, shape(lanes), 0, OP_RESULT) : forbidden(); \
+            ANSWERS(shape, lanes) \
             (SOUND, shape(_),     0, OP_DATA)   : malformed(); \
             (SOUND, shape(_),     0, OP_RESULT) : malformed(); \
             (SOUND, shape(_),     0, OP_ERROR)  : mismatch(); \
@@ -82,6 +94,17 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
         FOR_EACH_VALUE(CLEAR_VALUE)
     }
 
+#ifdef LEAF
+    // In the stage before the bitmap's, which has no stateful ALU left.
+    bit<8> colour = (bit<8>)MeterColor_t.GREEN;
+    @hidden action measure_rate() { colour = hellos.execute(meta.ingress_port); }
+    @stage(2)
+    @hidden table meet {
+        actions = { measure_rate; }
+        const default_action = measure_rate;
+    }
+#endif
+
     apply {
         if (hdr.aggregation.isValid() && meta.step == 0) {
             check.apply();
@@ -89,25 +112,45 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
         if (meta.from_cpu == 1) {
             meta.half = hdr.aggregation.slot;
         } else if (meta.from_port == 1) {
+#ifdef LEAF
+            uplink.apply(hdr, meta);
+#endif
             admission.apply(hdr, meta);
         }
+#ifdef LEAF
+        if (hdr.aggregation.isValid() && meta.own == 1 && hdr.aggregation.active == 1 && hdr.aggregation.present == 0
+            && (hdr.aggregation.op == OP_DATA || hdr.aggregation.op == OP_RESULT)) {
+            clear();
+        }
+#else
         if (hdr.aggregation.isValid() && meta.own == 1 && hdr.aggregation.op == OP_DATA && hdr.aggregation.active == 1
             && hdr.aggregation.present == 0) {
             clear();
         }
+#endif
         if (meta.from_cpu == 1) {
             if (meta.outcome == OUTCOME_STARTED && hdr.aggregation.slot >= HALVES) {
                 meta.outcome = OUTCOME_BAD_SLOT;
             }
+#ifdef LEAF
+        } else {
+#else
         } else if (meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_MISMATCH) {
+#endif
             verdict.apply(hdr, meta);
         }
 
         slot_state.apply(hdr, meta);
+#ifdef LEAF
+        if (meta.outcome == OUTCOME_HELLO && meta.own == 1 && meta.margin == 0) {
+            meet.apply();
+        }
+#else
         bit<8> colour = (bit<8>)MeterColor_t.GREEN;
         if (meta.outcome == OUTCOME_HELLO && meta.own == 1 && meta.margin == 0) {
             colour = hellos.execute(meta.ingress_port);
         }
+#endif
 #define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta); \
         lane##i.apply(hdr.values[i], meta);
         FOR_EACH_LANE(APPLY_LANE)
@@ -115,9 +158,16 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
         if (colour == (bit<8>)MeterColor_t.RED) {
             meta.outcome = OUTCOME_HELLO_LIMITED;
         }
+#ifdef LEAF
+        envoy_name.apply(hdr, meta);
+#endif
         decision.apply(meta);
 
+#ifdef LEAF
+        if (hdr.aggregation.isValid() && meta.own == 1 && meta.margin == 0 && meta.step != STEP_AGAIN) {
+#else
         if (hdr.aggregation.isValid() && meta.own == 1 && meta.margin == 0) {
+#endif
             outcomes.count(meta.outcome, SURPLUS_IN);
             replies.apply(hdr, meta);
         }

@@ -4,10 +4,18 @@
 // Tables with constant entries choose the stateful action: start in a newer round, add in the current one, read for a
 // QUERY and for a worker that was added before.
 
-// Worker w is the sender, and in the bitmap: its packet was added before.
-#define ALREADY_ADDED(w) 32w1 << w &&& 32w1 << w, 32w1 << w &&& 32w1 << w
+#if defined(LEAF) && !defined(GUARDED)
+// Beside the key is a copy of the bitmap of the workers here, so that the parent's keys replace theirs only when all
+// workers are counted. Afterwards the copy matches no more.
+struct key_cell_t {
+    bit<32> bitmap;
+    bit<32> least;
+}
+#endif
 
 control Key(inout bit<32> announced, in metadata_t meta) {
+#if !defined(LEAF) || defined(GUARDED)
+#define REPLACE
     Register<bit<32>, bit<16>>(HALVES, 0) keys;
 
     RegisterAction<bit<32>, bit<16>, bit<32>>(keys) set_key = {
@@ -27,6 +35,40 @@ control Key(inout bit<32> announced, in metadata_t meta) {
             least = stored;
         }
     };
+#else
+    Register<key_cell_t, bit<16>>(HALVES, {0, 0}) keys;
+
+    RegisterAction<key_cell_t, bit<16>, bit<32>>(keys) set_key = {
+        void apply(inout key_cell_t stored, out bit<32> least) {
+            least = 0;
+            stored.bitmap = meta.worker_bit;
+            stored.least = announced;
+        }
+    };
+    RegisterAction<key_cell_t, bit<16>, bit<32>>(keys) lower_key = {
+        void apply(inout key_cell_t stored, out bit<32> least) {
+            stored.bitmap = stored.bitmap | meta.worker_bit;
+            stored.least = min(stored.least, announced);
+            least = stored.least;
+        }
+    };
+    RegisterAction<key_cell_t, bit<16>, bit<32>>(keys) replace_key = {
+        void apply(inout key_cell_t stored, out bit<32> least) {
+            least = 0;
+            if (stored.bitmap == meta.worker_bit) {
+                stored.bitmap = ~meta.worker_bit;
+                stored.least = announced;
+            }
+        }
+    };
+    RegisterAction<key_cell_t, bit<16>, bit<32>>(keys) read_key = {
+        void apply(inout key_cell_t stored, out bit<32> least) {
+            least = stored.least;
+        }
+    };
+#define REPLACE replace;
+    @hidden action replace() { replace_key.execute(meta.half); }
+#endif
 
     @hidden action start() { set_key.execute(meta.half); }
     @hidden action lower() { announced = lower_key.execute(meta.half); }
@@ -37,25 +79,32 @@ control Key(inout bit<32> announced, in metadata_t meta) {
             meta.newer : ternary;
             meta.live  : ternary;
             meta.same  : ternary;
-#ifdef GUARDED_KEYS
+#ifdef GUARDED
             meta.worker_bit : ternary;
             meta.bitmap     : ternary;
-#endif
         }
-        actions = { start; lower; read; @defaultonly NoAction; }
+        actions = { start; lower; read; NoAction; }
         const entries = {
-#ifdef GUARDED_KEYS
             (STEP_QUERY, _, _, _, _, _) : read();
             (STEP_DATA,  1, _, _, _, _) : start();
 #define KNOWN_ROW(w) (STEP_DATA, 0, 1, 1, ALREADY_ADDED(w)) : read();
             REPEAT_32(KNOWN_ROW)
             (STEP_DATA,  0, 1, 1, _, _) : lower();
+            (STEP_STORE, _, 1, 1, _, 0) : NoAction();
+            (STEP_STORE, _, 1, 1, _, _) : start();
+        }
 #else
+        }
+        actions = { start; lower; REPLACE read; @defaultonly NoAction; }
+        const entries = {
             (STEP_QUERY, _, _, _) : read();
             (STEP_DATA,  1, _, _) : start();
             (STEP_DATA,  0, 1, 1) : lower();
+#ifdef LEAF
+            (STEP_STORE, _, 1, 1) : replace();
 #endif
         }
+#endif
         const default_action = NoAction;
         size = 64;
     }
@@ -72,6 +121,14 @@ control Key(inout bit<32> announced, in metadata_t meta) {
 #else
 #define HARVEST_ACTION
 #define HARVEST_ENTRY
+#endif
+#ifdef LEAF
+// The bitmap is 0 if the parent's RESULT is not to be stored.
+#define STORE_ENTRIES \
+            (STEP_STORE, _, 1, 1, _, _, 0) : NoAction(); \
+            (STEP_STORE, _, 1, 1, _, _, _) : start();
+#else
+#define STORE_ENTRIES
 #endif
 #define READ_ROW(w) (STEP_DATA, 0, 1, 1, _, ALREADY_ADDED(w)) : read();
 #define SUMS_TABLE \
@@ -91,6 +148,7 @@ control Key(inout bit<32> announced, in metadata_t meta) {
             (_,          _, _, _, 0, _, _) : NoAction(); \
             (STEP_QUERY, _, _, _, _, _, _) : read(); \
             (STEP_DATA,  1, _, _, _, _, _) : start(); \
+            STORE_ENTRIES \
             REPEAT_32(READ_ROW) \
             (STEP_DATA,  0, 1, 1, _, _, _) : add(); \
         } \

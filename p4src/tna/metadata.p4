@@ -28,28 +28,51 @@ header harvest_h {
 #define ARCHITECTURE_HEADERS bridge_h bridge;
 #endif
 
+#ifdef LEAF
+#define MAY_BE_LOST fresh
+typedef bit<4> step_t;
+#else
+#define MAY_BE_LOST from_port
+typedef bit<3> step_t;
+#endif
+
 // Values of `step`: the action for this packet. 0: none yet.
-const bit<3> STEP_DATA    = 1;
-const bit<3> STEP_RESET   = 2;
-const bit<3> STEP_QUERY   = 3;
-const bit<3> STEP_HARVEST = 4;  // second pass
-const bit<3> STEP_SEND    = 5;  // packet-out that leaves unchanged
+const step_t STEP_DATA    = 1;
+const step_t STEP_RESET   = 2;
+const step_t STEP_QUERY   = 3;
+const step_t STEP_HARVEST = 4;  // second pass
+const step_t STEP_SEND    = 5;  // packet-out that leaves unchanged
+#ifdef LEAF
+const step_t STEP_STORE   = 6;  // RESULT from the parent
+const step_t STEP_STATUS  = 7;  // STATUS from the parent
+const step_t STEP_AGAIN   = 8;  // ERROR from the parent, which is submitted again
+#endif
 
 // Metadata of this architecture. Only a stateful ALU can compare two 32-bit words. So stateful ALUs give one bit for
 // each comparison (newer, live, same), and tables with constant entries decide by those bits.
 //   from_port       1: from a port; 0: from the controller, or second pass.
+//   fresh           1: from a port, and not submitted again.
 //   margin          not 0: the drop simulator loses the packet.
 //   step            STEP_DATA ...
 //   newer           1: the packet's round is newer than the half's.
 //   live            1: it is the half's round, which has not been reset.
 //   same            1: it has the fingerprint of the half's operation.
-//   others          full bitmap without the sender.
+//   others          the workers that the sender completes, except the sender itself: those of this switch for a worker
+//                   (also of a leaf), and for the parent.
+//   noted           fingerprint of the packet, and in its bit 1 whether the packet has values.
+//   of_envoy        1: the sender is the worker whose packet completed the rack's round.
 //   missing         0: only the sender was missing in the bitmap.
 //   lacking         0: the bitmap was full.
 //   update_checksum see bridge_h.
 //   active          lanes of the packet as it came; the reply overwrites the header before the last sums are read.
+#ifdef LEAF
+#define IF_LEAF(fields) fields
+#else
+#define IF_LEAF(fields)
+#endif
 #define ARCHITECTURE_METADATA \
-    bit<1> from_port; bit<16> margin; bit<3> step; bit<1> newer; bit<1> live; bit<1> same; \
+    bit<1> from_port; IF_LEAF(bit<1> fresh;) bit<16> margin; step_t step; bit<1> newer; bit<1> live; bit<1> same; \
+    IF_LEAF(bit<32> noted; bit<1> of_envoy;) \
     bit<32> others; bit<32> missing; bit<32> lacking; bit<1> update_checksum; bit<8> active;
 
 // Direct counters of tables. In TNA the actions count.

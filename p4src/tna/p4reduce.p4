@@ -13,10 +13,21 @@
 #include "drop_simulator.p4"
 #include "../include/own_address.p4"
 #include "../include/forwarding.p4"
+#ifdef LEAF
+#include "uplink.p4"
+#endif
 #include "../include/admission.p4"
+#ifndef LEAF
+#include "../include/verdict.p4"
+#endif
 #include "slot_state.p4"
 #include "lane.p4"
+#ifdef LEAF
+#include "replies.p4"
+#else
 #include "../include/replies.p4"
+#endif
+#include "../include/lengths.p4"
 #include "aggregation.p4"
 #include "../include/delivery.p4"
 
@@ -33,6 +44,9 @@ UNSHARED("meta.worker_bit")
 UNSHARED("meta.bitmap")
 UNSHARED("meta.outcome")
 UNSHARED("meta.complete")
+#ifdef LEAF
+UNSHARED("meta.send_up")
+#endif
 // Three tables of one stage write these fields, so they need three containers.
 @pa_no_pack("ingress", "meta.newer", "meta.live")
 @pa_no_pack("ingress", "meta.newer", "meta.same")
@@ -89,7 +103,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
     }
 
     apply {
-        drop_simulator.apply(meta.from_port, meta.ingress_port, meta.margin);
+        drop_simulator.apply(meta.MAY_BE_LOST, meta.ingress_port, meta.margin);
         if (meta.from_port == 1) {
             own_address.apply(meta);
         } else if (meta.from_cpu == 1 && hdr.aggregation.isValid()) {
@@ -117,6 +131,10 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
 
         if (meta.margin != 0 || meta.drop == 1) {
             deparser.drop_ctl = 1;
+#ifdef LEAF
+        } else if (meta.step == STEP_AGAIN) {
+            deparser.resubmit_type = SUBMIT_AGAIN;
+#endif
 #ifdef SECOND_PASS
         } else if (hdr.aggregation.present == 1 && (meta.complete == 1 || meta.outcome == OUTCOME_REPLAYED
             || meta.outcome == OUTCOME_QUERY)) {

@@ -7,9 +7,13 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
         pkt.extract(intrinsic);
         pkt.advance(PORT_METADATA_SIZE);
         meta.ingress_port = intrinsic.ingress_port;
+#ifdef LEAF
+        transition select(intrinsic.resubmit_flag, intrinsic.ingress_port) {
+            (1, _): parse_again;
+            (_, CPU_PORT): parse_packet_out;
+#else
         transition select(intrinsic.ingress_port) {
             CPU_PORT: parse_packet_out;
-#ifdef SECOND_PASS
             RECIRCULATION_PORT &&& 0x7F: parse_harvest;
 #endif
             default: parse_from_port;
@@ -18,8 +22,23 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
 
     state parse_from_port {
         meta.from_port = 1;
+#ifdef LEAF
+        meta.fresh = 1;
+#endif
         transition parse_ethernet;
     }
+
+#ifdef LEAF
+    // An ERROR of the parent, which was sound when it came (Verdict).
+    state parse_again {
+        meta.from_port = 1;
+        pkt.extract(hdr.ethernet);
+        pkt.extract(hdr.ipv4);
+        pkt.extract(hdr.udp);
+        meta.address = hdr.ipv4.dst;
+        transition aggregation_from_parent;
+    }
+#endif
 
     state parse_packet_out {
         pkt.extract(hdr.packet_out);
@@ -68,13 +87,51 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
 
     // verify() returns true if the checksum is wrong.
 #define CHECK_IPV4 ipv4_checksum.add(hdr.ipv4); meta.bad_checksum = (bit<1>)ipv4_checksum.verify();
-#define NOTE_AGGREGATION meta.active = hdr.aggregation.active;
+#ifdef LEAF
+#define PARSE_AGGREGATION \
+    state parse_aggregation { \
+        transition select(pkt.lookahead<bit<8>>()) { \
+            (bit<8>)OP_RESULT &&& 0x0F: aggregation_from_parent; \
+            (bit<8>)OP_STATUS &&& 0x0F: aggregation_from_parent; \
+            default: aggregation_from_worker; \
+        } \
+    } \
+    state aggregation_from_worker { \
+        pkt.extract(hdr.aggregation); \
+        meta.active = hdr.aggregation.active; \
+        meta.member = hdr.aggregation.worker; \
+        transition parse_keys; \
+    } \
+    state aggregation_from_parent { \
+        pkt.extract(hdr.aggregation); \
+        meta.active = hdr.aggregation.active; \
+        meta.member = PARENT; \
+        transition parse_keys; \
+    }
+#else
+#define PARSE_AGGREGATION \
+    state parse_aggregation { \
+        pkt.extract(hdr.aggregation); \
+        meta.member = hdr.aggregation.worker; \
+        meta.active = hdr.aggregation.active; \
+        transition parse_keys; \
+    }
+#endif
 #include "../include/parser_states.p4"
 }
 
 control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
         in ingress_intrinsic_metadata_for_deparser_t deparser) {
+#ifdef LEAF
+    Resubmit(SUBMIT_AGAIN) resubmit;
+#endif
+
     apply {
+#ifdef LEAF
+        if (deparser.resubmit_type == SUBMIT_AGAIN) {
+            resubmit.emit();
+        }
+#endif
         pkt.emit(hdr.bridge);
 #ifdef SECOND_PASS
         pkt.emit(hdr.harvest);

@@ -17,12 +17,18 @@
 #define SECOND_PASS         // a stateful ALU returns one word a packet: a second pass reads the other
 #endif
 #else
-#define GUARDED_KEYS        // a stage lies between bitmap and sums, so a worker's key is taken only once
+#define GUARDED        // a stage lies between bitmap and sums, so a worker's packet counts only once
+#endif
+
+#ifndef SECOND_PASS
+#define LEAF                // can be below another switch; with second passes, the packet header vector lacks the room
 #endif
 
 #ifndef RECIRCULATION_PORT
 #define RECIRCULATION_PORT 68  // low 7 bits of the port's number, in each pipe
 #endif
+
+#define SUBMIT_AGAIN 1         // resubmit_type of a packet that goes through ingress once more
 
 // Bytes that a byte counter counts besides the frame's, and that count() subtracts: the frame check sequence, and at
 // egress the bridge header.

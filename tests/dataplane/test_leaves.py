@@ -61,8 +61,9 @@ def test_the_partial_sums_go_up_and_the_parents_go_down(switch: Switch) -> None:
     one = LeafRound(job)
     one.complete()
     one.answered()
+    stored = {} if switch.counts_once else {"stored": 1}
     assert switch.counts() == {
-        "reset": RESETS, "started": 1, "added": 2, "sent_up": 1, "stored": 1, "completed": 1,
+        "reset": RESETS, "started": 1, "added": 2, "sent_up": 1, "completed": 1, **stored,
     }  # fmt: skip
     state = switch.query(job.pool_base)
     assert state.bitmap == 0x80000007
@@ -147,7 +148,9 @@ def test_asking_adds_nothing_to_what_goes_up(switch: Switch) -> None:
     job = leaf_job(switch)
     one = LeafRound(job)
     one.complete()
-    liar = replace(one.packets[2], values=values_of(9, switch, range(switch.lanes)), keys=(0,) * switch.lanes)
+    liar = replace(one.packets[2], values=values_of(9, switch, range(switch.lanes)))
+    if switch.guards_keys:
+        liar = replace(liar, keys=(0,) * switch.lanes)
     switch.exchange(job.sent(liar)).expect(job.to_parent(one.partial))
     one.send(2).expect(job.to_parent(one.partial))
 

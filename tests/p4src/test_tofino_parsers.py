@@ -38,7 +38,7 @@ def test_a_parser_without_its_selects_is_refused() -> None:
     with pytest.raises(parsers.BranchesLost) as caught:
         check(LOST)
     said = str(caught.value)
-    assert "the ingress parser of the assembly has 1 of the 23 paths that its source has" in said
+    assert "the ingress parser of the assembly has 1 of the 33 paths that its source has" in said
     assert "the egress parser of the assembly has 1 of the 5 paths that its source has" in said
     assert "https://github.com/p4lang/p4c/pull/5753" in said
 
@@ -57,7 +57,8 @@ def without_match(state: str) -> str:
         ("parse_ethernet", "ingress"),
         ("parse_ipv4.$split_0", "ingress"),
         ("parse_udp", "ingress"),
-        ("parse_aggregation.$split_0", "ingress"),
+        ("parse_aggregation", "ingress"),
+        ("parse_keys", "ingress"),
         ("parse_tag", "ingress"),
         ("$entry_point.start.$split_0", "egress"),
     ],
@@ -82,9 +83,10 @@ def test_rows_that_are_never_reached_do_not_count(row: str, instead: str) -> Non
 
 
 def test_a_branch_more_in_the_source_is_noticed() -> None:
-    """The second pass of the other profile."""
-    with pytest.raises(parsers.BranchesLost, match="has 23 of the 27 paths that its source has"):
-        check(WHOLE, "-D__TARGET_TOFINO__=1", "-DLANES=1", "-DBLOCK_SIZE=64")
+    """The first row of a state is missing: that of a packet that is submitted again. Its pattern is in octal digits."""
+    changed = re.sub(r"      0o1\*{5}:\n(?:        .*\n)+", "", WHOLE)
+    with pytest.raises(parsers.BranchesLost, match="has 31 of the 33 paths that its source has"):
+        check(changed)
 
 
 def test_states_that_are_split_merged_or_copied_are_the_same() -> None:

@@ -114,7 +114,7 @@ class Job:
     def start(self) -> Job:
         """Install table entries and the multicast group, and reset slot halves, as the controller does."""
         if self.parent and not self.switch.can_be_leaf:
-            pytest.skip("the program for Tofino can be the root of a tree only")
+            pytest.skip("the program of this profile can be the root of a tree only")
         ranks = range(self.size)
         self.switch.insert(*map(self.admission, ranks), *map(self.delivery, ranks))
         if self.parent:

@@ -133,8 +133,9 @@ class Switch:
     cpu_port = CPU_PORT  # of packet-ins that answer packet-outs
     pads_frames = False  # with zeros to the least length of Ethernet
     sees_check_sequence = False  # a frame that lacks up to four bytes passes for a whole one
-    can_be_leaf = True  # it can be a leaf in a tree of switches
     guards_keys = True  # a worker that is counted already cannot change the keys of its round
+    can_be_leaf = True  # it can be a leaf in a tree of switches
+    counts_once = False  # a packet counts as one outcome only: the one that completes a round as completed
     counts_refused = False  # whether a member's counter includes malformed and forbidden packets
     meters_have_bursts_at_rate_0 = True  # a meter of rate 0 lets its burst pass; otherwise nothing
     entered_alone = "started"  # the outcome, besides completed, of a round's only packet

@@ -12,7 +12,7 @@ from pathlib import Path
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-from tests.support.dataplane.switch import Switch
+from tests.support.dataplane.switch import UPLINKS, Switch
 from tests.support.dataplane.targets import CPU_PORT, TARGETS, Embedded, Unavailable
 from tests.support.scripts import P4SRC, compiler, script
 
@@ -20,7 +20,6 @@ from .switch import load_switch
 
 tofino = script("tofino")
 PROFILES: tuple[str, ...] = tuple(tofino.PROFILES)
-ONLY_BMV2_TABLES = {"SwitchIngress.aggregation.uplink.uplinks"}
 SLOTS = 64  # enough for tests
 
 TARGETS["tofino"] = lambda: Embedded(load_switch)
@@ -31,16 +30,18 @@ class TofinoSwitch(Switch):
     """A profile of the program for Tofino under test.
 
     Its P4Info is that of the program for BMv2 with the same packets, since the interface is the same. A packet that
-    completes a round counts only as completed, while BMv2 also counts it as added (or started). `counts` includes it in
-    added.
+    completes a round counts only as completed, while BMv2 also counts it as added (or started), or as stored. `counts`
+    includes it in added. At a leaf, this also stands for the packet that completed the rack's round, which counts only
+    as sent_up.
     """
 
-    can_be_leaf = False
+    counts_once = True
     counts_refused = True
     entered_alone = "added"
 
     def __init__(self, profile: str, program: Path | None = None) -> None:
         super().__init__("tofino", program or build(profile))
+        self.can_be_leaf = tofino.PROFILES[profile].can_be_leaf
         self.guards_keys = tofino.PROFILES[profile].tofino > 1
 
     def counts(self) -> dict[str, int]:
@@ -66,15 +67,16 @@ def build(profile: str, p4src: Path = P4SRC) -> Path:
 
 
 def shared_p4info(profile: str) -> str:
-    """Return the P4Info of a build for BMv2 with a profile's packets, without the tables that only BMv2 has.
+    """Return the P4Info of a build for BMv2 that has a profile's packets and tables.
 
     Raises Unavailable if p4c is missing.
     """
     info = bmv2(tofino.PROFILES[profile].block_size) / "p4info.txtpb"
     parsed = text_format.Parse(info.read_text(), p4i.P4Info())
-    kept = [table for table in parsed.tables if table.preamble.name not in ONLY_BMV2_TABLES]
-    del parsed.tables[:]
-    parsed.tables.extend(kept)
+    if not tofino.PROFILES[profile].can_be_leaf:
+        kept = [table for table in parsed.tables if table.preamble.name != UPLINKS]
+        del parsed.tables[:]
+        parsed.tables.extend(kept)
     return text_format.MessageToString(parsed)
 
 

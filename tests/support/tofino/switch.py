@@ -181,16 +181,18 @@ class TofinoSwitch(Switch):
             out += [one for one in sent if one[0] & 0x7F != RECIRCULATION_PORT]
         raise RuntimeError(f"a packet from port {port} was still recirculated after {PASSES} passes")
 
-    def _ingress(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+    def _ingress(self, port: int, frame: bytes, resubmitted: int = 0) -> list[tuple[int, bytes]]:
         s = dict(self.translation.template["ingress"])
         s[f"{TO_MANAGER}.ucast_egress_port"] = NOWHERE
-        head = self._intrinsic("ingress", {f"{INGRESS}.ingress_port": port})
+        head = self._intrinsic("ingress", {f"{INGRESS}.ingress_port": port, f"{INGRESS}.resubmit_flag": resubmitted})
         packet = self._parse("ingress", s, head + bytes(self.translation.port_metadata_bits // 8) + frame)
         s["$counted"] = len(frame) + CHECK_SEQUENCE
         self._blocks["ingress"](s)
         if s[f"{DEPARSED}.drop_ctl"] & 1:
             return []
         data = self._deparse("ingress", s, packet)
+        if s.pop("$resubmitted", 0):
+            return self._ingress(port, frame, resubmitted=1)
         sent: list[tuple[int, bytes]] = []
         for port, instance in self._groups.get(s[f"{TO_MANAGER}.mcast_grp_a"], ()):
             sent += self._egress(port, instance, data)

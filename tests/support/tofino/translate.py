@@ -404,6 +404,8 @@ class Translator:
             elif kind == "DirectCounter" and method.member == "count":
                 size = " - ".join(["s['$counted']", *(self._value(scope, one) for one in arguments)])
                 self._line(f"count_entry(s, {size})")
+            elif kind == "Resubmit" and not arguments:
+                self._line("s['$resubmitted'] = 1")
             elif kind == "Checksum" and method.member == "add":
                 self._line(f"{scope.block}_{instance.name} = [{self._words(scope, arguments[0])}]")
             else:

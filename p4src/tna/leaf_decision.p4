@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decision: the packet's outcome, from the bits that the slot state returned, and whether the round is complete.
+control Decision(inout metadata_t meta) {
+    @hidden action compare() {
+        meta.missing = meta.bitmap ^ meta.others;
+        meta.lacking = meta.bitmap ^ meta.full_bitmap;
+    }
+
+    @hidden action become(bit<8> outcome) { meta.outcome = outcome; }
+    @hidden action complete() {
+        meta.outcome = OUTCOME_COMPLETED;
+        meta.complete = 1;
+    }
+    @hidden action send_up(bit<8> present) {
+        meta.outcome = OUTCOME_SENT_UP;
+        meta.send_up = 1;
+        meta.present = present;
+    }
+    @hidden table outcome {
+        key = {
+            meta.step       : ternary;
+            meta.newer      : ternary;
+            meta.live       : ternary;
+            meta.same       : ternary;
+            meta.missing    : ternary;
+            meta.lacking    : ternary;
+            meta.worker_bit : ternary;
+            meta.bitmap     : ternary;
+            meta.below      : ternary;
+            meta.of_envoy   : ternary;
+            meta.fingerprint[1:1] : ternary @name("values");
+        }
+        actions = { become; complete; send_up; @defaultonly NoAction; }
+        const entries = {
+            (STEP_RESET,  _, _, _, _, _, _, _, _, _, _) : become(OUTCOME_RESET);
+            (STEP_QUERY,  _, _, _, _, _, _, _, _, _, _) : become(OUTCOME_QUERY);
+            (STEP_STORE,  _, 1, 1, 0, _, _, _, _, _, _) : complete();
+            (STEP_STORE,  _, _, _, _, _, _, _, _, _, _) : become(OUTCOME_STALE);
+            (STEP_STATUS, _, 1, 1, 0, _, _, _, _, _, _) : become(OUTCOME_AHEAD);
+            (STEP_STATUS, _, _, _, _, _, _, _, _, _, _) : become(OUTCOME_STALE);
+            (STEP_DATA,   1, _, _, 0, _, _, _, 0, _, _) : complete();
+            (STEP_DATA,   1, _, _, 0, _, _, _, 1, _, 0) : send_up(0);
+            (STEP_DATA,   1, _, _, 0, _, _, _, 1, _, 1) : send_up(1);
+            (STEP_DATA,   1, _, _, _, _, _, _, _, _, _) : become(OUTCOME_STARTED);
+            (STEP_DATA,   0, 0, _, _, _, _, _, _, _, _) : become(OUTCOME_STALE);
+            (STEP_DATA,   0, 1, 0, _, _, _, _, _, _, _) : become(OUTCOME_MISMATCH);
+            (STEP_DATA,   0, 1, 1, _, 0, _, _, _, _, _) : become(OUTCOME_REPLAYED);
+            (STEP_DATA,   0, 1, 1, _, PARENT_BIT, _, _, 1, 1, 0) : send_up(0);
+            (STEP_DATA,   0, 1, 1, _, PARENT_BIT, _, _, 1, 1, 1) : send_up(1);
+#define AHEAD_ROW(w) (STEP_DATA, 0, 1, 1, _, _, ALREADY_ADDED(w), _, _, _) : become(OUTCOME_AHEAD);
+            REPEAT_32(AHEAD_ROW)
+            (STEP_DATA,   0, 1, 1, 0, _, _, _, 0, _, _) : complete();
+            (STEP_DATA,   0, 1, 1, 0, _, _, _, 1, _, 0) : send_up(0);
+            (STEP_DATA,   0, 1, 1, 0, _, _, _, 1, _, 1) : send_up(1);
+            (STEP_DATA,   0, 1, 1, _, _, _, _, _, _, _) : become(OUTCOME_ADDED);
+        }
+        const default_action = NoAction;
+        size = 64;
+    }
+
+    @hidden action without_values() { meta.fingerprint[1:1] = 0; }
+
+    apply {
+        compare();
+        outcome.apply();
+        without_values();
+    }
+}
