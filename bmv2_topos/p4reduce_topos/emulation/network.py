@@ -296,12 +296,15 @@ class Network:
         self.controller.stop()
         self.controller = None
 
-    def restart_switch(self, switch: str) -> None:
-        """Restart a switch, which loses all its state."""
-        node = self.mininet[switch]
-        node.stop(deleteIntfs=False)
-        node.start()
-        node.wait()
+    def restart_switches(self, switches: Sequence[str]) -> None:
+        """Restart switches at once. They lose all their state."""
+        nodes = [self.mininet[switch] for switch in switches]
+        for node in nodes:
+            node.stop(deleteIntfs=False)
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.wait()
 
     def status(self) -> dict[str, Any]:
         """Return the status of the controller, as `p4reduce status --json` prints it."""

@@ -72,9 +72,10 @@ def cut_link(network: Network, _: Ranks) -> None:
 
 
 def restart_switch(network: Network, _: Ranks) -> None:
-    """Restart the switch of a worker, if it adds up. A job with several roots may go on without one of them."""
+    """Restart the switch of a worker, if it adds up, or else all roots. Jobs go on without one of several roots."""
     topology = network.topology
-    network.restart_switch(topology.ports(topology.workers[VICTIM])[1] if topology.has_trees else topology.roots[0])
+    own = topology.ports(topology.workers[VICTIM])[1]
+    network.restart_switches([own] if topology.has_trees else topology.roots)
 
 
 def restart_controller(network: Network, ranks: Ranks) -> None:
