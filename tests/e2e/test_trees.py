@@ -96,3 +96,11 @@ def test_frames_between_switches(target: str) -> None:
         with Stack(target, ports, "10.0.0.25{}:31314", enter=namespace.entered, aggregators=3, uplink=3) as stack:
             finish(Setting(stack), SHAPES, "raw", transport="raw", interfaces="worker")
             assert all(switch["outcomes"]["stored"] > 0 for switch in stack.status()["switches"][1:])
+
+
+@pytest.mark.parametrize("setting", ["tree"], indirect=True)
+def test_ranks_of_one_host_behind_several_leaves_reduce_in_its_memory(setting: Setting) -> None:
+    with setting.ranks(SHAPES, job="leaves", local="auto") as ranks:
+        for rank, last in ranks.wait_for_ends(120).items():
+            assert "stats" in last, f"rank {rank}: {last}"
+            assert last["stats"]["local"], last

@@ -105,7 +105,7 @@ def test_requests_that_are_refused(worker: Any, fields: dict[str, Any], message:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("world_size", 0), ("world_size", 256), ("rank", 2), ("slots", 0), ("lanes", 9), ("block_size", 1025),
+    [("world_size", 0), ("world_size", 4097), ("rank", 2), ("slots", 0), ("lanes", 9), ("block_size", 1025),
      ("job", 2**16), ("first_seq", 7)],
 )  # fmt: skip
 def test_memberships_that_are_refused(name: str, value: int) -> None:
@@ -202,7 +202,7 @@ def test_ranks_that_share_a_stream_have_one_thread() -> None:
 
 
 def test_ranks_that_send_nothing_are_on_one_host() -> None:
-    member = c.Membership.make(world_size=3, sharing=1, hosts=(ctypes.c_uint8 * 256)(0, 0, 1), **SHAPE)
+    member = c.Membership.make(world_size=3, sharing=1, hosts=(ctypes.c_uint16 * 4096)(0, 0, 1), **SHAPE)
     local = c.LocalOptions.make(rendezvous=b"nobody", timeout=0.1)
     said = refusal(whole_library().p4reduce_open_local, member, local)
     assert said == "hosts has 2 hosts: accepted is one, of all ranks"

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from p4reduce import backends, settings
@@ -224,6 +224,8 @@ def join_job(
         raise
     local = bool(host) and len(set(ready.hosts)) == 1
     everyone = membership(assigned, options.world_size, ready)
+    if local and everyone.hosts:  # one host, even if its ranks are behind several ports or leaves
+        everyone = replace(everyone, hosts=(0,) * options.world_size, peers=())
     return JoinedJob(session, links.transport, everyone, links.switches[0], local)
 
 
