@@ -25,7 +25,7 @@ control Uplink(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Verdict: whether the packet is from the parent, and the outcome of one that may not reach its slot (bmv2/verdict.p4).
+// Verdict: whether the packet is from the parent, and the outcome of one that may not reach its slot (include/verdict.p4).
 //
 // The parent's entry in the table of jobs is that of worker PARENT. The parser looks for it with a RESULT or STATUS. It
 // cannot know whether an ERROR is from the parent or from a worker, and looks for the worker's first. So an ERROR of the

@@ -60,13 +60,13 @@ CHANGES = {
         "test_lanes.py::test_a_lane_that_nobody_has_is_zero",
     ),
     "pool": (
-        "bmv2/verdict.p4",
+        "include/verdict.p4",
         "meta.room == 0 ||",
         "",
         "test_jobs.py::test_a_slot_outside_the_pool_is_dropped",
     ),
     "half": (
-        "bmv2/verdict.p4",
+        "include/verdict.p4",
         "|| hdr.aggregation.slot[0:0] != hdr.aggregation.seq[0:0]",
         "",
         "test_jobs.py::test_the_half_must_fit_the_round",
@@ -192,7 +192,7 @@ CHANGES = {
         "test_leaves.py::test_the_union_of_the_racks_lanes_goes_up",
     ),
     "errors": (
-        "bmv2/replies.p4",
+        "include/replies.p4",
         "if (meta.below == 1 && meta.from_parent == 0) {",
         "if (false) {",
         "test_leaves.py::test_an_error_goes_to_the_root_first",
