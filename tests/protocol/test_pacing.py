@@ -107,6 +107,14 @@ def test_the_link_stays_full() -> None:
     assert min(slowdowns(simulation)) > 0
 
 
+@pytest.mark.usefixtures("each_worker")
+def test_the_first_round_trip_ends_the_pause_that_a_longer_one_was_assumed_for() -> None:
+    """Before the first answer, a round trip is taken to be 20 ms, so packets are 2 ms apart. These take 20 us."""
+    simulation = reduced(Simulation(MEMBERSHIP, seed=1, network=Network(latency=10e-6)))
+    assert simulation.now < 0.001
+    assert simulation.resent == 0
+
+
 def test_what_is_lost_by_chance_slows_nobody_down() -> None:
     """Random losses come without queues, or next to none."""
     assert slowdowns(reduced(Simulation(MEMBERSHIP, seed=1, network=Network(loss=0.02)))) == [0] * WORKERS
@@ -201,7 +209,7 @@ def test_what_was_to_be_sent_again_and_got_a_status_is_asked_after_later() -> No
     worker = Worker(membership)
     worker.submit(Operation(np.ones(8, np.float32)), 0.0)
     (announced,) = worker.take_packets()
-    worker._recovery.pace.window, worker._recovery.pace.next_turn = 2.0, 1.0
+    worker._recovery.pace.window, worker._recovery.pace._last_turn = 2.0, 0.99  # the next turn is at 1.0
     worker.tick(0.5)
     assert worker.take_packets() == []
     status = replace(codec.decode(announced), op=Op.STATUS, keys=[1])

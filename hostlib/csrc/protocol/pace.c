@@ -13,18 +13,26 @@ static void set_window(struct pace *pace, double window) {
 
 struct pace pace_new(unsigned slots) {
     struct pace pace = {
-        .slots = slots, .ssthresh = (double)INFINITY, .reduced_at = -(double)INFINITY, .next_turn = -(double)INFINITY};
+        .slots = slots, .ssthresh = (double)INFINITY, .reduced_at = -(double)INFINITY, .last_turn = -(double)INFINITY};
     set_window(&pace, INITIAL_WINDOW);
     return pace;
+}
+
+static double gap_of(const struct pace *pace, const struct timer *timer) {
+    return timer_estimate(timer) / pace->window;
+}
+
+double pace_next_turn(const struct pace *pace, const struct timer *timer) {
+    return pace->last_turn + gap_of(pace, timer);
 }
 
 bool pace_take_turn(struct pace *pace, const struct timer *timer, double now) {
     if (isinf(pace->window))
         return true;
-    if (now < pace->next_turn)
+    const double next_turn = pace_next_turn(pace, timer);
+    if (now < next_turn)
         return false;
-    const double gap = timer_estimate(timer) / pace->window;
-    pace->next_turn = fmax(pace->next_turn, now - INITIAL_WINDOW * gap) + gap;
+    pace->last_turn = fmax(next_turn, now - INITIAL_WINDOW * gap_of(pace, timer));
     return true;
 }
 

@@ -16,7 +16,8 @@
 // - At most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing queues,
 //   nothing overflows, and a packet was lost by chance (TCP Veno).
 //
-// After a pause, up to 10 packets may follow at once: the unused turns of that time.
+// After a pause, up to 10 packets may follow at once: the unused turns of that time. The next turn always follows from
+// the present round trip and window: before the first sample, the round trip is taken to be long.
 #ifndef P4REDUCE_PACE_H
 #define P4REDUCE_PACE_H
 
@@ -27,10 +28,13 @@ struct pace {
     double window; // packets in a round trip
     double ssthresh;
     double reduced_at;
-    double next_turn; // when the next packet may leave
+    double last_turn; // when the last packet had its turn, used late or not
 };
 
 struct pace pace_new(unsigned slots);
+
+// Returns when the next packet may leave, unless an answer changes it.
+double pace_next_turn(const struct pace *pace, const struct timer *timer);
 
 // Returns whether a packet may leave now. If so, it takes the turn.
 bool pace_take_turn(struct pace *pace, const struct timer *timer, double now);

@@ -41,7 +41,7 @@ struct slot *sending_dequeue(struct sending *sending, double now) {
 }
 
 double sending_next_turn(const struct sending *sending) {
-    return sending->queue_length > 0 ? sending->pace.next_turn : NEVER;
+    return sending->queue_length > 0 ? pace_next_turn(&sending->pace, sending->timer) : NEVER;
 }
 
 void sending_withdraw(struct sending *sending, struct slot *slot) {

@@ -19,7 +19,8 @@ A loss that counts sets window and `ssthresh` to half of the packets in flight. 
 - At most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing queues, nothing
   overflows, and a packet was lost by chance (TCP Veno).
 
-After a pause, up to 10 packets may follow at once: the unused turns of that time.
+After a pause, up to 10 packets may follow at once: the unused turns of that time. The next turn always follows from the
+present round trip and window: before the first sample, the round trip is taken to be long.
 """
 
 from __future__ import annotations
@@ -42,25 +43,34 @@ class Pace:
         self._slots = slots
         self.restart()
 
-    def restart(self, next_turn: float = -math.inf) -> None:
-        """Start again with the initial window. next_turn: when the next packet may leave."""
+    def restart(self, last_turn: float = -math.inf) -> None:
+        """Start again with the initial window. last_turn: when the last packet had its turn, used late or not."""
         self._ssthresh = math.inf
         self._reduced_at = -math.inf
         self.window = math.inf  # packets in a round trip
-        self.next_turn = next_turn
+        self._last_turn = last_turn
         self._set_window(_INITIAL_WINDOW)
 
     def _set_window(self, window: float) -> None:
         self.window = window if window < self._slots else math.inf
 
+    @property
+    def _gap(self) -> float:
+        return self._timer.estimate / self.window
+
+    @property
+    def next_turn(self) -> float:
+        """When the next packet may leave, unless an answer changes it."""
+        return self._last_turn + self._gap
+
     def take_turn(self, now: float) -> bool:
         """Return whether a packet may leave now. If so, take the turn."""
         if math.isinf(self.window):
             return True
-        if now < self.next_turn:
+        next_turn = self.next_turn
+        if now < next_turn:
             return False
-        gap = self._timer.estimate / self.window
-        self.next_turn = max(self.next_turn, now - _INITIAL_WINDOW * gap) + gap
+        self._last_turn = max(next_turn, now - _INITIAL_WINDOW * self._gap)
         return True
 
     def on_answer(self) -> None:

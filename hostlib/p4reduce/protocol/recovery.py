@@ -126,7 +126,7 @@ class Recovery:
         """Forget the measurements of a path that has changed: the round trip, the window and the back-off."""
         self._backoff = 0
         self.timer.restart()
-        self.pace.restart(now - self.timer.estimate)  # an initial window may leave at once
+        self.pace.restart(now - 2 * self.timer.estimate)  # an initial window may leave at once
 
     def on_late_answer(self, slot: Slot, seq: int) -> None:
         """Take an answer to an earlier round of the slot, which has its RESULT already."""
