@@ -160,8 +160,8 @@ int p4reduce_await_held(p4reduce_engine *engine, uint64_t hold, p4reduce_held *h
 
 // Moving the slots of an aggregator that is lost.
 
-// Lets the driver execute a call, and waits for that. Returns false if the engine has ended.
-static bool call_driver(p4reduce_engine *engine, struct driver_call *call) {
+// Lets the driver execute a call, and waits for that. The call is not executed if the engine has ended.
+static void call_driver(p4reduce_engine *engine, struct driver_call *call) {
     pthread_mutex_lock(&engine->lock);
     while (engine->call != NULL && !engine->stopped)
         pthread_cond_wait(&engine->changed, &engine->lock);
@@ -172,24 +172,27 @@ static bool call_driver(p4reduce_engine *engine, struct driver_call *call) {
     while (!call->done && !engine->stopped)
         pthread_cond_wait(&engine->changed, &engine->lock);
     pthread_mutex_unlock(&engine->lock);
-    return call->done;
 }
 
 struct move {
     struct driver_call call;
     uint32_t aggregator, via, job, *rounds;
     size_t count;
+    int64_t suspended; // slots; -1: none
 };
 
 static void suspend(p4reduce_engine *engine, double now, struct driver_call *call) {
     (void)now;
     struct move *move = (struct move *)call;
-    move->count = p4reduce_worker_suspend(engine->worker, move->aggregator, engine->link->aggregators, move->rounds,
-                                          move->count);
+    if (move->aggregator < engine->link->aggregators)
+        move->suspended = (int64_t)p4reduce_worker_suspend(engine->worker, move->aggregator, engine->link->aggregators,
+                                                           move->rounds, move->count);
 }
 
 static void move_on(p4reduce_engine *engine, double now, struct driver_call *call) {
     const struct move *move = (const struct move *)call;
+    if (engine->link->redirect == NULL)
+        return;
     p4reduce_error refusal = {.size = sizeof refusal}, error;
     error_fill(&refusal, P4REDUCE_INVALID, "there are no aggregators %" PRIu32 " and %" PRIu32, move->aggregator,
                move->via);
@@ -202,16 +205,23 @@ static void move_on(p4reduce_engine *engine, double now, struct driver_call *cal
     engine->ops->fail(engine, &error);
 }
 
+// Returns whether the engine is one whose slots can move. The link is the driver's: an engine that has ended has none.
+static bool has_one_worker(const p4reduce_engine *engine) {
+    return engine->worker != NULL && engine->next_shard == NULL;
+}
+
 int64_t p4reduce_suspend(p4reduce_engine *engine, uint32_t aggregator, uint32_t *rounds, size_t room) {
-    if (engine->worker == NULL || engine->next_shard != NULL || aggregator >= engine->link->aggregators)
+    if (!has_one_worker(engine))
         return -1;
-    struct move move = {.call.run = suspend, .aggregator = aggregator, .rounds = rounds, .count = room};
-    return call_driver(engine, &move.call) ? (int64_t)move.count : -1;
+    struct move move = {
+        .call.run = suspend, .aggregator = aggregator, .rounds = rounds, .count = room, .suspended = -1};
+    call_driver(engine, &move.call);
+    return move.suspended;
 }
 
 void p4reduce_move(p4reduce_engine *engine, uint32_t aggregator, uint32_t via, uint32_t job, const uint32_t *rounds,
                    size_t count) {
-    if (engine->worker == NULL || engine->next_shard != NULL || engine->link->redirect == NULL)
+    if (!has_one_worker(engine))
         return;
     struct move move = {.call.run = move_on,
                         .aggregator = aggregator,
