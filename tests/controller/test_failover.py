@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.deadlines import LEAVE_GRACE
 from p4reduce_controller.jobs.failover import least_rounds
 from p4reduce_controller.jobs.job import Job, State, Takeover, TakeoverStage
 from p4reduce_controller.jobs.jobs import Jobs
@@ -264,11 +265,67 @@ def test_a_job_that_ends_at_any_stage_frees_everything(stage: TakeoverStage) -> 
 def test_a_rank_that_cannot_suspend_its_slots_ends_the_job() -> None:
     harness = FailoverHarness()
     harness.kill(1)
-    harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=harness.stored().number))
+    harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=harness.stored().number, rounds=[4]))
     harness.carry_out()
     abort = harness.last(harness.sessions[0])
     assert (abort.rank, abort.reason) == (1, pb.SWITCH_LOST)
-    assert "rank 1 cannot move its slots: it has told 0 rounds, of 2 slots" in abort.message
+    assert "rank 1 cannot move its slots: it has told 1 rounds, of 2 slots" in abort.message
+
+
+@pytest.mark.parametrize("leaves_first", [True, False])
+def test_a_rank_that_has_no_operations_any_more_is_not_blamed(leaves_first: bool) -> None:
+    """Its engine has ended, before the controller knows that it leaves or after."""
+    harness = FailoverHarness()
+    harness.kill(1)
+    if leaves_first:
+        harness.leave(harness.sessions[1])
+    harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=harness.stored().number))
+    harness.carry_out()
+    abort = harness.last(harness.sessions[0])
+    assert (abort.HasField("rank"), abort.reason) == (False, pb.SWITCH_LOST)
+    assert "it is dead, and rank 1 had ended its operations" in abort.message
+
+
+@pytest.mark.parametrize("left", ["before", "meanwhile", "after"])
+def test_who_leaves_is_blamed_for_no_lost_switch(left: str) -> None:
+    """The other rank may lack a sum, for which the switch, or the packets of the rank that has left, are needed."""
+    harness = FailoverHarness()
+    if left == "before":
+        harness.leave(harness.sessions[1])
+    harness.kill(1)
+    if left != "before":
+        takeover = harness.stored()
+        harness.tell_rounds(takeover, [4, 4], [5, 5])
+        if left == "meanwhile":
+            harness.leave(harness.sessions[1])
+        harness.taken_over()
+        if left == "after":
+            harness.leave(harness.sessions[1])
+    harness.tick(LEAVE_GRACE + 0.1)
+    abort = harness.last(harness.sessions[0])
+    if left == "after":
+        assert (abort.rank, abort.reason) == (1, pb.LEFT_EARLY)
+    else:
+        assert (abort.HasField("rank"), abort.reason) == (False, pb.SWITCH_LOST)
+        assert "rank 1 left while other ranks stayed; the switch " in abort.message
+        assert abort.message.endswith(" cannot be used: it is dead")
+
+
+def test_the_other_switch_may_lose_the_new_entries_while_they_are_installed() -> None:
+    """Other switches of its tree may still be busy then, so that the installation ends without an error."""
+    harness = FailoverHarness()
+    harness.kill(1)
+    first = harness.stored()
+    harness.tell_rounds(first, [4, 4], [4, 5])
+    assert harness.jobs.lost_at(harness.job, 0, {harness.job.number, first.job[0]}, "it was restarted", harness.now)
+    harness.carry_out()
+    second = harness.stored()
+    assert (second.tree, second.via) == (0, 2)
+    harness.taken_over()
+    assert first.stage is TakeoverStage.FAILED
+    third = harness.stored()
+    assert (third.tree, third.via) == (1, 2)
+    assert not resumes(harness, harness.sessions[0])
 
 
 def test_ranks_too_far_apart_end_the_job() -> None:

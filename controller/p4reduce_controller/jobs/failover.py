@@ -72,6 +72,10 @@ class Failover:
             for at, placement in job.placements_of(tree).items()
             if job.site.number(at) == switch
         ]
+        for takeover in job.takeovers:
+            numbers = {job.site.number(at) for at in takeover.placements}
+            if takeover.stage is TakeoverStage.INSTALLING and switch in numbers and takeover.job[0] in lost:
+                takeover.lost = why  # other switches may still be busy with it
         trees = {tree for tree, number in at_switch if number in lost}
         if trees and not self._can(job):
             return False
@@ -90,6 +94,9 @@ class Failover:
             return
         takeover = found[0]
         count = len(range(takeover.tree, job.slots, len(job.site.trees.roots)))
+        if member.leaving or (count and not rounds.rounds):
+            self._lifecycle.end(job, pb.SWITCH_LOST, f"{takeover.why}, and rank {member.rank} had ended its operations")
+            return
         if len(rounds.rounds) != count:
             what = f"cannot move its slots: it has told {len(rounds.rounds)} rounds, of {count} slots"
             self._lifecycle.abort(job, job.blame([member.rank], pb.SWITCH_LOST, f"{what} ({takeover.why})"))
@@ -111,11 +118,11 @@ class Failover:
         """Handle that the other tree's switches have the slots, or the problem. Return whether they have them."""
         if job.over or takeover.stage is not TakeoverStage.INSTALLING:
             return False
-        if problem:
+        if problem := "; ".join(filter(None, (problem, takeover.lost))):
             takeover.stage = TakeoverStage.FAILED
             self._begin(job, takeover.tree, f"{takeover.why}; {problem}", now)
             return False
-        takeover.stage = TakeoverStage.DONE
+        takeover.stage, takeover.late = TakeoverStage.DONE, job.leave_deadline is not None
         for member in _workers(job):
             self._resume(takeover, member)
         log.warning(
@@ -151,6 +158,13 @@ class Failover:
             elif takeover.stage is TakeoverStage.DONE:
                 self._resume(takeover, member)
 
+    def trouble(self, job: Job) -> str:
+        """Return which slots of the job do not work, although no rank is the cause, or ""."""
+        if job.state is not State.READY or job.in_memory:
+            return ""
+        found = [one.why for one in job.takeovers if one.under_way or one.late]
+        return "; ".join(found or filter(None, (self._trouble(job, tree) for tree in range(len(job.site.trees.roots)))))
+
     # Steps.
 
     def _can(self, job: Job) -> bool:
@@ -168,7 +182,7 @@ class Failover:
 
     def _trouble(self, job: Job, tree: int) -> str:
         """Return why the tree that has these slots of the job is lost, or ""."""
-        nodes = sorted(job.placements_of(tree))
+        nodes = sorted({*job.placements_of(tree)} & {*range(job.site.nodes)})
         found = self._switches.unavailable(job.site, nodes)
         links = [at for at in nodes if at in job.site.trees.uplinks]
         return "; ".join(found or [str(why) for at in links if (why := self._switches.uplink_trouble(job.site, at))])

@@ -131,6 +131,8 @@ class Takeover:
     `number`: identifies the Suspend that ranks get.
     `placements`: what the switches are told, by the site indices of the other tree.
     `rounds`: the rounds of these slots at each rank that has told them. `least`: the least of each slot.
+    `lost`: why a switch has lost the new entries while others were still being written; "" if none has.
+    `late`: whether a rank had left before the end, which cannot send its packets again.
     """
 
     tree: int
@@ -143,6 +145,8 @@ class Takeover:
     stage: TakeoverStage = TakeoverStage.STORING
     rounds: dict[int, list[int]] = field(default_factory=dict)
     least: list[int] = field(default_factory=list)
+    lost: str = ""
+    late: bool = False
 
     @property
     def under_way(self) -> bool:
