@@ -19,12 +19,12 @@ from rich.table import Table
 from p4reduce.errors import P4ReduceError
 
 
-def check(*, json_file: Path | None = None, plot: Path | None = None) -> None:
+def check(*, json_file: Path | None = None, plot: Path | None = None, pcap: Path | None = None) -> None:
     """Make the folders of files that are written at the end.
 
     Raises P4ReduceError for a file that cannot be written, and for a plot of an unknown kind.
     """
-    for option, path in (("--json", json_file), ("--plot", plot)):
+    for option, path in (("--json", json_file), ("--plot", plot), ("--pcap", pcap)):
         if path is None:
             continue
         there = path.exists()
@@ -58,7 +58,7 @@ def write_json(path: Path, version: int, found: dict[str, Any], rates: dict[str,
 def progress(console: Console, *, transient: bool = False) -> Progress:
     """Return a progress bar that shows a description, how many units are done, and the elapsed time."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=transient)
+    return Progress(*columns, console=console, transient=transient, disable=transient and not console.is_terminal)
 
 
 def number(value: float | None, factor: float = 1.0) -> str:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from p4reduce.commands.tables import show
+from p4reduce.errors import P4ReduceError
 from p4reduce_bench import outputs
 from p4reduce_bench.outputs import number
 from p4reduce_simulator.network import Link, Network, clos, star
@@ -196,9 +197,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     figure = FIGURES[chosen.name]
     cases = [case for case in figure.cases() if chosen.only in case.label]
-    rows = [run(case) for case in track(cases, "simulating", console=Console(stderr=True), transient=True)]
-    if not rows:
-        parser.error(f"--only {chosen.only}: no case has this text in its name")
+    if not cases:
+        parser.error(f"--only {chosen.only}: accepted are parts of names such as {next(figure.cases()).label!r}")
+    try:
+        if chosen.json:
+            outputs.check(json_file=chosen.json)
+        rows = [run(case) for case in track(cases, "simulating", console=Console(stderr=True), transient=True)]
+    except P4ReduceError as error:
+        parser.error(str(error))
+    except KeyboardInterrupt:
+        parser.exit(130, "stopped: nothing is left running\n")
     (_print_markdown if chosen.markdown else partial(_print, Console()))(figure, rows)
     if chosen.json:
         found = {"figure": chosen.name, "published": figure.published, "rows": [asdict(row) for row in rows]}

@@ -93,7 +93,7 @@ class Network:
 
     ranks: the name of the switch at which each rank's host is.
     edge, core: the links of hosts, and those between switches.
-    roots: the switches that compute the final sums. Each is the root of a tree, and slots are dealt over the trees.
+    roots: the switches that compute the final sums. Each is the root of a tree, and slots are striped over the trees.
     """
 
     name: str

@@ -18,14 +18,19 @@ from p4reduce_simulator.workload import Workload
 _MOST_LINES = 12
 
 
+def _title(network: Network) -> str:
+    ranks, switches = len(network.ranks), len(network.switches)
+    return f"{network.name}: {ranks} rank{'s' * (ranks != 1)}, {switches} switch{'es' * (switches != 1)}"
+
+
 def summary(network: Network, found: Sequence[tuple[Workload, Result]]) -> Table:
     """Return a table with a row for each workload."""
     numbers = ("elements", "density", "time ms", "median", "99 %", "algbw GB/s", "sent MB", "received MB")
     table = outputs.table(
-        f"{network.name}: {len(network.ranks)} ranks, {len(network.switches)} switches",
+        _title(network),
         ("sum",),
         (*numbers, "dropped", "lost", "marked", "resent", "events", "wall s"),
-        "times in virtual time; 99 %: of the ranks' own times; MB: on the wire, of the rank with the most",
+        "times in virtual time; median, 99 %: of the ranks' own times; MB: on the wire, of the rank with the most",
     )
     for workload, result in found:
         size = 4 * workload.numel
@@ -33,7 +38,7 @@ def summary(network: Network, found: Sequence[tuple[Workload, Result]]) -> Table
         down = [link for link in result.links if link.destination.startswith("rank")]
         slowest = max(result.times)
         table.add_row(
-            "exact" if result.exact else "WRONG",
+            "exact" if result.exact else "rounded" if result.right else "WRONG",
             str(workload.numel),
             f"{workload.density:g}",
             number(slowest, 1e3),
@@ -50,11 +55,11 @@ def summary(network: Network, found: Sequence[tuple[Workload, Result]]) -> Table
     return table
 
 
-def busiest(result: Result, most: int = _MOST_LINES) -> Table:
+def busiest(name: str, links: Sequence[LinkUse], most: int = _MOST_LINES) -> Table:
     """Return a table of the links that carried most for their rate."""
-    links = sorted(result.links, key=lambda link: (-link.utilisation, -link.bytes))[:most]
+    links = sorted(links, key=lambda link: (-link.utilisation, -link.bytes))[:most]
     table = outputs.table(
-        "busiest links", ("from", "to"), ("packets", "MB", "busy", "longest wait us", "dropped", "lost")
+        f"busiest links: {name}", ("from", "to"), ("packets", "MB", "busy", "longest wait us", "dropped", "lost")
     )
     for link in links:
         table.add_row(
@@ -73,7 +78,7 @@ def busiest(result: Result, most: int = _MOST_LINES) -> Table:
 def comparison(network: Network, found: Sequence[Comparison]) -> Table:
     """Return a table with a row for each workload and system."""
     table = outputs.table(
-        f"{network.name}: {len(network.ranks)} ranks, {len(network.switches)} switches",
+        _title(network),
         ("system",),
         ("elements", "density", "time ms", "speed-up", "sent MB", "received MB", "events", "wall s"),
         f"times in virtual time; speed-up: of {found[0].runs[0].system} over each; MB: on the wire, of the busiest "
@@ -110,7 +115,7 @@ def plot_comparison(path: Path, network: Network, found: Sequence[Comparison]) -
         outputs.legend(figure, 4)
 
 
-def plot(path: Path, network: Network, result: Result) -> None:
+def plot(path: Path, network: Network, density: float, result: Result) -> None:
     """Draw the utilisation of links over time, on average over the links of each kind."""
     rising = {(child, parent) for tree in network.trees for child, parent in tree.parents.items()}
     core = result.between_switches()
@@ -126,8 +131,9 @@ def plot(path: Path, network: Network, result: Result) -> None:
             if links:
                 shares = _shares(links, rate, result.interval)
                 axis.plot([1e3 * result.interval * at for at in range(len(shares))], shares, label=label)
+        axis.set_title(f"{network.name}, {len(network.ranks)} ranks, density {density:g}: average over links")
         axis.set_xlabel("virtual time, ms")
-        axis.set_ylabel("utilisation" if network.edge.rate else "bytes per interval")
+        axis.set_ylabel("utilisation, share of the rate" if network.edge.rate else "bytes per interval")
         axis.set_ylim(bottom=0)
         outputs.legend(figure, 4)
 

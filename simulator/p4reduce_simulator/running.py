@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.protocol.operation import Zeros
 from p4reduce_simulator.network import Network
 from p4reduce_simulator.simulation import PS, Simulation
@@ -20,7 +21,7 @@ from p4reduce_simulator.workload import Workload, exact_sum
 
 _JITTER, _CLOCK = 2, 3  # random sequences
 _PAUSE_S = 0.1  # before operations, in which queues and token buckets recover
-_EVENTS = 1 << 22  # between two looks at the wall clock
+_EVENTS = 1 << 18  # between two looks at the wall clock, and at Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Result:
     times: for each operation, the time from its first rank's start to its last rank's end.
     rank_times: for each operation, each rank's time from its own start to its own end.
     exact: whether each rank's result was compared with the exact sum and is equal to it.
+    right: whether each result is exact or, for tensors of a file, has the bits that the protocol specifies.
     totals: the workers' counters, added over the ranks.
     outcomes: for each switch, the number of packets by outcome.
     strays: packets that no rank or link took.
@@ -65,6 +67,7 @@ class Result:
     times: tuple[float, ...]
     rank_times: tuple[tuple[float, ...], ...]
     exact: bool
+    right: bool
     totals: dict[str, float]
     links: tuple[LinkUse, ...]
     outcomes: dict[str, dict[str, int]]
@@ -114,18 +117,20 @@ def simulate(
     form = {"slots": slots, "lanes": lanes, "block_size": block_size}
     with Simulation(network, seed, clocks=clocks, **form) as simulation:
         limits = _Limits(until, began + wall_limit)
-        exact = True
+        exact = right = True
         for number in range(workload.warm_up):
             one = replace(workload, operations=1, late=0.0, jitter=0.0)
-            exact &= _reduce(simulation, one, seed, -1 - number, limits, zeros)[1]
+            _, was_exact, was_right = _reduce(simulation, one, seed, -1 - number, limits, zeros)
+            exact, right = exact and was_exact, right and was_right
         before = _Counters.of(simulation)
         if record:
             simulation.record(record)
         if pcap:
             simulation.capture(pcap)
-        spans, right = _reduce(simulation, workload, seed, 0, limits, zeros)
+        spans, was_exact, was_right = _reduce(simulation, workload, seed, 0, limits, zeros)
         simulation.end_capture()
-        return _result(simulation, before, spans, exact and right, record, time.monotonic() - began)
+        sums = exact and was_exact, right and was_right
+        return _result(simulation, before, spans, *sums, record, time.monotonic() - began)
 
 
 @dataclass(frozen=True)
@@ -136,8 +141,11 @@ class _Limits:
 
 def _reduce(
     simulation: Simulation, workload: Workload, seed: int, first: int, limits: _Limits, zeros: Zeros
-) -> tuple[list[tuple[float, float]], bool]:
-    """Run the workload's allreduces. Return each rank's start and end of each, and whether all sums are exact."""
+) -> tuple[list[tuple[float, float]], bool, bool]:
+    """Run the workload's allreduces.
+
+    Return each rank's start and end of each, whether all sums are exact, and whether all are right.
+    """
     ranks = len(simulation.network.ranks)
     starts = simulation.now + _PAUSE_S + _starts(workload, ranks, seed)
     numbers: list[int] = []
@@ -157,7 +165,14 @@ def _reduce(
         pending = simulation.run(limits.until, _EVENTS)
     spans = [simulation.operation(number) for number in numbers]
     simulation.forget_arrays()
-    return spans, all(np.array_equal(values, totals[index // ranks]) for index, values in enumerate(arrays))
+    exact = all(np.array_equal(values, totals[index // ranks]) for index, values in enumerate(arrays))
+    return spans, exact, exact or (workload.file is not None and _are_specified(workload, ranks, simulation, arrays))
+
+
+def _are_specified(workload: Workload, ranks: int, simulation: Simulation, results: Sequence[npt.NDArray[Any]]) -> bool:
+    """Return whether the results have the bits that the protocol specifies: floats are rounded."""
+    expected = reference_allreduce(list(workload.tensors(ranks, 0)), block_size=simulation.block_size)
+    return all(np.array_equal(values, expected, equal_nan=expected.dtype.kind == "f") for values in results)
 
 
 @dataclass(frozen=True)
@@ -185,6 +200,7 @@ def _result(
     before: _Counters,
     spans: Sequence[tuple[float, float]],
     exact: bool,
+    right: bool,
     record: float,
     wall: float,
 ) -> Result:
@@ -201,6 +217,7 @@ def _result(
         tuple(max(end for _, end in one) - min(start for start, _ in one) for one in by_operation),
         tuple(tuple(end - start for start, end in one) for one in by_operation),
         exact,
+        right,
         dict(totals),
         tuple(_link_use(simulation, index, before, after, began, record) for index in range(len(simulation.links))),
         {switch: dict(outcomes - before.outcomes[switch]) for switch, outcomes in after.outcomes.items()},

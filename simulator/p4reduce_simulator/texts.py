@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks as text: properties on the command line, and topologies in files, in the form of `p4reduce topo --file`."""
+"""Networks as text: properties on the command line, and topologies in files, in the form of `p4reduce topo`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import bits_per_second
 from p4reduce_simulator.network import Cable, Host, Link, Network, Switch
+from p4reduce_simulator.workload import Workload
 
 LINK = "rate=100gbit,delay=1us,queue=1MB,mark=200kB,loss=0.01,burst=16kB"
 HOST = "receive=300ns,receive-byte=50ps,send=250ns,send-byte=50ps,scan-byte=71ps"
 SWITCH = "delay=500ns,receive=200ns,send=50ns"
-_KEYS = ("name", "switches", "hosts", "links", "edge", "core", "workers", "roots")
+_KEYS = ("name", "switches", "hosts", "links", "edge", "core", "workers", "roots", "hierarchical")
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
 _SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
@@ -66,6 +67,15 @@ def properties(option: str, text: str, default: P, example: str) -> P:
         raise P4ReduceError(f"{option} {text}: {error}") from None
 
 
+def workload(**settings: Any) -> Workload:
+    """Return the workload with settings from options of the same names. Raises P4ReduceError."""
+    try:
+        return Workload(**settings)
+    except ValueError as error:
+        name, rest = str(error).split(" ", 1)
+        raise P4ReduceError(f"--{name.replace('_', '-')} {rest}") from None
+
+
 def read_network(file: Path, edge: str, core: str, ranks: int | None = None) -> Network:
     """Return the network in a YAML or JSON file: its first `ranks` workers.
 
@@ -75,24 +85,36 @@ def read_network(file: Path, edge: str, core: str, ranks: int | None = None) -> 
     strange = [key for key in made if key not in _KEYS]
     if strange:
         raise P4ReduceError(f"{file}: the key {strange[0]!r}: accepted are the keys {', '.join(_KEYS)}")
+    missing = [key for key in ("switches", "hosts") if key not in made]
+    if missing:
+        raise P4ReduceError(f"{file}: the key {missing[0]!r} is missing")
     try:
         hosts, switches = dict(made["hosts"]), [str(switch) for switch in made["switches"]]
         cables = tuple(
             Cable(str(a), str(b), properties(f"{file}: link", own[0], Link(), LINK) if own else None)
             for a, b, *own in made.get("links", [])
         )
-        workers = made.get("workers", list(hosts))[:ranks]
+        workers = list(made.get("workers", hosts))
+        if ranks is not None and ranks > len(workers):
+            raise P4ReduceError(f"--ranks {ranks}: accepted are 1 to {len(workers)}, the workers of {file}")
+        strangers = [worker for worker in workers if worker not in hosts]
+        if strangers:
+            raise P4ReduceError(f"{file}: the worker {strangers[0]!r}: accepted are the hosts {', '.join(hosts)}")
         return Network(
             str(made.get("name", file.stem)),
             tuple(switches),
-            tuple(str(hosts[worker]) for worker in workers),
+            tuple(str(hosts[worker]) for worker in workers[:ranks]),
             cables,
             tuple(map(str, made.get("roots", switches[:1]))),
             properties(f"{file}: edge", edge or made.get("edge", ""), Link(), LINK),
             properties(f"{file}: core", core or made.get("core", ""), Link(), LINK),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise P4ReduceError(f"{file}: {type(error).__name__}: {error}") from None
+    except ValueError as error:
+        raise P4ReduceError(f"{file}: {error}") from None
+    except (AttributeError, TypeError) as error:
+        raise P4ReduceError(
+            f"{file}: a key has a value of another kind than docs/topologies.md shows: {error}"
+        ) from None
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -58,22 +58,22 @@ class Workload:
     def __post_init__(self) -> None:
         for name, accepted in (("pattern", PATTERNS), ("overlap", OVERLAPS), ("dtype", tuple(DTYPES))):
             if getattr(self, name) not in accepted:
-                raise ValueError(f"{name} is {getattr(self, name)!r}: accepted are {', '.join(accepted)}")
-        for name, least, most in (
-            ("numel", 1, 1 << 40),
-            ("density", 0, 1),
-            ("run", 1, 1 << 20),
-            ("block", 1, 1 << 20),
-            ("operations", 1, 1 << 16),
-            ("interval", 0, 3600),
-            ("warm_up", 0, 1 << 16),
-            ("late", 0, 3600),
-            ("jitter", 0, 3600),
-            ("skew", 0, 1e6),
-            ("drift", 0, 1e-2),
+                raise ValueError(f"{name} {getattr(self, name)}: accepted are {', '.join(accepted)}")
+        for name, least, most, unit in (
+            ("numel", 1, 1 << 40, ""),
+            ("density", 0, 1, ""),
+            ("run", 1, 1 << 20, ""),
+            ("block", 1, 1 << 20, ""),
+            ("operations", 1, 1 << 16, ""),
+            ("interval", 0, 3600, "s"),
+            ("warm_up", 0, 1 << 16, ""),
+            ("late", 0, 3600, "s"),
+            ("jitter", 0, 3600, "s"),
+            ("skew", 0, 10**6, "s"),
+            ("drift", 0, 1e-2, ""),
         ):
             if not least <= getattr(self, name) <= most:
-                raise ValueError(f"{name} is {getattr(self, name)}: accepted are {least} to {most:g}")
+                raise ValueError(f"{name} {getattr(self, name)}{unit}: accepted are {least} to {most}{unit}")
 
     @property
     def unit(self) -> int:
@@ -103,7 +103,7 @@ class Workload:
     def _stored(self, ranks: int) -> Iterator[Array]:
         stored = np.load(str(self.file), mmap_mode="r")
         if stored.ndim != 2 or stored.shape[0] < ranks:
-            raise ValueError(f"{self.file} has shape {stored.shape}: accepted is ({ranks} or more, elements)")
+            raise ValueError(f"{self.file} has shape {stored.shape}: accepted is ({ranks} ranks or more, elements)")
         for rank in range(ranks):
             yield np.array(stored[rank], dtype=DTYPES[self.dtype])
 

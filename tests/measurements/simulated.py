@@ -100,7 +100,7 @@ def table(points: Iterable[Point], other: str) -> list[Point]:
         done.append(point)
         print(
             f"| {point.network} | {point.ranks} | {point.density:g} | {point.loss:.0%} | {1e3 * point.other:.4g} | "
-            f"{1e3 * point.simulated:.4g} | {point.error:+.1%} | {point.resent:.3g} |",
+            f"{1e3 * point.simulated:.4g} | {point.error:+.1%} | {float(f'{point.resent:.3g}'):g} |",
             flush=True,
         )
     errors = [abs(point.error) for point in done]

@@ -81,9 +81,59 @@ def test_tensors_in_a_file(tmp_path: Path) -> None:
         (["--systems", "ring", "--late", "1s"], "systems are compared by one allreduce"),
         (["--systems", "ring", "--pcap", "x.pcap"], "--pcap x.pcap: accepted with --systems p4reduce alone"),
         (["--link", "loss=1", "--until", "1s"], "rank 0: the operation has not ended"),
+        (["--until", "1us"], "the limits are --until 1e-06s and --wall 86400"),
+        (["--leaves", "3"], "--leaves 3: accepted with --topology tree, clos"),
+        (["--topology", "tree", "--spines", "3"], "--spines 3: accepted with --topology clos"),
+        (["--core", "rate=1gbit"], "--core rate=1gbit: accepted with --topology tree, clos, FILE"),
+        (["--pattern", "rows"], "--pattern rows: accepted are blocks, elements, clustered"),
+        (["--operations", "70000"], "--operations 70000: accepted are 1 to 65536"),
+        (["--warm-up", "70000"], "--warm-up 70000: accepted are 0 to 65536"),
+        (["--late", "4000s"], "--late 4000.0s: accepted are 0 to 3600s"),
+        (["--systems", "sparcml", "--ranks", "3"], "3 ranks: accepted are powers of two for sparcml"),
+        (["--pcap", "/dev/null/x"], "--pcap /dev/null/x: nothing can be written there"),
     ],
 )
 def test_errors(arguments: list[str], message: str) -> None:
     code, said = run(*arguments, "--numel", "1000")
     assert code == 1
     assert message in said
+
+
+def test_real_tensors_are_rounded_as_the_protocol_specifies(tmp_path: Path) -> None:
+    file, out = tmp_path / "tensors.npy", tmp_path / "out.json"
+    values = np.random.default_rng(1).normal(size=(4, 5000)).astype(np.float32)
+    values[2, 3] = np.nan
+    np.save(file, values)
+    code, said = run("--ranks", "4", "--file", str(file), "--json", str(out))
+    assert code == 0, said
+    assert "rounded" in said
+    result = json.loads(out.read_text())["rows"][0]["result"]
+    assert (result["exact"], result["right"]) == (False, True)
+    assert run("--ranks", "4", "--file", str(file), "--systems", "p4reduce,ring")[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"x", b"", "text", np.ones(3)[:, None] * 1j])
+def test_files_that_have_no_numbers(content: object, tmp_path: Path) -> None:
+    file = tmp_path / "tensors.npy"
+    file.write_bytes(content) if isinstance(content, bytes) else np.save(file, content)
+    code, said = run("--file", str(file))
+    assert code == 1
+    assert f"--file {file}: accepted is a .npy file with numbers" in said
+
+
+def test_more_ranks_than_the_workers_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "rooms.json"
+    file.write_text('{"switches": ["s"], "hosts": {"a": "s", "b": "s"}, "hierarchical": true}')
+    assert run("--topology", str(file), "--numel", "1000")[0] == 0
+    assert f"--ranks 3: accepted are 1 to 2, the workers of {file}" in run("--topology", str(file), "--ranks", "3")[1]
+    file.write_text('{"switches": ["s"]}')
+    assert "the key 'hosts' is missing" in run("--topology", str(file))[1]
+    file.write_text('{"switches": ["s"], "hosts": {"a": "s"}, "workers": ["b"]}')
+    assert "the worker 'b': accepted are the hosts a" in run("--topology", str(file))[1]
+
+
+def test_the_busiest_links_of_each_system() -> None:
+    code, said = run("--systems", "p4reduce,ring", "--ranks", "2", "--numel", "1000", "--density", "1", "--links")
+    assert code == 0, said
+    assert "busiest links: p4reduce, density 1" in said
+    assert "busiest links: ring, density 1" in said

@@ -74,6 +74,26 @@ def test_zen_is_faster_than_the_sparse_systems_that_it_was_compared_with() -> No
     assert row.times["zen"] < min(row.times[system] for system in ("agsparse", "sparcml", "omnireduce", "ring"))
 
 
+def test_the_command_ends_with_a_line_that_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arguments, message in (
+        (["zen", "--only", "nothing"], "--only nothing: accepted are parts of names such as '25 Gbit/s, 4 workers"),
+        (["zen", "--json", str(tmp_path)], f"--json {tmp_path}: nothing can be written there"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main(arguments)
+        assert message in capsys.readouterr().err
+
+    def interrupted(_: Case) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("p4reduce_simulator.figures.run", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        main(["zen"])
+    assert "stopped: nothing is left running" in capsys.readouterr().err
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     main(["switchml", "--only", "100 Gbit/s, 2 workers", "--json", str(out)])

@@ -153,6 +153,12 @@ def test_a_plan_on_the_command_line(tmp_path: Path) -> None:
     assert picture.stat().st_size > 1000
 
 
+def test_one_worker_is_refused() -> None:
+    code, said = run("1MiB", "--workers", "1")
+    assert code == 2
+    assert "--workers" in said
+
+
 def test_a_plan_of_recorded_gradients(tmp_path: Path) -> None:
     recording(tmp_path / "recorded", 3)
     code, said = run(str(tmp_path / "recorded"), "--workers", "3", "--slots", "16", "--systems", "ring")
@@ -169,6 +175,10 @@ def test_a_plan_of_recorded_gradients(tmp_path: Path) -> None:
         (["1MiB", "--workers", "3", "--systems", "sparcml"], "3 ranks: accepted are powers of two"),
         (["1MiB", "--leaves", "9"], "accepted are at least as many ranks as leaves"),
         (["1MiB", "--host", "send=1"], "--host: send 1: accepted are times"),
+        (["0"], "0: accepted are resnet50, resnet152"),
+        (["1MiB", "--overlap", "some"], "--overlap some: accepted are random, all, none"),
+        (["1MiB", "--spines", "2"], "--spines 2: accepted with --leaves, or more than 32 workers"),
+        (["1MiB", "--core", "rate=1gbit"], "--core rate=1gbit: accepted with --leaves"),
     ],
 )
 def test_errors(arguments: list[str], message: str) -> None:

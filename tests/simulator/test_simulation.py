@@ -201,8 +201,8 @@ def test_a_switch_that_is_software_needs_time_for_each_packet() -> None:
         (lambda: Network("n", ("a",), ("b",)), "there is no switch b"),
         (lambda: Network("n", ("a", "b"), ("b",)).trees, "no cables lead from b to a"),
         (lambda: Link(loss=2), "loss of a link is 2: accepted are 0 to 1"),
-        (lambda: Workload(density=-1), "density is -1: accepted are 0 to 1"),
-        (lambda: Workload(pattern="x"), "pattern is 'x': accepted are blocks, elements, clustered"),
+        (lambda: Workload(density=-1), "density -1: accepted are 0 to 1"),
+        (lambda: Workload(pattern="x"), "pattern x: accepted are blocks, elements, clustered"),
         (lambda: clos(4, 3, pods=2), "accepted are at least as many ranks as leaves"),
     ],
 )

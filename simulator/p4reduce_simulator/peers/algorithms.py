@@ -154,7 +154,7 @@ def zen(support: Support) -> Schedule:
 def omnireduce(support: Support, servers: int | None = None) -> Schedule:
     """OmniReduce (Fei et al., SIGCOMM 2021) with aggregators on servers, as many as ranks.
 
-    Blocks of 256 elements are dealt over the aggregators' slots. In each round of a slot, workers that have the block
+    Blocks of 256 elements are striped over the aggregators' slots. In each round of a slot, workers that have the block
     send it, with the number of their next one. The aggregator sends the sum to all, with the least of these numbers.
     All workers send the first block of each slot. A rank sends its own non-zero blocks and receives those of the sum.
     """
@@ -242,5 +242,5 @@ def _share(numel: int, ranks: int, part: int) -> int:
 def _power_of_two(ranks: int) -> int:
     """Return log2 of the number of ranks. Raises ValueError."""
     if ranks & (ranks - 1):
-        raise ValueError(f"{ranks} ranks: accepted are powers of two")
+        raise ValueError(f"{ranks} ranks: accepted are powers of two for sparcml, halving-doubling and gtopk")
     return ranks.bit_length() - 1

@@ -3,7 +3,7 @@
 
 No packet is dropped or lost, and none is acknowledged: a transport with perfect flow control, such as RDMA tries to be.
 So times are the least that the algorithm can take on these links. Between a source and a destination, all packets take
-one of the shortest paths; pairs are dealt over these paths.
+one of the shortest paths; pairs are spread over these paths.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class _Messages:
 
 
 class _Paths:
-    """The paths between hosts, all in one list. Pairs of hosts are dealt over equally long paths."""
+    """The paths between hosts, all in one list. Pairs of hosts are spread over equally long paths."""
 
     def __init__(
         self,

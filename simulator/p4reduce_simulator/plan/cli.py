@@ -38,7 +38,7 @@ _RANKS_OF_A_LEAF = 16
 def plan(
     what: Annotated[str, Argument(metavar="MODEL|ELEMENTS|FILES", help=f"A model ({', '.join(MODELS)}), a number of "
         "elements or a size such as 100MiB, or a folder of recorded gradients.")],
-    workers: Annotated[int, Option(min=1, help="Number of ranks, each at a host.")] = 8,
+    workers: Annotated[int, Option(min=2, help="Number of ranks, each at a host.")] = 8,
     density: Annotated[float, Option(min=0, max=1, help="Share of non-zero blocks or elements; not of "
         "recordings.")] = 1.0,
     pattern: Annotated[str, Option(help=f"How non-zeros lie: one of {', '.join(PATTERNS)}.")] = "blocks",
@@ -49,7 +49,7 @@ def plan(
     switch: Annotated[str, Option(help=f"Delay and processor time of switches: some of {texts.SWITCH}.")] = "",
     leaves: Annotated[int, Option(min=0, help="Number of leaf switches. 0: one switch for all, or a leaf for "
         f"{_RANKS_OF_A_LEAF} ranks.")] = 0,
-    spines: Annotated[int, Option(min=1, help="Number of spines, if there are leaves.")] = 1,
+    spines: Annotated[int | None, Option(min=1, help="Number of spines, if there are leaves. Default: 1.")] = None,
     slots: Annotated[int, Option(min=1, max=32768, help="Slots of the job.")] = 512,
     host: Annotated[str, Option(help=f"Processor time of an engine thread: some of {texts.HOST}.")] = ENGINE,
     threads: Annotated[int, Option(min=1, max=64, help="Engine threads of a rank.")] = 1,
@@ -74,8 +74,8 @@ def plan(
         named = grid.choices("--systems", systems, SYSTEMS) if systems else _usual(workers)
         try:
             network.trees  # noqa: B018 - raises ValueError for a network that cannot add up
-            gradients = _gradients(what, workers, Workload(density=density, pattern=pattern, overlap=overlap),
-                                   Path(folder))
+            workload = texts.workload(density=density, pattern=pattern, overlap=overlap)
+            gradients = _gradients(what, workers, workload, Path(folder))
             with outputs.progress(Console(stderr=True), transient=True) as progress:
                 task = progress.add_task("simulating", total=len(named) + 6)
                 made = make(Setup(network, slots, seed=seed), gradients, named,
@@ -107,17 +107,23 @@ def _gradients(what: str, workers: int, workload: Workload, folder: Path) -> Gra
     if Path(what).exists():
         return Recorded.read(Path(what), workers, folder)
     try:
-        return Drawn("a gradient", grid.elements(what, "float32"), workload)
+        numel = grid.elements(what, "float32")
+        return Drawn("a gradient", texts.workload(numel=numel).numel, workload)
     except P4ReduceError:
         raise P4ReduceError(
-            f"{what}: accepted are {', '.join(MODELS)}, a number of elements, a size such as 100MiB, and a folder"
+            f"{what}: accepted are {', '.join(MODELS)}, a number of elements from 1 on, a size such as 100MiB, and a "
+            "folder"
         ) from None
 
 
-def _network(workers: int, leaves: int, spines: int, link: str, core: str) -> Network:
+def _network(workers: int, leaves: int, spines: int | None, link: str, core: str) -> Network:
     edge = texts.properties("--link", link, Link(), texts.LINK)
     if not leaves and workers <= MAX_WORKERS:
+        for option, value in (("spines", spines), ("core", core)):
+            if value:
+                raise P4ReduceError(f"--{option} {value}: accepted with --leaves, or more than {MAX_WORKERS} workers")
         return star(workers, edge)
+    spines = spines or 1
     leaves = leaves or -(-workers // _RANKS_OF_A_LEAF)
     rate = -(-edge.rate * -(-workers // leaves) // spines)
     between = texts.properties("--core", core, replace(edge, rate=rate), texts.LINK)
