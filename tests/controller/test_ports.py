@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from dataclasses import replace
 
@@ -70,6 +71,9 @@ def test_a_dead_root_is_left_out_and_its_jobs_are_told(changing: Changing, caplo
         wait_until(lambda: sum(one.getMessage() == text for one in caplog.records) == 2, "both ranks to hear of it")
     job = changing.look().jobs[0]
     assert list(job.in_trouble) == [text]
+    shown = io.StringIO()
+    views.show(changing.look(), Console(file=shown))
+    assert f"job running: {text}\n" in shown.getvalue()
     there = changing.status()[SECOND]
     assert (there.state, there.problem) == ("NotReady", "all its 2 ports are down")
     assert [port.state for port in there.ports] == ["DOWN", "DOWN"]

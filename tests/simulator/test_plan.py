@@ -153,6 +153,12 @@ def test_a_plan_on_the_command_line(tmp_path: Path) -> None:
     assert picture.stat().st_size > 1000
 
 
+def test_recordings_without_elements(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", w=np.zeros(0, np.float32))
+    assert f"{tmp_path}/a.npz: has no elements" in run(str(tmp_path), "--workers", "2")[1]
+
+
 def test_one_worker_is_refused() -> None:
     code, said = run("1MiB", "--workers", "1")
     assert code == 2

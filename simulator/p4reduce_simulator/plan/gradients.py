@@ -71,7 +71,10 @@ class Recorded(Gradients):
                 f"{path}: has {len(recordings)} recordings, of all ranks and steps together, for --workers {ranks}: "
                 "accepted are as many as workers; p4reduce bench gradients --record-at records several steps"
             )
-        return cls(path.name, _flat(recordings[0]).size, tuple(recordings[:ranks]), folder)
+        numel = _flat(recordings[0]).size
+        if not numel:
+            raise P4ReduceError(f"{recordings[0].path}: has no elements: accepted are gradients with one or more")
+        return cls(path.name, numel, tuple(recordings[:ranks]), folder)
 
     def sample(self, numel: int) -> Workload:
         """Return evenly spaced chunks of each recording, whose values are small integers: only zeros matter."""
