@@ -121,7 +121,7 @@ int simulator_add_rank(struct simulation *simulation, unsigned host, const p4red
     if (self->worker != NULL)
         return -EEXIST;
     self->worker = p4reduce_worker_new(membership, timing, error);
-    if (self->worker == NULL)
+    if (self->worker == NULL || p4reduce_worker_set_aggregators(self->worker, count, error) != P4REDUCE_OK)
         return -EINVAL;
     self->job = (uint16_t)membership->job;
     self->generation = (uint16_t)membership->generation;

@@ -36,6 +36,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_worker_idle": (c_int, [c_void_p]),
     "p4reduce_worker_next_first_seq": (c_uint32, [c_void_p]),
     "p4reduce_worker_begin_anew": (c_int, [c_void_p, c_uint32, c_uint32, _ERROR]),
+    "p4reduce_worker_set_aggregators": (c_int, [c_void_p, c_uint32, _ERROR]),
     "p4reduce_worker_suspend": (c_size_t, [c_void_p, c_uint32, c_uint32, POINTER(c_uint32), c_size_t]),
     "p4reduce_worker_rewind": (
         c_int,

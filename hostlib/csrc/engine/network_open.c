@@ -65,6 +65,9 @@ bool engine_open_network(p4reduce_engine *engine, const p4reduce_membership *mem
     engine->link = open_link(options, engine->worker, error);
     if (engine->link == NULL)
         return false;
+    if (engine->link->aggregators > 1 &&
+        p4reduce_worker_set_aggregators(engine->worker, engine->link->aggregators, error) != P4REDUCE_OK)
+        return false;
     engine->payloads = calloc(engine->membership.slots, sizeof *engine->payloads);
     engine->sorted = calloc(engine->membership.slots, sizeof *engine->sorted);
     engine->grouped = calloc(engine->membership.slots, sizeof *engine->grouped);

@@ -30,6 +30,12 @@ P4REDUCE_API p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *mem
 /* Frees a worker. Operations under way are dropped, and their `on_end` is not called. NULL is accepted. */
 P4REDUCE_API void p4reduce_worker_free(p4reduce_worker *worker);
 
+/* Sets over how many aggregators the slots are striped, 1 to 32; it is 1 otherwise. Slot s is at aggregator s mod
+ * `aggregators`. Packets of different aggregators may overtake each other without a loss. Returns P4REDUCE_INVALID if the
+ * number is out of range, or an operation was submitted before. */
+P4REDUCE_API p4reduce_status p4reduce_worker_set_aggregators(p4reduce_worker *worker, uint32_t aggregators,
+                                                             p4reduce_error *error);
+
 /* Queues an operation. Each slot begins it when it has finished the operation before. This call or a later call of the
  * worker calls `on_end` as its last act, and `on_end` may submit. The request's timeout and name are ignored. */
 P4REDUCE_API p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_request *request,

@@ -21,10 +21,14 @@ static unsigned in_flight(const struct recovery *recovery) {
     return recovery->in_state[SENT] + recovery->in_state[RETRANSMITTED];
 }
 
+static struct path *path_of(struct recovery *recovery, const struct slot *slot) {
+    return &recovery->paths[slot->index % recovery->aggregators];
+}
+
 static void unlink_slot(struct recovery *recovery, struct slot *slot) {
     if (!slot->in_unacked)
         return;
-    struct unacked *unacked = &recovery->unacked[slot->backoff_level];
+    struct unacked *unacked = &path_of(recovery, slot)->unacked[slot->backoff_level];
     *(slot->prev ? &slot->prev->next : &unacked->head) = slot->next;
     *(slot->next ? &slot->next->prev : &unacked->tail) = slot->prev;
     slot->in_unacked = false;
@@ -36,7 +40,7 @@ static void await_answer(struct recovery *recovery, struct slot *slot) {
     unlink_slot(recovery, slot);
     const unsigned copies = slot->transmissions < BACKOFF_LEVELS ? slot->transmissions : BACKOFF_LEVELS;
     slot->backoff_level = slot_counted(slot) ? copies - 1 : 0;
-    struct unacked *unacked = &recovery->unacked[slot->backoff_level];
+    struct unacked *unacked = &path_of(recovery, slot)->unacked[slot->backoff_level];
     slot->prev = unacked->tail;
     slot->next = NULL;
     *(slot->prev ? &slot->prev->next : &unacked->head) = slot;
@@ -98,9 +102,10 @@ static void measure(struct recovery *recovery, const struct slot *slot, bool com
     const bool once = slot->transmissions == 1;
     if (once && (completed || elapsed < timer_estimate(timer)))
         timer_sample(timer, elapsed);
-    if (once && slot->sent_at > recovery->rack_sent_at) {
-        recovery->rack_sent_at = slot->sent_at;
-        recovery->rack_rtt = elapsed;
+    struct path *path = path_of(recovery, slot);
+    if (once && slot->sent_at > path->rack_sent_at) {
+        path->rack_sent_at = slot->sent_at;
+        path->rack_rtt = elapsed;
     }
     // From the last transmission to the first answer after it: a STATUS, or this RESULT.
     const double first = (slot->last_answer > slot->sent_at ? slot->last_answer : now) - slot->sent_at;
@@ -175,23 +180,25 @@ void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t c
 
 // Returns when the slot's packet is sent again because it was overtaken. NEVER if it was not overtaken, or if the
 // retransmit budget is used up.
-static double overtaken_at(const struct recovery *recovery, const struct slot *slot) {
-    if (slot->sent_at >= recovery->rack_sent_at || recovery->budget < COST)
+static double overtaken_at(const struct recovery *recovery, const struct path *path, const struct slot *slot) {
+    if (slot->sent_at >= path->rack_sent_at || recovery->budget < COST)
         return NEVER;
-    return slot->sent_at + (recovery->rack_rtt + 4 * recovery->timer.rttvar) * (double)(1u << slot->backoff_level);
+    return slot->sent_at + (path->rack_rtt + 4 * recovery->timer.rttvar) * (double)(1u << slot->backoff_level);
 }
 
 // Returns when the next packet is to be sent again.
 static double due_at(const struct recovery *recovery) {
     double due = NEVER;
     bool none = true;
-    for (unsigned level = 0; level < BACKOFF_LEVELS; level++) {
-        const struct slot *head = recovery->unacked[level].head;
-        if (head == NULL)
-            continue;
-        none = false;
-        due = fmin(due, overtaken_at(recovery, head));
-    }
+    for (uint32_t i = 0; i < recovery->aggregators; i++)
+        for (unsigned level = 0; level < BACKOFF_LEVELS; level++) {
+            const struct path *path = &recovery->paths[i];
+            const struct slot *head = path->unacked[level].head;
+            if (head == NULL)
+                continue;
+            none = false;
+            due = fmin(due, overtaken_at(recovery, path, head));
+        }
     if (none)
         return NEVER;
     const bool polling = recovery->in_state[PARTIAL_ACK] + recovery->in_state[POLL_QUEUED] > 0;
@@ -201,23 +208,41 @@ static double due_at(const struct recovery *recovery) {
 // Collects overtaken packets that are due in `due`, and deducts their cost from the budget. Returns how many there are.
 static uint32_t take_overtaken(struct recovery *recovery, double now) {
     uint32_t count = 0;
-    for (unsigned level = 0; level < BACKOFF_LEVELS; level++) {
-        struct slot *slot = recovery->unacked[level].head;
-        for (; slot != NULL && overtaken_at(recovery, slot) <= now; slot = slot->next) {
-            recovery->due[count++] = slot;
-            if (!slot->in_outbox)
-                recovery->budget -= COST;
+    for (uint32_t i = 0; i < recovery->aggregators; i++)
+        for (unsigned level = 0; level < BACKOFF_LEVELS; level++) {
+            const struct path *path = &recovery->paths[i];
+            struct slot *slot = path->unacked[level].head;
+            for (; slot != NULL && overtaken_at(recovery, path, slot) <= now; slot = slot->next) {
+                recovery->due[count++] = slot;
+                if (!slot->in_outbox)
+                    recovery->budget -= COST;
+            }
         }
-    }
     return count;
+}
+
+// Returns the slot whose packet was sent first, and puts its next one in its place. NULL if there is none.
+static struct slot *take_oldest(struct slot *slots[], uint32_t count) {
+    struct slot **oldest = slots;
+    for (uint32_t i = 1; i < count; i++)
+        if (slots[i] != NULL && (*oldest == NULL || slots[i]->sent_at < (*oldest)->sent_at))
+            oldest = &slots[i];
+    struct slot *slot = *oldest;
+    if (slot != NULL)
+        *oldest = slot->next;
+    return slot;
 }
 
 // Collects the oldest packets in `due`, and doubles the next time-out. Returns how many there are.
 static uint32_t take_probes(struct recovery *recovery) {
     uint32_t count = 0;
-    for (unsigned level = 0; level < BACKOFF_LEVELS; level++)
-        for (struct slot *slot = recovery->unacked[level].head; slot != NULL && count < PROBES; slot = slot->next)
-            recovery->due[count++] = slot;
+    for (unsigned level = 0; level < BACKOFF_LEVELS; level++) {
+        struct slot *next[MAX_AGGREGATORS], *oldest;
+        for (uint32_t i = 0; i < recovery->aggregators; i++)
+            next[i] = recovery->paths[i].unacked[level].head;
+        while (count < PROBES && (oldest = take_oldest(next, recovery->aggregators)) != NULL)
+            recovery->due[count++] = oldest;
+    }
     recovery->backoff++;
     return count;
 }
@@ -257,6 +282,7 @@ bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_
     recovery->timer = timer;
     recovery->stats = stats;
     recovery->slots = slots;
+    recovery->aggregators = 1;
     recovery->budget_of_loss = 2 * streams * COST; // A loss makes all ranks send the slot's packet again.
     recovery->due = calloc(slot_count, sizeof(struct slot *));
     if (!sending_open(&recovery->sending, slot_count, &recovery->timer, stats) || recovery->due == NULL)
@@ -274,7 +300,7 @@ void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count) {
         .slot_count = slot_count,
         .in_state = {[IDLE] = slot_count},
         .due = recovery->due,
-        .rack_sent_at = -NEVER,
+        .aggregators = recovery->aggregators,
         .last_activity = -NEVER,
         .budget = slot_count * COST,
         .budget_of_loss = recovery->budget_of_loss,
@@ -282,6 +308,8 @@ void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count) {
         .super_packets = recovery->super_packets,
         .super_packets_lost = recovery->super_packets_lost,
     };
+    for (uint32_t i = 0; i < recovery->aggregators; i++)
+        recovery->paths[i].rack_sent_at = -NEVER;
     sending_begin_anew(&recovery->sending, slot_count);
 }
 

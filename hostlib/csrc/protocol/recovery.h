@@ -6,9 +6,9 @@
 //
 // Each slot has at most one packet without a RESULT, and the same bytes are sent until the RESULT comes:
 //
-// - Overtaken (RACK): a packet that was sent later, and only once, has its RESULT. This packet is sent again
-//   rtt + 4 rttvar after it was sent, where rtt is the time that the later packet took. Each costs a share of the
-//   retransmit budget, which rounds refill slowly, and real losses at once.
+// - Overtaken (RACK): a packet that was sent later to the same aggregator, and only once, has its RESULT. This packet is
+//   sent again rtt + 4 rttvar after it was sent, where rtt is the time that the later packet took. Each costs a share of
+//   the retransmit budget, which rounds refill slowly, and real losses at once.
 // - Probe (TLP): nothing was sent and no round has ended for a time-out. The two oldest packets are sent again, and the
 //   next time-out is doubled. Their answers tell a loss from a late rank.
 //
@@ -41,6 +41,16 @@ enum super_packets {
     SUPER_PACKETS_ARRIVE,
 };
 
+// The packets to one aggregator. Those of other aggregators take other paths, so they overtake none of these.
+struct path {
+    // Slots whose packet is in the network, by back-off level. Each level is in the order of transmission, from `head`.
+    struct unacked {
+        struct slot *head, *tail;
+    } unacked[BACKOFF_LEVELS];
+    // RACK: transmission time and round trip of the packet sent last, among those sent once that have a RESULT.
+    double rack_sent_at, rack_rtt;
+};
+
 // The retransmission of slots' packets: each is sent, and sent again until it is answered.
 struct recovery {
     struct timer timer;
@@ -49,13 +59,9 @@ struct recovery {
     struct slot *slots;
     uint32_t slot_count;
     unsigned in_state[STATES]; // number of packets
-    // Slots whose packet is in the network, by back-off level. Each level is in the order of transmission, from `head`.
-    struct unacked {
-        struct slot *head, *tail;
-    } unacked[BACKOFF_LEVELS];
-    struct slot **due; // room for all slots
-    // RACK: transmission time and round trip of the packet sent last, among those sent once that have a RESULT.
-    double rack_sent_at, rack_rtt;
+    struct slot **due;         // room for all slots
+    uint32_t aggregators;      // over which the slots are striped: slot s is at aggregator s mod `aggregators`
+    struct path paths[MAX_AGGREGATORS];
     double last_activity; // when a round last ended, or a packet was last sent
     unsigned backoff;     // doublings of the probe time-out
     unsigned budget, budget_of_loss, max_budget;

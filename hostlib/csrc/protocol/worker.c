@@ -388,6 +388,18 @@ p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker, uint32_t slo
     return P4REDUCE_OK;
 }
 
+p4reduce_status p4reduce_worker_set_aggregators(p4reduce_worker *worker, uint32_t aggregators, p4reduce_error *error) {
+    if (aggregators == 0 || aggregators > MAX_AGGREGATORS)
+        return error_tell(error, P4REDUCE_INVALID, "aggregators are %" PRIu32 ": accepted are 1 to %d", aggregators,
+                          MAX_AGGREGATORS);
+    if (worker->counter > 0)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "aggregators are %" PRIu32 " after an operation: accepted before the first one", aggregators);
+    worker->recovery.aggregators = aggregators;
+    set_out(worker);
+    return P4REDUCE_OK;
+}
+
 // Suspending and rewinding the slots of an aggregator: those with the numbers aggregator, aggregator + aggregators, ...
 
 // Returns how many slots an aggregator has.

@@ -63,6 +63,8 @@ class PythonEngine(Engine):
         self._transport = transport
         self._worker = worker
         self._switch = switch
+        if isinstance(transport, StripedTransport):
+            worker.set_aggregators(len(transport.parts))
 
         self._lock = threading.Lock()  # guards the six fields below, which other threads use
         self._inbox: deque[_Pending] = deque()

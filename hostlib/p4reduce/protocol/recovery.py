@@ -7,9 +7,9 @@ Theory of operation
 Each slot has at most one packet without a RESULT, and the same bytes are sent until the RESULT comes. Two things make
 a worker send a packet again:
 
-- **Overtaken** (RACK): a packet that was sent later, and only once, has its RESULT. Then this packet was lost, or its
-  RESULT, or the packet of another rank. It is sent again `rtt + 4 rttvar` after it was sent, where `rtt` is the time
-  that the later packet took.
+- **Overtaken** (RACK): a packet that was sent later to the same aggregator, and only once, has its RESULT. Then this
+  packet was lost, or its RESULT, or the packet of another rank. It is sent again `rtt + 4 rttvar` after it was sent,
+  where `rtt` is the time that the later packet took.
 - **Probe** (TLP): nothing was sent and no round has ended for a time-out. The two oldest packets are sent again. Their
   answers tell a loss from a late rank: the switch answers a packet that it has already added with a STATUS, or with
   the RESULT if the round is complete. Each probe doubles the next time-out (RFC 6298, 5.5).
@@ -55,6 +55,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from heapq import merge
 from itertools import chain, islice
 
 from p4reduce.protocol.pacing import Pace
@@ -68,22 +69,34 @@ _BACKOFF_LEVELS = 8  # for packets in PARTIAL_ACK
 _RETRANSMIT_COST = 64  # retransmit budget that an overtaken packet costs; a round that ends earns one
 
 
+class _Path:
+    """The packets to one aggregator. Those of other aggregators take other paths, so they overtake none of these."""
+
+    def __init__(self) -> None:
+        # Slots whose packet is in the network, by back-off level. Each level is in the order of transmission.
+        self.unacked: list[OrderedDict[Slot, None]] = [OrderedDict() for _ in range(_BACKOFF_LEVELS)]
+        # RACK: transmission time and round trip of the packet sent last, among those sent once that have a RESULT.
+        self.rack_sent_at = -NEVER
+        self.rack_rtt = 0.0
+
+
 class Recovery:
     """The retransmission of slots' packets: each is sent, and sent again until it is answered."""
 
-    def __init__(self, slots: Sequence[Slot], streams: int, timer: RetransmissionTimer, stats: Stats) -> None:
-        """Start with all slots idle. streams: the job's number of streams, one for each rank or host."""
+    def __init__(
+        self, slots: Sequence[Slot], streams: int, aggregators: int, timer: RetransmissionTimer, stats: Stats
+    ) -> None:
+        """Start with all slots idle.
+
+        streams: the job's number of streams, one for each rank or host. aggregators: over how many slots are striped.
+        """
         self.timer = timer
         self.pace = Pace(self.timer, len(slots))
         self.sending = Sending(self.pace, stats)
         self._stats = stats
         self._slots = slots
         self._in_state = [len(slots), *[0] * (len(State) - 1)]  # number of packets
-        # Slots whose packet is in the network, by back-off level. Each level is in the order of transmission.
-        self._unacked: list[OrderedDict[Slot, None]] = [OrderedDict() for _ in range(_BACKOFF_LEVELS)]
-        # RACK: transmission time and round trip of the packet sent last, among those sent once that have a RESULT.
-        self._rack_sent_at = -NEVER
-        self._rack_rtt = 0.0
+        self._paths = [_Path() for _ in range(aggregators)]
         self._last_activity = -NEVER  # when a round last ended, or a packet was last sent
         self._backoff = 0  # doublings of the probe time-out
         self._budget = len(slots) * _RETRANSMIT_COST
@@ -176,7 +189,7 @@ class Recovery:
         if self.sending.may_bypass_queue(now):
             self._transmit(slot, now)
             return
-        self._unacked[slot.backoff_level].pop(slot, None)
+        self._unlink(slot)
         if slot.transmissions == 0:
             self._enter(slot, State.QUEUED)
         else:
@@ -199,13 +212,19 @@ class Recovery:
 
     def _await_answer(self, slot: Slot) -> None:
         """Move the slot behind all others whose packet is in the network."""
-        self._unacked[slot.backoff_level].pop(slot, None)
+        self._unlink(slot)
         slot.backoff_level = 0 if slot.counted is None else min(slot.transmissions, _BACKOFF_LEVELS) - 1
-        self._unacked[slot.backoff_level][slot] = None
+        self._path(slot).unacked[slot.backoff_level][slot] = None
+
+    def _unlink(self, slot: Slot) -> None:
+        self._path(slot).unacked[slot.backoff_level].pop(slot, None)
+
+    def _path(self, slot: Slot) -> _Path:
+        return self._paths[slot.index % len(self._paths)]
 
     def _forget(self, slot: Slot) -> None:
         self._enter(slot, State.IDLE)
-        self._unacked[slot.backoff_level].pop(slot, None)
+        self._unlink(slot)
         slot.counted = None
 
     def _enter(self, slot: Slot, state: State) -> None:
@@ -221,9 +240,10 @@ class Recovery:
         once = slot.transmissions == 1
         if once and (completed or elapsed < timer.estimate):
             timer.sample(elapsed)
-        if once and slot.sent_at > self._rack_sent_at:
-            self._rack_sent_at = slot.sent_at
-            self._rack_rtt = elapsed
+        path = self._path(slot)
+        if once and slot.sent_at > path.rack_sent_at:
+            path.rack_sent_at = slot.sent_at
+            path.rack_rtt = elapsed
         # From the last transmission to the first answer after it: a STATUS, or this RESULT.
         first = (slot.last_answer if slot.last_answer > slot.sent_at else now) - slot.sent_at
         if (once and completed) or timer.min_rtt <= first < timer.timeout:
@@ -238,7 +258,7 @@ class Recovery:
     @property
     def _due_at(self) -> float:
         """When the next packet is to be sent again."""
-        oldest = [next(iter(unacked)) for unacked in self._unacked if unacked]
+        oldest = [next(iter(unacked)) for path in self._paths for unacked in path.unacked if unacked]
         if not oldest:
             return NEVER
         polling = self._in_state[State.PARTIAL_ACK] + self._in_state[State.POLL_QUEUED] > 0
@@ -250,13 +270,14 @@ class Recovery:
 
         NEVER if it was not overtaken, or if the retransmit budget is used up.
         """
-        if slot.sent_at >= self._rack_sent_at or self._budget < _RETRANSMIT_COST:
+        path = self._path(slot)
+        if slot.sent_at >= path.rack_sent_at or self._budget < _RETRANSMIT_COST:
             return NEVER
-        return slot.sent_at + (self._rack_rtt + 4 * self.timer.rttvar) * (1 << slot.backoff_level)
+        return slot.sent_at + (path.rack_rtt + 4 * self.timer.rttvar) * (1 << slot.backoff_level)
 
     def _take_overtaken(self, now: float) -> Iterator[Slot]:
         """Yield overtaken packets that are due, and deduct their cost from the budget."""
-        for unacked in self._unacked:
+        for unacked in chain.from_iterable(path.unacked for path in self._paths):
             for slot in unacked:
                 if self._overtaken_at(slot) > now:
                     break
@@ -266,4 +287,6 @@ class Recovery:
     def _take_probes(self) -> list[Slot]:
         """Return the oldest packets, and double the next time-out."""
         self._backoff += 1
-        return list(islice(chain.from_iterable(self._unacked), _PROBES))
+        levels = zip(*(path.unacked for path in self._paths), strict=True)
+        slots = chain.from_iterable(merge(*level, key=lambda slot: slot.sent_at) for level in levels)
+        return list(islice(slots, _PROBES))

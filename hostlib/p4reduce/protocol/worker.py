@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from p4reduce.protocol.constants import Op
+from p4reduce.protocol.constants import MAX_AGGREGATORS, Op
 from p4reduce.protocol.job_errors import aborted, altered, implausible, mismatch
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import Numbers, Wire, numbers_for
@@ -64,6 +64,7 @@ class Worker:
         self._here = (1 << len(membership.peers or membership.leaders)) - 1
         self._assigned = membership.slots
         self._timer = RetransmissionTimer(timing or Timing())
+        self._aggregators = 1
         self._counter = 0
         self._tasks: dict[int, Task] = {}  # tasks that are not done, by counter
         self._waiting: list[tuple[int, int]] = []  # counter and slot of each packet that waits for the scan
@@ -74,7 +75,7 @@ class Worker:
         """Put all slots at the job's first round. The estimate of the round trip is kept."""
         self._slots = [Slot(index, self.membership) for index in range(self.membership.slots)]
         self._rounds = Rounds(self.membership, self._codec, self.stats)
-        self._recovery = Recovery(self._slots, len(self.membership.leaders), self._timer, self.stats)
+        self._recovery = Recovery(self._slots, len(self.membership.leaders), self._aggregators, self._timer, self.stats)
 
     # Calls of the engine.
 
@@ -115,6 +116,18 @@ class Worker:
         if first_seq % 2 or not 0 <= first_seq < 2**32 or (first_seq - least) % 2**32 >= 2**31:
             raise ValueError(f"first_seq is {first_seq}: accepted are even numbers that do not come before {least}")
         self.membership = replace(self.membership, slots=slots, first_seq=first_seq)
+        self._set_out()
+
+    def set_aggregators(self, aggregators: int) -> None:
+        """Set over how many aggregators the slots are striped: packets of different ones may overtake each other.
+
+        Raises ValueError if there was an operation, or the number is out of range.
+        """
+        if not 0 < aggregators <= MAX_AGGREGATORS:
+            raise ValueError(f"aggregators are {aggregators}: accepted are 1 to {MAX_AGGREGATORS}")
+        if self._counter:
+            raise ValueError(f"aggregators are {aggregators} after an operation: accepted before the first one")
+        self._aggregators = aggregators
         self._set_out()
 
     def suspend(self, aggregator: int, aggregators: int) -> list[int]:

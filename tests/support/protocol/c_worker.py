@@ -79,6 +79,10 @@ class Worker:
         check(self._library.p4reduce_worker_begin_anew(self._handle, slots, first_seq, error), error)
         self.membership = replace(self.membership, slots=slots, first_seq=first_seq)
 
+    def set_aggregators(self, aggregators: int) -> None:
+        error = c.Error.make()
+        check(self._library.p4reduce_worker_set_aggregators(self._handle, aggregators, error), error)
+
     def suspend(self, aggregator: int, aggregators: int) -> list[int]:
         rounds = (ctypes.c_uint32 * self.membership.slots)()
         count = self._library.p4reduce_worker_suspend(self._handle, aggregator, aggregators, rounds, len(rounds))
