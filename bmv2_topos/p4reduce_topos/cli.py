@@ -416,7 +416,8 @@ def _run_fault(console: Console, topology: Topology, target: str, fault: str, pc
 
 
 def _table(topology: Topology, measured: Measurement) -> Table:
-    made = Table(title=escape(f"{topology.name}: allreduce, sum"), caption="bytes: of one reduction, on the wire")
+    caption = "packets, and bytes on the wire: of one reduction, at the host with the most, or on a link"
+    made = Table(title=escape(f"{topology.name}: allreduce, sum"), caption=caption, show_header=False)
     made.add_column("")
     made.add_column("", justify="right")
     names = ("system", "target", "workers", "numel", "density", "median_s", "min_s", "max_s", "tx_bytes", "rx_bytes",
