@@ -353,6 +353,25 @@ def test_a_rank_on_a_new_stream_gets_the_message_that_it_may_lack() -> None:
     assert resumes(harness, later) == resumes(harness, again) != []
 
 
+def test_a_rank_on_a_new_stream_gets_messages_of_several_takeovers_in_their_order() -> None:
+    """A rank refuses to move slots to an aggregator that has moved itself, though not the other way round."""
+    harness = FailoverHarness()
+    harness.kill(1)
+    first = harness.stored()
+    assert harness.jobs.lost_at(harness.job, 0, {harness.job.number}, "it was restarted", harness.now)
+    harness.carry_out()
+    second = harness.stored()
+    assert [(one.tree, one.via) for one in (first, second)] == [(1, 0), (0, 2)]
+    again = rejoin(harness, harness.job, 0)
+    assert [one.aggregator for one in suspends(harness, again)] == [1, 0]
+    harness.sessions[0] = again
+    for takeover in (first, second):
+        harness.tell_rounds(takeover, [4, 4], [4, 5])
+        harness.taken_over()
+    later = rejoin(harness, harness.job, 1)
+    assert [one.aggregator for one in resumes(harness, later)] == [1, 0]
+
+
 def test_a_later_controller_takes_the_slots_over_again_when_all_ranks_are_back() -> None:
     """It does not know which ranks have heard where the slots went."""
     harness = FailoverHarness()

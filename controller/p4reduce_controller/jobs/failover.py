@@ -149,8 +149,11 @@ class Failover:
                     self._begin(job, tree, "the controller was restarted", now)
 
     def came_back(self, job: Job, member: Member) -> None:
-        """Handle the return of a rank on a new stream: it may lack a message of a takeover."""
-        for takeover in [one for tree in sorted(job.lost_trees) if (one := job.takeover_of(tree))]:
+        """Handle the return of a rank on a new stream: it may lack messages of takeovers.
+
+        They come in the order of the takeovers, because a rank moves no slots to an aggregator that is elsewhere.
+        """
+        for takeover in [one for one in job.takeovers if one is job.takeover_of(one.tree)]:
             if member.rank not in job.workers:
                 pass
             elif takeover.stage is TakeoverStage.SUSPENDING and member.rank not in takeover.rounds:
