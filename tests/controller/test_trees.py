@@ -219,6 +219,8 @@ def service_of(loop: Loop) -> tuple[Controller, list[FakeSwitch]]:
         switches = [FakeSwitch(number=number) for number in range(3)]
         for leaf in (LEAF1, LEAF2):
             switches[leaf].cables[UP] = [(switches[SPINE], leaf)]
+            switches[SPINE].cables[leaf] = [(switches[leaf], UP)]
+        switches[SPINE].cables[7] = switches[SPINE].cables[LEAF2]
         inventory = Inventory(switches, TWO_LEAVES)
         controller = Controller(inventory, Jobs(inventory), ServiceConfig(listen="127.0.0.1:0"))
         for number, switch in enumerate(switches):
@@ -231,7 +233,7 @@ def service_of(loop: Loop) -> tuple[Controller, list[FakeSwitch]]:
 def test_leaves_find_their_spine(loop: Loop) -> None:
     controller, switches = service_of(loop)
     loop.run(controller.uplinks.find_all(1.0))
-    assert [switch.log for switch in switches] == [[], ["say_hello"], ["say_hello"]]
+    assert [switch.log for switch in switches] == [["say_hello"] * 2, ["say_hello"], ["say_hello"]]
     loop.run(controller.close())
 
 
@@ -290,6 +292,26 @@ def test_a_cable_that_is_changed_later_is_noticed(
     wait_until(lambda: found() == (LEAF2, "Ready", ""), "the cable to be back")
     assert ("spine no longer hears leaf2" in caplog.text) == bool(problem)
     assert ("spine hears leaf2 at port 7, and no longer at port 2" in caplog.text) == (cable == [SPINE])
+    loop.run(controller.close())
+
+
+def test_a_cable_that_breaks_in_one_direction_is_noticed(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spine hears the leaf, and the leaf does not hear the spine's results."""
+    monkeypatch.setattr(uplinks, "PROBE_INTERVAL", 0.01)
+    controller, switches = service_of(loop)
+    loop.run(controller.uplinks.find_all(1.0))
+    leaf2 = switches[SPINE].cables.pop(LEAF2)
+
+    def found() -> list[tuple[str, str]]:
+        return [(one.state, one.problem) for one in loop.run(controller.status()).switches]
+
+    why = "leaf2 does not hear spine; check the cable at port 9 of leaf2"
+    wait_until(lambda: found() == [("Ready", ""), ("Ready", ""), ("UplinkDown", why)], "the leaf to miss the spine")
+    switches[SPINE].cables[LEAF2] = [(switches[LEAF2], UP + 1)]  # answers that arrive elsewhere do not count
+    loop.run(asyncio.sleep(0.1))
+    assert found()[LEAF2][1] == why
+    switches[SPINE].cables[LEAF2] = leaf2
+    wait_until(lambda: not any(problem for _, problem in found()), "the leaf to hear the spine")
     loop.run(controller.close())
 
 

@@ -69,6 +69,8 @@ class Inventory(Switches):
         self._next = len(self.members)
         self.silent: set[tuple[int, int]] = set()
         """Pairs of child and parent whose HELLOs no longer arrive."""
+        self.unanswered: set[tuple[int, int]] = set()
+        """Pairs of child and parent whose HELLOs arrive, while the answers do not."""
 
     def enter(self, config: SwitchConfig, switch: Aggregator) -> int:
         """Enter a switch and return its number. The site does not include it until the site is changed."""
@@ -108,10 +110,19 @@ class Inventory(Switches):
         if down := ports.uplink_down(site, at, self.children_at(site), self.switches):
             return down
         up = site.trees.uplinks.get(at)
-        if up is None or (site.number(at), site.number(up.parent)) not in self.silent:
+        if up is None:
             return None
-        names = site.trees.names
-        why = f"{names[up.parent]} no longer hears {names[at]}; check the cable at its port {up.port}"
+        pair, child, parent = (
+            (site.number(at), site.number(up.parent)),
+            site.trees.names[at],
+            site.trees.names[up.parent],
+        )
+        if pair in self.silent:
+            why = f"{parent} no longer hears {child}; check the cable at its port {up.port}"
+        elif pair in self.unanswered:
+            why = f"{child} does not hear {parent}; check the cable at port {up.port} of {child}"
+        else:
+            return None
         return Unavailable(why, SwitchState.UPLINK_DOWN)
 
     def excluded(self, number: int) -> Unavailable | None:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """HELLOs from each switch to its parents: they test the cables, and parents learn their children's ports.
 
-They go on for as long as the controller runs, so that it notices a cable that was moved or has broken.
+They go on for as long as the controller runs, so that it notices a cable that was moved or has broken. Each parent
+answers with a HELLO, because a fibre may break in one direction only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -23,16 +25,22 @@ HELLO_INTERVAL = 0.1  # seconds between two HELLOs of a switch to a parent that 
 PROBE_INTERVAL = 1.0  # the same once the parent has heard it
 RETRY_INTERVAL = 0.25  # the same until a HELLO arrives again
 MOST_MISSED = 36  # HELLOs in a row, about 10 s; then the parent no longer hears the switch
+MOST_UNANSWERED = 10  # HELLOs in a row that arrived; with more, the switch does not hear the parent
 
 
 @dataclass
 class _Probe:
-    """HELLOs from a switch to one of its parents. `missed`: how many have been sent since the last one arrived."""
+    """HELLOs from a switch to one of its parents.
+
+    `missed`: how many have been sent since the last one arrived.
+    `unanswered`: how many have arrived since the last answer did.
+    """
 
     child: int
     parent: int
     nonce: int = field(default_factory=lambda: secrets.randbits(64))
     missed: int = 0
+    unanswered: int = 0
     due: float = 0.0
 
     @property
@@ -89,11 +97,14 @@ class Uplinks:
         return nonce in self._probes
 
     def on_hello(self, switch: int, hello: Heard) -> bool:
-        """Handle a HELLO, and return whether it is one of a switch to a parent."""
+        """Handle a HELLO, and return whether it is one of a switch to a parent, or its answer."""
         probe, inventory = self._probes.get(hello.nonce), self._inventory
-        if hello.job or probe is None or probe.parent != switch:
+        if hello.job or probe is None or switch not in probe.pair:
             return False
-        if problem := problem_of(hello.sender):
+        if switch == probe.child:
+            if self._port(probe) in hello.ports:
+                self._answered(probe)
+        elif problem := problem_of(hello.sender):
             log.warning("refused a HELLO of the switch %s: %s", inventory.name(probe.child), problem)
         else:
             self._heard(probe, hello)
@@ -111,8 +122,27 @@ class Uplinks:
         moved = before is not None and hello.port not in before.ports
         if before is not None and moved:
             log.warning("%s hears %s at port %d, and no longer at port %d", *names, hello.port, before.port)
+        probe.unanswered += 1
+        if probe.unanswered > MOST_UNANSWERED and probe.pair not in inventory.unanswered:
+            inventory.unanswered.add(probe.pair)
+            log.warning("%s does not hear %s", *reversed(names))
+            self._changed()
+        self._tasks.start(self._answer(probe, hello), "answer")
         if was_silent or moved:
             self._changed()
+
+    def _answered(self, probe: _Probe) -> None:
+        probe.unanswered = 0
+        if probe.pair in self._inventory.unanswered:
+            self._inventory.unanswered.discard(probe.pair)
+            log.warning("%s hears %s now", *reversed(self._names(probe)))
+            self._changed()
+
+    async def _answer(self, probe: _Probe, hello: Heard) -> None:
+        """Let the parent send a HELLO back to the switch, as it sends the results of rounds."""
+        if (parent := self._inventory.switches.get(probe.parent)) is not None:
+            with contextlib.suppress(SwitchError, Interrupted):  # the next HELLO is answered
+                await isolate_cancellation(parent.say_hello(hello.port, hello.sender, probe.parent % 256, probe.nonce))
 
     async def _say_hellos(self) -> None:
         while self._probes:
@@ -146,6 +176,7 @@ class Uplinks:
         self._probes.pop(probe.nonce, None)
         self._inventory.children.pop(probe.pair, None)
         self._inventory.silent.discard(probe.pair)
+        self._inventory.unanswered.discard(probe.pair)
 
     def _port(self, probe: _Probe) -> int | None:
         return self._inventory.uplinks(probe.child).get(probe.parent)
