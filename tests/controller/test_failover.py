@@ -28,9 +28,10 @@ class MortalSwitches(Switches):
     """Switches of which some are dead."""
 
     dead: frozenset[int] = frozenset()
+    brief = False
 
     def conditions(self, number: int) -> Iterable[Unavailable]:
-        return [Unavailable("it is dead")] if number in self.dead else []
+        return [Unavailable("it is dead", brief=self.brief)] if number in self.dead else []
 
 
 class FailoverHarness(JobsHarness):
@@ -146,6 +147,24 @@ def test_a_job_that_cannot_go_on_elsewhere_stays(why_not: str) -> None:
     assert not harness.keeps
     assert not harness.job.lost_trees
     assert harness.job.state is State.READY
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_switch_that_dies_while_a_job_gathers_is_left_out_unless_it_is_soon_back(is_back: bool) -> None:
+    harness = FailoverHarness()
+    sessions = [harness.join(rank, RANKS, "late", slots=3) for rank in range(RANKS)]
+    harness.switches.dead, harness.switches.brief = frozenset({1}), True
+    for session in sessions:
+        for switch in range(SWITCHES):
+            harness.hear(session, switch, port=5 + switch)
+    [late] = [job for job in harness.jobs if job.name == "late"]
+    harness.tick(0.1)
+    assert late.state is State.GATHERING
+    harness.switches.brief = False
+    harness.switches.dead -= {1} if is_back else set()
+    harness.tick(0.1)
+    assert late.state is State.INSTALLING
+    assert len(late.site.trees.roots) == (SWITCHES if is_back else SWITCHES - 1)
 
 
 def test_a_switch_may_turn_out_to_be_dead_soon_after_the_question() -> None:

@@ -132,7 +132,10 @@ class Gathering:
         job.freeze_roles()
         try:
             indices = on_the_way(site, job)
-            whys = self._switches.unusable_trees(job, {site_index % site.nodes for site_index in indices})
+            needed = {site_index % site.nodes for site_index in indices}
+            if len(job.site.trees.roots) > 1 and self._switches.briefly_unavailable(job.site, needed):
+                return  # in a moment, the switch is back, or its trees are left out
+            whys = self._switches.unusable_trees(job, needed)
             if whys and len(whys) == len(job.site.trees.roots):
                 raise Misplaced("; ".join(dict.fromkeys(whys.values())))
             if whys:

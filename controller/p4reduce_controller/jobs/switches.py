@@ -127,6 +127,10 @@ class Switches:
         texts = [f"the switch {site.trees.names[switch]} cannot be used: {why}" for switch, why in found if why]
         return list(dict.fromkeys(texts))
 
+    def briefly_unavailable(self, site: Site, switches: Iterable[int]) -> bool:
+        """Return whether one of these switches has become unavailable only a moment ago."""
+        return any(one.brief for switch in switches for one in self.conditions(site.number(switch)))
+
     def unavailable_to(self, job: Job) -> Unavailable | None:
         """Return why a switch of the job cannot be changed now, even if only for a moment."""
         names, indices = job.site.trees.names, sorted(job.ranges)
