@@ -54,9 +54,9 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
             console.print(line, highlight=False, soft_wrap=True)
     if status.jobs:
         show_table(_ranks(status), console)
-        for one in status.jobs:
-            if problems := _problems(one):
-                console.print(f"job {_title(one)}: {problems}", highlight=False, markup=False, soft_wrap=True)
+        for job in status.jobs:
+            if problems := _problems(job):
+                console.print(f"job {_title(job)}: {problems}", highlight=False, markup=False, soft_wrap=True)
     else:
         console.print("no jobs")
     if status.queue:

@@ -284,8 +284,8 @@ class Jobs:
             if gathering and job.state is not State.GATHERING:
                 continue
             if abort := overdue(job, site, now):
-                if abort.reason == pb.LEFT_EARLY and (why := self._failover.trouble(job)):
-                    abort = pb.Abort(reason=pb.SWITCH_LOST, message=f"{abort.message}; {why}")
+                if abort.reason == pb.LEFT_EARLY and (cause := self._failover.trouble(job)):
+                    abort = pb.Abort(reason=pb.SWITCH_LOST, message=f"{abort.message}; {cause}")
                 if gathering:
                     unavailable = [
                         *job.excluded_switches,
