@@ -153,6 +153,13 @@ def test_a_plan_on_the_command_line(tmp_path: Path) -> None:
     assert picture.stat().st_size > 1000
 
 
+def test_samples_that_are_dominated_by_losses_are_refused() -> None:
+    """A plan once said 20 ms for what the links need 51 ms for, as both samples had waited for lost packets."""
+    times = iter((0.027, 0.020))
+    with pytest.raises(ValueError, match=r"take 27 and 20 ms, .*: use fewer slots, or a larger queue"):
+        estimate(lambda _: next(times), Drawn("drawn", 1 << 24, Workload()), 1 << 16, 2, least=32 / 10**11)
+
+
 def test_recordings_without_elements(tmp_path: Path) -> None:
     for name in ("a", "b"):
         np.savez(tmp_path / f"{name}.npz", w=np.zeros(0, np.float32))

@@ -28,7 +28,12 @@ _MOST = 1 << 28  # elements of all ranks' samples together
 _LEAST_ROUNDS = 2  # of each slot in the larger sample
 _MOST_SLOTS = 32768
 _WORTH = 1.05  # of a speed-up that is mentioned
+_TOLERANCE = 0.8  # of the time that links need at least
 _DENSE = ("ring", "halving-doubling", "parameter-server")
+
+
+class NotLinearError(ValueError):
+    """Two samples from which no time follows: waits for lost packets hide the time that the links need."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ class Plan:
     @property
     def binds(self) -> str:
         """The part of the setup that p4reduce's time depends on most."""
-        best = self.changes[0]
-        return best.relieves if self.gain(best) >= _WORTH else "nothing that was tried"
+        worthwhile = self.worthwhile()
+        return worthwhile[0].relieves if worthwhile else "nothing that was tried"
 
     def worthwhile(self) -> list[Change]:
         """Return the changes that make p4reduce faster, the most useful first."""
@@ -118,7 +123,10 @@ def plan(
     for name, relieves, changed in changes_of(setup):
         if not _is_enough(changed, gradients.numel, small):
             continue
-        changes.append(Change(name, relieves, time_of_ours(changed, gradients, small)))
+        try:
+            changes.append(Change(name, relieves, time_of_ours(changed, gradients, small)))
+        except NotLinearError:
+            continue
         done(name)
     changes.sort(key=lambda change: change.estimate.time)
     support = Support(gradients.sample(small), ranks, setup.seed)
@@ -168,10 +176,12 @@ def estimate(
     *,
     seed: int = 0,
     dense: bool = False,
+    least: float = 0.0,
 ) -> Estimate:
     """Return the time of all elements, by the line through two measurements; by one of the whole if it is small.
 
     dense: whether the time depends on all elements, instead of those that are not zero in the sum.
+    least: the seconds that links need for each of these elements. Raises NotLinearError if the samples take less.
     """
     if gradients.numel <= _SHARE * small:
         return Estimate(time := measure(gradients.sample(gradients.numel)), ((gradients.numel, time),))
@@ -183,6 +193,11 @@ def estimate(
     share = 1.0 if dense else gradients.union(ranks)
     whole = gradients.numel * (works[1] / samples[1][0] if share is None else share)
     (_, first), (_, second) = samples
+    if second - first < _TOLERANCE * least * (works[1] - works[0]):
+        raise NotLinearError(
+            f"samples of {samples[0][0]} and {samples[1][0]} elements take {1e3 * first:.3g} and "
+            f"{1e3 * second:.3g} ms, so waits for dropped packets hide the rest: use fewer slots, or a larger queue of --link and --core"
+        )
     slope = max(0.0, (second - first) / (works[1] - works[0])) if works[1] > works[0] else 0.0
     return Estimate(max(second, second + slope * (whole - works[1])), tuple(samples))
 
@@ -211,7 +226,9 @@ def time_of_ours(setup: Setup, gradients: Gradients, small: int) -> Estimate:
             raise ValueError("p4reduce: a sum is wrong")
         return result.times[0]
 
-    return estimate(measure, gradients, small, len(setup.network.ranks), seed=setup.seed)
+    rate = setup.network.edge.rate
+    least = 32 / rate if rate else 0.0  # a rank receives each element of the sum that is not zero
+    return estimate(measure, gradients, small, len(setup.network.ranks), seed=setup.seed, least=least)
 
 
 def _theirs(system: str, setup: Setup, gradients: Gradients, small: int) -> Estimate:
