@@ -196,7 +196,8 @@ def estimate(
     if second - first < _TOLERANCE * least * (works[1] - works[0]):
         raise NotLinearError(
             f"samples of {samples[0][0]} and {samples[1][0]} elements take {1e3 * first:.3g} and "
-            f"{1e3 * second:.3g} ms, so waits for dropped packets hide the rest: use fewer slots, or a larger queue of --link and --core"
+            f"{1e3 * second:.3g} ms, so waits for dropped packets hide the rest: "
+            "use fewer slots, or a larger queue of --link and --core"
         )
     slope = max(0.0, (second - first) / (works[1] - works[0])) if works[1] > works[0] else 0.0
     return Estimate(max(second, second + slope * (whole - works[1])), tuple(samples))
