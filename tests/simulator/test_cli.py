@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def test_real_tensors_are_rounded_as_the_protocol_specifies(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"x", b"", "text", np.ones(3)[:, None] * 1j])
-def test_files_that_have_no_numbers(content: object, tmp_path: Path) -> None:
+def test_files_that_have_no_numbers(content: Any, tmp_path: Path) -> None:
     file = tmp_path / "tensors.npy"
     file.write_bytes(content) if isinstance(content, bytes) else np.save(file, content)
     code, said = run("--file", str(file))
