@@ -134,10 +134,10 @@ def test_messages_of_all_ranks_of_a_host_wait_together(start: Starter) -> None:
     handled = 0
     unanswered = running.jobs.unanswered
 
-    def count(session: object, half: int) -> None:
+    def count(session: object, half: int, now: float) -> None:
         nonlocal handled
         handled += 1
-        unanswered(session, half)  # type: ignore[arg-type]
+        unanswered(session, half, now)  # type: ignore[arg-type]
 
     running.jobs.unanswered = count  # type: ignore[method-assign]
     began = time.monotonic()

@@ -149,7 +149,8 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         ([*NATIVE, "--port", "1=eth:nosuch0"], 1, "port 1:"),
     ],
 )
-def test_errors(arguments: list[str], code: int, message: str) -> None:
+def test_errors(monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the command's handlers would stay in this process
     app = typer.Typer()
     app.command()(switch)
     done = CliRunner().invoke(app, arguments)
