@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from p4reduce_controller.base.tasks import Tasks
 from p4reduce_controller.fabric.fabric import Fabric
@@ -16,6 +16,8 @@ from p4reduce_controller.store.state import StateError
 from p4reduce_controller.store.state_names import Setup
 from p4reduce_controller.store.store import Store
 from p4reduce_controller.switches.availability import Unavailable
+
+RETRY_S = 5.0  # between a save that has failed and the next one
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ class Saver:
     fabric: Fabric
     tasks: Tasks
     clock: Callable[[], float]
+    _retrying: bool = field(default=False, init=False)
 
     @property
     def shared(self) -> bool:
@@ -69,13 +72,25 @@ class Saver:
         await store.keep(jobs_to_store, self.fabric.inventory.children, self.clock())
 
     def save_soon(self) -> None:
-        """Save in a task. If that fails, the store has jobs that have ended, whose ranks will not come back."""
-        self.tasks.start(self.save_within(None), "state")
+        """Save in a task, and again if that fails. Until then the store has jobs that have ended."""
+        self.tasks.start(self._save_until_stored(), "state")
 
-    async def save_within(self, seconds: float | None) -> None:
+    async def _save_until_stored(self) -> None:
+        while not await self.save_within(None) and not self._retrying:
+            self._retrying = True
+            try:
+                await asyncio.sleep(RETRY_S)
+            finally:
+                self._retrying = False
+
+    async def save_within(self, seconds: float | None) -> bool:
+        """Save, and return whether that succeeded. Errors are logged."""
         try:
             await asyncio.wait_for(self.save(), seconds)
         except asyncio.TimeoutError:
             log.error("jobs that have ended may still be in the store: removing them took more than %g s", seconds)
         except StateError as error:
             log.error("%s", error)
+        else:
+            return True
+        return False
