@@ -63,7 +63,7 @@ LOSSES = st.lists(
 )
 
 
-@pytest.mark.parametrize("examples", [40, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [40, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_sums_are_the_references_whenever_aggregators_are_lost(examples: int) -> None:
     @given(st.integers(0, 2**32), st.integers(1, 4), LOSSES, st.booleans())
     @settings(max_examples=examples)
