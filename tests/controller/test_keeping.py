@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -14,6 +16,8 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.service import saver
+from p4reduce_controller.store.state_names import StateError
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.availability import Unavailable
 from tests.support.controller.running import Running, Starter
@@ -123,3 +127,22 @@ def test_a_job_that_is_just_kept_is_not_forgotten_with_another(
     monkeypatch.setattr(running.state, "keep", keep)
     running.job(2, job="new")
     assert written[:2] == [["new"], ["new"]]
+
+
+def test_a_save_that_fails_is_tried_again(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the store has a job that has ended for as long as nothing else changes."""
+    monkeypatch.setattr(saver, "RETRY_S", 0.05)
+    ranks = running.job(2)
+    keep, left = running.state.keep, [2]
+
+    async def failing(*arguments: Any) -> None:
+        if left:
+            left.pop()
+            raise StateError("the disk is full")
+        await keep(*arguments)
+
+    running.state.keep = failing  # type: ignore[method-assign]
+    left.append(1)
+    ranks[0].session.close()
+    wait_until(lambda: json.loads(running.state.path.read_text())["jobs"] == [], "the store to be empty")
+    assert not left
