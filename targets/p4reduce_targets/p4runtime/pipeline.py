@@ -160,8 +160,13 @@ def _identity(entity: p4r.Entity) -> object:
             return "meter", entity.meter_entry.meter_id, entity.meter_entry.index.index
         case _:
             return entity.packet_replication_engine_entry.multicast_group_entry.multicast_group_id
-    fields = frozenset(field.SerializeToString(deterministic=True) for field in entry.match)
-    return entry.table_id, entry.priority, entry.is_default_action, fields
+    return entry.table_id, entry.priority, entry.is_default_action, frozenset(map(_matched, entry.match))
+
+
+def _matched(field: p4r.FieldMatch) -> object:
+    """Return what a field matches. Numbers with and without leading zeros are the same."""
+    numbers = field.exact.value, field.lpm.value, field.ternary.value, field.ternary.mask
+    return field.field_id, field.lpm.prefix_len, *(number.lstrip(b"\0") for number in numbers)
 
 
 def _check_type(update: p4r.Update) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from finsy.proto import p4r
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from p4reduce_targets.dataplane import Batch, Call, Key
@@ -19,7 +19,12 @@ from p4reduce_targets.p4runtime.program import read_program
 from .client import CONFIG, DELETE, INFO, INSERT, MODIFY, action, exact_entry
 from .fake_device import CPU_PORT, EXACT_SIZE, FakeDataPlane
 
-UPDATES = st.tuples(st.sampled_from([INSERT, MODIFY, DELETE]), st.integers(1, EXACT_SIZE + 3), st.integers(1, 3))
+UPDATES = st.tuples(
+    st.sampled_from([INSERT, MODIFY, DELETE]),
+    st.integers(1, EXACT_SIZE + 3),
+    st.integers(1, 3),
+    st.sampled_from([0, 2]),
+)
 
 
 class Picky(FakeDataPlane):
@@ -67,12 +72,14 @@ def loaded(plane: FakeDataPlane) -> Pipeline:
     return Pipeline(p4r.ForwardingPipelineConfig(p4info=INFO), read_program(INFO), plane)
 
 
-def write(pipeline: Pipeline, updates: list[tuple[int, int, int]]) -> list[bool]:
-    """Write a batch of (type, key, argument), and return which of its updates were refused."""
+def write(pipeline: Pipeline, updates: list[tuple[int, int, int, int]]) -> list[bool]:
+    """Write a batch of (type, key, argument, leading zeros of the key), and return which updates were refused."""
     request = []
-    for kind, key, argument in updates:
+    for kind, key, argument, zeros in updates:
         update = p4r.Update(type=kind)  # type: ignore[arg-type]
         update.entity.table_entry.CopyFrom(exact_entry(key, action("forward", argument)))
+        exact = update.entity.table_entry.match[0].exact
+        exact.value = bytes(zeros) + exact.value
         request.append(update)
     try:
         pipeline.write(request)
@@ -95,7 +102,7 @@ class WithoutEntries(FakeDataPlane):
 
 def test_a_key_error_is_told_in_its_own_words() -> None:
     pipeline = loaded(WithoutEntries(CONFIG, CPU_PORT))
-    write(pipeline, [(INSERT, 1, 1)])
+    write(pipeline, [(INSERT, 1, 1, 0)])
     update = p4r.Update(type=MODIFY)
     update.entity.table_entry.CopyFrom(exact_entry(1, action("forward", 2)))
     with pytest.raises(UpdatesRefused) as refused:
@@ -105,8 +112,9 @@ def test_a_key_error_is_told_in_its_own_words() -> None:
     ]
 
 
+@example([[(INSERT, 1, 1, 0)], [(MODIFY, 1, 3, 0), (MODIFY, 1, 2, 1)]])
 @given(st.lists(st.lists(UPDATES, max_size=12), max_size=6))
-def test_late_errors_are_found_at_their_updates(batches: list[list[tuple[int, int, int]]]) -> None:
+def test_late_errors_are_found_at_their_updates(batches: list[list[tuple[int, int, int, int]]]) -> None:
     at_once, late = loaded(Picky(CONFIG, CPU_PORT)), Deferring(CONFIG, CPU_PORT)
     deferred = loaded(late)
     for updates in batches:
