@@ -33,7 +33,7 @@ static void mark(uint8_t *frame) {
 
 // Adds bytes that leave at a time to the link's record.
 static void record(struct simulation *simulation, struct link *link, uint64_t at, uint64_t bytes) {
-    const size_t index = at / simulation->interval;
+    const size_t index = (at - simulation->record_from) / simulation->interval;
     if (index >= link->recorded_room) {
         const size_t room = 2 * index + 64;
         uint64_t *recorded = realloc(link->recorded, room * sizeof *recorded);
@@ -76,7 +76,7 @@ void link_send(struct simulation *simulation, struct link *link, struct packet *
     link->counts.bytes += bytes;
     if (wait > link->counts.longest_wait)
         link->counts.longest_wait = wait;
-    if (simulation->interval != 0)
+    if (simulation->interval != 0 && leaves >= simulation->record_from)
         record(simulation, link, leaves, bytes);
     if (is_lost(link)) {
         link->counts.lost++;

@@ -80,6 +80,7 @@ struct simulation {
     uint64_t digest;
     uint64_t strays;
     uint64_t interval; // of recording; 0: none
+    uint64_t record_from;
     struct packet *free_packets;
     struct slab *slabs; // the memory of all packets
     FILE *capture; // NULL: none

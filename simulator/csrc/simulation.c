@@ -148,8 +148,9 @@ int simulator_submit(struct simulation *simulation, unsigned rank, const p4reduc
     return index;
 }
 
-void simulator_record(struct simulation *simulation, uint64_t interval) {
+void simulator_record(struct simulation *simulation, uint64_t interval, uint64_t from) {
     simulation->interval = interval;
+    simulation->record_from = from;
 }
 
 static void digest_arrival(struct simulation *simulation, const struct packet *packet) {

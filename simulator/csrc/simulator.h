@@ -125,8 +125,8 @@ SIMULATOR_API int simulator_submit(struct simulation *simulation, unsigned rank,
 // Starts messages now, once in a simulation. All that is referred to stays the caller's until they have ended.
 SIMULATOR_API int simulator_start_messages(struct simulation *simulation, const struct simulator_messages *messages);
 
-// From now on counts the bytes that leave on each link in each interval of this length.
-SIMULATOR_API void simulator_record(struct simulation *simulation, uint64_t interval);
+// Counts the bytes that leave on each link in each interval of this length, the first of which begins at `from`.
+SIMULATOR_API void simulator_record(struct simulation *simulation, uint64_t interval, uint64_t from);
 
 // From now on writes each packet that arrives, on any link, to a file in the format of pcap with nanoseconds: its first
 // `snap` bytes. Returns 0 or a negative errno. Errors of later writes are those of `simulator_end_capture`.

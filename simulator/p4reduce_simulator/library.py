@@ -107,7 +107,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "simulator_submit": (c_int, [_SIMULATION, c_uint, POINTER(c.Request), c_uint64]),
     "simulator_start_messages": (c_int, [_SIMULATION, POINTER(Messages)]),
-    "simulator_record": (None, [_SIMULATION, c_uint64]),
+    "simulator_record": (None, [_SIMULATION, c_uint64, c_uint64]),
     "simulator_capture": (c_int, [_SIMULATION, c_char_p, c_uint32]),
     "simulator_end_capture": (c_int, [_SIMULATION]),
     "simulator_run": (c_long, [_SIMULATION, c_uint64, c_uint64]),

@@ -120,14 +120,16 @@ def simulate(
         exact = right = True
         for number in range(workload.warm_up):
             one = replace(workload, operations=1, late=0.0, jitter=0.0)
-            _, was_exact, was_right = _reduce(simulation, one, seed, -1 - number, limits, zeros)
+            starts = _starts(simulation, one, seed)
+            _, was_exact, was_right = _reduce(simulation, one, starts, seed, -1 - number, limits, zeros)
             exact, right = exact and was_exact, right and was_right
         before = _Counters.of(simulation)
+        starts = _starts(simulation, workload, seed)
         if record:
-            simulation.record(record)
+            simulation.record(record, starts.min())
         if pcap:
             simulation.capture(pcap)
-        spans, was_exact, was_right = _reduce(simulation, workload, seed, 0, limits, zeros)
+        spans, was_exact, was_right = _reduce(simulation, workload, starts, seed, 0, limits, zeros)
         simulation.end_capture()
         sums = exact and was_exact, right and was_right
         return _result(simulation, before, spans, *sums, record, time.monotonic() - began)
@@ -140,14 +142,19 @@ class _Limits:
 
 
 def _reduce(
-    simulation: Simulation, workload: Workload, seed: int, first: int, limits: _Limits, zeros: Zeros
+    simulation: Simulation,
+    workload: Workload,
+    starts: npt.NDArray[np.float64],
+    seed: int,
+    first: int,
+    limits: _Limits,
+    zeros: Zeros,
 ) -> tuple[list[tuple[float, float]], bool, bool]:
     """Run the workload's allreduces.
 
     Return each rank's start and end of each, whether all sums are exact, and whether all are right.
     """
     ranks = len(simulation.network.ranks)
-    starts = simulation.now + _PAUSE_S + _starts(workload, ranks, seed)
     numbers: list[int] = []
     arrays: list[npt.NDArray[Any]] = []
     totals: list[npt.NDArray[Any]] = []
@@ -219,7 +226,7 @@ def _result(
         exact,
         right,
         dict(totals),
-        tuple(_link_use(simulation, index, before, after, began, record) for index in range(len(simulation.links))),
+        tuple(_link_use(simulation, index, before, after, began) for index in range(len(simulation.links))),
         {switch: dict(outcomes - before.outcomes[switch]) for switch, outcomes in after.outcomes.items()},
         simulation.strays,
         simulation.events,
@@ -230,12 +237,9 @@ def _result(
     )
 
 
-def _link_use(
-    simulation: Simulation, index: int, before: _Counters, after: _Counters, began: float, record: float
-) -> LinkUse:
+def _link_use(simulation: Simulation, index: int, before: _Counters, after: _Counters, began: float) -> LinkUse:
     elapsed, rate = after.now - began, simulation.rates[index]
     used = {name: value - before.links[index][name] for name, value in after.links[index].items()}
-    recorded = simulation.recorded(index)[int(began / record) :] if record else []
     return LinkUse(
         *simulation.links[index],
         used["packets"],
@@ -245,12 +249,14 @@ def _link_use(
         used["marked"],
         after.links[index]["longest_wait"] / PS,
         8 * used["bytes"] / rate / elapsed if rate and elapsed else 0.0,
-        tuple(recorded),
+        tuple(simulation.recorded(index)),
     )
 
 
-def _starts(workload: Workload, ranks: int, seed: int) -> npt.NDArray[np.float64]:
-    starts = np.random.default_rng([seed, _JITTER]).uniform(0, workload.jitter, ranks)
+def _starts(simulation: Simulation, workload: Workload, seed: int) -> npt.NDArray[np.float64]:
+    """Return when each rank's first operation is to start, after a pause."""
+    ranks = len(simulation.network.ranks)
+    starts = simulation.now + _PAUSE_S + np.random.default_rng([seed, _JITTER]).uniform(0, workload.jitter, ranks)
     starts[-1] += workload.late
     return starts
 

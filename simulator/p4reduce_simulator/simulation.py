@@ -127,9 +127,9 @@ class Simulation:
         """Drop the arrays of operations, all of which have ended."""
         self._arrays.clear()
 
-    def record(self, interval: float) -> None:
-        """Record the bytes on each link in each interval from now on."""
-        self._library.simulator_record(self._simulation, ps(interval))
+    def record(self, interval: float, start: float = 0.0) -> None:
+        """Record the bytes on each link in each interval. The first one begins at `start`."""
+        self._library.simulator_record(self._simulation, ps(interval), ps(start))
 
     def capture(self, path: Path) -> None:
         """Write each packet that arrives to a pcap file from now on, its headers and keys. Raises OSError."""

@@ -180,6 +180,20 @@ def test_what_is_recorded_is_what_was_sent() -> None:
         assert max(link.recorded) <= 1.12 * 1e-4 * 10**9 / 8
 
 
+def test_a_record_begins_with_the_operations() -> None:
+    """No intervals are kept of the warm-up and the pause, which take thousands of times as long as the operations."""
+    result = simulate(star(2, SLOW), SMALL, record=1e-6)
+    for link in result.links:
+        assert sum(link.recorded) == link.bytes
+        assert len(link.recorded) <= result.now / 1e-6 + 2
+    with Simulation(star(2, SLOW)) as simulation:
+        simulation.record(1e-6, start=0.2)
+        for rank, values in enumerate(SMALL.tensors(2, 0)):
+            simulation.submit(rank, values, 0.2)
+        assert simulation.run() == 0
+        assert len(simulation.recorded(0)) <= (simulation.now - 0.2) / 1e-6 + 2
+
+
 def test_a_switch_that_is_software_needs_time_for_each_packet() -> None:
     network = Network("star", ("switch",), ("switch",) * 2, edge=Link(rate=0), switch=Switch(0, 3e-6, 1e-6))
     workload = Workload(numel=1 << 16, warm_up=0)
