@@ -111,6 +111,12 @@ class Network:
         named = set(self.switches)
         if not self.ranks or not self.switches or len(named) < len(self.switches):
             raise ValueError(f"network {self.name}: it needs ranks, and switches with different names")
+        hosts = [switch for switch in self.switches if switch.startswith(("rank", "server"))]
+        if hosts:
+            raise ValueError(
+                f"network {self.name}: the switch {hosts[0]}: accepted are names that do not begin with rank or "
+                "server, as those of hosts do"
+            )
         mentioned = {*self.ranks, *self.roots, *(end for cable in self.cables for end in (cable.a, cable.b))}
         if mentioned - named:
             raise ValueError(f"network {self.name}: there is no switch {min(mentioned - named)}")

@@ -213,6 +213,8 @@ def test_a_switch_that_is_software_needs_time_for_each_packet() -> None:
         (lambda: star(33).trees, "33 ranks and switches are below switch: a switch adds up at most 32"),
         (lambda: clos(32, 1).trees, "32 ranks and switches are below leaf0: a switch adds up at most 31"),
         (lambda: Network("n", ("a",), ("b",)), "there is no switch b"),
+        (lambda: Network("n", ("rank0",), ("rank0",)), "the switch rank0: accepted are names that do not begin with"),
+        (lambda: Network("n", ("server0",), ("server0",)), "the switch server0: accepted are names that do not"),
         (lambda: Network("n", ("a", "b"), ("b",)).trees, "no cables lead from b to a"),
         (lambda: Link(loss=2), "loss of a link is 2: accepted are 0 to 1"),
         (lambda: Workload(density=-1), "density -1: accepted are 0 to 1"),
