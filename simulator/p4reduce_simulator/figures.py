@@ -74,10 +74,10 @@ class Figure:
 def run(case: Case, seed: int = 0) -> Row:
     """Simulate a case. Hosts have no processor times; p4reduce's time is a line through two samples."""
     ranks = len(case.network.ranks)
-    times = {}
+    times, support = {}, Support(case.workload, ranks, seed)
     for system in dict.fromkeys((case.base, *case.systems)):
         if system in SYSTEMS:
-            times[system] = play(case.network, SYSTEMS[system](Support(case.workload, ranks, seed))).time
+            times[system] = play(case.network, SYSTEMS[system](support)).time
         elif system == "switchml":
             times[system] = simulate(case.network, case.workload, seed=seed, slots=SLOTS, zeros="sent").times[0]
         else:

@@ -19,7 +19,6 @@ from p4reduce_simulator.peers.player import play
 from p4reduce_simulator.peers.support import Support
 from p4reduce_simulator.plan.gradients import Gradients
 from p4reduce_simulator.running import simulate
-from p4reduce_simulator.workload import Workload
 
 _SHARE = 4  # the larger sample, in units of the smaller one
 _ROUNDS = 4  # of each slot in the smaller sample
@@ -169,7 +168,7 @@ def changes_of(setup: Setup) -> list[tuple[str, str, Setup]]:
 
 
 def estimate(
-    measure: Callable[[Workload], float],
+    measure: Callable[[Support], float],
     gradients: Gradients,
     small: int,
     ranks: int,
@@ -184,22 +183,23 @@ def estimate(
     least: the seconds that links need for each of these elements. Raises NotLinearError if the samples take less.
     """
     if gradients.numel <= _SHARE * small:
-        return Estimate(time := measure(gradients.sample(gradients.numel)), ((gradients.numel, time),))
+        time = measure(Support(gradients.sample(gradients.numel), ranks, seed))
+        return Estimate(time, ((gradients.numel, time),))
     samples, works = [], []
     for size in (small, _SHARE * small):
         support = Support(gradients.sample(size), ranks, seed)
-        samples.append((support.numel, measure(support.workload)))
+        samples.append((support.numel, measure(support)))
         works.append(support.numel if dense else support.union(ranks))
     share = 1.0 if dense else gradients.union(ranks)
     whole = gradients.numel * (works[1] / samples[1][0] if share is None else share)
     (_, first), (_, second) = samples
-    if second - first < _TOLERANCE * least * (works[1] - works[0]):
+    if works[1] > works[0] and second - first < _TOLERANCE * least * (works[1] - works[0]):
         raise NotLinearError(
             f"samples of {samples[0][0]} and {samples[1][0]} elements take {1e3 * first:.3g} and "
             f"{1e3 * second:.3g} ms, so waits for dropped packets hide the rest: "
             "use fewer slots, or a larger queue of --link and --core"
         )
-    slope = max(0.0, (second - first) / (works[1] - works[0])) if works[1] > works[0] else 0.0
+    slope = (second - first) / (works[1] - works[0]) if works[1] > works[0] else 0.0
     return Estimate(max(second, second + slope * (whole - works[1])), tuple(samples))
 
 
@@ -219,9 +219,14 @@ def _is_enough(setup: Setup, numel: int, small: int) -> bool:
 def time_of_ours(setup: Setup, gradients: Gradients, small: int) -> Estimate:
     """Return p4reduce's time of an allreduce, from samples of `small` elements and more."""
 
-    def measure(workload: Workload) -> float:
+    def measure(support: Support) -> float:
         result = simulate(
-            setup.network, workload, seed=setup.seed, slots=setup.slots, lanes=_LANES, block_size=setup.block_size
+            setup.network,
+            support.workload,
+            seed=setup.seed,
+            slots=setup.slots,
+            lanes=_LANES,
+            block_size=setup.block_size,
         )
         if not result.right:
             raise ValueError("p4reduce: a sum is wrong")
@@ -235,8 +240,8 @@ def time_of_ours(setup: Setup, gradients: Gradients, small: int) -> Estimate:
 def _theirs(system: str, setup: Setup, gradients: Gradients, small: int) -> Estimate:
     network, ranks = replace(setup.network, host=Host()), len(setup.network.ranks)
 
-    def measure(workload: Workload) -> float:
-        return play(network, SYSTEMS[system](Support(workload, ranks, setup.seed))).time
+    def measure(support: Support) -> float:
+        return play(network, SYSTEMS[system](support)).time
 
     return estimate(measure, gradients, small, ranks, seed=setup.seed, dense=system in _DENSE)
 
