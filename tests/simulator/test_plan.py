@@ -160,6 +160,16 @@ def test_samples_that_are_dominated_by_losses_are_refused() -> None:
         estimate(lambda _: next(times), Drawn("drawn", 1 << 24, Workload()), 1 << 16, 2, least=32 / 10**11)
 
 
+def test_a_larger_sample_that_has_fewer_non_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes less time than the smaller one, which is no sign of losses. Its own time is then the estimate."""
+    gradients = Drawn("drawn", 1 << 24, Workload())
+    monkeypatch.setattr(
+        Drawn, "sample", lambda _, numel: Workload(numel, density=0.9 if numel == 1 << 14 else 0.1, overlap="all")
+    )
+    found = estimate(lambda support: support.union(2) * 1e-9, gradients, 1 << 14, 2, least=1e-9)
+    assert found.time == found.samples[1][1] < found.samples[0][1]
+
+
 def test_recordings_without_elements(tmp_path: Path) -> None:
     for name in ("a", "b"):
         np.savez(tmp_path / f"{name}.npz", w=np.zeros(0, np.float32))
