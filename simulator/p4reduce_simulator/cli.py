@@ -19,13 +19,13 @@ from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid
 from p4reduce_bench.processes.termination import command
 from p4reduce_simulator import report, texts
-from p4reduce_simulator.library import LibraryMissing
 from p4reduce_simulator.network import Host, Link, Network, Switch, clos, star
 from p4reduce_simulator.peers.comparison import KNOWN, Comparison, compare
 from p4reduce_simulator.peers.player import MTU
 from p4reduce_simulator.running import Result
 from p4reduce_simulator.running import simulate as run
 from p4reduce_simulator.workload import DTYPES, OVERLAPS, PATTERNS, Workload
+from p4reduce_targets.native.library import LibraryMissing
 
 JSON_VERSION = 1
 _INTERVALS = 200  # of a picture

@@ -8,7 +8,6 @@ P4REDUCE_SIMULATOR_LIBRARY names another build of it.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from ctypes import (
     POINTER,
@@ -25,7 +24,6 @@ from ctypes import (
     c_void_p,
 )
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +31,7 @@ import numpy as np
 from p4reduce.fastpath import library as host_library
 from p4reduce.fastpath import structures as c
 from p4reduce_targets.native import library as native_library
+from p4reduce_targets.native.library import LibraryMissing
 
 NAME = "libp4reduce_simulator.so"
 
@@ -122,34 +121,17 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-class LibraryMissing(RuntimeError):
-    """A missing or unusable C library; the message says why."""
-
-
 @cache
 def library() -> Any:
     """Return the C library. Raises LibraryMissing if it, or one of the two that it needs, is not there."""
-    path = _find()
+    folders = sys.modules["p4reduce_simulator"].__path__
+    path = native_library.find("the simulator", "P4REDUCE_SIMULATOR_LIBRARY", folders, NAME)
     try:
         # The loader takes libraries that are loaded already, by their names.
         host_library.library()
         native_library.library()
         loaded = ctypes.CDLL(str(path))
         host_library.declared(loaded, _FUNCTIONS)
-    except (OSError, AttributeError, host_library.LibraryError, native_library.LibraryMissing) as error:
+    except (OSError, AttributeError, host_library.LibraryError, LibraryMissing) as error:
         raise LibraryMissing(f"the simulator: {path} cannot be loaded: {error}") from error
     return loaded
-
-
-def _find() -> Path:
-    named = os.environ.get("P4REDUCE_SIMULATOR_LIBRARY")
-    if named:
-        return Path(named)
-    for folder in sys.modules["p4reduce_simulator"].__path__:  # an editable installation has two
-        path = Path(folder, NAME)
-        if path.is_file():
-            return path
-    raise LibraryMissing(
-        f"the simulator: {NAME} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1); "
-        "install it anew without that"
-    )

@@ -18,7 +18,6 @@ from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid
 from p4reduce_bench.processes.termination import command
 from p4reduce_simulator import texts
-from p4reduce_simulator.library import LibraryMissing
 from p4reduce_simulator.network import Host, Link, Network, Switch, clos, star
 from p4reduce_simulator.peers.algorithms import SYSTEMS
 from p4reduce_simulator.plan import report
@@ -27,6 +26,7 @@ from p4reduce_simulator.plan.models import MODELS
 from p4reduce_simulator.plan.planning import Setup
 from p4reduce_simulator.plan.planning import plan as make
 from p4reduce_simulator.workload import OVERLAPS, PATTERNS, Workload
+from p4reduce_targets.native.library import LibraryMissing
 
 JSON_VERSION = 1
 ENGINE = "receive=460ns,send=460ns,scan-byte=71ps"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable
 from ctypes import POINTER, c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -63,7 +64,7 @@ class LibraryMissing(RuntimeError):
 @cache
 def library() -> Any:
     """Return the C library. Raises LibraryMissing if there is none, or it lacks a function."""
-    path = _find()
+    path = find("target native", "P4REDUCE_NATIVE_LIBRARY", p4reduce_targets.__path__, f"native/{NAME}")
     try:
         loaded = ctypes.CDLL(str(path))
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -74,16 +75,20 @@ def library() -> Any:
     return loaded
 
 
-def _find() -> Path:
-    named = os.environ.get("P4REDUCE_NATIVE_LIBRARY")
+def find(what: str, variable: str, folders: Iterable[str], name: str) -> Path:
+    """Return the path that an environment variable has, or that of the file `name` in a package's folders.
+
+    Raises LibraryMissing for `what` if it was not installed.
+    """
+    named = os.environ.get(variable)
     if named:
         return Path(named)
     # In an editable installation, Python files and built files are in different folders of the package.
-    for folder in p4reduce_targets.__path__:
-        path = Path(folder, "native", NAME)
+    for folder in folders:
+        path = Path(folder, name)
         if path.is_file():
             return path
     raise LibraryMissing(
-        f"target native: {NAME} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1); "
+        f"{what}: {Path(name).name} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1); "
         "install it anew without that"
     )
