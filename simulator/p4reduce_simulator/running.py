@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.protocol.operation import Zeros
 from p4reduce_simulator.network import Network
@@ -21,7 +22,6 @@ from p4reduce_simulator.workload import Workload, exact_sum
 
 _JITTER, _CLOCK = 2, 3  # random sequences
 _PAUSE_S = 0.1  # before operations, in which queues and token buckets recover
-_EVENTS = 1 << 18  # between two looks at the wall clock, and at Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def simulate(
     *,
     seed: int = 0,
     slots: int = 64,
-    lanes: int = 4,
-    block_size: int = 64,
+    lanes: int = DEFAULT_LANES,
+    block_size: int = DEFAULT_BLOCK_SIZE,
     until: float = 3600.0,
     record: float = 0.0,
     pcap: Path | None = None,
@@ -166,10 +166,7 @@ def _reduce(
             numbers.append(simulation.submit(rank, values, starts[rank] + operation * workload.interval, zeros))
         assert total is not None
         totals.append(total)
-    pending, happened = 1, -1
-    while pending and simulation.events > happened and time.monotonic() < limits.deadline:
-        happened = simulation.events
-        pending = simulation.run(limits.until, _EVENTS)
+    simulation.run(limits.until, limits.deadline)
     spans = [simulation.operation(number) for number in numbers]
     simulation.forget_arrays()
     exact = all(np.array_equal(values, totals[index // ranks]) for index, values in enumerate(arrays))

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy.typing as npt
 
 from p4reduce.fastpath import library as host_library
 from p4reduce.fastpath import structures as c
 from p4reduce.protocol import Membership, Operation, Stats
-from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_GROWTH, PARENT, Outcome
+from p4reduce.protocol.constants import (
+    AGGREGATION_PORT,
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_LANES,
+    MAX_GROWTH,
+    PARENT,
+    Outcome,
+)
+from p4reduce.protocol.header import FIXED
 from p4reduce.protocol.operation import Zeros
+from p4reduce.transport.frames import HEADERS
 from p4reduce_simulator import library as sim
 from p4reduce_simulator.network import ETHERNET_OVERHEAD, Host, Link, Network, Switch, Tree
 from p4reduce_targets.dataplane import Call, Exact, Replica
@@ -26,7 +37,7 @@ from p4reduce_targets.native.program import Layout
 
 PS = 10**12
 CPU_PORT = 510
-_HEADERS = 42  # Ethernet, IPv4, UDP
+_EVENTS = 1 << 18  # between two looks at the wall clock, and at Ctrl-C
 _FIRST_SEQ = 2  # registers begin at 0, so that no slot needs a RESET
 _GENERATION = 1
 _FIRST_UDP_PORT = 40000
@@ -36,6 +47,8 @@ _JOBS = "SwitchIngress.aggregation.admission.jobs", "SwitchIngress.aggregation.a
 _WORKERS = "SwitchEgress.delivery.workers", "SwitchEgress.delivery.address"
 _UPLINKS = "SwitchIngress.aggregation.uplink.uplinks", "SwitchIngress.aggregation.uplink.uplink"
 _OUTCOMES = "SwitchIngress.aggregation.outcomes"
+
+S = TypeVar("S", bound="BareSimulation")
 
 
 def ps(seconds: float) -> int:
@@ -54,8 +67,70 @@ def _mac(ip: int) -> int:
     return 0x0200 << 32 | ip
 
 
-class Simulation:
-    """A network with a rank at each host, all in one job. Close it, or use it as a context manager.
+class BareSimulation:
+    """A simulation of the C library, without nodes. Close it, or use it as a context manager.
+
+    `longest`: bytes of the longest frame.
+    """
+
+    def __init__(self, seed: int, longest: int) -> None:
+        self._library = sim.library()
+        self._simulation = self._library.simulator_new(seed, longest)
+        if not self._simulation:
+            raise MemoryError("no memory for a simulation")
+
+    def close(self) -> None:
+        """Free the simulation."""
+        if self._simulation:
+            self._library.simulator_free(self._simulation)
+            self._simulation = None
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, until: float = 3600.0, deadline: float = math.inf) -> int:
+        """Run until all operations or messages have ended, or to a virtual time, or to a time of time.monotonic.
+
+        Return how many have not ended.
+        """
+        pending, happened = 1, -1
+        while pending and self.events > happened and time.monotonic() < deadline:
+            happened = self.events
+            pending = self._call("run", ps(until), _EVENTS)
+        return pending
+
+    @property
+    def now(self) -> float:
+        return float(self._library.simulator_now(self._simulation) / PS)
+
+    @property
+    def events(self) -> int:
+        return int(self._library.simulator_events(self._simulation))
+
+    @property
+    def digest(self) -> str:
+        """A hash of all events: of their times, links and packets."""
+        return f"{self._library.simulator_digest(self._simulation):016x}"
+
+    def link_counts(self, link: int) -> dict[str, int]:
+        counts = sim.LinkCounts()
+        self._library.simulator_link_counts(self._simulation, link, ctypes.byref(counts))
+        return {name: getattr(counts, name) for name in sim.LINK_COUNTS}
+
+    def _call(self, function: str, *arguments: Any) -> int:
+        result = int(getattr(self._library, f"simulator_{function}")(self._simulation, *arguments))
+        if result == -errno.ENOMEM:
+            raise MemoryError("no memory for the simulation")
+        if result < 0:
+            raise ValueError(f"the simulator refuses {function}{arguments}: errno {-result}")
+        return result
+
+
+class Simulation(BareSimulation):
+    """A network with a rank at each host, all in one job.
 
     `clocks`: for each rank, the seconds that its clock is ahead, and that it gains in a second.
     """
@@ -66,21 +141,18 @@ class Simulation:
         seed: int = 0,
         *,
         slots: int = 64,
-        lanes: int = 4,
-        block_size: int = 64,
+        lanes: int = DEFAULT_LANES,
+        block_size: int = DEFAULT_BLOCK_SIZE,
         clocks: list[tuple[float, float]] | None = None,
     ) -> None:
         self.network, self.slots, self.lanes, self.block_size = network, slots, lanes, block_size
         self.links: list[tuple[str, str]] = []  # from, to
         self.rates: list[int] = []  # of these
-        self._library = sim.library()
         self._arrays: list[Any] = []  # which requests refer to
         self._trees = network.trees
         self._values = 4 * lanes * block_size
-        self._longest = _HEADERS + 18 + 4 * lanes + self._values
-        self._simulation = self._library.simulator_new(seed, self._longest)
-        if not self._simulation:
-            raise MemoryError("no memory for a simulation")
+        self._longest = HEADERS.size + FIXED.size + 4 * lanes + self._values
+        super().__init__(seed, self._longest)
         self._handle = Handle(0)
         self._planes: dict[str, NativeDataPlane] = {}
         self._nodes: dict[str, int] = {}
@@ -98,18 +170,10 @@ class Simulation:
             raise
 
     def close(self) -> None:
-        """Free the simulation."""
-        if self._simulation:
-            self._library.simulator_free(self._simulation)
-            self._simulation = None
-            self._planes.clear()
-            self._handle.close()
-
-    def __enter__(self) -> Simulation:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        """Free the simulation and its switches."""
+        super().close()
+        self._planes.clear()
+        self._handle.close()
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -118,10 +182,6 @@ class Simulation:
         request = host_library.request_of(Operation(data, zeros=zeros))
         self._arrays.append((data, request))
         return self._call("submit", rank, ctypes.byref(request), ps(at))
-
-    def run(self, until: float = 3600.0, events: int = 1 << 62) -> int:
-        """Run until all operations have ended, or a limit is reached. Return how many have not ended."""
-        return self._call("run", ps(until), events)
 
     def forget_arrays(self) -> None:
         """Drop the arrays of operations, all of which have ended."""
@@ -144,22 +204,9 @@ class Simulation:
             raise OSError(-result, "the capture is not complete")
 
     @property
-    def now(self) -> float:
-        return float(self._library.simulator_now(self._simulation) / PS)
-
-    @property
-    def events(self) -> int:
-        return int(self._library.simulator_events(self._simulation))
-
-    @property
     def strays(self) -> int:
         """Packets that no rank or link took."""
         return int(self._library.simulator_strays(self._simulation))
-
-    @property
-    def digest(self) -> str:
-        """A hash of all events: of their times, links and packets."""
-        return f"{self._library.simulator_digest(self._simulation):016x}"
 
     def operation(self, number: int) -> tuple[float, float]:
         """Return when an operation began and ended. Raises its error, or TimeoutError if it has not ended."""
@@ -169,11 +216,6 @@ class Simulation:
             raise TimeoutError(f"rank {state.rank}: the operation has not ended at {self.now:g} s")
         host_library.check(state.status, error)
         return state.started / PS, state.ended / PS
-
-    def link_counts(self, link: int) -> dict[str, int]:
-        counts = sim.LinkCounts()
-        self._library.simulator_link_counts(self._simulation, link, ctypes.byref(counts))
-        return {name: getattr(counts, name) for name in sim.LINK_COUNTS}
 
     def recorded(self, link: int) -> list[int]:
         """Return the bytes of each interval on a link."""
@@ -190,14 +232,6 @@ class Simulation:
         """Return how many packets had each outcome at a switch."""
         cells = self._planes[switch].read_counters([(_OUTCOMES, outcome) for outcome in Outcome])
         return {outcome.name: cell.packets for outcome, cell in zip(Outcome, cells, strict=True) if cell.packets}
-
-    def _call(self, function: str, *arguments: Any) -> int:
-        result = int(getattr(self._library, f"simulator_{function}")(self._simulation, *arguments))
-        if result == -errno.ENOMEM:
-            raise MemoryError(f"no memory for the simulation of {self.network.name}")
-        if result < 0:
-            raise ValueError(f"the simulator refuses {function}{arguments}: errno {-result}")
-        return result
 
     # --- building -----------------------------------------------------------------------------------------------------
 

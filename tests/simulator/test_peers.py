@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p4reduce.transport.frames import HEADERS
 from p4reduce_simulator import Host, Link, Network, Workload, clos, star
 from p4reduce_simulator.network import ETHERNET_OVERHEAD
 from p4reduce_simulator.peers.algorithms import SYSTEMS, omnireduce
 from p4reduce_simulator.peers.comparison import KNOWN, compare
-from p4reduce_simulator.peers.player import HEADERS, MTU, play
+from p4reduce_simulator.peers.player import MTU, play
 from p4reduce_simulator.peers.schedule import Schedule
 from p4reduce_simulator.peers.support import Support
 
@@ -114,7 +115,7 @@ def wire_time(size: float, link: Link) -> tuple[float, float]:
     """Return the time of a message on a link, and that of its longest packet."""
     payload = MTU - 28
     packets = max(1, -(-int(size) // payload))
-    overhead = HEADERS + ETHERNET_OVERHEAD
+    overhead = HEADERS.size + ETHERNET_OVERHEAD
     return 8 * (size + packets * overhead) / link.rate, 8 * (min(size, payload) + overhead) / link.rate
 
 

@@ -13,20 +13,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.transport.frames import HEADERS, IPV4, UDP
 from p4reduce_simulator import library as sim
 from p4reduce_simulator.network import Link, Network, names_of
 from p4reduce_simulator.peers.schedule import Schedule
 from p4reduce_simulator.running import LinkUse
-from p4reduce_simulator.simulation import PS, host_settings, link_settings, ps, switch_settings
+from p4reduce_simulator.simulation import PS, BareSimulation, host_settings, link_settings, switch_settings
 
-HEADERS = 42  # Ethernet, IPv4, UDP
 MTU = 1500  # with IPv4 and UDP
-_EVENTS = 1 << 22  # between two looks at the wall clock
 _FRAME = 64  # bytes; messages have no contents
 
 
@@ -57,10 +55,7 @@ def play(
     """
     began = time.monotonic()
     with _Messages(network, schedule, mtu) as messages:
-        pending, happened = 1, -1
-        while pending and messages.events > happened and time.monotonic() < began + wall_limit:
-            happened = messages.events
-            pending = messages.call("run", ps(until), _EVENTS)
+        pending = messages.run(until, began + wall_limit)
         if pending:
             raise TimeoutError(f"{pending} of {len(schedule)} messages have not arrived at {messages.now:g} s")
         ended = messages.states["ended"] / PS
@@ -71,7 +66,7 @@ def play(
         return Played(max(times), times, ended, messages.uses(), messages.events, messages.digest, wall)
 
 
-class _Messages:
+class _Messages(BareSimulation):
     """A network of hosts, and of switches that only forward, with the messages of a schedule."""
 
     def __init__(self, network: Network, schedule: Schedule, mtu: int) -> None:
@@ -79,11 +74,8 @@ class _Messages:
             raise ValueError(f"mtu is {mtu}: accepted are 64 to 65535")
         if schedule.ranks != len(network.ranks):
             raise ValueError(f"a schedule for {schedule.ranks} ranks, a network with {len(network.ranks)}")
-        self._library = sim.library()
+        super().__init__(0, _FRAME)
         self._network, self._schedule = network, schedule
-        self._simulation = self._library.simulator_new(0, _FRAME)
-        if not self._simulation:
-            raise MemoryError("no memory for a simulation")
         self._links: dict[tuple[str, str], tuple[int, int]] = {}  # number and rate
         try:
             self._nodes = {name: self._add_switch() for name in network.switches}
@@ -97,57 +89,29 @@ class _Messages:
                 self._connect(name, switch, network.edge)
             self._start(mtu)
         except BaseException:
-            self._close()
+            self.close()
             raise
-
-    def __enter__(self) -> _Messages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        self._library.simulator_free(self._simulation)
-
-    def call(self, function: str, *arguments: Any) -> int:
-        result = int(getattr(self._library, f"simulator_{function}")(self._simulation, *arguments))
-        if result < 0:
-            raise MemoryError(f"simulator_{function}: errno {-result}")
-        return result
-
-    @property
-    def events(self) -> int:
-        return int(self._library.simulator_events(self._simulation))
-
-    @property
-    def now(self) -> float:
-        return float(self._library.simulator_now(self._simulation) / PS)
-
-    @property
-    def digest(self) -> str:
-        return f"{self._library.simulator_digest(self._simulation):016x}"
 
     def uses(self) -> tuple[LinkUse, ...]:
         """Return what each link carried."""
         found = []
         for (source, destination), (link, rate) in self._links.items():
-            counts = sim.LinkCounts()
-            self._library.simulator_link_counts(self._simulation, link, ctypes.byref(counts))
-            busy = 8 * counts.bytes / rate / self.now if rate and self.now else 0.0
-            waited = counts.longest_wait / PS
-            found.append(LinkUse(source, destination, counts.packets, counts.bytes, 0, 0, 0, waited, busy))
+            counts = self.link_counts(link)
+            busy = 8 * counts["bytes"] / rate / self.now if rate and self.now else 0.0
+            waited = counts["longest_wait"] / PS
+            found.append(LinkUse(source, destination, counts["packets"], counts["bytes"], 0, 0, 0, waited, busy))
         return tuple(found)
 
     def _add_switch(self) -> int:
-        return self.call("add_switch", None, None, ctypes.byref(switch_settings(self._network.switch)))
+        return self._call("add_switch", None, None, ctypes.byref(switch_settings(self._network.switch)))
 
     def _add_host(self) -> int:
-        return self.call("add_host", ctypes.byref(host_settings(self._network.host)))
+        return self._call("add_host", ctypes.byref(host_settings(self._network.host)))
 
     def _connect(self, a: str, b: str, link: Link) -> None:
         settings = link_settings(replace(link, queue=0, mark=0, loss=0.0))
         for one, other in ((a, b), (b, a)):
-            made = self.call("add_link", self._nodes[one], 0, self._nodes[other], 0, ctypes.byref(settings))
+            made = self._call("add_link", self._nodes[one], 0, self._nodes[other], 0, ctypes.byref(settings))
             self._links[one, other] = made, link.rate
 
     def _start(self, mtu: int) -> None:
@@ -166,9 +130,9 @@ class _Messages:
         self._paths = np.array(paths.links, np.uint32)
         self.states = states
         pointers = (array.ctypes.data for array in (states, self._successors, self._paths))
-        payload = mtu - (HEADERS - 14)
-        given = sim.Messages(*pointers, len(schedule), HEADERS, payload, 0)
-        self.call("start_messages", ctypes.byref(given))
+        payload = mtu - IPV4.size - UDP.size
+        given = sim.Messages(*pointers, len(schedule), HEADERS.size, payload, 0)
+        self._call("start_messages", ctypes.byref(given))
 
 
 class _Paths:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES
 from p4reduce_simulator.network import Host, Link, Network
 from p4reduce_simulator.peers.algorithms import SYSTEMS
 from p4reduce_simulator.peers.player import play
@@ -22,7 +23,6 @@ from p4reduce_simulator.running import simulate
 
 _SHARE = 4  # the larger sample, in units of the smaller one
 _ROUNDS = 4  # of each slot in the smaller sample
-_LANES = 4
 _MOST = 1 << 28  # elements of all ranks' samples together
 _LEAST_ROUNDS = 2  # of each slot in the larger sample
 _MOST_SLOTS = 32768
@@ -41,7 +41,7 @@ class Setup:
 
     network: Network
     slots: int
-    block_size: int = 64
+    block_size: int = DEFAULT_BLOCK_SIZE
     seed: int = 0
 
 
@@ -160,7 +160,7 @@ def changes_of(setup: Setup) -> list[tuple[str, str, Setup]]:
         found.append(
             ("twice the engine threads", "the processor", replace(setup, network=replace(network, host=halved)))
         )
-    if setup.block_size == 64:
+    if setup.block_size == DEFAULT_BLOCK_SIZE:
         found.append(
             ("blocks of 256", "headers" if host == Host() else "the processor", replace(setup, block_size=256))
         )
@@ -205,14 +205,14 @@ def estimate(
 
 def smaller_sample(setup: Setup, numel: int) -> int:
     """Return a size at which each slot has several rounds, also with the changes, and that all ranks fit in memory."""
-    wanted = _ROUNDS * 4 * setup.slots * _LANES * setup.block_size  # 4: of changes_of
-    most = max(_MOST // len(setup.network.ranks) // _SHARE, _LANES * setup.block_size)
+    wanted = _ROUNDS * 4 * setup.slots * DEFAULT_LANES * setup.block_size  # 4: of changes_of
+    most = max(_MOST // len(setup.network.ranks) // _SHARE, DEFAULT_LANES * setup.block_size)
     return min(wanted, most, numel)
 
 
 def _is_enough(setup: Setup, numel: int, small: int) -> bool:
     """Return whether the larger sample uses each slot a few times, if it is not the whole anyway."""
-    rounds = _SHARE * small / (setup.slots * _LANES * setup.block_size)
+    rounds = _SHARE * small / (setup.slots * DEFAULT_LANES * setup.block_size)
     return numel <= _SHARE * small or rounds >= _LEAST_ROUNDS
 
 
@@ -225,7 +225,7 @@ def time_of_ours(setup: Setup, gradients: Gradients, small: int) -> Estimate:
             support.workload,
             seed=setup.seed,
             slots=setup.slots,
-            lanes=_LANES,
+            lanes=DEFAULT_LANES,
             block_size=setup.block_size,
         )
         if not result.right:
