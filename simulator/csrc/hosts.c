@@ -14,7 +14,7 @@
 
 static const double S_PER_PS = 1e-12;
 static const uint64_t NEVER_PS = UINT64_MAX;
-enum { TICK_AT = 61, BATCH = 64, IPV4_TOS = 1, ECT = 2, DONT_FRAGMENT = 0x4000 };
+enum { TICK_AT = 61, BATCH = 64, ECT = 2, DONT_FRAGMENT = 0x4000 };
 
 static double clock_at(const struct host_node *host, uint64_t time) {
     return host->settings.clock_offset + (double)time * S_PER_PS * (1 + host->settings.clock_drift);

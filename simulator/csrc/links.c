@@ -9,7 +9,7 @@
 #include "wire/headers.h"
 
 static const uint64_t PS_PER_S = UINT64_C(1000000000000);
-enum { IPV4_TOS = 1, ECN_MASK = 3 };
+enum { ECN_MASK = 3 };
 
 // Returns how long the link needs for so many bytes.
 static uint64_t time_of(const struct link *link, uint64_t bytes) {

@@ -26,9 +26,9 @@ void switch_receive(struct simulation *simulation, struct node *node, struct pac
         struct output output;
         memcpy(&output, at, sizeof output);
         at += sizeof output;
-        struct packet *made = packet_new(simulation);
+        struct packet *made = output.length <= simulation->longest ? packet_new(simulation) : NULL;
         free_at += self->settings.send;
-        if (made != NULL && output.length <= simulation->longest) {
+        if (made != NULL) {
             made->length = output.length;
             memcpy(made->frame, at, output.length);
             link_send(simulation, self->ports[output.port], made, free_at + self->settings.delay);
