@@ -45,7 +45,7 @@ def measure(plan: dict[str, Any], *, target: str, leaves: int, spines: int, proc
             )
             for first in range(0, plan["ranks"], common["count"])
         ]
-        done, ranks, loads = 0, [], {}
+        done, ranks, loads = 0, [], []
         for _, event in stack.events(children, TIMEOUT_S):
             ranks += event.get("ranks", [])
             done += "done" in event
@@ -64,14 +64,14 @@ def measure(plan: dict[str, Any], *, target: str, leaves: int, spines: int, proc
             "calls_s": max(one["seconds"] for one in ranks),
             "all_s": time.monotonic() - began,
             # Packets of the job on an uplink of a leaf, relative to those of a worker.
-            "uplink_shares": [count / leaves / statistics.mean(workers) for count in loads["packets"]],
+            "uplink_shares": [count / leaves / statistics.mean(workers) for count in loads],
         }
 
 
-def _loads(stack: Stack, spines: int) -> dict[str, list[int]]:
+def _loads(stack: Stack, spines: int) -> list[int]:
     """Return the packets of the job that each spine has received."""
     traffic = {one["switch"]: int(one["packets"]) for one in job(stack, "clos")["traffic"]}
-    return {"packets": [traffic.get(at, 0) for at in range(spines)]}
+    return [traffic.get(at, 0) for at in range(spines)]
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from p4reduce import Communicator
 from p4reduce.join import joining
 from p4reduce.protocol.numbers import reference_allreduce
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 600.0
 _here = threading.local()
@@ -61,9 +62,8 @@ def run(rank: int, plan: dict[str, Any], expected: list[npt.NDArray[np.float32]]
             "retransmissions": stats.retransmissions,
             "packets": stats.packets_sent,
         }
-        plan["done"].wait()  # until all ranks of this process have made their calls
-        while not Path(plan["release"]).exists():
-            time.sleep(0.05)
+        plan["done"].wait(TIMEOUT_S)  # until all ranks of this process have made their calls
+        wait_until(Path(plan["release"]).exists, f"the file {plan['release']}", TIMEOUT_S)
     return found
 
 

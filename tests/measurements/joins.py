@@ -46,7 +46,7 @@ from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.wide_trees import address_of, wide_trees
 
 RANKS_A_LEAF = 31
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 HELLO_S = 0.4  # between two HELLOs of a rank
 
 
@@ -210,8 +210,8 @@ class Rank:
 
     async def session(self) -> None:
         async with open_aio_channel(self.address, options=keepalive(LEASE)) as channel:
-            call = rpc.JobsStub(channel).Session(timeout=PATIENCE_S)
-            request = pb.Join(job="job", rank=self.rank, world_size=self.world_size, timeout_s=PATIENCE_S)
+            call = rpc.JobsStub(channel).Session(timeout=TIMEOUT_S)
+            request = pb.Join(job="job", rank=self.rank, world_size=self.world_size, timeout_s=TIMEOUT_S)
             await call.write(pb.ClientMessage(join=request))
             hellos = None
             while not isinstance(message := await call.read(), int) and hasattr(message, "WhichOneof"):
@@ -263,8 +263,8 @@ def _process(work: Any, *arguments: Any) -> Iterator[Connection]:
 
 
 def _receive(commands: Connection) -> Any:
-    if not commands.poll(PATIENCE_S):
-        raise TimeoutError(f"no answer within {PATIENCE_S:g} s")
+    if not commands.poll(TIMEOUT_S):
+        raise TimeoutError(f"no answer within {TIMEOUT_S:g} s")
     return commands.recv()
 
 
