@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--with", dest="others", default="links,ns3", help="links (root), ns3, or both")
     parser.add_argument("--numel", default="8MiB", help="size of a tensor on shaped links")
     parser.add_argument("--elements", type=int, default=1 << 18, help="elements of a tensor for ns-3")
-    parser.add_argument("--repeat", type=int, default=5, help="measurements of each point on shaped links")
+    parser.add_argument("--repeat", type=int, default=7, help="measurements of each point on shaped links")
     parser.add_argument("--json", type=Path, help="file to write all points to")
     options = parser.parse_args()
     ways: dict[str, tuple[str, Callable[[], Iterator[Point]]]] = {
